@@ -100,7 +100,7 @@ def _noisy(records: list[Any], rng: random.Random, steady: str = "") -> list[Any
     names = sorted({r["method"] for r in records})
     slow = {name: rng.choice([1.0, 1.0, 1.1, 1.5]) for name in names} | {steady: 1.0}
     passes = [math.exp(rng.gauss(0, spread / 2)) for _ in range(8)]
-    made = []
+    noisy = []
     for record in records:
         record = copy.deepcopy(record)
         if record["status"] == "ok" and rng.random() < failing:
@@ -118,8 +118,8 @@ def _noisy(records: list[Any], rng: random.Random, steady: str = "") -> list[Any
                     record[name] *= factor * math.exp(rng.gauss(0, spread))
             if record["temperature"] == 0 and record["method"] != "vanilla" and rng.random() < 0.02:
                 record["token_ids"][-2:] = [5, 6][: len(record["token_ids"])]
-        made.append(record)
-    return made
+        noisy.append(record)
+    return noisy
 
 
 def _write(folder: Path, header: dict[str, Any], records: list[Any]) -> None:
@@ -131,26 +131,28 @@ def _write(folder: Path, header: dict[str, Any], records: list[Any]) -> None:
 
 def dump(folder: Path) -> dict[str, Any]:
     """Every command's exit code and document on every run, from the package on the path."""
-    found: dict[str, Any] = {}
+    documents: dict[str, Any] = {}
     for run in sorted(RECORDED.iterdir()):
-        found |= _of_run(run, run.name)
-        found[f"{run.name}: check itself"] = _document("check", str(run), "--baseline", str(run))
+        documents |= _of_run(run, run.name)
+        documents[f"{run.name}: check itself"] = _document(
+            "check", str(run), "--baseline", str(run)
+        )
     for place in sorted(folder.iterdir()):
         a, b = str(place / "a"), str(place / "b")
         for name in ("a", "b", "damaged"):
-            found |= _of_run(place / name, f"{place.name}/{name}")
-        found[f"{place.name}: pooled"] = _document("report", "--pool", a, b)
-        found[f"{place.name}: compare"] = _document("compare", a, b)
-        found[f"{place.name}: check"] = _document("check", b, "--baseline", a)
-        found[f"{place.name}: check speed"] = _document(
+            documents |= _of_run(place / name, f"{place.name}/{name}")
+        documents[f"{place.name}: pooled"] = _document("report", "--pool", a, b)
+        documents[f"{place.name}: compare"] = _document("compare", a, b)
+        documents[f"{place.name}: check"] = _document("check", b, "--baseline", a)
+        documents[f"{place.name}: check speed"] = _document(
             "check", b, "--baseline", a, "--speed", "always"
         )
         with tempfile.TemporaryDirectory() as scratch:
             merged = str(Path(scratch) / "merged")
-            found[f"{place.name}: merge"] = _called("merge", a, b, "--out", merged)[0]
-            if found[f"{place.name}: merge"] == 0:
-                found[f"{place.name}: merged"] = _document("report", merged)
-    return found
+            documents[f"{place.name}: merge"] = _called("merge", a, b, "--out", merged)[0]
+            if documents[f"{place.name}: merge"] == 0:
+                documents[f"{place.name}: merged"] = _document("report", merged)
+    return documents
 
 
 def _of_run(run: Path, name: str) -> dict[str, Any]:
@@ -187,14 +189,14 @@ def _called(*words: str) -> tuple[int, str]:
     return code, printed.getvalue()
 
 
-def lines_of(value: Any, place: str = "") -> Iterator[str]:
+def lines_of(content: Any, place: str = "") -> Iterator[str]:
     """Each single value of a document with its place."""
-    if isinstance(value, dict | list):
-        pairs = sorted(value.items()) if isinstance(value, dict) else enumerate(value)
+    if isinstance(content, dict | list):
+        pairs = sorted(content.items()) if isinstance(content, dict) else enumerate(content)
         for key, part in pairs:
             yield from lines_of(part, f"{place}/{key}")
     else:
-        yield f"{place}: {value:.9g}" if isinstance(value, float) else f"{place}: {value!r}"
+        yield f"{place}: {content:.9g}" if isinstance(content, float) else f"{place}: {content!r}"
 
 
 def main() -> None:

@@ -63,8 +63,8 @@ def chromium() -> Iterator[Browser]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        folder = item.path.parent.relative_to(Path(__file__).parent).as_posix()
+    for test in items:
+        folder = test.path.parent.relative_to(Path(__file__).parent).as_posix()
         for beginning, marker in PARTS.items():
             if f"{folder}/".startswith(f"{beginning}/"):
-                item.add_marker(marker)
+                test.add_marker(marker)

@@ -126,5 +126,5 @@ def test_special_tokens_in_a_prompt_are_a_warning_with_the_samples_id() -> None:
 def test_runs_of_the_same_second_get_folders_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "runs" / "20261120-120000-tiny"
     claimed = [claim_folder(path) for _ in range(3)]
-    assert [one.name.removeprefix(path.name) for one in claimed] == ["", "-2", "-3"]
-    assert all(one.is_dir() for one in claimed)
+    assert [folder.name.removeprefix(path.name) for folder in claimed] == ["", "-2", "-3"]
+    assert all(folder.is_dir() for folder in claimed)

@@ -69,10 +69,10 @@ def record(
     )
 
 
-def number(value: Value) -> float:
+def number(metric: Value) -> float:
     """A value that has to be a number."""
-    assert isinstance(value, Estimate), value
-    return value.value
+    assert isinstance(metric, Estimate), metric
+    return metric.value
 
 
 def failed(method: str, sample: str = "a", *, task: str = "gsm8k", error: str = "boom") -> Record:
@@ -134,6 +134,6 @@ def _described(method: str) -> dict[str, Any]:
     """The header of a method; options in its spelling are whole numbers."""
     choice = parse_choices([method])[0]
     given = choice.given.items()
-    options = {name: int(value) if value.isdigit() else value for name, value in given}
+    options = {name: int(text) if text.isdigit() else text for name, text in given}
     title = TITLES.get(choice.name) or get(choice.name).title
     return {"name": choice.name, "title": title, "options": options, "is_lossless": True}

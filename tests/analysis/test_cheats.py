@@ -61,11 +61,11 @@ def run(
     return make_run(records, header(METHODS, TASKS))
 
 
-def found(one: Run) -> dict[str, dict[str, float]]:
+def methods_named(judged: Run) -> dict[str, dict[str, float]]:
     """The ratios of the methods that each rule names."""
     return {
-        each.key: {about["method"]: about["ratio"] for about in each.numbers["methods"]}
-        for each in find_cheats(make_table(one.records), one.header)
+        warning.key: {about["method"]: about["ratio"] for about in warning.numbers["methods"]}
+        for warning in find_cheats(make_table(judged.records), judged.header)
     }
 
 
@@ -80,19 +80,19 @@ CHEATS: dict[str, tuple[str, float, Callable[[At], At]]] = {
 @pytest.mark.parametrize("key", CHEATS)
 def test_each_rule_names_its_method_alone_and_fails_the_check(key: str) -> None:
     method, ratio, change = CHEATS[key]
-    one = run(lambda at: change(at) if at["method"] == method else {}, repeats=2)
-    assert found(one) == {key: {method: pytest.approx(ratio, abs=0.06)}}
-    metrics = measure(one)
-    (warning,) = [each for each in warnings(metrics) if each.key == key]
+    cheated = run(lambda at: change(at) if at["method"] == method else {}, repeats=2)
+    assert methods_named(cheated) == {key: {method: pytest.approx(ratio, abs=0.06)}}
+    metrics = measure(cheated)
+    (warning,) = [warning for warning in warnings(metrics) if warning.key == key]
     assert f"{metrics.info.method(method).label} 0." in warning.text and warning.is_warning
-    (check,) = check_sources(RunTables(one), RunTables(one))
+    (check,) = check_sources(RunTables(cheated), RunTables(cheated))
     status = "skipped" if key == "fast_step" else "failed"
     assert (check.text, check.status) == (warning.text, status)
 
 
 def test_a_fast_step_fails_only_where_the_baseline_run_has_none() -> None:
     fast = run(lambda at: {"step_s": 0.005} if at["method"] != "vanilla" else {})
-    assert found(fast).keys() == {"slow_vanilla"}
+    assert methods_named(fast).keys() == {"slow_vanilla"}
     for baseline, status in ((run(lambda at: {}), "failed"), (fast, "skipped")):
         checks = check_sources(RunTables(fast), RunTables(baseline))
         assert [check.status for check in checks] == [status]
@@ -100,17 +100,17 @@ def test_a_fast_step_fails_only_where_the_baseline_run_has_none() -> None:
 
 def test_a_step_with_more_threads_than_vanillas_has_a_narrower_limit() -> None:
     near = run(lambda at: {"step_s": 0.0092} if at["method"] == "pld" else {}, num_samples=40)
-    assert not found(near)
+    assert not methods_named(near)
     threads = Threads(1, "measured", "brief", methods={"vanilla": 1, "pld": 2, "sps": 1})
     changed = make_run([*near.records], replace(near.header, threads=threads))
-    assert found(changed) == {"fast_step": {"pld": pytest.approx(0.92, abs=0.02)}}
+    assert methods_named(changed) == {"fast_step": {"pld": pytest.approx(0.92, abs=0.02)}}
 
 
 def test_vanilla_is_slowed_by_the_method_before_it() -> None:
     def slow(at: At) -> At:
         return {"step_s": 0.013} if (at["method"], at["before"]) == ("vanilla", "sps") else {}
 
-    slowed = found(run(slow, num_samples=20))
+    slowed = methods_named(run(slow, num_samples=20))
     assert slowed == {"slowed_vanilla": {"sps": pytest.approx(1.25, abs=0.08)}}
 
 
@@ -125,15 +125,17 @@ def honest(seed: int) -> Run:
     """Some methods, tasks, prompts and passes of the recorded run, with noise and failures."""
     rng = random.Random(f"honest/{seed}")
     about, records = _chosen(*recorded(), rng)
-    made = (to_record(convert(one, RecordLine), {}) for one in _noisy(records, rng, "vanilla"))
-    return Run(convert(about, RunHeader), tuple(made))
+    records_drawn = (
+        to_record(convert(line, RecordLine), {}) for line in _noisy(records, rng, "vanilla")
+    )
+    return Run(convert(about, RunHeader), tuple(records_drawn))
 
 
 def test_no_rule_fires_on_the_recorded_runs_and_on_50_honest_random_ones() -> None:
     stored = [read_run(path) for path in sorted(RECORDED.iterdir())]
     assert len(stored) >= 4
-    parts = [one.at(load) for one in stored for load in one.loads]
-    idle = (find_idle_drafts(one.records, one.header.blocks) for one in parts)
+    parts = [part.at(load) for part in stored for load in part.loads]
+    idle = (find_idle_drafts(part.records, part.header.blocks) for part in parts)
     assert [*map(list, idle)] == [[]] * len(parts)
     every = [*stored, *map(honest, range(50))]
-    assert {one.header.id: found(one) for one in every if found(one)} == {}
+    assert {part.header.id: methods_named(part) for part in every if methods_named(part)} == {}

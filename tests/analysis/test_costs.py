@@ -30,8 +30,8 @@ from tests.analysis.run_factory import failed, full_run, number, record
 PHASES = Missing("run with --phases")
 
 
-def cost(own: list[Record], baseline: list[Record], **conditions: Any) -> Cost:
-    table = make_table([*own, *baseline])
+def cost(records: list[Record], baseline: list[Record], **conditions: Any) -> Cost:
+    table = make_table([*records, *baseline])
     key, cells = CellKey("pld", 0.0, POOLED), rows_by_cell(table.frame)
     if key not in cells:
         return NO_COST
@@ -42,10 +42,12 @@ def test_the_decode_speedup_of_every_cell_is_mat_over_the_cost_of_a_step() -> No
     metrics = measure(full_run(tasks=("gsm8k", "alpaca")), Bootstrap(1))
     assert metrics.costs.keys() == metrics.cells.keys()
     assert {key.task for key in metrics.costs} == {"gsm8k", "alpaca", POOLED}
-    for key, found in metrics.costs.items():
+    for key, cell_cost in metrics.costs.items():
         expected = number(metrics.cells[key].decode_speedup)
-        assert number(found.decode_speedup) == pytest.approx(expected, rel=1e-12)
-        assert number(found.mat) / number(found.relative) == number(found.decode_speedup)
+        assert number(cell_cost.decode_speedup) == pytest.approx(expected, rel=1e-12)
+        assert number(cell_cost.mat) / number(cell_cost.relative) == number(
+            cell_cost.decode_speedup
+        )
     assert number(metrics.cost("vanilla", 0.0).relative) == 1.0
     assert number(metrics.cost("pld", 0.0).relative) != 1.0
     assert metrics.cost("eagle", 0.0).mat == Missing("not run")
@@ -60,44 +62,44 @@ def test_completions_that_vanilla_lacks_are_left_out() -> None:
 
 def test_phases_add_up_to_the_cost_of_a_step_and_leave_no_speed() -> None:
     split = Phases(0.1, 0.6, 0.05, 0.05)
-    own = replace(record("pld", accept_lengths=(2, 2), decode_s=0.8), phases=split)
+    drafted = replace(record("pld", accept_lengths=(2, 2), decode_s=0.8), phases=split)
     base = record("vanilla", accept_lengths=(1, 1, 1, 1), decode_s=0.8)
     roofline = Roofline(1e9, 100, 0, {"pld": 0.0}, 0.0)
-    found = cost([own], [base], roofline=roofline, no_times=PHASES)
-    assert found.phases == Phases(0.05, 0.3, 0.025, 0.025)
-    assert found.relative_phases is not None
-    assert sum(astuple(found.relative_phases)) == pytest.approx(number(found.relative))
-    assert number(found.relative) == number(found.bound) == 2.0
-    assert found.decode_speedup == found.reached == PHASES
+    cost_of_pld = cost([drafted], [base], roofline=roofline, no_times=PHASES)
+    assert cost_of_pld.phases == Phases(0.05, 0.3, 0.025, 0.025)
+    assert cost_of_pld.relative_phases is not None
+    assert sum(astuple(cost_of_pld.relative_phases)) == pytest.approx(number(cost_of_pld.relative))
+    assert number(cost_of_pld.relative) == number(cost_of_pld.bound) == 2.0
+    assert cost_of_pld.decode_speedup == cost_of_pld.reached == PHASES
 
 
 def test_without_a_baseline_a_step_has_a_time_and_no_relative_cost() -> None:
-    found = cost([record("pld", accept_lengths=(2, 2), decode_s=0.5)], [])
-    assert number(found.step_s) == 0.25
-    assert found.relative == found.decode_speedup == Missing("no baseline")
-    assert found.relative_phases is None
+    cost_of_pld = cost([record("pld", accept_lengths=(2, 2), decode_s=0.5)], [])
+    assert number(cost_of_pld.step_s) == 0.25
+    assert cost_of_pld.relative == cost_of_pld.decode_speedup == Missing("no baseline")
+    assert cost_of_pld.relative_phases is None
 
 
 @pytest.mark.parametrize(
-    ("own", "reason"),
+    ("records", "reason"),
     [
         ([], "not run"),
         ([failed("pld")], "all failed"),
         ([record("pld", accept_lengths=())], "no steps"),
     ],
 )
-def test_a_cell_without_steps_has_a_reason(own: list[Record], reason: str) -> None:
-    found = cost(own, [record("vanilla")])
-    assert found.mat == found.step_s == found.relative == Missing(reason)
+def test_a_cell_without_steps_has_a_reason(records: list[Record], reason: str) -> None:
+    cost_of_pld = cost(records, [record("vanilla")])
+    assert cost_of_pld.mat == cost_of_pld.step_s == cost_of_pld.relative == Missing(reason)
 
 
 def test_energy_is_per_token_and_memory_the_most_of_all_completions() -> None:
-    one = replace(record("pld", "a", accept_lengths=(3,)), energy_j=6.0, peak_memory_bytes=50)
+    first = replace(record("pld", "a", accept_lengths=(3,)), energy_j=6.0, peak_memory_bytes=50)
     two = replace(record("pld", "b", accept_lengths=(1,)), energy_j=3.0, peak_memory_bytes=70)
     unmetered = record("pld", "c", accept_lengths=(9,))
-    found = cost([one, two, unmetered], [])
-    assert number(found.joules_per_token) == 9.0 / (4 + 2)
-    assert found.peak_memory_bytes == 70
+    cost_of_pld = cost([first, two, unmetered], [])
+    assert number(cost_of_pld.joules_per_token) == 9.0 / (4 + 2)
+    assert cost_of_pld.peak_memory_bytes == 70
     assert cost([unmetered], []).joules_per_token == Missing("not measured")
     assert cost([unmetered], []).peak_memory_bytes is None
 
@@ -131,12 +133,12 @@ MEASURED: dict[str, Any] = {
 def test_memory_limits_a_method_and_vanilla_has_a_share_of_its_bandwidth(
     changes: dict[str, Any], limit: Value, share: Value
 ) -> None:
-    found = read_roofline(RooflineHeader(**{**MEASURED, **changes}), [])
-    assert isinstance(found, Roofline)
-    assert found.bound("eagle", Estimate(4.0)) == limit
-    assert found.bandwidth_share(Estimate(0.6)) == share
+    roofline = read_roofline(RooflineHeader(**{**MEASURED, **changes}), [])
+    assert isinstance(roofline, Roofline)
+    assert roofline.bound("eagle", Estimate(4.0)) == limit
+    assert roofline.bandwidth_share(Estimate(0.6)) == share
     failure = Missing("all failed")
-    assert isinstance(limit, Missing) or found.bound("eagle", failure) == failure
+    assert isinstance(limit, Missing) or roofline.bound("eagle", failure) == failure
 
 
 @pytest.mark.parametrize(("step_s", "no_bound"), [(0.29, ABOVE), (0.31, None)])
@@ -145,33 +147,35 @@ def test_vanilla_above_the_measured_bandwidth_leaves_no_bound(
 ) -> None:
     """A step that reads 300 bytes takes 0.3 s at the measured bandwidth."""
     records = [record("vanilla", accept_lengths=(1, 1), decode_s=2 * step_s)]
-    found = read_roofline(RooflineHeader(**MEASURED), records)
-    assert isinstance(found, Roofline)
-    assert found.no_bound == no_bound
-    assert found.bandwidth_share(Estimate(step_s)) == (no_bound or Estimate(300 / (step_s * 1000)))
-    assert found.step_bytes("eagle") == 400.0  # is known in any case
+    roofline = read_roofline(RooflineHeader(**MEASURED), records)
+    assert isinstance(roofline, Roofline)
+    assert roofline.no_bound == no_bound
+    assert roofline.bandwidth_share(Estimate(step_s)) == (
+        no_bound or Estimate(300 / (step_s * 1000))
+    )
+    assert roofline.step_bytes("eagle") == 400.0  # is known in any case
 
 
 def test_the_reading_speed_of_a_step_is_its_bytes_over_its_time() -> None:
     header = RooflineHeader(**{**MEASURED, "nominal_bytes_per_s": 4000.0})
     roofline = read_roofline(header, [])
-    own = [record("eagle", accept_lengths=(2, 2), decode_s=0.5)]
-    table = make_table(own)
+    records = [record("eagle", accept_lengths=(2, 2), decode_s=0.5)]
+    table = make_table(records)
     key = CellKey("eagle", 0.0, POOLED)
     rows = rows_by_cell(table.frame)[key]
-    found = measure_cost(key, table, rows, Draws(Bootstrap(1), POOLED), roofline)
-    assert found.bytes_per_s == 400 / 0.25
-    assert found.nominal_share == 400 / 0.25 / 4000
+    cost_of_eagle = measure_cost(key, table, rows, Draws(Bootstrap(1), POOLED), roofline)
+    assert cost_of_eagle.bytes_per_s == 400 / 0.25
+    assert cost_of_eagle.nominal_share == 400 / 0.25 / 4000
     assert measure_cost(key, table, rows, Draws(Bootstrap(1), POOLED)).bytes_per_s == 0.0
 
 
 def test_a_method_with_threads_of_its_own_has_the_limit_of_their_bandwidth() -> None:
     about = RooflineHeader(**MEASURED, bandwidth_by_threads={"1": 1000.0, "2": 1500.0})
     threads = Threads(1, "measured", "brief", methods={"eagle": 2, "vanilla": 1})
-    found = read_roofline(about, [], threads)
-    assert isinstance(found, Roofline)
-    assert found.bound("eagle", Estimate(4.0)) == Estimate(3.0 * 1.5)
-    assert found.bound("vanilla", Estimate(1.0)) == Estimate(1.0)
+    roofline = read_roofline(about, [], threads)
+    assert isinstance(roofline, Roofline)
+    assert roofline.bound("eagle", Estimate(4.0)) == Estimate(3.0 * 1.5)
+    assert roofline.bound("vanilla", Estimate(1.0)) == Estimate(1.0)
 
 
 @pytest.mark.parametrize("changes", [{"bandwidth_bytes_per_s": 0.0}, {"target_bytes": 0}])
@@ -183,6 +187,6 @@ def test_without_a_bandwidth_there_is_no_roofline(changes: dict[str, Any]) -> No
 def test_keys_and_values_are_those_of_vanillas_mean_step() -> None:
     # Steps see 11, 12 and 13 tokens, and the other method's count for nothing.
     records = [record("vanilla", accept_lengths=(1, 1, 1)), record("eagle", accept_lengths=(3,))]
-    found = read_roofline(RooflineHeader(**MEASURED), records)
-    assert isinstance(found, Roofline)
-    assert found.kv_share == 12 * 6 / 300
+    roofline = read_roofline(RooflineHeader(**MEASURED), records)
+    assert isinstance(roofline, Roofline)
+    assert roofline.kv_share == 12 * 6 / 300

@@ -32,55 +32,57 @@ NORMAL = np.random.default_rng(0).normal(size=2000)
 NORMAL = (NORMAL - NORMAL.mean()) / NORMAL.std()
 
 
-def made(value: float, sd: float, *units: float, degrees: float = 30) -> Estimate:
+def estimate_of(middle: float, sd: float, *units: float, degrees: float = 30) -> Estimate:
     """An estimate with this spread over prompts, and these values in its passes."""
     groups = (np.log(np.array(units)),) if units else ()
-    return with_interval(Estimate(value, None, value * np.exp(NORMAL * sd), degrees, groups, None))
+    return with_interval(
+        Estimate(middle, None, middle * np.exp(NORMAL * sd), degrees, groups, None)
+    )
 
 
 def test_the_variance_of_a_mean_is_that_of_units_over_their_number() -> None:
     logs = np.array([0.1, 0.2, 0.6, np.nan])
-    found = of_mean(logs)
-    assert found is not None and found.degrees == 2
-    assert found.value == pytest.approx(np.var([0.1, 0.2, 0.6], ddof=1) / 3)
+    variance = of_mean(logs)
+    assert variance is not None and variance.degrees == 2
+    assert variance.value == pytest.approx(np.var([0.1, 0.2, 0.6], ddof=1) / 3)
     assert of_mean(np.array([0.1, np.nan])) is None
 
 
 def test_degrees_of_a_sum_are_those_of_welch_and_satterthwaite() -> None:
-    found = total([Variance(2.0, 10), Variance(1.0, 2)])
-    assert found.value == 3.0
-    assert found.degrees == pytest.approx(9 / (4 / 10 + 1 / 2))
+    variance = total([Variance(2.0, 10), Variance(1.0, 2)])
+    assert variance.value == 3.0
+    assert variance.degrees == pytest.approx(9 / (4 / 10 + 1 / 2))
     assert total([EXACT, Variance(1.0, 5)]) == Variance(1.0, 5)
     assert total([EXACT]) == EXACT
     assert of_groups([np.array([0.1]), np.array([0.2, 0.3])]) is None
 
 
 def test_an_interval_is_students_over_prompts_and_passes() -> None:
-    found = made(2.0, 0.03, 1.9, 2.0, 2.1)
+    estimate = estimate_of(2.0, 0.03, 1.9, 2.0, 2.1)
     passes = np.log([1.9, 2.0, 2.1])
     variance = 0.03**2 + passes.var(ddof=1) / 3
     degrees = variance**2 / (0.03**4 / 30 + (passes.var(ddof=1) / 3) ** 2 / 2)
     half = stats.t.ppf(0.975, degrees) * math.sqrt(variance)
-    assert found.interval is not None
-    assert math.log(found.interval.high / 2) == pytest.approx(half)
-    assert math.log(found.interval.low / 2) == pytest.approx(-half)
+    assert estimate.interval is not None
+    assert math.log(estimate.interval.high / 2) == pytest.approx(half)
+    assert math.log(estimate.interval.low / 2) == pytest.approx(-half)
 
 
 def test_the_p_value_falls_below_5_percent_where_the_interval_leaves_1() -> None:
-    for value in np.linspace(0.8, 1.25, 40):
-        found = made(float(value), 0.03, *(value * np.array([0.97, 1.0, 1.04])))
-        p_value = differs(found, without_spread(1.0), found.machine)
-        assert found.interval is not None and p_value is not None
-        assert (p_value < 0.05) == (1.0 not in found.interval)
+    for middle in np.linspace(0.8, 1.25, 40):
+        estimate = estimate_of(float(middle), 0.03, *(middle * np.array([0.97, 1.0, 1.04])))
+        p_value = differs(estimate, without_spread(1.0), estimate.machine)
+        assert estimate.interval is not None and p_value is not None
+        assert (p_value < 0.05) == (1.0 not in estimate.interval)
 
 
 def test_a_mean_combines_the_passes_of_its_tasks() -> None:
-    found = mean([made(1.0, 0.02, 0.9, 1.1), made(3.0, 0.02, 2.9, 3.1)])
-    assert np.exp(found.units[0]) == pytest.approx([1.9, 2.1])
+    average = mean([estimate_of(1.0, 0.02, 0.9, 1.1), estimate_of(3.0, 0.02, 2.9, 3.1)])
+    assert np.exp(average.units[0]) == pytest.approx([1.9, 2.1])
 
 
 def test_a_quotient_in_one_run_pairs_passes_and_of_two_runs_does_not() -> None:
-    top, bottom = made(2.0, 0.02, 1.8, 2.0, 2.2), made(1.0, 0.02, 0.9, 1.0, 1.1)
+    top, bottom = estimate_of(2.0, 0.02, 1.8, 2.0, 2.2), estimate_of(1.0, 0.02, 0.9, 1.0, 1.1)
     together, apart = quotient(top, bottom), quotient(top, bottom, is_one_run=False)
     assert together.machine is not None and apart.machine is not None
     assert together.machine.value == pytest.approx(0, abs=1e-12)
@@ -99,14 +101,15 @@ def test_requests_that_a_pass_lacks_and_a_pass_with_few_do_not_count_as_noise() 
 def test_the_pooled_variance_is_that_of_two_methods_rests() -> None:
     generator = np.random.default_rng(1)
     sd, num_methods, num_passes = 0.05, 400, 4
-    own = generator.normal(0, sd, (num_methods, num_passes))
+    rests = generator.normal(0, sd, (num_methods, num_passes))
     speedups = [
-        Estimate(1.0, units=(generator.normal(0, sd) - row + own[0],), machine=None) for row in own
+        Estimate(1.0, units=(generator.normal(0, sd) - row + rests[0],), machine=None)
+        for row in rests
     ]
-    found = pooled_variance(speedups)
-    assert found is not None
-    assert found.value == pytest.approx(2 * sd**2 / num_passes, rel=0.1)
-    assert found.degrees == num_methods * (num_passes - 1)
+    variance = pooled_variance(speedups)
+    assert variance is not None
+    assert variance.value == pytest.approx(2 * sd**2 / num_passes, rel=0.1)
+    assert variance.degrees == num_methods * (num_passes - 1)
 
 
 @pytest.mark.parametrize(
@@ -148,18 +151,18 @@ def test_a_planned_experiment_shows_the_difference_as_often_as_promised() -> Non
     generator, hits = np.random.default_rng(0), 0
     for _ in range(500):
         units = np.log(1.10) + generator.normal(0, 0.03, num_units) + generator.normal(0, sd)
-        value = float(np.exp(units.mean()))
-        found = made(value, sd, *np.exp(units), degrees=needed - 1)
-        p_value = differs(found, without_spread(1.0), found.machine)
+        middle = float(np.exp(units.mean()))
+        estimate = estimate_of(middle, sd, *np.exp(units), degrees=needed - 1)
+        p_value = differs(estimate, without_spread(1.0), estimate.machine)
         hits += p_value is not None and p_value < 0.05
     assert 0.72 < hits / 500 < 0.9
 
 
 def test_a_pilot_is_of_the_median_variances_and_knows_what_it_lacks() -> None:
     units = (0.98, 1.0, 1.03)
-    found = pilot([made(1.0, 0.05, *units)], num_prompts=30, num_units=3)
-    assert found is not None and found.unit_sd == pytest.approx(np.log(units).std(ddof=1))
-    single = pilot([made(1.0, 0.05)], 30, 1)
+    plan = pilot([estimate_of(1.0, 0.05, *units)], num_prompts=30, num_units=3)
+    assert plan is not None and plan.unit_sd == pytest.approx(np.log(units).std(ddof=1))
+    single = pilot([estimate_of(1.0, 0.05)], 30, 1)
     assert single is not None and single.unit_sd is None
     assert pilot([Estimate(1.0)], 30, 3) is None
 
@@ -174,9 +177,9 @@ ONE = without_spread(1.0)
 def test_the_p_value_is_students_of_the_distance_in_spreads_of_prompts_and_machine(
     machine: Variance, sd: float, degrees: float
 ) -> None:
-    p_value = slower(made(0.90, 0.03, degrees=7), ONE, 1 / 0.95 - 1, machine)
+    p_value = slower(estimate_of(0.90, 0.03, degrees=7), ONE, 1 / 0.95 - 1, machine)
     assert p_value == pytest.approx(stats.t.cdf(np.log(0.90 / 0.95) / sd, df=degrees))
-    assert slower(made(0.95, 0.03), ONE, 1 / 0.95 - 1, EXACT) == pytest.approx(0.5)
+    assert slower(estimate_of(0.95, 0.03), ONE, 1 / 0.95 - 1, EXACT) == pytest.approx(0.5)
 
 
 def test_numbers_equal_in_every_sample_need_no_spread() -> None:
@@ -189,23 +192,23 @@ def test_numbers_equal_in_every_sample_need_no_spread() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "machine"),
+    ("speed", "machine"),
     [
         (Missing("not run"), EXACT),
         (Estimate(0.5), EXACT),
-        (made(0.5, 0.1, degrees=0), EXACT),
-        (made(0.5, 0.01), None),
+        (estimate_of(0.5, 0.1, degrees=0), EXACT),
+        (estimate_of(0.5, 0.01), None),
     ],
 )
 def test_without_the_spread_of_prompts_or_of_the_machine_nothing_is_tested(
-    value: Value, machine: Variance | None
+    speed: Value, machine: Variance | None
 ) -> None:
-    assert slower(value, ONE, 0.0, machine) is None
-    assert differs(value, ONE, machine) is None
+    assert slower(speed, ONE, 0.0, machine) is None
+    assert differs(speed, ONE, machine) is None
 
 
 def test_what_is_slower_at_5_percent_on_either_side_differs_at_10() -> None:
-    fast, slow = made(1.1, 0.04), made(1 / 1.1, 0.04)
+    fast, slow = estimate_of(1.1, 0.04), estimate_of(1 / 1.1, 0.04)
     assert differs(fast, ONE, EXACT) == pytest.approx(differs(slow, ONE, EXACT))
     p_value = slower(slow, ONE, 0.0, EXACT)
     assert p_value is not None and differs(slow, ONE, EXACT) == pytest.approx(2 * p_value)
@@ -215,7 +218,7 @@ def test_what_is_slower_at_5_percent_on_either_side_differs_at_10() -> None:
 def test_a_method_as_slow_as_the_limit_is_found_as_often_as_chance_allows() -> None:
     generator = np.random.default_rng(4)
     values = np.exp(generator.normal(-np.log(1.05), 0.02, 400))
-    p_values = [slower(made(float(value), 0.02), ONE, 0.05, EXACT) for value in values]
+    p_values = [slower(estimate_of(float(speed), 0.02), ONE, 0.05, EXACT) for speed in values]
     assert sum(p is not None and p <= 0.05 for p in p_values) == pytest.approx(20, abs=14)
 
 

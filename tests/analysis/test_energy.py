@@ -30,8 +30,8 @@ def answers(seconds: float, num: int, seed: int = 0) -> list[Record]:
         begin = generator.uniform(0, 100)
         length = seconds * generator.uniform(0.8, 1.2)
         energy_j = counter_j(begin + length) - counter_j(begin)
-        made = record("pld", str(sample), decode_s=length, accept_lengths=(1,) * (NUM_TOKENS - 1))
-        records.append(replace(made, energy_j=energy_j))
+        answer = record("pld", str(sample), decode_s=length, accept_lengths=(1,) * (NUM_TOKENS - 1))
+        records.append(replace(answer, energy_j=energy_j))
     return records
 
 
@@ -44,10 +44,10 @@ def test_long_answers_have_an_energy_whose_interval_holds_the_truth() -> None:
     truth = 0.6 * POWER_W / NUM_TOKENS
     num_covered = 0
     for seed in range(40):
-        value = measured(answers(0.6, 24, seed))
-        assert isinstance(value, Estimate) and value.interval
-        assert value.interval.half_width < 0.25 * value.value
-        num_covered += truth in value.interval
+        energy = measured(answers(0.6, 24, seed))
+        assert isinstance(energy, Estimate) and energy.interval
+        assert energy.interval.half_width < 0.25 * energy.value
+        num_covered += truth in energy.interval
     assert num_covered >= 38
 
 
@@ -62,5 +62,5 @@ def test_answers_of_a_few_ticks_have_none() -> None:
 
 @pytest.mark.parametrize("num", [1, 2])
 def test_an_energy_of_few_prompts_has_no_interval(num: int) -> None:
-    value = measured(answers(3.0, num))
-    assert isinstance(value, Estimate) and value.interval is None
+    energy = measured(answers(3.0, num))
+    assert isinstance(energy, Estimate) and energy.interval is None

@@ -57,14 +57,14 @@ def test_a_mean_is_arithmetic_over_the_tasks_that_any_method_has(
 ) -> None:
     seconds = {"vanilla": (12.0, 12.0), "pld": (6.0, 3.0), "sps": (4.0, 4.0)}
     records = [
-        record(method, task=task, decode_s=own[i], accept_lengths=[2] * (i + 1))
-        for method, own in seconds.items()
+        record(method, task=task, decode_s=task_seconds[i], accept_lengths=[2] * (i + 1))
+        for method, task_seconds in seconds.items()
         for i, task in enumerate(("gsm8k", "alpaca"))
         if (method, task) not in dropped
     ]
     run = measure(make_run(records, header([*seconds], ("gsm8k", "alpaca"))), Bootstrap(1))
-    found = {method: run.overall[method, 0.0].speedup for method in seconds}
-    assert found == {"vanilla": Estimate(1.0), "pld": pld, "sps": sps}
+    speedups = {method: run.overall[method, 0.0].speedup for method in seconds}
+    assert speedups == {"vanilla": Estimate(1.0), "pld": pld, "sps": sps}
 
 
 def test_the_pooled_cell_takes_all_tasks_as_one() -> None:
@@ -101,7 +101,7 @@ def test_the_order_in_which_records_were_written_changes_no_number() -> None:
     shuffled = list(run.records)
     random.Random(1).shuffle(shuffled)
     runs = (run, make_run(shuffled, run.header))
-    first, second = (measure(one, Bootstrap(50)) for one in runs)
+    first, second = (measure(stored_run, Bootstrap(50)) for stored_run in runs)
     for key, cell in first.cells.items():
         assert number(second.cells[key].speedup) == pytest.approx(number(cell.speedup))
         if key.task:
@@ -148,16 +148,16 @@ def cell(*records: Record) -> CellMetrics:
 
 def test_different_token_counts_are_compared_per_token() -> None:
     baseline = [record(decode_s=2.0, accept_lengths=[1] * 9)]  # 10 tokens: 0.2 s each
-    own = [record("pld", decode_s=2.0, accept_lengths=[2] * 12)]  # 25 tokens: 0.08 s each
-    assert number(cell(*own, *baseline).speedup) == pytest.approx(0.2 / 0.08)
+    longer = [record("pld", decode_s=2.0, accept_lengths=[2] * 12)]  # 25 tokens: 0.08 s each
+    assert number(cell(*longer, *baseline).speedup) == pytest.approx(0.2 / 0.08)
 
 
 def test_mat_is_over_all_steps_and_macro_over_completions() -> None:
-    own = [
+    records = [
         record("pld", "a", accept_lengths=[4]),  # 4 tokens in 1 step
         record("pld", "b", accept_lengths=[1, 1, 2]),  # 4 tokens in 3 steps
     ]
-    measured = cell(*own)
+    measured = cell(*records)
     assert number(measured.mat) == pytest.approx(8 / 4)
     assert number(measured.mat_macro) == pytest.approx((4 + 4 / 3) / 2)
     assert measured.accept_histogram == {1: 2, 2: 1, 4: 1}
@@ -167,20 +167,20 @@ def test_mat_is_over_all_steps_and_macro_over_completions() -> None:
 
 def test_the_match_rate_is_the_share_of_identical_token_ids() -> None:
     baseline = [record(sample=name, token_ids=[1, 2, 3, 4]) for name in "abcd"]
-    own = [record("pld", name, token_ids=[1, 2, 3, 4]) for name in "abc"]
-    own.append(record("pld", "d", token_ids=[1, 2, 3, 5]))
-    assert number(cell(*own, *baseline).match_rate) == 0.75
+    records = [record("pld", name, token_ids=[1, 2, 3, 4]) for name in "abc"]
+    records.append(record("pld", "d", token_ids=[1, 2, 3, 5]))
+    assert number(cell(*records, *baseline).match_rate) == 0.75
     hot = record("pld", temperature=1.0), record(temperature=1.0)
     assert cell(*hot).match_rate == NOT_GREEDY
 
 
 def test_a_missing_number_has_a_reason() -> None:
-    baseline, own = [record()], [record("pld")]
+    baseline, drafted = [record()], [record("pld")]
     assert cell(*baseline).speedup == cell(*baseline).mat == NOT_RUN
     assert cell(failed("pld"), *baseline).mat == ALL_FAILED
-    assert cell(*own).speedup == cell(*own).match_rate == NO_BASELINE
-    assert cell(*own, failed("vanilla")).speedup == BASELINE_FAILED
-    assert cell(*own, record(sample="z")).speedup == NO_SHARED
+    assert cell(*drafted).speedup == cell(*drafted).match_rate == NO_BASELINE
+    assert cell(*drafted, failed("vanilla")).speedup == BASELINE_FAILED
+    assert cell(*drafted, record(sample="z")).speedup == NO_SHARED
 
 
 def test_a_completion_of_one_token_has_a_speedup_and_a_first_token_only() -> None:
@@ -202,7 +202,7 @@ def test_a_record_without_a_time_counts_as_failed(seconds: float) -> None:
 @pytest.mark.parametrize(("number", "num_given"), [(9, 1), (10, 2), (100, 3)])
 def test_a_percentile_needs_a_completion_beyond_it(number: int, num_given: int) -> None:
     times = percentiles(np.arange(1.0, number + 1))
-    given = [isinstance(value, Estimate) for value in (times.p50, times.p90, times.p99)]
+    given = [isinstance(percentile, Estimate) for percentile in (times.p50, times.p90, times.p99)]
     assert given == [True] * num_given + [False] * (3 - num_given)
 
 
@@ -220,8 +220,8 @@ def test_a_run_with_phases_has_acceptance_but_no_time_and_no_speed() -> None:
 
 def steps(lengths: list[int], num_nodes: int = 99, sample: str = "a") -> Record:
     """A completion with these steps."""
-    made = record("pld", sample, accept_lengths=lengths)
-    return replace(made, num_nodes=(num_nodes,) * len(lengths))
+    stepped = record("pld", sample, accept_lengths=lengths)
+    return replace(stepped, num_nodes=(num_nodes,) * len(lengths))
 
 
 @pytest.mark.parametrize(
@@ -241,9 +241,9 @@ def steps(lengths: list[int], num_nodes: int = 99, sample: str = "a") -> Record:
 def test_the_step_that_ended_a_completion_is_no_rejection(
     lengths: list[int], num_nodes: int, depths: list[tuple[int, int, int]]
 ) -> None:
-    found = cell(steps(lengths, num_nodes)).acceptance_by_depth
-    assert [(at.depth, at.num_reached, at.num_accepted) for at in found] == depths
-    for at in found:
+    by_depth = cell(steps(lengths, num_nodes)).acceptance_by_depth
+    assert [(at.depth, at.num_reached, at.num_accepted) for at in by_depth] == depths
+    for at in by_depth:
         assert at.conditional.value == at.num_accepted / at.num_reached
 
 
@@ -256,14 +256,14 @@ def test_one_plus_the_unconditional_shares_is_the_mean_accepted_tokens() -> None
 def test_cut_steps_do_not_bias_the_shares() -> None:
     """Guesses accepted with probability 0.7 and cut by a short budget: the estimate is unbiased."""
     generator = np.random.default_rng(4)
-    own = []
+    records = []
     for sample in range(4000):
         lengths: list[int] = []
         while (room := 9 - sum(lengths)) > 0:
             accepted = int(np.minimum(generator.geometric(0.3) - 1, 3))
             lengths.append(min(room, accepted + 1))
-        own.append(steps(lengths, sample=str(sample)))
-    shares = [at.conditional.value for at in cell(*own).acceptance_by_depth]
+        records.append(steps(lengths, sample=str(sample)))
+    shares = [at.conditional.value for at in cell(*records).acceptance_by_depth]
     assert shares == pytest.approx([0.7, 0.7, 0.7], abs=0.015)
 
 
@@ -290,11 +290,11 @@ def test_a_record_is_a_row_in_the_order_of_the_records() -> None:
 
 def test_missing_numbers_are_nan_and_the_dtypes_do_not_depend_on_the_records() -> None:
     metered = replace(record(), energy_j=3.0)
-    frames = [records_frame(made) for made in ([], [failed("pld")], [failed("pld"), metered])]
+    frames = [records_frame(records) for records in ([], [failed("pld")], [failed("pld"), metered])]
     empty, _, frame = frames
     assert math.isnan(frame["wall_s"][0]) and math.isnan(frame["energy_j"][0])
     assert frame["peak_memory_bytes"].isna().all() and empty.empty
-    dtypes = [one.dtypes.astype(str).to_dict() for one in frames]
+    dtypes = [frame.dtypes.astype(str).to_dict() for frame in frames]
     assert dtypes[0] == dtypes[1] == dtypes[2]
 
 

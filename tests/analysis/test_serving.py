@@ -50,8 +50,8 @@ def run(
     records: Sequence[Record], blocks: Sequence[BlockHeader], loads: Sequence[Load], **values: Any
 ) -> Run:
     values |= {
-        "concurrency": tuple(one.concurrency for one in loads if one.concurrency),
-        "request_rates": tuple(one.request_rate for one in loads if one.request_rate),
+        "concurrency": tuple(load.concurrency for load in loads if load.concurrency),
+        "request_rates": tuple(load.request_rate for load in loads if load.request_rate),
     }
     header = make_header({"columns": {"gsm8k": "GSM8K"}, "spec": {"values": values}})
     return make_run(records, replace_part(header, blocks=tuple(blocks)))
@@ -80,20 +80,20 @@ def two_methods(load: Load = ONE, **values: Any) -> Run:
 
 
 def test_throughputs_are_amounts_per_second_of_the_blocks() -> None:
-    found = only(two_methods())
-    assert number(found.request_throughput) == 2.0
-    assert number(found.output_throughput) == 22.0
-    assert number(found.total_throughput) == pytest.approx(4 * (9 + 11) / 2.0)
-    assert number(found.throughput_ratio) == pytest.approx(2.0)
+    metrics = only(two_methods())
+    assert number(metrics.request_throughput) == 2.0
+    assert number(metrics.output_throughput) == 22.0
+    assert number(metrics.total_throughput) == pytest.approx(4 * (9 + 11) / 2.0)
+    assert number(metrics.throughput_ratio) == pytest.approx(2.0)
 
 
 def test_times_have_the_definitions_of_vllm_bench() -> None:
-    found = only(two_methods())
-    assert number(found.ttft.mean) == pytest.approx(0.05)
-    assert number(found.tpot.percentiles.p50) == pytest.approx(0.45 / 10)
-    assert number(found.itl.percentiles.p90) == pytest.approx(0.045)
-    assert number(found.e2e.mean) == pytest.approx(0.5)
-    assert isinstance(found.e2e.percentiles.p99, Missing)
+    metrics = only(two_methods())
+    assert number(metrics.ttft.mean) == pytest.approx(0.05)
+    assert number(metrics.tpot.percentiles.p50) == pytest.approx(0.45 / 10)
+    assert number(metrics.itl.percentiles.p90) == pytest.approx(0.045)
+    assert number(metrics.e2e.mean) == pytest.approx(0.5)
+    assert isinstance(metrics.e2e.percentiles.p99, Missing)
 
 
 @pytest.mark.parametrize(
@@ -107,40 +107,40 @@ def test_a_failed_request_is_no_throughput_and_never_good() -> None:
     plain = two_methods(goodput="e2e:9000")
     lost = Record(replace(plain.records[-1].key), "error", 9, error="boom")
     blocks = [
-        one if one.method == "vanilla" else replace_part(one, num_failed=1, num_tokens=33)
-        for one in plain.header.blocks
+        block if block.method == "vanilla" else replace_part(block, num_failed=1, num_tokens=33)
+        for block in plain.header.blocks
     ]
-    found = only(make_run((*plain.records[:-1], lost), replace_part(plain.header, blocks=blocks)))
-    assert number(found.request_throughput) == number(found.goodput) == 1.5
+    metrics = only(make_run((*plain.records[:-1], lost), replace_part(plain.header, blocks=blocks)))
+    assert number(metrics.request_throughput) == number(metrics.goodput) == 1.5
 
 
 def test_the_time_of_a_block_that_failed_counts() -> None:
     plain = two_methods()
     lost = block("eagle3", ONE, duration_s=6.0, repeat=1, num_failed=4, num_tokens=0)
-    found = only(with_blocks(plain, *plain.header.blocks, lost))
-    assert found.request_throughput == Estimate(4 / 8.0)
-    assert found.output_throughput == Estimate(44 / 8.0)
+    metrics = only(with_blocks(plain, *plain.header.blocks, lost))
+    assert metrics.request_throughput == Estimate(4 / 8.0)
+    assert metrics.output_throughput == Estimate(44 / 8.0)
 
 
 def test_a_block_that_was_interrupted_has_no_throughput() -> None:
     plain = two_methods()
     rest = block("eagle3", ONE, duration_s=9.0, num_requests=1, num_tokens=11, num_before=3)
     vanilla, whole = plain.header.blocks
-    found = only(with_blocks(plain, vanilla, whole, replace_part(rest, repeat=1)))
-    assert number(found.output_throughput) == 22.0
-    assert number(found.throughput_ratio) == pytest.approx(2.0)
-    assert found.num_interrupted == 1
-    found = only(with_blocks(plain, vanilla, rest))
-    assert isinstance(found.output_throughput, Missing)
-    assert "interrupted" in found.output_throughput.reason
-    assert isinstance(found.throughput_ratio, Missing)
+    metrics = only(with_blocks(plain, vanilla, whole, replace_part(rest, repeat=1)))
+    assert number(metrics.output_throughput) == 22.0
+    assert number(metrics.throughput_ratio) == pytest.approx(2.0)
+    assert metrics.num_interrupted == 1
+    metrics = only(with_blocks(plain, vanilla, rest))
+    assert isinstance(metrics.output_throughput, Missing)
+    assert "interrupted" in metrics.output_throughput.reason
+    assert isinstance(metrics.throughput_ratio, Missing)
 
 
 def of_counters(counters: Mapping[str, float], **values: Any) -> RunMetrics:
     """A method whose answers have no counts, in one block with these counters."""
     records = [answer("ngram", i, ONE, wall_s=1.0) for i in range(4)]
-    one = block("ngram", ONE, duration_s=4.0, counters=counters, **values)
-    return measured(run(records, [one], [ONE]))
+    counted = block("ngram", ONE, duration_s=4.0, counters=counters, **values)
+    return measured(run(records, [counted], [ONE]))
 
 
 def test_mat_of_counters_is_used_if_no_answer_has_counts() -> None:
@@ -148,9 +148,9 @@ def test_mat_of_counters_is_used_if_no_answer_has_counts() -> None:
         {"num_drafts": 12.0, "num_accepted": 24.0, "num_tokens": 44.0, "accepted_at_1": 9.0}
     )
     assert number(metrics.pooled("ngram", 0.0).mat) == pytest.approx(40 / (40 - 24))
-    found = metrics.serving["ngram", 0.0]
-    assert number(found.engine_mat) == 3.0
-    assert found.acceptance_rates == (0.75,)
+    served = metrics.serving["ngram", 0.0]
+    assert number(served.engine_mat) == 3.0
+    assert served.acceptance_rates == (0.75,)
 
 
 @pytest.mark.parametrize(
@@ -172,19 +172,19 @@ def test_requests_in_flight_are_those_that_overlap() -> None:
     """Two requests in a block of 4 s, three in one of 2 s; an interrupted block is left out."""
     spans = {0: [(0.0, 2.0), (1.0, 3.0), (3.0, 1.0)], 1: [(0.0, 2.0)] * 3, 2: [(0.0, 2.0)] * 4}
     records = [
-        replace(one, serving=replace(one.serving, began_s=began))
-        for repeat, own in spans.items()
-        for i, (began, wall_s) in enumerate(own)
-        for one in [answer("eagle3", i, FOUR, wall_s=wall_s, repeat=repeat)]
-        if one.serving
+        replace(record, serving=replace(record.serving, began_s=began))
+        for repeat, repeat_spans in spans.items()
+        for i, (began, wall_s) in enumerate(repeat_spans)
+        for record in [answer("eagle3", i, FOUR, wall_s=wall_s, repeat=repeat)]
+        if record.serving
     ]
     blocks = [
         block("eagle3", FOUR, duration_s=4.0 - 2 * (repeat > 0), repeat=repeat, num_before=before)
         for repeat, before in ((0, 0), (1, 0), (2, 1))
     ]
-    found = only(run(records, blocks, [FOUR])).in_flight
-    assert found.mean == pytest.approx((6 + 6) / 6)
-    assert (found.most, found.least_most) == (3, 2)
+    in_flight = only(run(records, blocks, [FOUR])).in_flight
+    assert in_flight.mean == pytest.approx((6 + 6) / 6)
+    assert (in_flight.most, in_flight.least_most) == (3, 2)
 
 
 def test_counters_of_a_method_that_the_run_does_not_list_are_left_out() -> None:
@@ -193,8 +193,8 @@ def test_counters_of_a_method_that_the_run_does_not_list_are_left_out() -> None:
 
 def test_the_recorded_run_of_vllm_was_not_at_8_requests_at_once() -> None:
     eight = read_run(RECORDED / "vllm-cpu").at(Load(concurrency=8))
-    found = [one.in_flight for one in measured(eight).serving.values()]
-    assert {(one.most, one.least_most) for one in found} == {(2, 2)}
+    in_flight = [metrics.in_flight for metrics in measured(eight).serving.values()]
+    assert {(load.most, load.least_most) for load in in_flight} == {(2, 2)}
 
 
 def of_counts(
@@ -202,8 +202,8 @@ def of_counts(
 ) -> Run:
     """Answers of 11 tokens with these counts of a server, one block of them."""
     records = [
-        replace(answer("sps", i, ONE, wall_s=1.0, **one), stop_reason=stop)
-        for i, one in enumerate(counts)
+        replace(answer("sps", i, ONE, wall_s=1.0, **answer_counts), stop_reason=stop)
+        for i, answer_counts in enumerate(counts)
     ]
     size = {"num_requests": len(counts), "num_tokens": len(counts) * NUM_TOKENS}
     block_ = block("sps", ONE, duration_s=4.0, counters=counters, **size)
@@ -236,8 +236,8 @@ def test_steps_are_those_that_the_counts_of_a_server_imply(
 ) -> None:
     metrics = measured(of_counts(counts, stop, **counters))
     assert number(metrics.pooled("sps", 0.0).mat) == pytest.approx(10 * len(counts) / steps)
-    found = number(metrics.serving["sps", 0.0].least_mat)
-    assert found == pytest.approx(10 * len(counts) / least)
+    mat = number(metrics.serving["sps", 0.0].least_mat)
+    assert mat == pytest.approx(10 * len(counts) / least)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_a_block_whose_counts_contradict_each_other_has_no_mat_but_its_answers(
         assert isinstance(mat, Missing) and re.search(reason, mat.reason)
     assert number(cell.tokens_per_s) == 11.0
     assert number(metrics.serving["sps", 0.0].output_throughput) == 11.0
-    warned = [one.text for one in warnings(metrics) if re.search(reason, one.text)]
+    warned = [warning.text for warning in warnings(metrics) if re.search(reason, warning.text)]
     assert len(warned) == 1 and "sps has no MAT on GSM8K" in warned[0]
 
 
@@ -275,28 +275,28 @@ def test_recorded_engines_have_the_steps_that_they_counted(
     """llama.cpp's steps are those of its counter of drafts: 954 for sps, 745 for EAGLE-3."""
     recorded = read_run(RECORDED / name)
     metrics = measured(recorded.at(ONE))
-    found = {method: round(number(metrics.pooled(method, 0.0).mat), 2) for method in mats}
-    assert found == mats
-    warned = [one for one in warnings(metrics) if "drafted 45 tokens" in one.text]
+    mats_seen = {method: round(number(metrics.pooled(method, 0.0).mat), 2) for method in mats}
+    assert mats_seen == mats
+    warned = [warning for warning in warnings(metrics) if "drafted 45 tokens" in warning.text]
     assert len(warned) == (name == "llamacpp-cpu"), "its ngram did not draft 5 tokens, as asked"
-    assert not any(one.contradictions for one in metrics.serving.values())
+    assert not any(metrics_of.contradictions for metrics_of in metrics.serving.values())
 
 
 @pytest.mark.parametrize(("drafts", "mat"), [(22.0, 40 / 22), (25.0, None)])
 def test_a_category_has_the_steps_of_the_block_of_its_task(
     drafts: float, mat: float | None
 ) -> None:
-    made = of_counts(ACCEPTING, num_drafts=drafts, num_tokens=44.0)
-    metrics = measured(made.of({f"gsm8k/{i}": f"gsm8k / {i % 2}" for i in range(4)}))
+    counted = of_counts(ACCEPTING, num_drafts=drafts, num_tokens=44.0)
+    metrics = measured(counted.of({f"gsm8k/{i}": f"gsm8k / {i % 2}" for i in range(4)}))
     for task in ("gsm8k / 0", "gsm8k / 1"):
-        found = metrics.cell("sps", 0.0, task).mat
-        assert number(found) == pytest.approx(mat) if mat else isinstance(found, Missing)
+        cell_mat = metrics.cell("sps", 0.0, task).mat
+        assert number(cell_mat) == pytest.approx(mat) if mat else isinstance(cell_mat, Missing)
 
 
 def test_each_load_is_measured_against_vanilla_at_that_load(tmp_path: Path) -> None:
     """A summary has a row for each."""
     fast, slow = two_methods(), two_methods(FOUR)
-    half = [replace(one, prefill_s=0.2, decode_s=1.8) for one in slow.records[4:]]
+    half = [replace(record, prefill_s=0.2, decode_s=1.8) for record in slow.records[4:]]
     blocks = [*fast.header.blocks, *slow.header.blocks]
     whole = run([*fast.records, *slow.records[:4], *half], blocks, [ONE, FOUR])
     parts = [whole.at(load) for load in whole.loads]
@@ -310,9 +310,9 @@ def test_each_load_is_measured_against_vanilla_at_that_load(tmp_path: Path) -> N
 
 def test_the_clients_own_time_grows_with_its_work() -> None:
     plain = two_methods()
-    busy = [replace_part(one, client_s=1.0) for one in plain.header.blocks]
-    found = only(with_blocks(plain, *busy))
-    assert found.client_share == pytest.approx(1.0 / (1 - 0.5) / 2.0)
+    busy = [replace_part(block, client_s=1.0) for block in plain.header.blocks]
+    served = only(with_blocks(plain, *busy))
+    assert served.client_share == pytest.approx(1.0 / (1 - 0.5) / 2.0)
     assert only(plain).client_share == 0.0
 
 

@@ -65,7 +65,7 @@ def untimed(build_s: float) -> dict[str, float]:
     """The numbers of the method in the warning; empty without one."""
     run = run_with_build(build_s)
     warnings = find_cheats(make_table(run.records), run.header)
-    entries = [one.numbers["methods"] for one in warnings if one.key == "untimed_work"]
+    entries = [warning.numbers["methods"] for warning in warnings if warning.key == "untimed_work"]
     return entries[0][0] if entries else {}
 
 

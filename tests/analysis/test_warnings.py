@@ -45,18 +45,18 @@ def run(
                 task_s = 0.010 if task == "gsm8k" else 0.013
                 step_s = task_s * pace(method, len(records)) * draw.lognormvariate(0, 0.03)
                 seconds = step_s * len(lengths)
-                made = record(method, str(sample), task=task, decode_s=seconds,
+                timed = record(method, str(sample), task=task, decode_s=seconds,
                               prefill_s=0.01, accept_lengths=lengths)  # fmt: skip
                 half = str(2 * sample // num_samples)
                 where: dict[str, Any] = {machine_in: half} if machine_in else {}
-                records.append(replace(made, **where))
+                records.append(replace(timed, **where))
     return measure(
         make_run(records, header(METHODS, TASKS, gpu=GPU_WITH_CLOCKS if has_clocks else None))
     )
 
 
 def of(metrics: RunMetrics, key: str) -> list[RunWarning]:
-    return [one for one in metrics.warnings if one.key == key]
+    return [warning for warning in metrics.warnings if warning.key == key]
 
 
 @pytest.mark.parametrize("gain", [0.0, 0.2])
@@ -69,10 +69,10 @@ def test_a_baseline_that_slows_is_throttled_unless_the_driver_tells_clocks(
     has_clocks: bool,
 ) -> None:
     metrics = run(lambda method, place: 1 + 0.2 * (place % 80) / 80, has_clocks=has_clocks)
-    found = of(metrics, "throttling")
-    assert len(found) == (not has_clocks)
-    for one in found:
-        assert one.numbers["change"] == pytest.approx(0.13, abs=0.04)
+    throttled = of(metrics, "throttling")
+    assert len(throttled) == (not has_clocks)
+    for warning in throttled:
+        assert warning.numbers["change"] == pytest.approx(0.13, abs=0.04)
 
 
 @pytest.mark.parametrize("machine_in", ["", "origin", "worker"])
@@ -84,16 +84,16 @@ def test_a_second_machine_that_is_slower_is_no_throttled_one(machine_in: str) ->
 def test_speedups_that_slow_completions_decide_stand_beside_those_of_the_median() -> None:
     """Every fifth completion of a method takes three times as long, and the total 1.4 times."""
     metrics = run(lambda method, place: 3.0 if method == "pld" and place // 2 % 5 == 0 else 1.0)
-    (found,) = of(metrics, "disagreement")
-    assert {one["task"] for one in found.numbers["cells"]} == {"gsm8k", "alpaca"}
-    for one in found.numbers["cells"]:
-        assert one["method"] == "pld"
-        assert one["median"] == pytest.approx(1.4 * one["speedup"], rel=0.1)
+    (warning,) = of(metrics, "disagreement")
+    assert {cell["task"] for cell in warning.numbers["cells"]} == {"gsm8k", "alpaca"}
+    for cell in warning.numbers["cells"]:
+        assert cell["method"] == "pld"
+        assert cell["median"] == pytest.approx(1.4 * cell["speedup"], rel=0.1)
 
 
 def test_too_few_samples_are_named_with_their_tasks() -> None:
     (few,) = of(run(lambda *_: 1.0, 3), "few_samples")
-    samples = {one["task"]: one["samples"] for one in few.numbers["tasks"]}
+    samples = {cell["task"]: cell["samples"] for cell in few.numbers["tasks"]}
     assert samples == {"gsm8k": 3, "alpaca": 3}
 
 
@@ -113,9 +113,9 @@ def test_a_speedup_that_is_not_significant_says_how_many_samples_would_do() -> N
 def test_methods_that_no_number_of_prompts_tells_apart_are_named_for_themselves() -> None:
     metrics = measure(make_run([], header((*METHODS, "sps"), ("gsm8k",))))
     warning = not_significant(0.0, {"pld": 3.24, "sps": math.inf})
-    told = make_note(warning.key, metrics.info, **warning.numbers).text
-    assert "A difference would show for PLD with 3.2x as many prompts." in told
-    assert "No number of prompts would show one for SpS: use more passes or runs." in told
+    note = make_note(warning.key, metrics.info, **warning.numbers).text
+    assert "A difference would show for PLD with 3.2x as many prompts." in note
+    assert "No number of prompts would show one for SpS: use more passes or runs." in note
 
 
 @pytest.mark.parametrize(
@@ -127,12 +127,13 @@ def test_drafts_of_which_next_to_none_is_accepted_are_named(
 ) -> None:
     """Steps without a draft do not count."""
     lengths = [2] * accepting + [1] * (drafts - accepting) + [1] * 500
-    own = replace(record("pld", accept_lengths=lengths), num_nodes=(4,) * drafts + (1,) * 500)
-    metrics = measure(make_run([record("vanilla"), own], header(METHODS, TASKS)))
-    found = [
-        (one.numbers["accepting"], one.numbers["drafts"]) for one in of(metrics, "idle_drafts")
+    drafted = replace(record("pld", accept_lengths=lengths), num_nodes=(4,) * drafts + (1,) * 500)
+    metrics = measure(make_run([record("vanilla"), drafted], header(METHODS, TASKS)))
+    idle = [
+        (warning.numbers["accepting"], warning.numbers["drafts"])
+        for warning in of(metrics, "idle_drafts")
     ]
-    assert found == [(accepting, drafts)] * is_told
+    assert idle == [(accepting, drafts)] * is_told
 
 
 def survivors_run(num_failed: int) -> Run:
@@ -140,11 +141,11 @@ def survivors_run(num_failed: int) -> Run:
     records: list[Record] = []
     for i in range(16):
         speed = 0.5 + i / 10
-        own = record("eagle", str(i), decode_s=1 / speed)
+        timed = record("eagle", str(i), decode_s=1 / speed)
         records += [
             record("vanilla", str(i)),
             record("pld", str(i), decode_s=1 / speed),
-            broken(own) if i < num_failed else own,
+            broken(timed) if i < num_failed else timed,
         ]
     return make_run(records, header(["vanilla", "pld", "eagle"], ("gsm8k",)))
 
@@ -154,7 +155,7 @@ def test_failing_on_the_worst_prompts_moves_no_method_ahead() -> None:
     pld, eagle = (metrics.overall[method, 0.0].speedup for method in ("pld", "eagle"))
     assert number(eagle) == pytest.approx(number(pld))
     cells = [metrics.cell(method, 0.0, "gsm8k") for method in ("pld", "eagle")]
-    counts = [(one.num_done, one.num_failed, one.num_samples) for one in cells]
+    counts = [(cell.num_done, cell.num_failed, cell.num_samples) for cell in cells]
     assert counts == [(16, 0, 12), (12, 4, 12)]  # of all completions, and of those compared
     assert number(eagle) > number(measure(survivors_run(0)).overall["pld", 0.0].speedup)
     (warning,) = of(metrics, "survived")
@@ -164,9 +165,9 @@ def test_failing_on_the_worst_prompts_moves_no_method_ahead() -> None:
 def test_a_request_with_a_pause_is_left_out_for_all_methods() -> None:
     whole = survivors_run(0)
     slow = replace(record("pld", "3", decode_s=1e6), is_paused=True)
-    records = [slow if one.key == slow.key else one for one in whole.records]
+    records = [slow if record.key == slow.key else record for record in whole.records]
     paused = measure(make_run(records, whole.header))
-    rest = [one for one in whole.records if one.key.sample_id != slow.key.sample_id]
+    rest = [record for record in whole.records if record.key.sample_id != slow.key.sample_id]
     without = measure(make_run(rest, whole.header))
     for method in ("pld", "eagle"):
         assert paused.overall[method, 0.0].speedup == without.overall[method, 0.0].speedup

@@ -16,7 +16,7 @@ from tests.support.checkpoint import save_checkpoint, write_prompts
 
 
 @pytest.fixture(scope="module")
-def made(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made_run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of PLD, greedy and sampled."""
     folder = tmp_path_factory.mktemp("made")
     prompts = write_prompts(folder / "mine.jsonl", ["ab ab ab ab"], ["one two", "and three"])
@@ -28,8 +28,8 @@ def made(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(made: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(made, tmp_path / "out")
+def folder(made_run: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made_run, tmp_path / "out")
 
 
 def test_a_lossless_run_passes(specbench: Specbench, folder: Path) -> None:
@@ -39,7 +39,7 @@ def test_a_lossless_run_passes(specbench: Specbench, folder: Path) -> None:
     assert "smallest TV" in said.out
     audit = read_run(folder).audit
     assert audit is not None
-    assert {(one.method, one.level, one.status) for one in audit.results} >= {
+    assert {(result.method, result.level, result.status) for result in audit.results} >= {
         ("pld", 0.0, "identical"), ("pld", 1.0, "no difference"), ("pld", 2.0, "no difference"),
     }  # fmt: skip
     assert "no bug found" in specbench("report", folder, "--full").out
@@ -65,11 +65,11 @@ def test_spoiled_answers_are_a_bug_and_a_model_that_is_gone_or_another_is_refuse
     again = specbench("audit", folder, "--dtype", "float32", "--tokens", 0)
     assert again.code == 1
     assert "again in" in again.out and "float32" in again.out
-    own = tmp_path / "own"
+    other_model = tmp_path / "own"
     header = folder / "run.json"
-    header.write_text(header.read_text().replace(str(model), str(own)))
+    header.write_text(header.read_text().replace(str(model), str(other_model)))
     gone = specbench("audit", folder, "--offline")
     assert (gone.code, "own" in gone.err) == (2, True)
-    save_checkpoint(own, seed=5)
+    save_checkpoint(other_model, seed=5)
     other = specbench("audit", folder)
     assert (other.code, "not the run's" in other.err) == (2, True)

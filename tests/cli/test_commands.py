@@ -64,7 +64,7 @@ def test_every_option_of_a_run_is_in_the_help_under_its_heading(specbench: Specb
     shown = specbench("run", "-h").out
     headings = ["Measure:", "Model:", "Decoding:", "Server:", "Output:", "Options:"]
     assert [line for line in shown.splitlines() if line in headings] == headings
-    for one in (*options(SpecValues), *options(Call)):
-        before, found, _ = shown.partition(f"  {one.flag} ")
-        assert found, one.flag
-        assert [h for h in headings if h in before][-1] == f"{one.group.capitalize()}:"
+    for option in (*options(SpecValues), *options(Call)):
+        before, flag, _ = shown.partition(f"  {option.flag} ")
+        assert flag, option.flag
+        assert [h for h in headings if h in before][-1] == f"{option.group.capitalize()}:"

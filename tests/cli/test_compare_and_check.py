@@ -66,6 +66,6 @@ def test_check_ends_with_0_1_or_3_and_writes_what_it_found(
     assert (listed["baseline"], listed["is_passed"]) == ("old", False)
     assert specbench(*call, "--max-slowdown", "40%").code == 0
     assert specbench(*call, "--speed", "never").code == 0
-    one = store(full_run(tasks=("gsm8k",), num_samples=1), "one")
-    said = specbench("check", one, "--baseline", one)
+    stored_run = store(full_run(tasks=("gsm8k",), num_samples=1), "one")
+    said = specbench("check", stored_run, "--baseline", stored_run)
     assert (said.code, said.out.splitlines()[0].startswith("Nothing was checked")) == (3, True)

@@ -33,14 +33,14 @@ def test_training_says_what_it_left_out_and_ends_with_the_command_that_runs_the_
 ) -> None:
     chat = {"conversations": [{"from": "human", "value": "ab?"}, {"from": "gpt", "value": "ab ab"}]}
     lost = {"conversations": [{"from": "human", "value": "and?"}]}
-    data = Path("chats.json")
-    data.write_text(json.dumps([chat, chat, chat, lost]))
+    chats = Path("chats.json")
+    chats.write_text(json.dumps([chat, chat, chat, lost]))
     options = ("--template", "none", "--device", "cpu")
     small = ("--steps", 2, "--rows", 1, "--length", 32)
-    command = ("train", "medusa", "--model", model, "--data", data, "--out", "head")
+    command = ("train", "medusa", "--model", model, "--data", chats, "--out", "head")
     said = specbench(*command, *small, *options)
     assert said.code == 0
-    assert f"Left out of {data}: chats without an answer (1)." in said.err
+    assert f"Left out of {chats}: chats without an answer (1)." in said.err
     assert "step 2/2  loss " in said.err
     last = said.out.splitlines()[-1]
     _, *words = shlex.split(last.removeprefix("Run it: "))

@@ -51,10 +51,10 @@ def test_a_run_ended_in_the_middle_is_resumed_without_loss_or_repetition(
         "--prompts", str(prompt_file), "--template", "none", "--max-new-tokens", "60",
         "--offline", "--repeats", "8", "--output", str(out),
     ]  # fmt: skip
-    ours = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "FAKE_PAUSE_S": "0.02"}
+    variables = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "FAKE_PAUSE_S": "0.02"}
     first = subprocess.Popen(
         command,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **ours},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
         cwd=tmp_path,
         text=True,
         stdout=subprocess.PIPE,
@@ -72,10 +72,10 @@ def test_a_run_ended_in_the_middle_is_resumed_without_loss_or_repetition(
         assert first.returncode == 130, err
         assert before.header.status == "interrupted"
         lines = err.splitlines()  # libraries may say something at the end
-        told = lines[lines.index(f"Interrupted. What was done is kept in {out}.") + 1]
+        advice = lines[lines.index(f"Interrupted. What was done is kept in {out}.") + 1]
         called = [sys.executable, *program] if program == WHOLE else [*program]
-        assert shlex.split(told)[2:][: len(called) + 1] == [*called, "run"]
-        assert shlex.split(told)[-3:] == ["--output", str(out), "--resume"]
+        assert shlex.split(advice)[2:][: len(called) + 1] == [*called, "run"]
+        assert shlex.split(advice)[-3:] == ["--output", str(out), "--resume"]
     assert 10 <= len(before.records) < 72
     again = [sys.executable, *program, "run", "--output", str(out), "--resume", "--quiet"]
     output(again, tmp_path, path=[ROOT])

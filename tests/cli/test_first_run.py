@@ -30,16 +30,16 @@ def test_a_first_run_fits_the_screen(columns: int, limit: int, tmp_path: Path) -
         os.close(slave)
         out = b""
         with suppress(OSError):  # of a terminal whose program has ended
-            while data := os.read(master, 65536):
-                out += data
+            while chunk := os.read(master, 65536):
+                out += chunk
         os.close(master)
         assert run.wait() == 0
         err.seek(0)
         errors = err.read().splitlines()
     samples = re.compile(r"\[\d+/\d+\] ")  # a terminal shows them in one line
-    told = [line for line in errors if not samples.match(line)]
+    notes = [line for line in errors if not samples.match(line)]
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.decode()).splitlines()
-    assert len(told) + len(shown) < ROWS  # the last line is the prompt's
+    assert len(notes) + len(shown) < ROWS  # the last line is the prompt's
     assert max(map(len, shown)) <= columns
     text = " ".join(shown)
     assert "prompts bundled with specbench" in text
@@ -50,4 +50,4 @@ def test_a_first_run_fits_the_screen(columns: int, limit: int, tmp_path: Path) -
     assert rows[:12] == fake[::-1]
     assert len(re.findall(r"x ±", text)) >= 11 and "tok/s" in text
     (folder,) = (tmp_path / "results" / "runs").iterdir()
-    assert f"Run: {folder.relative_to(tmp_path)}" in [*shown, *told]
+    assert f"Run: {folder.relative_to(tmp_path)}" in [*shown, *notes]

@@ -99,12 +99,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def is_told(said: str, told: str) -> bool:
+def is_told(said: str, expected: str) -> bool:
     """True if one message of two to five lines has the reason and the fix."""
     first, _, error = said.partition("Error: ")
     is_first = not first or first.startswith(("Starting: ", "Checking this machine"))
     is_short = first.count("\n") <= 1 and 2 <= len(error.splitlines()) <= 5
-    return is_first and is_short and all(part in error for part in told.split(" => "))
+    return is_first and is_short and all(part in error for part in expected.split(" => "))
 
 
 def _wrong(until: str, commands: Mapping[str, str], folder: Path) -> list[str]:
@@ -118,12 +118,12 @@ def _wrong(until: str, commands: Mapping[str, str], folder: Path) -> list[str]:
         env={**os.environ, "HF_HUB_OFFLINE": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found = []
-    for number, (words, told) in enumerate(commands.items()):
+    wrong = []
+    for number, (words, expected) in enumerate(commands.items()):
         said, _, slow = (folder / f"{number}.err").read_text("utf-8").rpartition("END")
-        is_right = said.startswith(told) if until == "first" else is_told(said, told)
-        found += [] if is_right and not slow.strip() else [f"{words}: {said} {slow}"]
-    return found
+        is_right = said.startswith(expected) if until == "first" else is_told(said, expected)
+        wrong += [] if is_right and not slow.strip() else [f"{words}: {said} {slow}"]
+    return wrong
 
 
 def test_the_first_line_comes_before_slow_imports(tmp_path: Path) -> None:
@@ -132,27 +132,29 @@ def test_the_first_line_comes_before_slow_imports(tmp_path: Path) -> None:
 
 def test_a_mistake_is_told_with_its_fix_and_without_slow_imports(folder: Path) -> None:
     commands = {
-        words.replace("RUN", str(RECORDED)): told
-        for words, told in MISTAKES
+        words.replace("RUN", str(RECORDED)): expected
+        for words, expected in MISTAKES
         if not words.startswith("~")
     }
     assert _wrong("last", commands, folder) == []
     assert not (folder / "results").exists()
 
 
-@pytest.mark.parametrize(("words", "told"), [one for one in MISTAKES if one[0][0] == "~"])
+@pytest.mark.parametrize(
+    ("words", "expected"), [mistake for mistake in MISTAKES if mistake[0][0] == "~"]
+)
 def test_a_mistake_that_needs_libraries_to_be_found_is_told_in_the_same_way(
-    specbench: Specbench, folder: Path, words: str, told: str
+    specbench: Specbench, folder: Path, words: str, expected: str
 ) -> None:
     given = [RECORDED if word == "RUN" else word for word in shlex.split(words)[1:]]
     said = specbench(*given)
-    assert said.code == 2 and is_told(said.err, told), said.err
+    assert said.code == 2 and is_told(said.err, expected), said.err
     assert not (folder / "results").exists()
 
 
 def _options(options: Any) -> list[tuple[object, ...]]:
     described = registry.describe_options(type("", (), {"options": options}))  # type: ignore[arg-type]
-    metadata = [{**one.metadata} for one in fields(options)]
+    metadata = [{**declared.metadata} for declared in fields(options)]
     return [*zip(described, metadata, strict=True)]
 
 

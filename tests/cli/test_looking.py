@@ -34,7 +34,7 @@ def test_lists_name_everything_there_is(specbench: Specbench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [
         ("pld", ("num_tokens", "Prompt Lookup")),
         ("vicuna-13b", ("yuhuili/EAGLE-Vicuna-13B-v1.3", "13.02 billion")),
@@ -44,10 +44,10 @@ def test_lists_name_everything_there_is(specbench: Specbench) -> None:
     ],
 )
 def test_a_name_is_shown_with_what_belongs_to_it(
-    specbench: Specbench, name: str, told: tuple[str, ...]
+    specbench: Specbench, name: str, expected: tuple[str, ...]
 ) -> None:
     shown = specbench("show", name).out
-    assert all(text in shown for text in told)
+    assert all(text in shown for text in expected)
 
 
 def test_doctor_compares_our_baseline_with_generate_with_one_model_in_memory_at_a_time(
@@ -56,10 +56,10 @@ def test_doctor_compares_our_baseline_with_generate_with_one_model_in_memory_at_
     loaded, num_alive = list[ReferenceType[Any]](), list[int]()
 
     def watched(setup: Any) -> Any:
-        num_alive.append(sum(one() is not None for one in loaded))
-        found = load_engine(setup)
-        loaded.append(ref(found.target.model))
-        return found
+        num_alive.append(sum(reference() is not None for reference in loaded))
+        engine = load_engine(setup)
+        loaded.append(ref(engine.target.model))
+        return engine
 
     monkeypatch.setattr("specbench.measure.local.engine.load_engine", watched)
     monkeypatch.setattr(doctor, "PROMPTS", doctor.PROMPTS[:1])
@@ -97,7 +97,9 @@ def see(monkeypatch: pytest.MonkeyPatch, device: str, num: int, **torch: str) ->
     monkeypatch.setattr(environment, "capture", lambda: facts)
     setup = SimpleNamespace(device=Device(device))
     monkeypatch.setattr(doctor, "make_engine_setup", lambda spec, is_offline: setup)
-    return {one.name: one.text for one in islice(doctor.examine(RunSpec(), is_offline=True), num)}
+    return {
+        line.name: line.text for line in islice(doctor.examine(RunSpec(), is_offline=True), num)
+    }
 
 
 @pytest.mark.parametrize(

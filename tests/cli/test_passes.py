@@ -84,8 +84,8 @@ def test_a_dry_run_on_several_gpus_asks_the_bandwidth_of_the_first(
 ) -> None:
     asked: list[str] = []
 
-    def bandwidth(one: torch.device) -> float:
-        asked.append(str(one))
+    def bandwidth(device: torch.device) -> float:
+        asked.append(str(device))
         return 1e12
 
     monkeypatch.setattr(device, "count_gpus", lambda torch: 2)
@@ -111,8 +111,8 @@ def test_runs_that_are_missing_are_made_with_the_options_of_the_first_and_pooled
     several = ("run", "--runs", 2, "--output", "mine")
     again = specbench(*several)
     assert (again.code, "has runs already" in again.err) == (2, True)
-    made = specbench(*several, "--resume")
-    assert made.code == 0 and "prompts and 2 runs" in " ".join(made.out.split()), made.err
+    resumed = specbench(*several, "--resume")
+    assert resumed.code == 0 and "prompts and 2 runs" in " ".join(resumed.out.split()), resumed.err
     first, second = (read_run(Path("mine") / f"run-{number}").header for number in (1, 2))
     assert second.spec.values == first.spec.values and second.uid != first.uid
     assert {*second.spec.given} == {*first.spec.given, "resume"}
@@ -134,6 +134,10 @@ def test_a_command_without_options_is_a_first_look_whose_title_says_so(
     asked = specbench("run", "--output", "asked", "--dataset", "gsm8k")
     assert "First look" not in asked.out
     headers = [read_run(Path(name)).header.spec.values for name in ("first", "every", "asked")]
-    assert [(one.limit, one.repeats) for one in headers] == [(FIRST_LIMIT, 1), (None, 3), (None, 3)]
+    assert [(values.limit, values.repeats) for values in headers] == [
+        (FIRST_LIMIT, 1),
+        (None, 3),
+        (None, 3),
+    ]
     assert specbench("run", "--output", "first", "--resume").code == 0
     assert "First look: " in specbench("report", "first").out

@@ -44,10 +44,10 @@ def test_the_streamed_tokens_are_the_answer_and_cost_no_time(
     request = Request(setup.codec.render([{"role": "user", "content": "ab ab ab"}]), 12)
     seen: dict[str, list[Written]] = {"vanilla": [], "pld": []}
     for label, done in race(setup, request, lambda label, written: seen[label].append(written)):
-        assert [len(one.accept_lengths) for one in seen[label]] == list(range(len(done.steps)))
-        for one in seen[label]:
-            assert len(one.token_ids) == 1 + sum(one.accept_lengths)
-            assert done.token_ids[: len(one.token_ids)] == one.token_ids
+        assert [len(call.accept_lengths) for call in seen[label]] == list(range(len(done.steps)))
+        for call in seen[label]:
+            assert len(call.token_ids) == 1 + sum(call.accept_lengths)
+            assert done.token_ids[: len(call.token_ids)] == call.token_ids
         assert done.decode_s > 0
     slow = iter(range(0, 10**6, 1000))
     monkeypatch.setattr("specbench.measure.race.perf_counter", lambda: float(next(slow)))

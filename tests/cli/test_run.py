@@ -200,17 +200,17 @@ def test_threads_and_phases_are_kept_and_a_resumed_run_goes_on_with_them(
     shown = " ".join(said.out.split())
     assert "cost draft verify commit host" in shown
     assert "not evidence of speed" in shown
-    found = read_run(Path("out")).header
-    assert found.spec.values.phases is True and found.threads == Threads(2, "option", waiting())
-    assert (found.num_threads, torch.get_num_threads()) == (2, 1)
-    assert "2 threads" in found.device_phrase
+    header = read_run(Path("out")).header
+    assert header.spec.values.phases is True and header.threads == Threads(2, "option", waiting())
+    assert (header.num_threads, torch.get_num_threads()) == (2, 1)
+    assert "2 threads" in header.device_phrase
     for sample in map(json.loads, Path("out/samples.jsonl").read_text().splitlines()):
         assert list(sample["phases"]) == ["draft_s", "verify_s", "commit_s", "host_s"]
         assert 0 < sum(sample["phases"].values()) <= sample["decode_s"]
     cut(Path("out"), -1)
     assert specbench("run", "--output", "out", "--resume").code == 0
     resumed = read_run(Path("out"))
-    assert resumed.header.threads == found.threads
+    assert resumed.header.threads == header.threads
     assert all(record.phases for record in resumed.records)
 
 
@@ -243,22 +243,22 @@ def test_kernels_that_are_asked_for_are_stored_and_told_by_compare(
         said = specbench(*call, kind, "--kernels", kind)
         assert said.code == 0, said.err
     headers = [read_run(Path(kind)).header for kind in ("torch", "plain")]
-    assert [one.spec.values.kernels for one in headers] == ["torch", "plain"]
-    first, second = (one.kernels for one in headers)
+    assert [header.spec.values.kernels for header in headers] == ["torch", "plain"]
+    first, second = (header.kernels for header in headers)
     assert first and second and first == Kernels("torch", None)
     assert second.name.startswith("native code")
     compared = specbench("compare", "torch", "plain")
     assert compared.code == 0, compared.err
-    told = " ".join(compared.out.split())
-    assert f"May explain a difference: kernels: torch in A, {second.name} in B" in told
-    assert "--kernels" not in told and "not comparable" not in told
+    text = " ".join(compared.out.split())
+    assert f"May explain a difference: kernels: torch in A, {second.name} in B" in text
+    assert "--kernels" not in text and "not comparable" not in text
 
 
 def test_a_stand_in_is_called_so(tmp_path: Path) -> None:
     shape = str(write_config(tmp_path / "shape"))
     spec = make_spec(model=shape, weights="stand-in", methods=("eagle2",))
-    found = make_engine_setup(spec, is_offline=True).describe()
-    assert found.model.is_stand_in and found.model.shape
-    assert found.model.shape.num_layers == SHAPE.num_layers
-    weights = found.methods["eagle2"].weights
+    description = make_engine_setup(spec, is_offline=True).describe()
+    assert description.model.is_stand_in and description.model.shape
+    assert description.model.shape.num_layers == SHAPE.num_layers
+    weights = description.methods["eagle2"].weights
     assert weights and weights.is_stand_in

@@ -47,7 +47,7 @@ def test_top_k_reaches_the_sampling_and_the_header(
     answers["vanilla"] = vanilla
     call = ("run", "--method", "pld", "--prompts", prompt_file, "--temperature", "0,1")
     assert specbench(*call, "--top-k", 5, "--output", "out").code == 0
-    assert {(one.temperature, one.top_k) for one in seen} == {(0.0, 0), (1.0, 5)}
+    assert {(sampling.temperature, sampling.top_k) for sampling in seen} == {(0.0, 0), (1.0, 5)}
     assert read_run(Path("out")).header.spec.values.top_k == 5
     assert "--top-k 5" in specbench("show", "out").out
 
@@ -78,7 +78,7 @@ def test_methods_are_sorted_by_speedup_unless_asked(
     def order(*more: str) -> list[str]:
         lines = specbench("report", "out", *more).out.splitlines()
         firsts = [(line.split() or [""])[0] for line in lines]
-        return [one for one in firsts if one in ("vanilla", "pld", "lookahead")][:3]
+        return [method for method in firsts if method in ("vanilla", "pld", "lookahead")][:3]
 
     assert order() == ["lookahead", "vanilla", "pld"]
     assert order("--sort", "paper") == ["vanilla", "pld", "lookahead"]

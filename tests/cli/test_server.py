@@ -60,7 +60,7 @@ def test_a_run_on_two_servers_has_a_table_and_can_be_resumed(
     assert "EAGLE-3" in said.out and "vLLM 0.32.0" in said.out
     stored = read_run(Path("out"))
     assert len(stored.records) == 8
-    assert {one.accept_lengths for one in stored.records} == {(1,) * 5, (3, 2)}
+    assert {record.accept_lengths for record in stored.records} == {(1,) * 5, (3, 2)}
     header = stored.header
     assert header.servers["eagle3"].url == servers[1].root
     assert header.servers["eagle3"].protocol == "completions"
@@ -120,8 +120,8 @@ def test_a_key_that_a_server_sends_back_is_in_no_file_or_message(
     files = [path for path in Path("out").rglob("*") if path.is_file()]
     shown = [path.read_bytes() for path in files] + [said.out.encode(), said.err.encode()]
     assert files and not any(b"hunter22" in text for text in shown)
-    told = b"the key back" if where == "answer" else b"***"
-    assert any(told in text for text in shown)
+    leaked = b"the key back" if where == "answer" else b"***"
+    assert any(leaked in text for text in shown)
 
 
 def test_a_password_in_the_address_of_an_older_run_is_not_shown(
@@ -135,7 +135,7 @@ def test_a_password_in_the_address_of_an_older_run_is_not_shown(
         said = specbench(*call)
         assert said.code == 0
         assert "hunter22" not in said.out + said.err
-    files = [path for one in ("new", "p") for path in Path(one).rglob("*") if path.is_file()]
+    files = [path for place in ("new", "p") for path in Path(place).rglob("*") if path.is_file()]
     assert files and not any(b"hunter22" in path.read_bytes() for path in files)
 
 
@@ -149,7 +149,7 @@ class AtOnce(Stub):
         chunks = chunks_of(self, request.path, body["prompt"], (*ANSWER, EOS), is_eos=True)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        await response.write("".join(f"data: {one}\n\n" for one in chunks).encode())
+        await response.write("".join(f"data: {chunk}\n\n" for chunk in chunks).encode())
         return response
 
 
@@ -162,7 +162,7 @@ def test_one_server_that_sends_all_tokens_at_once_has_a_report_and_a_site(
     assert said.code == 0, said.err
     assert "No server is labelled vanilla" in said.out
     stored = read_run(Path("out")).records
-    assert [(one.key.method, one.decode_s) for one in stored] == [("server", 0.0)] * 4
+    assert [(record.key.method, record.decode_s) for record in stored] == [("server", 0.0)] * 4
     for command in ("report", "site"):
         assert specbench(command, "out", "--out", command).code == 0
     cut(Path("out"), 0)  # no answers at all

@@ -28,14 +28,17 @@ def test_the_command_ends_with_1_for_a_fault_and_lists_it_as_json(
     said = specbench("check", good, bad, "--json", "--junit", "files.xml")
     assert said.code == 1
     suites = ElementTree.parse("files.xml").getroot()
-    assert [(one.get("failures"), one.get("skipped")) for one in suites] == [("0", "5"), ("1", "5")]
+    assert [(suite.get("failures"), suite.get("skipped")) for suite in suites] == [
+        ("0", "5"),
+        ("1", "5"),
+    ]
     first, second = json.loads(said.out)["runs"]
     assert first["is_eligible"] and not second["is_sound"]
     assert "the seed 1" in second["faults"][0]
     store(tmp_path / "pool" / "run-1")
     said = specbench("check", tmp_path / "pool", "--json")
     assert said.code == 1
-    assert [one["is_sound"] for one in json.loads(said.out)["runs"]] == [True, False]
+    assert [run_facts["is_sound"] for run_facts in json.loads(said.out)["runs"]] == [True, False]
     excluded = store(tmp_path / "excluded", is_audited=False)
     assert specbench("check", excluded).code == 0
     assert specbench("check", excluded, "--leaderboard").code == 1
@@ -59,16 +62,16 @@ def test_older_names_do_what_they_did_and_say_where_they_went(
 
 
 def test_a_merged_run_is_written_read_and_verified(specbench: Specbench, tmp_path: Path) -> None:
-    later = [replace(one, prefill_s=0.4) for one in good_records()]
+    later = [replace(record, prefill_s=0.4) for record in good_records()]
     paths = store(tmp_path / "one"), store(tmp_path / "two", good_header(id="two"), later)
     said = specbench("merge", *paths, "--out", "both")
     assert said.code == 0, said.err
     assert "8 records of 2 runs" in said.err
     run = read_run(Path("both"))
     assert [record.origin for record in run.records] == ["one"] * 4 + ["two"] * 4
-    found = check_files(Path("both")).about
-    assert found["faults"] == []
-    assert "There is no audit" in found["exclusions"][0]
+    about = check_files(Path("both")).about
+    assert about["faults"] == []
+    assert "There is no audit" in about["exclusions"][0]
     assert specbench("merge", *paths, "--out", "both").code == 2
     with pytest.raises(RunFolderError, match="merged from 2 runs"):
         resumed_header(run, run.header, is_forced=True)

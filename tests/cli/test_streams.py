@@ -19,7 +19,7 @@ def shell(script: str, folder: Path) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize(
-    ("to", "told"),
+    ("to", "message"),
     [
         pytest.param(
             "> /dev/full", "stdout: No space left on device.",
@@ -29,9 +29,9 @@ def shell(script: str, folder: Path) -> tuple[int, str, str]:
         ("| true", "stdout: Broken pipe."),
     ],
 )  # fmt: skip
-def test_a_broken_stdout_is_one_message(tmp_path: Path, to: str, told: str) -> None:
+def test_a_broken_stdout_is_one_message(tmp_path: Path, to: str, message: str) -> None:
     code, _, err = shell(f"$LIST {to}", tmp_path)
-    assert (code, err.splitlines()[0]) == (2, f"Error: {told}")
+    assert (code, err.splitlines()[0]) == (2, f"Error: {message}")
     assert "Traceback" not in err
 
 

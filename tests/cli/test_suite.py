@@ -135,9 +135,14 @@ def test_the_recipes_of_the_project_can_be_planned(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPECBENCH_CACHE", "/nowhere")
-    found = [preview(run.spec, lambda device: 1e12) for run in read_recipe(path).runs]
-    for one in found:
-        assert one.num_samples and one.num_methods > 1 and one.memory_bytes and one.max_seconds
-        assert not [text for text in one.missing if "checkpoint" in text]
+    previews = [preview(run.spec, lambda device: 1e12) for run in read_recipe(path).runs]
+    for run_preview in previews:
+        assert (
+            run_preview.num_samples
+            and run_preview.num_methods > 1
+            and run_preview.memory_bytes
+            and run_preview.max_seconds
+        )
+        assert not [text for text in run_preview.missing if "checkpoint" in text]
         if path.stem != "gate":
-            assert one.download_bytes > 10e9
+            assert run_preview.download_bytes > 10e9

@@ -40,8 +40,10 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]
 
 @pytest.mark.parametrize("task", FORMATS)
 def test_a_card_reads_the_columns_of_its_data_set(task: str, hub: list[tuple[Any, ...]]) -> None:
-    found = [[one.sample_id, one.category, [*one.turns]] for one in load_prompts(task, "hub")]
-    assert found == FORMATS[task]["prompts"]
+    prompts = [
+        [prompt.sample_id, prompt.category, [*prompt.turns]] for prompt in load_prompts(task, "hub")
+    ]
+    assert prompts == FORMATS[task]["prompts"]
     assert hub == [(*FORMATS[task]["source"], {"rag": "rag.jsonl"}.get(task))]
 
 
@@ -53,9 +55,9 @@ def test_every_card_of_the_hub_is_tested_here() -> None:
 def test_rows_that_do_not_hold_their_text_are_left_out_and_counted() -> None:
     source = load_cards()["speed_bench"].hub
     assert source is not None
-    found = hub_prompts.hub_prompts("speed_bench", source, num_prompts=None, offline=False)
-    assert found.num_available == 3 and len(found.prompts) == 1
-    assert found.origin == (
+    prompts = hub_prompts.hub_prompts("speed_bench", source, num_prompts=None, offline=False)
+    assert prompts.num_available == 3 and len(prompts.prompts) == 1
+    assert prompts.origin == (
         "nvidia/SPEED-Bench@main, config qualitative, split test, "
         "without 2 rows whose text it does not hold"
     )

@@ -52,7 +52,7 @@ def test_a_download_that_is_another_file_names_both_hashes_and_is_not_kept(
 
 
 @pytest.mark.parametrize(
-    ("fault", "limit", "told"),
+    ("fault", "limit", "message"),
     [
         ("drips", "DOWNLOAD_LIMIT_S", r"The download of .* took longer than 0\.2 s"),
         ("stalls", "STALL_LIMIT_S", "cannot be downloaded"),
@@ -61,12 +61,12 @@ def test_a_download_that_is_another_file_names_both_hashes_and_is_not_kept(
     ],
 )
 def test_a_download_that_goes_wrong_is_one_message_and_leaves_nothing(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault, limit: str, told: str
+    cache: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault, limit: str, message: str
 ) -> None:
     monkeypatch.setattr(f"specbench.data.cache.{limit}", 0.2)
     with hub_server({"a": bytes(9 * 2**20)}, fault) as address:
         source = PaperSource(f"{address}/a", SHA256, "question.jsonl", 1)
-        with pytest.raises(UserError, match=told) as caught:
+        with pytest.raises(UserError, match=message) as caught:
             paper_file("demo", source, offline=False)
     assert source.url in caught.value.message + caught.value.hint
     assert list(cache.iterdir()) == []
@@ -122,34 +122,34 @@ def test_a_cache_folder_that_cannot_be_written_is_one_message(
 def test_every_papers_file_has_the_number_of_prompts_its_card_says() -> None:
     tasks = plan_tasks([], "paper") + plan_tasks(["spec_bench"], "paper")
     sets = load_prompt_sets(tasks, "paper", offline=True)
-    assert [len(one.prompts) for one in sets] == [80] * 12
+    assert [len(prompt_set.prompts) for prompt_set in sets] == [80] * 12
     assert {len(prompt.turns) for prompt in sets[0].prompts} == {2}
-    for card in (one.task.card for one in sets):
+    for card in (prompt_set.task.card for prompt_set in sets):
         assert card and card.paper and card.paper.num_prompts == 80 * len(card.tasks)
 
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     """A fake `datasets` library with one data set, which records its calls."""
-    made = types.ModuleType("datasets")
-    made.config = types.SimpleNamespace(HF_HUB_OFFLINE=False)  # type: ignore[attr-defined]
-    made.calls = []  # type: ignore[attr-defined]
+    module = types.ModuleType("datasets")
+    module.config = types.SimpleNamespace(HF_HUB_OFFLINE=False)  # type: ignore[attr-defined]
+    module.calls = []  # type: ignore[attr-defined]
 
     def load_dataset(*args: object, **options: object) -> list[dict[str, object]]:
-        made.calls.append((args, options, made.config.HF_HUB_OFFLINE))
+        module.calls.append((args, options, module.config.HF_HUB_OFFLINE))
         return [{"id": f"n{i}", "text": f"Question {i}"} for i in range(5)]
 
-    made.load_dataset = load_dataset  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "datasets", made)
+    module.load_dataset = load_dataset  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "datasets", module)
     monkeypatch.setattr("specbench.data.hub_prompts.unreachable", lambda _: None)
-    return made
+    return module
 
 
 @pytest.mark.usefixtures("library")
 def test_without_a_limit_the_cards_own_applies_and_a_rows_number_is_its_id() -> None:
     source = HubSource("a/b", "test", turns=("{text}",), default_limit=3)
-    found = hub_prompts("demo", source, num_prompts=None, offline=False)
-    assert [prompt.sample_id for prompt in found.prompts] == ["demo/0", "demo/1", "demo/2"]
+    prompts = hub_prompts("demo", source, num_prompts=None, offline=False)
+    assert [prompt.sample_id for prompt in prompts.prompts] == ["demo/0", "demo/1", "demo/2"]
     assert len(hub_prompts("demo", source, num_prompts=4, offline=False).prompts) == 4
 
 

@@ -113,8 +113,8 @@ def test_the_hash_of_a_set_follows_its_prompts_and_not_the_files_other_keys(
     def hashes(row: dict[str, object], limit: int | None = None) -> tuple[str, str | None]:
         rows: list[object] = [row, {"question_id": 2, "turns": ["b"]}]
         path = write_jsonl(tmp_path / "mine.jsonl", rows)
-        (one,) = load_prompt_sets(plan_tasks([], str(path)), str(path), num_prompts=limit)
-        return one.sha256, one.file_sha256
+        (prompt_set,) = load_prompt_sets(plan_tasks([], str(path)), str(path), num_prompts=limit)
+        return prompt_set.sha256, prompt_set.file_sha256
 
     first = hashes({"question_id": 1, "turns": ["a"]})
     with_reference = hashes({"question_id": 1, "turns": ["a"], "reference": ["r"]})
@@ -126,5 +126,5 @@ def test_the_hash_of_a_set_follows_its_prompts_and_not_the_files_other_keys(
 
 def test_the_bundled_prompts_of_every_default_task_load() -> None:
     sets = load_prompt_sets(plan_tasks([], "bundled"), "bundled", num_prompts=3, offline=True)
-    assert [len(one.prompts) for one in sets] == [3] * 6
+    assert [len(prompt_set.prompts) for prompt_set in sets] == [3] * 6
     assert any(len(prompt.turns) == 2 for prompt in sets[0].prompts)

@@ -40,18 +40,18 @@ def setting(request: pytest.FixtureRequest) -> Iterator[bool]:
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """The setting at each forward and prefill."""
-    found: list[bool] = []
+    settings: list[bool] = []
 
     def capture(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **named: Any) -> Any:
-            found.append(cuda.cudnn_sdp_enabled())
+            settings.append(cuda.cudnn_sdp_enabled())
             return function(*args, **named)
 
         return call
 
     for name in ("prefill", "forward"):
         monkeypatch.setattr(Target, name, capture(getattr(Target, name)))
-    return found
+    return settings
 
 
 def test_the_setting_comes_back_even_after_an_error(setting: bool) -> None:
@@ -122,8 +122,8 @@ def test_a_prompt_longer_than_a_block_attends_to_its_window(
         sees &= places > places[:, None] - window
     seen = torch.zeros(20, 64, dtype=torch.bool)
     seen[:, :20] = sees
-    found = TORCH.attend(queries, rows, None, HEADS, scoring, window)
-    torch.testing.assert_close(found, by_hand(queries, rows, seen, scoring))
+    output = TORCH.attend(queries, rows, None, HEADS, scoring, window)
+    torch.testing.assert_close(output, by_hand(queries, rows, seen, scoring))
 
 
 @pytest.mark.parametrize("span", [CacheSpan(40), CacheSpan(64, is_exact=False)], ids=str)
@@ -142,5 +142,5 @@ def test_a_tree_attends_to_its_ancestors_in_the_window(
     if window is not None:
         sees &= columns > positions[:, None] - window
     mask = TreeMask(torch.tensor(40), bias, span, positions)
-    found = TORCH.attend(queries, rows, mask, HEADS, scoring, window)
-    torch.testing.assert_close(found, by_hand(queries, rows, sees, scoring))
+    output = TORCH.attend(queries, rows, mask, HEADS, scoring, window)
+    torch.testing.assert_close(output, by_hand(queries, rows, sees, scoring))

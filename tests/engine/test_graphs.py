@@ -53,7 +53,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> CheckedGraphs:
 
 
 @pytest.mark.parametrize(
-    ("name", "sampling", "made", "options"),
+    ("name", "sampling", "maker_args", "options"),
     [
         *each_once(names(), SAMPLINGS, [{}], [{}]),
         ("hydra", Sampling(), {"arch": "prefix-mlp"}, {}),
@@ -64,7 +64,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> CheckedGraphs:
     ids=str,
 )
 def test_replayed_steps_give_the_tokens_of_eager_ones_in_every_bucket_and_can_be_captured(
-    name: str, sampling: Sampling, made: Any, options: Any, recorded: CheckedGraphs,
+    name: str, sampling: Sampling, maker_args: Any, options: Any, recorded: CheckedGraphs,
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     reached = set()
@@ -77,7 +77,9 @@ def test_replayed_steps_give_the_tokens_of_eager_ones_in_every_bucket_and_can_be
     some = prompts()[::2]  # a short and a long one
     requests = [Request(prompt, 40, sampling, seed=seed) for seed, prompt in enumerate(some)]
     targets = Target(random_llama()), Target(random_llama(), recorded)
-    plain, replayed = (decoded(one, name, tmp_path, requests, made, **options) for one in targets)
+    plain, replayed = (
+        decoded(target, name, tmp_path, requests, maker_args, **options) for target in targets
+    )
     assert replayed == plain and recorded.num_checked >= 2
     assert (recorded.failures, recorded.refused) == (set(), set())
     assert len(reached) >= 2 and reached <= {32, 48, 80, 144, 272}
@@ -90,7 +92,7 @@ def test_replayed_steps_of_models_with_limited_attention_give_the_tokens_of_eage
     monkeypatch.setattr(experts, "_one_by_one", experts._gathered)  # the way of a GPU
     requests, model = [Request(prompts()[1], 30)], random_model(name)
     targets = Target(deepcopy(model)), Target(model, recorded)
-    plain, replayed = (decoded(one, "eagle2", tmp_path, requests) for one in targets)
+    plain, replayed = (decoded(target, "eagle2", tmp_path, requests) for target in targets)
     assert replayed == plain and recorded.num_checked >= 2
     assert (recorded.failures, recorded.refused) == (set(), set())
 
@@ -114,13 +116,13 @@ def test_recordings_share_scratch_memory_and_are_replayed_in_any_order() -> None
     def of(i: int) -> tuple[Tensor, ...]:
         return (x + i).sin().cos(), (x * i).exp()
 
-    made = [recorder(partial(of, i), ()) for i in range(24)]
+    recordings = [recorder(partial(of, i), ()) for i in range(24)]
     held = torch.cuda.memory_reserved(device) - before
     assert held < 2 * 24 * 2 * x.nbytes  # outputs, and not the scratch memory of each
     x.copy_(torch.rand(x.shape, device=device))
-    for recording in reversed(made):
+    for recording in reversed(recordings):
         recording.replay()
-    for i, recording in enumerate(made):
+    for i, recording in enumerate(recordings):
         torch.testing.assert_close(recording.outputs, of(i))
 
 
@@ -137,7 +139,7 @@ def test_cuda_graphs_give_the_tokens_of_eager_steps(
     replaying = Graphs(CudaRecorder(device), picked(device, dtype))
     requests = [Request(prompt, 40, sampling, seed=i) for i, prompt in enumerate(prompts())]
     targets = Target(deepcopy(model)), Target(model, replaying)
-    plain, replayed = (decoded(one, name, tmp_path, requests) for one in targets)
+    plain, replayed = (decoded(target, name, tmp_path, requests) for target in targets)
     assert replayed == plain and fallbacks(targets[1]) == []
 
 
@@ -155,8 +157,8 @@ def test_recordings_of_every_bucket_share_the_memory_of_inputs_and_outputs(
     for size in (3, 7, 3):
         for factor in (2.0, 1.0):
             given = torch.full((10, 4), 2.0) if factor == 2 else x
-            found = summed(given, cache_span=CacheSpan(size))[0].tolist()
-            assert found == [factor * size] * 4
+            sums = summed(given, cache_span=CacheSpan(size))[0].tolist()
+            assert sums == [factor * size] * 4
     assert recorded.num_recordings == 10
     assert recorded.used_bytes() == recorded.buffer_bytes
     assert recorded.used_bytes() == 0
@@ -202,8 +204,8 @@ def test_a_function_that_cannot_be_recorded_runs_eagerly_with_a_reason(recorded:
 def test_a_cache_that_grows_is_recorded_anew(recorded: Graphs) -> None:
     target, plain = Target(random_llama(), recorded), Target(random_llama())
     for prompt in (prompts()[0], prompts()[2] * 8, prompts()[0]):
-        for one in (target, plain):
-            one.prefill(prompt)
+        for model in (target, plain):
+            model.prefill(prompt)
         tree = DraftTree.chain(torch.tensor([5, 6]))
         torch.testing.assert_close(target.forward(tree).logits, plain.forward(tree).logits)
 
@@ -212,15 +214,15 @@ def test_a_cache_that_grows_is_recorded_anew(recorded: Graphs) -> None:
 def test_replayed_steps_give_what_a_drafter_reads() -> None:
     model, needs = random_of(config_of("glm4")), Needs(hidden=True, layer_inputs=(1, 2))
     plain, replaying = Target(model), Target(model, Graphs(TraceRecorder()))
-    found = []
+    outputs = []
     for target in (plain, replaying):
         with target.capture(needs):
             for length in (3, 6):
                 target.prefill(PROMPT[:length])
                 out = target.forward(DraftTree.chain(torch.tensor([5, 9])))
         assert out.hidden is not None
-        found.append((out.logits, out.hidden, out.layer_inputs[1], out.layer_inputs[2]))
-    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+        outputs.append((out.logits, out.hidden, out.layer_inputs[1], out.layer_inputs[2]))
+    torch.testing.assert_close(*outputs, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -293,9 +295,9 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
         )
 
     def graph() -> Any:
-        made = SimpleNamespace(replay=lambda: None, number=0)
-        made.pool = lambda: made.number
-        return made
+        graph = SimpleNamespace(replay=lambda: None, number=0)
+        graph.pool = lambda: graph.number
+        return graph
 
     calls = {
         "Stream": stream, "current_stream": stream, "stream": lambda s: nullcontext(),
@@ -358,7 +360,7 @@ def test_where_no_capture_works_after_a_failed_one_the_first_reason_is_told(cuda
 @pytest.mark.parametrize(
     ("name", "dtype", "capability"),
     [("vanilla", torch.float32, (9, 0)), ("eagle2", torch.float32, (8, 9))]
-    + [("eagle2", torch.bfloat16, one) for one in ((8, 0), (9, 0))],
+    + [("eagle2", torch.bfloat16, capability) for capability in ((8, 0), (9, 0))],
     ids=str,
 )
 def test_a_mixture_of_experts_can_be_captured(

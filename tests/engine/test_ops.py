@@ -41,12 +41,12 @@ def test_large_products_are_the_same_in_parts(threads: int, num_rows: int) -> No
     x, weight, bias = torch.randn(num_rows, 700), torch.randn(1800, 700), torch.randn(1800)
     before, norm = torch.randn(num_rows, 1800), Norm(torch.rand(700) + 0.5, 1e-5)
     residual = before.clone()
-    found = TORCH.project(x, weight, bias, residual=residual)
-    assert found is residual
-    torch.testing.assert_close(found, before + linear(x, weight, bias), rtol=1e-4, atol=1e-3)
-    found = TORCH.project(x, weight, norm=norm, residual=before.clone())
-    torch.testing.assert_close(found, before + linear(norm(x), weight), rtol=1e-4, atol=1e-3)
-    assert found.is_contiguous()
+    product = TORCH.project(x, weight, bias, residual=residual)
+    assert product is residual
+    torch.testing.assert_close(product, before + linear(x, weight, bias), rtol=1e-4, atol=1e-3)
+    product = TORCH.project(x, weight, norm=norm, residual=before.clone())
+    torch.testing.assert_close(product, before + linear(norm(x), weight), rtol=1e-4, atol=1e-3)
+    assert product.is_contiguous()
 
 
 def test_emulated_bfloat16_is_multiplied_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,12 +56,12 @@ def test_emulated_bfloat16_is_multiplied_in_float32(monkeypatch: pytest.MonkeyPa
     for is_emulated in (False, True):
         monkeypatch.setattr(emulated, "emulates_bfloat16", lambda to=is_emulated: to)
         wide = linear(x.float(), weight.float(), bias.float())
-        found = TORCH.project(x, weight, bias)
+        product = TORCH.project(x, weight, bias)
         added = TORCH.project(x, weight, residual=bias.repeat(LEAST_ROWS, 1))
         attended = causal(queries, keys, keys, PLAIN, None)
         exact = causal(queries.float(), keys.float(), keys.float(), PLAIN, None)
-        for one, other in ((found, wide), (added, wide), (attended, exact)):
-            torch.testing.assert_close(one, other.bfloat16(), rtol=2e-2, atol=1e-2)
+        for actual, other in ((product, wide), (added, wide), (attended, exact)):
+            torch.testing.assert_close(actual, other.bfloat16(), rtol=2e-2, atol=1e-2)
         assert not is_emulated or torch.equal(attended, exact.bfloat16())
 
 
@@ -76,17 +76,21 @@ def test_the_check_of_operations_includes_a_recording(monkeypatch: pytest.Monkey
             self.added = added
 
         def __call__(self, *given: Any, **named: Any) -> Recording:
-            made = super().__call__(*given, **named)
-            return Recording(tuple(part + self.added for part in made.outputs), made.replay)
+            recording = super().__call__(*given, **named)
+            return Recording(
+                tuple(part + self.added for part in recording.outputs), recording.replay
+            )
 
     class Failing(TraceRecorder):
         def __call__(self, *given: Any, **named: Any) -> Recording:
             raise RuntimeError("operation not permitted when stream is capturing")
 
     assert unsupported_reason(Ops(), CPU, torch.float32, TraceRecorder()) is None
-    made = Off(1), Off(torch.nan), Failing()
-    *off, failing = (unsupported_reason(Ops(), CPU, torch.float32, one) for one in made)
-    assert all("the norm of torch, recorded, is off by" in (one or "") for one in off)
+    recorders = Off(1), Off(torch.nan), Failing()
+    *off, failing = (
+        unsupported_reason(Ops(), CPU, torch.float32, recorder) for recorder in recorders
+    )
+    assert all("the norm of torch, recorded, is off by" in (reason or "") for reason in off)
     assert failing is not None and failing.startswith("torch, recorded, fails: operation not")
     assert unsupported_reason(Ops(), CPU, torch.float64) == "there are no kernels for float64"
 
@@ -113,14 +117,14 @@ def by_hand(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor) -> Tensor:
             both, down = experts.gate_up[expert] @ x[row], experts.down[expert]
             if experts.clamp is None:
                 gate, up = both.chunk(2)
-                found = down @ (silu(gate) * up)
+                result = down @ (silu(gate) * up)
             else:
                 assert experts.gate_up_bias is not None and experts.down_bias is not None
                 gate, up = (both + experts.gate_up_bias[expert]).view(-1, 2).unbind(1)
                 gate, up = gate.clamp(max=2.0), up.clamp(-2.0, 2.0)
                 inner = gate * torch.sigmoid(1.7 * gate) * (up + 1)
-                found = down @ inner + experts.down_bias[expert]
-            out[row] += shares[row, place] * found
+                result = down @ inner + experts.down_bias[expert]
+            out[row] += shares[row, place] * result
     return out
 
 
@@ -151,8 +155,8 @@ def test_rows_in_chunks_and_experts_that_overflow_give_the_same_sums(
     torch.testing.assert_close(ways._by_all(x, experts, ids, shares, silu), expected, **CLOSE)
     unused = torch.isin(torch.arange(NUM_EXPERTS), ids[:1]).logical_not().nonzero()[0]
     experts.down[unused] = torch.inf
-    found = ways._by_all(x[:1], experts, ids[:1], shares[:1], silu)
-    torch.testing.assert_close(found, expected[:1], **CLOSE)
+    sums = ways._by_all(x[:1], experts, ids[:1], shares[:1], silu)
+    torch.testing.assert_close(sums, expected[:1], **CLOSE)
 
 
 @pytest.mark.parametrize("capability", [(8, 0), (9, 0)])

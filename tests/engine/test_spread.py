@@ -68,8 +68,8 @@ def test_a_drafter_gets_all_that_it_needs_on_the_first(target: Target) -> None:
             target.forward(DraftTree.chain(torch.tensor([5, 6], device=GPUS[0]))),
         ):
             assert forward.hidden is not None
-            found = (forward.logits, forward.hidden, *forward.layer_inputs.values())
-            assert numbers(one.device for one in found) == [0] * 5
+            tensors = (forward.logits, forward.hidden, *forward.layer_inputs.values())
+            assert numbers(tensor.device for tensor in tensors) == [0] * 5
     target.commit([1])  # no beginning of a chain, so rows are copied on both
 
 
@@ -134,9 +134,9 @@ def test_a_folder_is_given_to_transformers_with_the_device_of_each_layer(
         raise CheckpointError("no GPU here")
 
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", from_pretrained)
-    for one in (None, Spread(GPUS)):
+    for placement in (None, Spread(GPUS)):
         with pytest.raises(CheckpointError, match="no GPU here"):
-            load_target(tmp_path, dtype=torch.float32, device=GPUS[0], spread=one)
+            load_target(tmp_path, dtype=torch.float32, device=GPUS[0], spread=placement)
     alone, both = given
     assert alone == {"": GPUS[0]}
     assert [both[f"model.layers.{layer}"].index for layer in range(NUM_LAYERS)] == [0, 0, 1, 1]

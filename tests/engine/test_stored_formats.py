@@ -65,7 +65,7 @@ def check_stands_for(folder: Path, plain: PreTrainedModel) -> Target:
     done = decode(target, Oracle(answer), Request(PROMPT, 13))
     assert list(done.token_ids) == answer and done.accept_lengths == (4, 4, 4)
     need = estimate(folder, "float32", context=128, what="it", is_dequantized=True)
-    held = sum(one.nbytes for one in plain.state_dict().values())
+    held = sum(tensor.nbytes for tensor in plain.state_dict().values())
     assert held <= need.weight_bytes < 1.1 * held
     return target
 
@@ -85,7 +85,7 @@ def test_mxfp4_experts_decode_as_the_weights_they_stand_for(tmp_path: Path) -> N
     plain.load_state_dict(mxfp4_experts(tmp_path))
     assert check_stands_for(tmp_path, plain).unfused_reason is None
     stored = estimate(tmp_path, "float32", context=128, what="it")
-    assert stored.weight_bytes < sum(one.nbytes for one in plain.state_dict().values())
+    assert stored.weight_bytes < sum(tensor.nbytes for tensor in plain.state_dict().values())
 
 
 def test_counting_bytes_asks_no_layer_for_the_weights_that_it_would_save() -> None:
@@ -148,8 +148,8 @@ def test_a_gpu_computes_with_formats_that_it_has_kernels_for(
     for capability, expected in (((8, 0), (True, False)), ((9, 0), (False, False))):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, c=capability: c)
         monkeypatch.setattr(stored_formats, "find_spec", lambda name: name)
-        found = tuple(is_dequantized(name, gpu) for name in ("fp8", "mxfp4"))
-        assert found == expected
+        flags = tuple(is_dequantized(name, gpu) for name in ("fp8", "mxfp4"))
+        assert flags == expected
     monkeypatch.setattr(stored_formats, "find_spec", lambda name: None)
     assert is_dequantized("mxfp4", gpu)
     assert not is_dequantized("awq", CPU) and not is_dequantized("", CPU)

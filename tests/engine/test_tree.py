@@ -106,9 +106,9 @@ def test_the_path_on_the_device_equals_the_verdicts(above: list[int], seed: int)
 
 
 def test_a_draft_equal_to_the_target_is_always_accepted() -> None:
-    p, one = torch.tensor([0.25, 0.25, 0.5]).repeat(3, 1), sampler(1.0, seed=4)
+    p, draws = torch.tensor([0.25, 0.25, 0.5]).repeat(3, 1), sampler(1.0, seed=4)
     draft = replace(tree([0, 2, 1], [0, 0, 1]), q=p)
-    verdicts = [Verdict.read(lossless(draft, p.log(), one)) for _ in range(200)]
+    verdicts = [Verdict.read(lossless(draft, p.log(), draws)) for _ in range(200)]
     assert {verdict.num_accepted for verdict in verdicts} == {2}
 
 
@@ -191,8 +191,8 @@ def test_a_drafter_cannot_change_the_state(attack: str) -> None:
 def test_a_slice_of_the_tokens_is_the_drafters_own(tmp_path: Path) -> None:
     target = random_target()
     expected = decode(target, build("vanilla", target, tmp_path), Request((1, 5), 8))
-    found = decode(target, Meddler("state.token_ids[:].clear()"), Request((1, 5), 8))
-    assert found.token_ids == expected.token_ids
+    answer = decode(target, Meddler("state.token_ids[:].clear()"), Request((1, 5), 8))
+    assert answer.token_ids == expected.token_ids
 
 
 class Fixed(Drafter):
@@ -202,8 +202,8 @@ class Fixed(Drafter):
         self.tokens, self.parents, self.num_verify = tokens, parents, num_verify
 
     def propose(self, state: State) -> DraftTree:
-        made = tree([state.pending, *self.tokens], self.parents)
-        return replace(made, num_verify=self.num_verify)
+        drafted = tree([state.pending, *self.tokens], self.parents)
+        return replace(drafted, num_verify=self.num_verify)
 
 
 @pytest.mark.parametrize(
@@ -216,9 +216,9 @@ def test_a_sound_tree_passes(
 ) -> None:
     target, request = random_target(), Request((1, 5), 8)
     expected = decode(target, build("vanilla", target, tmp_path), request)
-    found = decode(target, Fixed(tokens, parents, num_verify), request, is_checked=True)
-    assert found.token_ids == expected.token_ids
-    assert set(found.num_nodes) == {4}
+    answer = decode(target, Fixed(tokens, parents, num_verify), request, is_checked=True)
+    assert answer.token_ids == expected.token_ids
+    assert set(answer.num_nodes) == {4}
 
 
 WRONG = Fixed([VOCAB - 1, VOCAB - 1], [0, 0, 0], 3)
@@ -246,8 +246,8 @@ class Ruled(Drafter):
         return self.chosen.clone()
 
     def propose(self, state: State) -> DraftTree:
-        made = tree([state.pending, 7, 8, 9], [0, 0, 1, 2])
-        return replace(made, num_verify=3)
+        drafted = tree([state.pending, 7, 8, 9], [0, 0, 1, 2])
+        return replace(drafted, num_verify=3)
 
 
 @pytest.mark.parametrize("is_checked", [True, False])

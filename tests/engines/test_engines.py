@@ -49,9 +49,9 @@ def answers(run: Run, method: str) -> dict[tuple[str, int, int], tuple[int, ...]
 
 
 def mat(metrics: RunMetrics, method: str) -> float:
-    value = metrics.pooled(method, 0.0).mat
-    assert isinstance(value, Estimate), value
-    return value.value
+    pooled_mat = metrics.pooled(method, 0.0).mat
+    assert isinstance(pooled_mat, Estimate), pooled_mat
+    return pooled_mat.value
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def main() -> int:
         for seed, reason in sorted(result.failures.items()):
             print(f"{result.area}, seed {seed}: {reason}", file=sys.stderr, flush=True)
     print(table(results))
-    return 1 if any(one.failures for one in results) else 0
+    return 1 if any(result.failures for result in results) else 0
 
 
 if __name__ == "__main__":

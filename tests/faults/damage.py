@@ -23,18 +23,18 @@ class Code:
 
 def damaged(random: Random, content: bytes) -> bytes:
     """The content cut, or with other bits or another stretch, often near its beginning."""
-    made, size = bytearray(content), min(len(content), random.choice((5000, len(content))))
+    changed, size = bytearray(content), min(len(content), random.choice((5000, len(content))))
     at, how = random.randrange(size + 1), random.randrange(4)
     if how == 0:
-        del made[at:]
+        del changed[at:]
     elif how == 1 and size:
         for _ in range(random.choice((1, 10, 1000))):
-            made[random.randrange(size)] ^= 1 << random.randrange(8)
+            changed[random.randrange(size)] ^= 1 << random.randrange(8)
     else:
         some = random.randbytes(random.choice((1, 200)))
         put = random.choice((some, some, b"", b"\n", b"\0", b'"', b"{", b"-", b"9"))
-        made[at : at + random.choice((0, 1, 1, 10, 1000))] = put
-    return bytes(made)
+        changed[at : at + random.choice((0, 1, 1, 10, 1000))] = put
+    return bytes(changed)
 
 
 def damage_file(random: Random, folder: Path) -> None:

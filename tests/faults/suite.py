@@ -70,17 +70,17 @@ def run_areas(asked: Mapping[str, range], num_jobs: int) -> list[Result]:
 def _run_part(name: str, seeds: range) -> Result:
     """Make an attack with each of the seeds."""
     result, attack, began = Result(name, seeds), load_area(name).attack, perf_counter()
-    for one in seeds:
+    for seed in seeds:
         with tempfile.TemporaryDirectory(prefix="fault-", ignore_cleanup_errors=True) as folder:
             try:
                 with time_limit(LONGEST_S, "the attack"):
-                    attack(Random(one), Path(folder))
+                    attack(Random(seed), Path(folder))
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # any exception of an attack is its failure
                 at = traceback.extract_tb(error.__traceback__)[-1]
                 where = f"{Path(at.filename).name}, line {at.lineno}"
-                result.failures[one] = f"{type(error).__name__} ({where}): {error}"
+                result.failures[seed] = f"{type(error).__name__} ({where}): {error}"
     result.seconds = perf_counter() - began
     return result
 
@@ -88,9 +88,9 @@ def _run_part(name: str, seeds: range) -> Result:
 def table(results: list[Result]) -> str:
     """One line per area, and the sum of seconds: tries, failures, seeds and seconds."""
     lines = [f"{'area':24}{'tries':>7}{'failures':>10}{'seeds':>14}{'seconds':>9}"]
-    for one in results:
-        seeds = f"{one.seeds.start} to {one.seeds.stop - 1}"
-        counts = f"{len(one.seeds):7}{len(one.failures):10}{seeds:>14}{one.seconds:9.1f}"
-        lines.append(f"{one.area.replace('_', ' '):24}{counts}")
-    lines.append(f"{'all':55}{sum(one.seconds for one in results):9.1f}")
+    for result in results:
+        seeds = f"{result.seeds.start} to {result.seeds.stop - 1}"
+        counts = f"{len(result.seeds):7}{len(result.failures):10}{seeds:>14}{result.seconds:9.1f}"
+        lines.append(f"{result.area.replace('_', ' '):24}{counts}")
+    lines.append(f"{'all':55}{sum(result.seconds for result in results):9.1f}")
     return "\n".join(lines)

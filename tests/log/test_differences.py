@@ -59,7 +59,7 @@ def drafter(files: dict[str, Any]) -> dict[str, Any]:
 
 def test_every_field_of_the_header_has_a_role_of_its_own_or_of_its_fields() -> None:
     def without(struct: type[Struct]) -> list[str]:
-        return [one.field for one in field_roles(struct) if one.role not in get_args(Role)]
+        return [role.field for role in field_roles(struct) if role.role not in get_args(Role)]
 
     assert without(RunHeader) == ["spec"]
     assert without(SpecHeader) == ["values"]
@@ -68,8 +68,8 @@ def test_every_field_of_the_header_has_a_role_of_its_own_or_of_its_fields() -> N
 
 @pytest.mark.parametrize("is_exact", [False, True])
 def test_a_run_differs_in_nothing_from_itself(is_exact: bool) -> None:
-    for one in (header(), header(**SAMPLED, **gpu("A100"), **drafter(FILES))):
-        assert differences(one, one, is_exact=is_exact) == ()
+    for about in (header(), header(**SAMPLED, **gpu("A100"), **drafter(FILES))):
+        assert differences(about, about, is_exact=is_exact) == ()
 
 
 WORK, CELLS = "refused refused refused refused", "- - refused refused"
@@ -116,15 +116,19 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("one", "other", "expected", "text"), CASES)
+@pytest.mark.parametrize(("first", "other", "expected", "text"), CASES)
 def test_each_asker_refuses_or_tells_its_own_differences(
-    one: dict[str, Any], other: dict[str, Any], expected: str, text: str
+    first: dict[str, Any], other: dict[str, Any], expected: str, text: str
 ) -> None:
-    pair = header(**one), header(**other)
-    (found,) = differences(*pair)
-    assert found.describe().startswith(text)
+    pair = header(**first), header(**other)
+    (difference,) = differences(*pair)
+    assert difference.describe().startswith(text)
     (back,) = differences(*reversed(pair))
-    assert (back.first, back.second, back.field) == (found.second, found.first, found.field)
+    assert (back.first, back.second, back.field) == (
+        difference.second,
+        difference.first,
+        difference.field,
+    )
     said = {
         name: "refused" if policy.conflicts(*pair) else "told" if policy.cautions(*pair) else "-"
         for name, policy in POLICIES.items()
@@ -133,7 +137,7 @@ def test_each_asker_refuses_or_tells_its_own_differences(
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "other"),
     [
         ({}, {"spec__values__top_p": 0.9, "spec__values__seed": 1}),
         (SAMPLED, {"spec__values__top_k": 9}),
@@ -149,15 +153,15 @@ def test_each_asker_refuses_or_tells_its_own_differences(
     ],
 )
 def test_a_value_that_is_void_or_unknown_equals_any_other(
-    one: dict[str, Any], other: dict[str, Any]
+    first: dict[str, Any], other: dict[str, Any]
 ) -> None:
-    found = differences(header(**one), header(**other))
-    assert [one.what for one in found if one.what != "--temperature"] == []
+    differing = differences(header(**first), header(**other))
+    assert [difference.what for difference in differing if difference.what != "--temperature"] == []
 
 
 def test_cpu_threads_are_told_besides_the_machine_they_are_part_of() -> None:
-    found = differences(header(), header(environment__torch__num_threads=1))
-    assert [one.what for one in found] == ["machine", "CPU threads"]
+    differing = differences(header(), header(environment__torch__num_threads=1))
+    assert [difference.what for difference in differing] == ["machine", "CPU threads"]
     assert len(CHECK.cautions(header(), header(environment__torch__num_threads=1))) == 1
 
 
@@ -171,14 +175,14 @@ def test_numbers_of_threads_that_were_chosen_by_time_are_one_condition_and_told(
         chosen(2),
     )
     assert CHECK.cautions(first, second) == POOL.conflicts(first, second) == ()
-    assert [one.describe() for one in COMPARE.cautions(first, second)] == [
+    assert [caution.describe() for caution in COMPARE.cautions(first, second)] == [
         "CPU threads: 1, 2 for prefills, 2 for medusa in the first, 2 in the second"
     ]
     assert MERGE.cautions(first, second) == COMPARE.cautions(first, second)
     for other in (chosen(2, "option"), chosen(2, "environment")):
-        assert [one.what for one in CHECK.cautions(first, other)] == ["machine"]
+        assert [caution.what for caution in CHECK.cautions(first, other)] == ["machine"]
     elsewhere = chosen(2, environment__cpu__model="Other")
-    assert [one.what for one in CHECK.cautions(first, elsewhere)] == ["machine"]
+    assert [caution.what for caution in CHECK.cautions(first, elsewhere)] == ["machine"]
 
 
 def test_every_difference_is_named_at_once() -> None:
@@ -192,13 +196,13 @@ def test_every_difference_is_named_at_once() -> None:
 
 def test_a_resumed_run_must_equal_in_every_value_but_the_machines_and_notes() -> None:
     now = header(spec__values__seed=1, model__label="x", prompts=prompts("p2", "f1"))
-    assert [one.field for one in RESUME.conflicts(header(), now)] == [
+    assert [conflict.field for conflict in RESUME.conflicts(header(), now)] == [
         "spec.seed", "model.label", "prompts.gsm8k.sha256",
     ]  # fmt: skip
     moved = header(environment__python="3.14", command=["run"], environment__cpu__num_cores=8)
     assert RESUME.conflicts(header(), moved) == ()
-    found = RESUME.cautions(header(), moved)
-    assert [(one.field, one.first, one.second) for one in found] == [
+    cautions = RESUME.cautions(header(), moved)
+    assert [(caution.field, caution.first, caution.second) for caution in cautions] == [
         ("environment.python", '"3.11.9"', '"3.14"'), ("environment.cpu.num_cores", "2", "8"),
     ]  # fmt: skip
 
@@ -222,7 +226,7 @@ def test_methods_with_other_static_trees_are_other_methods(
 ) -> None:
     """An older run does not have the hash of its tree, which equals any."""
     headers = [header(methods__sps__tree_sha256=digest) for digest in (first, second)]
-    found = differences(headers[0], headers[1], is_exact=is_exact)
-    assert [one.role for one in found] == (["method"] if is_different else [])
+    differing = differences(headers[0], headers[1], is_exact=is_exact)
+    assert [difference.role for difference in differing] == (["method"] if is_different else [])
     if is_different and not is_exact:
-        assert "tree" in found[0].what and "sps" in found[0].what.lower()
+        assert "tree" in differing[0].what and "sps" in differing[0].what.lower()

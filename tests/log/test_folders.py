@@ -13,14 +13,16 @@ RECORDED = Path(__file__).parents[2] / "results" / "recorded" / "vllm-cpu"
 
 
 def test_a_run_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path: Path) -> None:
-    told: list[str] = []
-    runs = readable_runs([tmp_path, RECORDED], read_run, told.append)
+    messages: list[str] = []
+    runs = readable_runs([tmp_path, RECORDED], read_run, messages.append)
     assert [run.path for run in runs] == [RECORDED]
-    assert len(told) == 1 and told[0].startswith("Left out: ") and str(tmp_path) in told[0]
+    assert (
+        len(messages) == 1 and messages[0].startswith("Left out: ") and str(tmp_path) in messages[0]
+    )
 
 
 def test_nothing_that_can_be_read_is_an_error_and_an_empty_list_is_none(tmp_path: Path) -> None:
-    told: list[str] = []
+    messages: list[str] = []
     with pytest.raises(RunFolderError, match="later"):
-        readable_runs([tmp_path / "first", tmp_path / "later"], read_run, told.append)
-    assert readable_runs([], read_run, told.append) == list[Run]() and not told
+        readable_runs([tmp_path / "first", tmp_path / "later"], read_run, messages.append)
+    assert readable_runs([], read_run, messages.append) == list[Run]() and not messages

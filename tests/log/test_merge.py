@@ -33,7 +33,7 @@ def stored(run: Run, name: str, **changes: object) -> Run:
 
 def only(samples: Sequence[int], run: Run = RUN) -> Run:
     ids = {f"gsm8k/{sample}" for sample in samples}
-    return with_records(run, lambda one: one if one.key.sample_id in ids else None)
+    return with_records(run, lambda record: record if record.key.sample_id in ids else None)
 
 
 FIRST = stored(only([0, 1, 2]), "first")
@@ -46,8 +46,8 @@ def test_other_prompts_are_added_in_the_same_pass() -> None:
     origins = {record.key.sample_id: record.origin for record in joined.records}
     assert origins["gsm8k/2"] == "first" and origins["gsm8k/3"] == "second"
     assert joined.header.num_records == 10
-    assert [one.id for one in joined.header.origins] == ["first", "second"]
-    assert [one.num_records for one in joined.header.origins] == [6, 4]
+    assert [origin.id for origin in joined.header.origins] == ["first", "second"]
+    assert [origin.num_records for origin in joined.header.origins] == [6, 4]
 
 
 def test_the_same_prompts_are_further_passes_and_others_are_not() -> None:
@@ -62,14 +62,21 @@ def test_the_same_prompts_are_further_passes_and_others_are_not() -> None:
 
 def test_workers_of_several_runs_are_told_apart() -> None:
     def on_a_worker(run: Run, name: str, core: str) -> Run:
-        one = stored(with_records(run, lambda record: replace(record, worker="worker-1")), name)
+        stored_run = stored(
+            with_records(run, lambda record: replace(record, worker="worker-1")), name
+        )
         machine = with_header(run, environment__cpu__model=core).header.environment
         about = WorkerHeader(node=core, gpu_ids=(), environment=machine)
-        return replace(one, header=structs.replace(one.header, workers={"worker-1": about}))
+        return replace(
+            stored_run, header=structs.replace(stored_run.header, workers={"worker-1": about})
+        )
 
     joined = merged([on_a_worker(only([0]), "a", "A"), on_a_worker(only([1]), "b", "B")])
     assert {r.worker for r in joined.records} == {*joined.header.workers}
-    cores = {name: one.environment.cpu.model for name, one in joined.header.workers.items()}
+    cores = {
+        name: about_worker.environment.cpu.model
+        for name, about_worker in joined.header.workers.items()
+    }
     assert cores == {"a/worker-1": "A", "b/worker-1": "B"}
     again = merged([joined, stored(only([2]), "d")])
     assert {r.worker for r in again.records} == {"a/worker-1", "b/worker-1", ""}
@@ -81,7 +88,7 @@ def test_a_merge_of_a_merge_keeps_the_first_origins() -> None:
     whole = replace(inner, header=with_header(inner, id="inner").header)
     joined = merged([whole, stored(only([4]), "third")])
     assert {record.origin for record in joined.records} == {"first", "second", "third"}
-    assert [one.id for one in joined.header.origins] == ["first", "second", "third"]
+    assert [origin.id for origin in joined.header.origins] == ["first", "second", "third"]
 
 
 def test_another_machine_is_merged_and_named() -> None:
@@ -152,8 +159,8 @@ def test_prompt_sets_of_two_runs_are_one_with_a_hash_of_both() -> None:
         about = PromptsHeader(
             "gsm8k", "GSM8K", "bundled", "a.jsonl", "file", 6, len(ids), name, {"sums": ids}
         )
-        one = only(samples)
-        return stored(Run(structs.replace(one.header, prompts=(about,)), one.records), name)
+        part = only(samples)
+        return stored(Run(structs.replace(part.header, prompts=(about,)), part.records), name)
 
     (prompts,) = merged([of([0, 1], "a"), of([2], "b")]).header.prompts
     assert prompts.num_prompts == 3 and prompts.categories == {
@@ -196,7 +203,7 @@ def test_what_a_later_run_says_of_itself_is_kept(
     assert header.hooks == {"pld": HookTimes(1.1, 2.0, 4.0)}
     assert header.weights_print and header.weights_print.at_end == "b"
     busy = "second: Other programs took 30 % of the processor"
-    assert any(one.startswith(busy) for one in header.warnings) is not bool(servers)
+    assert any(warning.startswith(busy) for warning in header.warnings) is not bool(servers)
 
 
 def later(run: Run, seconds: float) -> Run:
@@ -209,7 +216,9 @@ def copies() -> dict[str, list[Run]]:
     rest = stored(only([3, 4]), "rest")
     both = replace(merged([FIRST, rest]), path=None)
     again = {"pld": 1.1, "vanilla": 1.1}
-    passes = [stored(one, name) for name, one in {"a": RUN, "b": slower(RUN, again)}.items()]
+    passes = [
+        stored(stored_run, name) for name, stored_run in {"a": RUN, "b": slower(RUN, again)}.items()
+    ]
     return {
         "a part": [both, FIRST],
         "other order": [FIRST, stored(replace(both, records=both.records[::-1]), "other")],
@@ -237,7 +246,7 @@ def test_no_measurement_enters_twice(runs: list[Run]) -> None:
 def test_passes_with_one_equal_time_and_short_answers_are_merged() -> None:
     assert len(merged([FIRST, stored(later(FIRST, 1e-5), "second")]).records) == 12
     short = with_records(
-        FIRST, lambda one: replace(one, token_ids=(1,), accept_lengths=(), decode_s=0.0)
+        FIRST, lambda record: replace(record, token_ids=(1,), accept_lengths=(), decode_s=0.0)
     )
     assert len(merged([stored(short, "one"), stored(short, "two")]).records) == 12
 

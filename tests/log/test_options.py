@@ -23,7 +23,7 @@ def test_every_value_of_a_run_is_an_option_and_no_two_have_one_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "value"),
+    ("name", "given", "parsed"),
     [
         ("methods", ["pld,sps:num_tokens=4", " "], ("pld,sps:num_tokens=4",)),
         ("tasks", ["gsm8k, mt_bench", "mine.toml"], ("gsm8k", "mt_bench", "mine.toml")),
@@ -36,19 +36,19 @@ def test_every_value_of_a_run_is_an_option_and_no_two_have_one_name() -> None:
     ],
 )
 def test_a_value_is_read_from_a_command_line_and_written_back(
-    name: str, given: object, value: object
+    name: str, given: object, parsed: object
 ) -> None:
     option = OPTIONS[name]
-    assert option.read(given) == value
-    if value:
-        written = option.write(value)
-        assert option.read([written] if option.is_many else written) == value
+    assert option.read(given) == parsed
+    if parsed:
+        written = option.write(parsed)
+        assert option.read([written] if option.is_many else written) == parsed
 
 
 def test_defaults_are_within_their_limits_and_less_is_refused() -> None:
     for name, option in OPTIONS.items():
         option.check(getattr(SpecValues(), name))
-    limits = [(one, one.least) for one in OPTIONS.values() if one.least is not None]
+    limits = [(option, option.least) for option in OPTIONS.values() if option.least is not None]
     assert len(limits) > 5
     for option, least in limits:
         with pytest.raises(UserError, match="is too small"):
@@ -62,6 +62,6 @@ README = Path(__file__).parents[2] / "results" / "README.md"
 def test_every_field_is_documented_with_its_meaning(kind: str) -> None:
     text = README.read_text("utf-8")
     for name, about in json_schema(kind)["$defs"].items():
-        for field, value in about["properties"].items():
-            row = rf"{field}` \|[^|]*\| {re.escape(value['description'])} \|"
+        for field, schema in about["properties"].items():
+            row = rf"{field}` \|[^|]*\| {re.escape(schema['description'])} \|"
             assert name == "SpecValues" or re.search(row, text), row  # values: by run -h

@@ -40,11 +40,11 @@ def test_a_part_has_the_records_of_its_load_and_the_first_what_concerns_the_whol
     assert [part.loads for part in parts] == [(Load(1),), (Load(4),)]
     assert [part.header.warnings for part in parts] == [("busy",), ()]
     assert [part.left_out for part in parts] == [("line 3",), ()]
-    own = len(RUN.records)
-    missing = [f"3 of {own + 3} records are missing", ""]
+    num_records = len(RUN.records)
+    missing = [f"3 of {num_records + 3} records are missing", ""]
     assert [part.missing_text for part in parts] == missing
-    told = [note.text for part in parts for note in notes([measure(part, Bootstrap(50))], ["run"])]
-    assert [text for text in told if "missing" in text] == [
+    texts = [note.text for part in parts for note in notes([measure(part, Bootstrap(50))], ["run"])]
+    assert [text for text in texts if "missing" in text] == [
         f"The run says that it is complete, but {missing[0]}."
     ]
     assert [part.audit for part in parts] == [run.audit] * 2
@@ -114,14 +114,14 @@ def test_runs_that_only_one_side_has_are_named() -> None:
 
 
 def test_pools_are_paired_run_by_run_and_pass_by_pass() -> None:
-    def growing(one: Record) -> Record:
+    def growing(record: Record) -> Record:
         """A pass takes twice as long as the one before."""
-        factor = 2.0**one.key.repeat
-        seconds = {name: factor * getattr(one, name) for name in ("prefill_s", "decode_s")}
-        return replace(one, **seconds)
+        factor = 2.0**record.key.repeat
+        seconds = {name: factor * getattr(record, name) for name in ("prefill_s", "decode_s")}
+        return replace(record, **seconds)
 
     passes = [with_records(several(POOLED, number), growing) for number in (3, 2)]
-    compared = compare(*(several(one, 2) for one in passes))
+    compared = compare(*(several(stored_run, 2) for stored_run in passes))
     assert compared.unshared == ("passes after the first 2, which only one side has",)
     ratio = compared.cell("pld", 0.0, MEAN).tokens_per_s.ratio
     assert isinstance(ratio, Estimate) and ratio.value == pytest.approx(1, abs=0.02)

@@ -31,11 +31,11 @@ def honest(num_prompts: int = 6, num_passes: int = 3) -> list[Record]:
     records = []
     for pass_number in range(num_passes):
         for number in range(num_prompts):
-            made = record(number, token_ids=TOKENS, accept_lengths=(3, 3, 3), num_nodes=(4,) * 3)
+            answer = record(number, token_ids=TOKENS, accept_lengths=(3, 3, 3), num_nodes=(4,) * 3)
             records.append(
                 replace(
-                    made,
-                    key=replace(made.key, repeat=pass_number),
+                    answer,
+                    key=replace(answer.key, repeat=pass_number),
                     prefill_s=float(generator.normal(0.02, 0.001)),
                     decode_s=float(generator.normal(0.5, 0.02)),
                 )
@@ -71,7 +71,7 @@ def rounded(records: Sequence[Record], tick_s: float) -> list[Record]:
 
 
 @pytest.mark.parametrize(
-    ("change", "found"),
+    ("change", "fault"),
     [
         (lambda records: records, ""),
         (copied, "pld:ngram=2: passes 0 and 1 have the same times in 6 requests"),
@@ -99,11 +99,11 @@ def rounded(records: Sequence[Record], tick_s: float) -> list[Record]:
     ],
 )
 def test_times_that_no_honest_clock_gives_are_found(
-    change: Callable[[Sequence[Record]], list[Record]], found: str
+    change: Callable[[Sequence[Record]], list[Record]], fault: str
 ) -> None:
     faults = "\n".join(find_time_faults(change(honest())))
-    assert found in faults
-    assert bool(faults) == bool(found)
+    assert fault in faults
+    assert bool(faults) == bool(fault)
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name)
@@ -120,7 +120,7 @@ def test_no_recorded_run_is_accused(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "found"),
+    ("changes", "fault"),
     [
         ({"limit": None}, "gsm8k has 12 of 16 prompts, but the run has no limit."),
         ({"limit": 12}, ""),
@@ -130,14 +130,16 @@ def test_no_recorded_run_is_accused(path: Path) -> None:
     ],
 )
 def test_prompts_and_passes_that_are_left_out_are_found(
-    changes: dict[str, object], found: str
+    changes: dict[str, object], fault: str
 ) -> None:
     run = read_run(RECORDED[-1])
     spec = run.header.spec
     values = {"limit": None, "sample": None, "repeats": 3, "until_ci": None, **changes}
     prompts = [
-        replace_part(one, num_prompts=12, num_available=16) if one.task == "gsm8k" else one
-        for one in run.header.prompts
+        replace_part(prompts_header, num_prompts=12, num_available=16)
+        if prompts_header.task == "gsm8k"
+        else prompts_header
+        for prompts_header in run.header.prompts
     ]
     header = replace_part(
         run.header,
@@ -154,7 +156,7 @@ def test_prompts_and_passes_that_are_left_out_are_found(
         fault for fault in find_faults(header, records) if "limit" in fault or "passes" in fault
     ]
     assert (
-        (found in faults) if found else not [fault for fault in faults if "same times" not in fault]
+        (fault in faults) if fault else not [fault for fault in faults if "same times" not in fault]
     )
 
 
@@ -214,7 +216,10 @@ def test_steps_that_are_far_slower_than_in_their_trial_are_found(
 def test_prompts_of_the_hub_may_be_fewer_than_its_rows() -> None:
     """A card takes the first 80 of a data set without an option."""
     run = read_run(RECORDED[-1])
-    prompts = [replace_part(one, source="hub", num_available=1319) for one in run.header.prompts]
+    prompts = [
+        replace_part(prompts_header, source="hub", num_available=1319)
+        for prompts_header in run.header.prompts
+    ]
     values = replace_part(run.header.spec.values, limit=None)
     spec = replace_part(run.header.spec, values=values)
     header = replace_part(run.header, prompts=tuple(prompts), spec=spec)

@@ -18,9 +18,9 @@ class FakeNvml:
     NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
 
     class NVMLError(Exception):
-        def __init__(self, value: int) -> None:
-            super().__init__(value)
-            self.value = value
+        def __init__(self, code: int) -> None:
+            super().__init__(code)
+            self.value = code
 
     def __init__(self, **answers: Any) -> None:
         self.asked: dict[str, int] = {}

@@ -53,29 +53,29 @@ def test_a_block_is_larger_than_the_cache_as_large_as_the_weights_and_bounded(
 
 def test_the_bytes_of_a_step_are_those_of_the_targets_weights() -> None:
     target = random_target()
-    found = measure_traffic(target)
-    assert found.bandwidth_bytes_per_s > 1e8
-    assert found.block_bytes == block_bytes(CPU, found.target_bytes)
-    assert found.kv_bytes_per_token == 4 * 2 * 2 * 8 * 8  # layers, both, heads, size, float64
-    assert found.target_bytes > found.kv_bytes_per_token
-    assert found.is_mixture_of_experts is False
+    traffic = measure_traffic(target)
+    assert traffic.bandwidth_bytes_per_s > 1e8
+    assert traffic.block_bytes == block_bytes(CPU, traffic.target_bytes)
+    assert traffic.kv_bytes_per_token == 4 * 2 * 2 * 8 * 8  # layers, both, heads, size, float64
+    assert traffic.target_bytes > traffic.kv_bytes_per_token
+    assert traffic.is_mixture_of_experts is False
 
 
 def test_half_of_the_experts_of_a_mixture_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specbench.machine.bandwidth.bandwidth", lambda *given: 1.0)
     model = random_of(config_of("qwen3_moe", num_experts=4, num_experts_per_tok=2))
     target = Target(model)
-    found = measure_traffic(target)
+    traffic = measure_traffic(target)
     monkeypatch.setitem(vars(target.config), "num_experts_per_tok", [1, 3])  # of each layer
-    assert measure_traffic(target).unread_bytes == found.unread_bytes
-    experts = [one for name, one in model.named_parameters() if ".experts." in name]
-    assert found.is_mixture_of_experts
-    assert found.unread_bytes == sum(one.nbytes for one in experts) / 2 > 0
+    assert measure_traffic(target).unread_bytes == traffic.unread_bytes
+    experts = [parameter for name, parameter in model.named_parameters() if ".experts." in name]
+    assert traffic.is_mixture_of_experts
+    assert traffic.unread_bytes == sum(weight.nbytes for weight in experts) / 2 > 0
 
 
 def steps(method: str, *num_nodes: int) -> Record:
-    made = record(method, accept_lengths=[1] * len(num_nodes))
-    return Record(made.key, "ok", 10, made.token_ids, num_nodes=num_nodes)
+    steps_record = record(method, accept_lengths=[1] * len(num_nodes))
+    return Record(steps_record.key, "ok", 10, steps_record.token_ids, num_nodes=num_nodes)
 
 
 def test_a_draft_models_bytes_are_those_of_its_mean_draft(tmp_path: Path) -> None:

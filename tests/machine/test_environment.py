@@ -17,11 +17,11 @@ from tests.machine.fake_nvml import MISSING, FakeNvml
 
 
 def test_a_run_records_hardware_and_versions_as_plain_json() -> None:
-    found = json.loads(msgspec.json.encode(capture()))
-    versions = (found["specbench"], found["python"])
+    machine = json.loads(msgspec.json.encode(capture()))
+    versions = (machine["specbench"], machine["python"])
     assert versions == (specbench.__version__, platform.python_version())
-    assert found["cpu"]["model"] and found["cpu"]["memory_bytes"] > 2**28
-    assert found["torch"]["num_threads"] >= 1 and found["transformers"]
+    assert machine["cpu"]["model"] and machine["cpu"]["memory_bytes"] > 2**28
+    assert machine["torch"]["num_threads"] >= 1 and machine["transformers"]
 
 
 def test_a_record_names_no_user_host_or_path() -> None:

@@ -34,30 +34,30 @@ def sampler(nvml: FakeNvml | None = None, **options: Any) -> GpuSampler:
 
 
 def sampled(nvml: FakeNvml, times: int = 50, **options: Any) -> GpuSampler:
-    one = sampler(nvml, **options)
+    sampler_of_card = sampler(nvml, **options)
     for _ in range(times):
-        one.sample()
-    return one
+        sampler_of_card.sample()
+    return sampler_of_card
 
 
 def test_clocks_heat_power_and_memory_are_kept_as_least_mean_and_most() -> None:
     clocks = itertools.cycle([1000, 1000, 2000, 2000])  # processor and memory in turn
-    found = sampled(FakeNvml(nvmlDeviceGetClockInfo=lambda *_: next(clocks)), 2).describe()
-    assert str(found.sm_clock_mhz) == "Span(min=1000.0, mean=1500.0, max=2000.0)"  # also in a file
-    assert found.power_w == Span(min=300, mean=300, max=300)
-    assert found.temperature_c is not None and found.temperature_c.max == 40
-    assert found.memory_used_bytes is not None and found.memory_used_bytes.max == 7
-    assert found.num_samples == 2 and sampled(FakeNvml()).describe().warnings == []
-    assert msgspec.json.decode(msgspec.json.encode(found), type=GpuUse) == found
+    use = sampled(FakeNvml(nvmlDeviceGetClockInfo=lambda *_: next(clocks)), 2).describe()
+    assert str(use.sm_clock_mhz) == "Span(min=1000.0, mean=1500.0, max=2000.0)"  # also in a file
+    assert use.power_w == Span(min=300, mean=300, max=300)
+    assert use.temperature_c is not None and use.temperature_c.max == 40
+    assert use.memory_used_bytes is not None and use.memory_used_bytes.max == 7
+    assert use.num_samples == 2 and sampled(FakeNvml()).describe().warnings == []
+    assert msgspec.json.decode(msgspec.json.encode(use), type=GpuUse) == use
 
 
 def test_throttling_is_reported_with_reason_and_share_unless_it_is_rare() -> None:
     reasons = itertools.chain([0x40] * 20, [0x04 | 0x01] * 10, [0x20], itertools.repeat(0))
     nvml = FakeNvml(nvmlDeviceGetCurrentClocksEventReasons=lambda *_: next(reasons))
-    one = sampled(nvml, 100)
+    card = sampled(nvml, 100)
     shares = {"power cap": 0.1, "heat (software)": 0.01, "heat (hardware)": 0.2}
-    assert one.describe().throttled == shares
-    (warning,) = one.describe().warnings
+    assert card.describe().throttled == shares
+    (warning,) = card.describe().warnings
     assert "power cap 10 %, heat (hardware) 20 %" in warning
 
 
@@ -88,50 +88,50 @@ def test_a_card_that_was_busy_before_is_a_warning() -> None:
 
 def test_energy_is_the_drivers_counter() -> None:
     nvml = FakeNvml(nvmlDeviceGetTotalEnergyConsumption=5_000)
-    one = sampler(nvml)
+    card = sampler(nvml)
     nvml.answers["nvmlDeviceGetTotalEnergyConsumption"] = 12_500
-    assert one.energy_j() == 12.5
-    assert one.describe().energy_source == "counter"
+    assert card.energy_j() == 12.5
+    assert card.describe().energy_source == "counter"
 
 
 def test_without_a_counter_there_is_no_energy() -> None:
-    one = sampled(FakeNvml(nvmlDeviceGetTotalEnergyConsumption=MISSING))
-    assert one.energy_j() is None
-    assert one.describe().energy_source is None
+    card = sampled(FakeNvml(nvmlDeviceGetTotalEnergyConsumption=MISSING))
+    assert card.energy_j() is None
+    assert card.describe().energy_source is None
 
 
 @pytest.mark.parametrize("code", [MISSING, "NVML_ERROR_NO_PERMISSION"])
 def test_values_without_support_or_permission_are_missing(code: str) -> None:
     questions = [name for name in FakeNvml().answers if not name.endswith("UUID")]
     nvml = FakeNvml(**dict.fromkeys(questions, code))
-    one = sampled(nvml)
-    found = one.describe()
-    assert found.num_samples == 50
-    assert (found.power_w, found.temperature_c, found.percent_busy_before) == (None,) * 3
-    assert one.energy_j() is None
-    assert one.describe().warnings == []
+    card = sampled(nvml)
+    use = card.describe()
+    assert use.num_samples == 50
+    assert (use.power_w, use.temperature_c, use.percent_busy_before) == (None,) * 3
+    assert card.energy_j() is None
+    assert card.describe().warnings == []
 
 
 def test_a_partition_of_a_card_has_no_energy_of_its_own() -> None:
-    one = sampled(FakeNvml(nvmlDeviceGetMigMode=(1, 1)))
-    assert one.energy_j() is None
-    assert one.describe().energy_source is None
-    assert "MIG" in one.describe().warnings[0]
+    card = sampled(FakeNvml(nvmlDeviceGetMigMode=(1, 1)))
+    assert card.energy_j() is None
+    assert card.describe().energy_source is None
+    assert "MIG" in card.describe().warnings[0]
     assert not sampled(FakeNvml(nvmlDeviceGetMigMode=(0, 0))).is_partition
 
 
 def test_a_card_that_disappears_ends_the_sampling_and_not_the_run() -> None:
     nvml = FakeNvml()
-    one = sampled(nvml, 3)
+    card = sampled(nvml, 3)
     nvml.answers["nvmlDeviceGetPowerUsage"] = "NVML_ERROR_GPU_IS_LOST"
-    one.start()
-    one.stop()
+    card.start()
+    card.stop()
     asked = dict(nvml.asked)
-    one.sample()
+    card.sample()
     assert nvml.asked == asked
-    assert one.describe().num_samples == 3
-    assert one.energy_j() is None
-    assert "lost the GPU" in one.describe().warnings[0]
+    assert card.describe().num_samples == 3
+    assert card.energy_j() is None
+    assert "lost the GPU" in card.describe().warnings[0]
 
 
 def num_sampling() -> int:
@@ -151,12 +151,12 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
 def test_the_thread_samples_and_ends_however_the_run_does(
     gpu: FakeNvml, end: type[BaseException]
 ) -> None:
-    with pytest.raises(end), gpu_sampler("cuda") as one:
-        assert one is not None
-        one.start()
+    with pytest.raises(end), gpu_sampler("cuda") as card:
+        assert card is not None
+        card.start()
         assert wait_until(lambda: "nvmlDeviceGetPowerUsage" in gpu.asked)
         assert num_sampling() == 1
-        one.stop()  # and again at the end
+        card.stop()  # and again at the end
         raise end
     assert num_sampling() == 0
     assert gpu.is_shut
@@ -165,12 +165,12 @@ def test_the_thread_samples_and_ends_however_the_run_does(
 def test_a_cpu_has_no_sampler_and_asks_no_driver_and_without_one_there_is_none(
     gpu: FakeNvml,
 ) -> None:
-    with gpu_sampler("cpu") as one:
-        assert one is None
+    with gpu_sampler("cpu") as card:
+        assert card is None
     assert gpu.asked == {}
     gpu.answers["nvmlInit"] = "NVML_ERROR_DRIVER_NOT_LOADED"
-    with gpu_sampler("cuda") as one:
-        assert one is None
+    with gpu_sampler("cuda") as card:
+        assert card is None
 
 
 @pytest.mark.parametrize("name", ["GPU-1b2c", "MIG-1b2c"])

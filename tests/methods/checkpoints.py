@@ -63,7 +63,7 @@ def hydra(target: Target, folder: Path, arch: str = "mlp", heads: int = 4, layer
     if arch == "prefix-mlp":
         prefix = "prefix_embeding_layer"
         shared = layer_of(target, hidden, target.config.num_key_value_heads, bias=False)
-        tensors |= {f"{prefix}.layers.0.{key}": value for key, value in shared.items()}
+        tensors |= {f"{prefix}.layers.0.{key}": weight for key, weight in shared.items()}
         tensors[f"{prefix}.layers.0.input_layernorm.weight"] = 1 + random(hidden, seed=3)
         tensors[f"{prefix}.norm.weight"] = 1 + random(hidden, seed=4)
         tensors[f"{prefix}.embed_tokens.weight"] = random(vocab, hidden, seed=1)
@@ -87,7 +87,7 @@ def eagle(
     hidden = target.config.hidden_size
     kv_heads = kv_heads or target.config.num_key_value_heads
     layer = layer_of(target, hidden, kv_heads, bias=qkv_bias)
-    tensors = {f"layers.0.{key}": value for key, value in layer.items()}
+    tensors = {f"layers.0.{key}": weight for key, weight in layer.items()}
     tensors["fc.weight"] = random(hidden, 2 * hidden, seed=11)
     if fc_bias:
         tensors["fc.bias"] = random(hidden, seed=12)
@@ -116,8 +116,8 @@ def eagle3(target: Target, folder: Path, draft_vocab: int | None = None, **chang
     layers = changes.setdefault(IDS, list(range(min(3, len(target.layers))))) or range(3)
     kv_heads = target.config.num_key_value_heads
     tensors = {
-        f"midlayer.{key}": value
-        for key, value in layer_of(target, 2 * hidden, kv_heads, bias=False).items()
+        f"midlayer.{key}": weight
+        for key, weight in layer_of(target, 2 * hidden, kv_heads, bias=False).items()
     }
     for seed, key in enumerate(("midlayer.hidden_norm", "midlayer.input_layernorm", "norm")):
         tensors[f"{key}.weight"] = 1 + random(hidden, seed=seed)
@@ -137,7 +137,7 @@ def peagle(target: Target, folder: Path, **changes: Any) -> Path:
     tensors = torch.load(folder / "pytorch_model.bin")
     second = layer_of(target, hidden, kv_heads, bias=False)
     second["input_layernorm.weight"] = 1 + random(hidden, seed=13)
-    tensors |= {f"layers.1.{key}": 1.25 * value for key, value in second.items()}
+    tensors |= {f"layers.1.{key}": 1.25 * weight for key, weight in second.items()}
     tensors["mask_hidden"] = 0.3 * random(1, 1, len(layers) * hidden, seed=14).float()
     torch.save(tensors, folder / "pytorch_model.bin")
     return folder
@@ -153,7 +153,7 @@ def dflash(target: Target, folder: Path, block_size: int = 5, **changes: Any) ->
         dim = layer["self_attn.k_proj.weight"].shape[0] // kv_heads
         layer |= {f"self_attn.{n}_norm.weight": 1 + random(dim, seed=15 + i) for n in "qk"}
         layer["input_layernorm.weight"] = 1 + random(hidden, seed=17 + i)
-        tensors |= {f"layers.{i}.{key}": (1 + i / 4) * value for key, value in layer.items()}
+        tensors |= {f"layers.{i}.{key}": (1 + i / 4) * weight for key, weight in layer.items()}
     for seed, key in enumerate(("hidden_norm", "norm")):
         tensors[f"{key}.weight"] = 1 + random(hidden, seed=20 + seed)
     tensors["fc.weight"] = random(hidden, len(outputs) * hidden, seed=22)
@@ -178,12 +178,12 @@ def mtp(target: Target, folder: Path, **changes: Any) -> Path:
     """A prediction layer like the target's own layers, among other tensors of its checkpoint."""
     hidden, kv_heads = target.config.hidden_size, target.config.num_key_value_heads
     prefix = f"model.layers.{len(target.layers)}."
-    own: Any = target.layers[-1]
-    layer = layer_of(target, hidden, kv_heads, bias=own.self_attn.q_proj.bias is not None)
+    last_layer: Any = target.layers[-1]
+    layer = layer_of(target, hidden, kv_heads, bias=last_layer.self_attn.q_proj.bias is not None)
     for seed, name in enumerate(("enorm", "hnorm", "shared_head.norm", "input_layernorm")):
         layer[f"{name}.weight"] = 1 + random(hidden, seed=40 + seed)
     layer["eh_proj.weight"] = random(hidden, 2 * hidden, seed=44)
-    tensors = {prefix + key: value for key, value in layer.items()}
+    tensors = {prefix + key: weight for key, weight in layer.items()}
     tensors["model.norm.weight"] = torch.zeros(hidden)
     config = {**llama_config(target, kv_heads), "num_nextn_predict_layers": 1, **changes}
     return write(folder, "model.safetensors", tensors, config)

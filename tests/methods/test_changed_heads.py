@@ -38,9 +38,9 @@ class Case(NamedTuple):
 
 @cache
 def target(kind: str = "llama") -> Target:
-    made = random_target(layers=8)
-    made.config.model_type = kind
-    return made
+    model = random_target(layers=8)
+    model.config.model_type = kind
+    return model
 
 
 def a_head(case: Case, folder: Path) -> Path:
@@ -74,9 +74,9 @@ def unchanged(method: str) -> list[int]:
     return drafted(a_head(Case(method=method), Path(mkdtemp()) / "head"), method)[0]
 
 
-def field(name: str, value: Any, method: str = "eagle3") -> Case:
+def field(name: str, content: Any, method: str = "eagle3") -> Case:
     """A field that some publisher uses in its arithmetic."""
-    return Case({name: value}, f"has {name} {value!r}", method=method)
+    return Case({name: content}, f"has {name} {content!r}", method=method)
 
 
 def scaled(**fields: Any) -> dict[str, Any]:
@@ -91,12 +91,12 @@ def as_dtype(key: str, dtype: torch.dtype) -> Callable[[Tensors], object]:
     return lambda tensors: tensors.update({key: tensors[key].to(dtype)})
 
 
-def filled(key: str, value: float) -> Callable[[Tensors], object]:
-    return lambda tensors: tensors[key].view(-1)[3:4].fill_(value)
+def filled(key: str, number: float) -> Callable[[Tensors], object]:
+    return lambda tensors: tensors[key].view(-1)[3:4].fill_(number)
 
 
-def offsets(value: int) -> Callable[[Tensors], object]:
-    return lambda tensors: tensors["d2t"].fill_(value)
+def offsets(offset: int) -> Callable[[Tensors], object]:
+    return lambda tensors: tensors["d2t"].fill_(offset)
 
 
 def lacking(key: str) -> Callable[[Tensors], object]:
@@ -115,9 +115,9 @@ MTP = "model.layers.8."
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 NO_MAP = "d2t that is not a map to distinct ids"
 ARITHMETIC = {
-    f"{method}: {name}": field(name, value, method)
+    f"{method}: {name}": field(name, content, method)
     for method in ("eagle", "eagle3", "peagle", "dflash")
-    for name, value in {
+    for name, content in {
         "rope_is_neox_style": False, "is_neox_style": False, "rope_interleave": True,
         "rotary_dim": 4, "rotary_pct": 0.5, "rope_ratio": 2.0, "no_rope_layers": [0],
         "position_embedding_type": "absolute", "scale_emb": 12, "scale_depth": 1.4,
@@ -337,12 +337,12 @@ def test_a_changed_head_is_refused_by_name_or_told_or_drafts_as_before(
 OTHERS = "eagle/eagle3 eagle3/eagle eagle3/eagle2 dflash/eagle3 eagle3/dflash eagle/peagle"
 
 
-@pytest.mark.parametrize(("made", "method"), [other.split("/") for other in OTHERS.split()])
+@pytest.mark.parametrize(("other_kind", "method"), [other.split("/") for other in OTHERS.split()])
 def test_a_head_of_another_kind_is_refused_by_its_kind(
-    made: str, method: str, tmp_path: Path
+    other_kind: str, method: str, tmp_path: Path
 ) -> None:
-    folder = a_head(Case({"architectures": None}, method=made), tmp_path)
-    with pytest.raises(CheckpointError, match=f"is a head of {made}, not of "):
+    folder = a_head(Case({"architectures": None}, method=other_kind), tmp_path)
+    with pytest.raises(CheckpointError, match=f"is a head of {other_kind}, not of "):
         build_in(folder, method, target())
 
 
@@ -383,12 +383,12 @@ def test_options_replace_the_rotary_base_and_the_mask_token(tmp_path: Path) -> N
 @torch.no_grad()
 def test_a_copy_of_the_projection_in_an_eagle_head_is_used(tmp_path: Path) -> None:
     """vLLM's converter writes one into every file."""
-    own = target().model.get_output_embeddings().weight.detach()
-    same = a_head(Case(method="eagle", tensors=put(lm_head__weight=own)), tmp_path / "same")
+    weight = target().model.get_output_embeddings().weight.detach()
+    same = a_head(Case(method="eagle", tensors=put(lm_head__weight=weight)), tmp_path / "same")
     tokens, drafter = drafted(same, "eagle")
     assert tokens == unchanged("eagle")
     assert drafter.model._head is target().model.get_output_embeddings()
-    other = put(lm_head__weight=random(*own.shape, seed=5))
+    other = put(lm_head__weight=random(*weight.shape, seed=5))
     changed = a_head(Case(method="eagle", tensors=other), tmp_path / "other")
     assert drafted(changed, "eagle")[0] != tokens
 
@@ -406,8 +406,8 @@ def test_a_head_of_speculators_names_its_verifier_and_its_layers(
     layout = speculators(layer)
     folder = write_layout(target(), layout, make_head(target(), layout), tmp_path)
     config = json.loads((folder / "config.json").read_text())
-    for name, value in changes.items():
-        config[name] = {**config.get(name, {}), **value}
+    for name, section in changes.items():
+        config[name] = {**config.get(name, {}), **section}
     (folder / "config.json").write_text(json.dumps(config))
     if not message:
         assert build_in(folder, "eagle3", target()).weights_notes == ()
@@ -425,8 +425,8 @@ ODD: tuple[Any, ...] = ({}, {"a": [1]}, [1], [[1]], 10**30, True, "x", -1.5)
     "hidden_act", "architectures", "speculators_config", "eagle_config", IDS, "draft_vocab_size",
 ])  # fmt: skip
 def test_a_field_of_any_type_is_refused_or_harmless(field: str, tmp_path: Path) -> None:
-    for number, value in enumerate(ODD):
-        folder = a_head(Case({field: value}), tmp_path / str(number))
+    for number, content in enumerate(ODD):
+        folder = a_head(Case({field: content}), tmp_path / str(number))
         try:
             build_in(folder, "eagle3", target())
         except CheckpointError as error:

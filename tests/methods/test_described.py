@@ -28,8 +28,8 @@ def test_a_file_that_cannot_be_read_is_an_entry_with_its_error(
 ) -> None:
     (tmp_path / "odd.py").write_text("METHOD = (")
     monkeypatch.setattr(methods, "__path__", [str(tmp_path)])
-    found = described.__wrapped__()
-    error = found["odd"].error
-    assert found == {"odd": About(error=error)} and "cannot be read" in error
-    monkeypatch.setattr("specbench.registry.lookup.described", lambda: found)
-    assert [one.error for one in entries() if one.name == "odd"] == [error]
+    descriptions = described.__wrapped__()
+    error = descriptions["odd"].error
+    assert descriptions == {"odd": About(error=error)} and "cannot be read" in error
+    monkeypatch.setattr("specbench.registry.lookup.described", lambda: descriptions)
+    assert [entry.error for entry in entries() if entry.name == "odd"] == [error]

@@ -96,12 +96,12 @@ def test_greedy_output_is_the_targets_own(method: str, target_name: str, tmp_pat
         assert list(complete(target, drafter, prompt).token_ids) == greedy(target_name, prompt)
 
 
-@pytest.mark.parametrize(("method", "made", "options"), VARIANTS, ids=str)
+@pytest.mark.parametrize(("method", "maker_args", "options"), VARIANTS, ids=str)
 def test_greedy_output_is_the_targets_own_for_every_kind_of_head(
-    method: str, made: dict[str, Any], options: dict[str, Any], tmp_path: Path
+    method: str, maker_args: dict[str, Any], options: dict[str, Any], tmp_path: Path
 ) -> None:
     target = target_of("grouped")
-    drafter = build(method, target, tmp_path, made, **options)
+    drafter = build(method, target, tmp_path, maker_args, **options)
     for prompt in prompts_of("grouped"):
         assert list(complete(target, drafter, prompt).token_ids) == greedy("grouped", prompt)
 
@@ -165,11 +165,11 @@ def test_every_draft_is_that_of_a_drafter_that_starts_with_the_whole_text(
 ) -> None:
     """SAM-Decoding copies some drafts, and EAGLE-2 makes the others."""
     target = random_target(layers=4)
-    made = {"arch": "prefix-mlp"} if method == "hydra" else None
+    maker_args = {"arch": "prefix-mlp"} if method == "hydra" else None
     drafter, fresh = (
         build("sam", target, tmp_path, other="eagle2", num_tokens="5", threshold="3")
         if method == "sam"
-        else build(method, target, tmp_path, made)
+        else build(method, target, tmp_path, maker_args)
         for _ in range(2)
     )
     recording = Recording(drafter)
@@ -194,10 +194,10 @@ def test_an_eagle_head_of_some_tokens_drafts_the_best_of_them(tmp_path: Path) ->
         ("eagle", {"draft_vocab": 9}, {}),
     )
     drafts = []
-    for name, made, options in cases:
-        drafter = build(name, target, tmp_path / f"{name}{len(made)}", made, **options)
+    for name, maker_args, options in cases:
+        drafter = build(name, target, tmp_path / f"{name}{len(maker_args)}", maker_args, **options)
         drafts.append(drafter.propose(started(drafter, target, text)).tokens.tolist()[1:])
-    assert drafts[1] == [one for one in drafts[0] if one in kept][:5] and {*drafts[2]} <= kept
+    assert drafts[1] == [token for token in drafts[0] if token in kept][:5] and {*drafts[2]} <= kept
 
 
 class NoWaiting(TorchDispatchMode):
@@ -224,8 +224,8 @@ def test_a_proposal_waits_for_nothing(
     method: str, sampling: Sampling, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = random_target(layers=4)
-    made = {"arch": "prefix-mlp"} if method == "hydra" else None
-    drafter: Any = build(method, target, tmp_path, made)
+    maker_args = {"arch": "prefix-mlp"} if method == "hydra" else None
+    drafter: Any = build(method, target, tmp_path, maker_args)
     drafter.propose = capture(drafter.propose, monkeypatch)
     assert decode(target, drafter, Request(prompts()[1], 12, sampling)).num_tokens == 12
 

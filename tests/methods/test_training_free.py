@@ -39,7 +39,7 @@ TARGET = random_target(layers=1)
 def built(spelling: str, datastore: Path | None = None) -> Any:
     """The drafter of a method as it is spelt on the command line."""
     name, _, given = spelling.partition(":")
-    options = dict(one.split("=") for one in given.split(",") if one)
+    options = dict(option.split("=") for option in given.split(",") if option)
     if datastore:
         options["datastore"] = str(datastore)
     method = get(name)
@@ -114,18 +114,18 @@ def test_what_is_drafted_after_a_text(
     """None if SAM-Decoding leaves the step to the other method, which drafts a tree of 61 nodes."""
     corpus = TEXTS if "rest" in spelling else CORPUS if "bias" in spelling else []
     drafter = built(spelling, stored(tmp_path, corpus) if corpus else None)
-    found = drafted_after(drafter, *text)
-    assert found == expected or (expected is None and len(found) == 60)
+    drafted = drafted_after(drafter, *text)
+    assert drafted == expected or (expected is None and len(drafted) == 60)
 
 
 def counted(text: list[int], corpus: list[list[int]], options: Options) -> Counter[Tokens]:
     """Each path's number of occurrences after the longest context that has any, by brute force."""
     counts: Counter[Tokens] = Counter()
     for span in range(options.max_span, options.min_span - 1, -1):
-        for one in corpus:
-            for end in range(span, len(one)):
-                if one[end - span : end] == text[-span:]:
-                    after = one[end : end + options.length]
+        for corpus_text in corpus:
+            for end in range(span, len(corpus_text)):
+                if corpus_text[end - span : end] == text[-span:]:
+                    after = corpus_text[end : end + options.length]
                     counts.update(tuple(after[:size]) for size in range(1, len(after) + 1))
         if counts:
             break
@@ -140,7 +140,7 @@ def test_drafts_are_among_those_that_the_official_rules_allow(
     corpus = [[draw.choice([1, 1, 2, 3, 4]) for _ in range(30)] for _ in range(8)]
     options = Options(num_tokens=num_tokens)
     drafter = built(f"rest:num_tokens={num_tokens}", stored(tmp_path, corpus))
-    for text in (one[:end] for one in corpus for end in (3, 11, 30)):
+    for text in (corpus_text[:end] for corpus_text in corpus for end in (3, 11, 30)):
         text = [*text[:-1], draw.choice([1, 2, 3])]
         counts = counted(text, corpus, options)
         path_of: list[Tokens] = [()]

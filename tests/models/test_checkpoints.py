@@ -49,8 +49,8 @@ DAMAGED: list[tuple[str, bytes | None, str]] = [
     (CONFIG, b'{"text_config": 3}', "config.json cannot be read.*it is not a JSON object"),
     (CONFIG, b'{"text_config": {"head_dim": 0}}', "config.json cannot be read.*head_dim is 0"),
     *(
-        (CONFIG, json.dumps({name: value}).encode(), re.escape(f"{name} is {value!r}"))
-        for name, value in (
+        (CONFIG, json.dumps({name: setting}).encode(), re.escape(f"{name} is {setting!r}"))
+        for name, setting in (
             *(("num_hidden_layers", number) for number in (0, -2, 10**9, True)),
             *(("head_dim", 0), ("hidden_size", "16"), ("rms_norm_eps", float("nan"))),
             *(("rope_theta", 0), ("dtype", ["float16"])),
@@ -64,13 +64,13 @@ DAMAGED: list[tuple[str, bytes | None, str]] = [
         for size in (0, 4, 20, -1)
     ),
     *(
-        (WEIGHTS, of_header(w={**ENTRY, name: value}), r"model\.safetensors ")
+        (WEIGHTS, of_header(w={**ENTRY, name: setting}), r"model\.safetensors ")
         for name, values in {
             "data_offsets": ([-1, 16], [0.0, 16], [0, 8], [8, 0], [0]),
             "shape": ([-8], [4], 8),
             "dtype": (None, "F64"),
         }.items()
-        for value in values
+        for setting in values
     ),
     (WEIGHTS, of_header(a=ENTRY, b=ENTRY), "the offsets 0 to 16 of b are wrong"),
     (INDEX, index_of(WEIGHTS, "model-2.safetensors"), "lacks model-2.safetensors"),
@@ -86,7 +86,7 @@ def refusal(folder: Path) -> str:
     return caught.value.message
 
 
-@pytest.mark.parametrize(("name", "content", "said"), DAMAGED, ids=lambda one: str(one)[:40])
+@pytest.mark.parametrize(("name", "content", "said"), DAMAGED, ids=lambda part: str(part)[:40])
 def test_a_missing_or_damaged_file_is_named_with_what_is_wrong(
     folder: Path, name: str, content: bytes | None, said: str
 ) -> None:
@@ -130,13 +130,13 @@ def test_a_checkpoint_is_identified_by_commit_and_hashes(tmp_path: Path) -> None
     (path / "model.safetensors").rename(blob)
     (path / "model.safetensors").symlink_to(blob)
     (path / "model.gguf").write_bytes(b"GGUF")  # llama.cpp reads it, and not the weights above
-    found = identify(path)
-    assert found.revision == commit
-    hashes = {name: file.sha256 for name, file in found.files.items()}
+    checkpoint = identify(path)
+    assert checkpoint.revision == commit
+    hashes = {name: file.sha256 for name, file in checkpoint.files.items()}
     assert hashes["config.json"] == hashlib.sha256((path / "config.json").read_bytes()).hexdigest()
     assert hashes["model.safetensors"] == hashlib.sha256(blob.read_bytes()).hexdigest()
     assert hashes["model.gguf"] == hashlib.sha256(b"GGUF").hexdigest()
-    assert str(tmp_path) not in repr(found)
+    assert str(tmp_path) not in repr(checkpoint)
 
 
 PADS = ("<|pad|>", "<|more|>")
@@ -212,11 +212,11 @@ def test_a_context_that_does_not_fit_is_refused_with_the_one_that_would(
     with pytest.raises(UserError) as caught:
         check_context(need, 32768, "bfloat16", "cuda", what="Llama")
     assert "4.3 GB for 32768 tokens of context, 4.3 GB for the rows" in caught.value.message
-    told = re.search(r"Requests of up to (\d+) tokens fit", caught.value.hint)
-    assert told is not None and 10_000 < int(told[1]) < 20_000
-    check_context(need, int(told[1]), "bfloat16", "cuda", what="Llama")
+    match = re.search(r"Requests of up to (\d+) tokens fit", caught.value.hint)
+    assert match is not None and 10_000 < int(match[1]) < 20_000
+    check_context(need, int(match[1]), "bfloat16", "cuda", what="Llama")
     with pytest.raises(UserError):
-        check_context(need, int(told[1]) + 10, "bfloat16", "cuda", what="Llama")
+        check_context(need, int(match[1]) + 10, "bfloat16", "cuda", what="Llama")
 
 
 def test_methods_weights_and_a_reserve_for_graphs_count(folder: Path, tmp_path: Path) -> None:
@@ -244,8 +244,8 @@ def test_a_containers_limit_counts_before_the_machines_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = {"memory.max": "5000", "memory.current": "3000", "memory.stat": "inactive_file 500"}
-    for name, value in limits.items():
-        (tmp_path / name).write_text(value + "\n")
+    for name, limit in limits.items():
+        (tmp_path / name).write_text(limit + "\n")
     monkeypatch.setattr("specbench.machine.memory._CGROUP", tmp_path)
     assert free_bytes("cpu") == 2500
     (tmp_path / "memory.max").write_text("max\n")

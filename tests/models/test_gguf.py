@@ -81,8 +81,8 @@ def test_a_converted_file_has_the_weights_that_it_says_and_its_own_hash(
     ids = torch.arange(10, 30)
     read = load_target(folder, dtype=getattr(torch, dtype), device=torch.device("cpu")).model
     for name, parameter in read.named_parameters():
-        value = expected.get_parameter(name)
-        assert torch.equal(parameter, value.to(parameter.dtype)), name
+        weight = expected.get_parameter(name)
+        assert torch.equal(parameter, weight.to(parameter.dtype)), name
     logits = read.float()(ids[None]).logits
     rounded = expected.to(getattr(torch, dtype)).float()
     # rotary tables of a model in half precision were rounded
@@ -105,7 +105,7 @@ def test_a_killed_conversion_is_made_anew(
             convert(file)
     folder = convert(file)
     assert (folder / "model.safetensors").is_file()
-    assert {one.name for one in cache.iterdir()} == {folder.name, f"{folder.name}.lock"}
+    assert {path.name for path in cache.iterdir()} == {folder.name, f"{folder.name}.lock"}
     (tmp_path / "other").mkdir()
     moved = file.rename(tmp_path / "other" / file.name)
     assert convert(moved) == folder
@@ -113,7 +113,7 @@ def test_a_killed_conversion_is_made_anew(
 
 
 @pytest.mark.parametrize(
-    ("made", "content", "message"),
+    ("changes", "content", "message"),
     [
         ({"architecture": "mamba2"}, None, "holds a mamba2 model"),
         ({}, 3000, "not a whole GGUF file"),
@@ -124,14 +124,14 @@ def test_a_killed_conversion_is_made_anew(
     ],
 )
 def test_files_that_cannot_be_converted_are_refused(
-    file: Path, cache: Path, made: dict[str, Any], content: int | None, message: str
+    file: Path, cache: Path, changes: dict[str, Any], content: int | None, message: str
 ) -> None:
-    write_gguf(file, **made)
+    write_gguf(file, **changes)
     if content is not None:
         file.write_bytes(file.read_bytes()[:content])
     with pytest.raises(CheckpointError, match=message):
         convert(file)
-    assert not [one for one in cache.iterdir() if one.suffix == ""]
+    assert not [path for path in cache.iterdir() if path.suffix == ""]
 
 
 def test_a_folder_stands_for_the_one_file_in_it(tmp_path: Path) -> None:
@@ -158,5 +158,5 @@ def test_the_known_model_is_found_in_an_installed_wheel(
     assert (folder / name).resolve() == tmp_path / package / name
     assert pick_dtype(card, "auto", "cpu", folder) == "bfloat16"
     copy = make_checkpoint(tmp_path / card.title, num_hidden_layers=30, hidden_size=576)
-    known = find_model(str(copy))
-    assert card.repo in known.note and resolve_model(known, offline=True) == copy
+    model = find_model(str(copy))
+    assert card.repo in model.note and resolve_model(model, offline=True) == copy

@@ -125,11 +125,11 @@ def test_a_half_downloaded_model_names_the_files_it_lacks(cache: Path) -> None:
 
 def answer(kind: type[Exception], status: int) -> Exception:
     """An HTTP answer of the Hub, for any client library."""
-    made = kind.__new__(kind)
-    Exception.__init__(made, "401 Client Error.\n\nlong text")
+    error = kind.__new__(kind)
+    Exception.__init__(error, "401 Client Error.\n\nlong text")
     response = SimpleNamespace(status_code=status, headers={})
-    made.response = response  # type: ignore[attr-defined]
-    return made
+    error.response = response  # type: ignore[attr-defined]
+    return error
 
 
 @pytest.mark.usefixtures("cache")
@@ -180,8 +180,8 @@ def test_only_a_draft_model_needs_a_tokenizer_of_its_own(
 def test_fetch_gets_a_model_with_its_drafters_and_names_the_missing_ones(cache: Path) -> None:
     in_cache(cache, "lmsys/vicuna-7b-v1.3")
     in_cache(cache, "yuhuili/EAGLE-Vicuna-7B-v1.3")
-    found = dict(downloads((), "vicuna-7b"))
-    assert size_of(found["model vicuna-7b"](offline=True)) > 0
-    assert found["eagle drafter of vicuna-7b"](offline=True).is_dir()
+    download_of = dict(downloads((), "vicuna-7b"))
+    assert size_of(download_of["model vicuna-7b"](offline=True)) > 0
+    assert download_of["eagle drafter of vicuna-7b"](offline=True).is_dir()
     with pytest.raises(CheckpointError, match="sps drafter of vicuna-7b"):
-        found["sps drafter of vicuna-7b"](offline=True)
+        download_of["sps drafter of vicuna-7b"](offline=True)

@@ -44,8 +44,8 @@ def import_graph(sources: Mapping[str, str]) -> nx.DiGraph:
     graph.add_nodes_from(sources)
     for name, source in sources.items():
         tree = ast.parse(source)
-        for found in (*imported(tree, name), *_named_by_strings(tree, name, sources)):
-            target = _module_of(found, sources)
+        for imported_name in (*imported(tree, name), *_named_by_strings(tree, name, sources)):
+            target = _module_of(imported_name, sources)
             if target and target != name:
                 graph.add_edge(name, target)
     return graph
@@ -67,7 +67,7 @@ def imported(tree: ast.AST, module: str) -> Iterator[str]:
             yield from (f"{origin}.{alias.name}" for alias in node.names)
 
 
-def _named_by_strings(tree: ast.AST, module: str, known: Iterable[str]) -> Iterator[str]:
+def _named_by_strings(tree: ast.AST, module: str, modules: Iterable[str]) -> Iterator[str]:
     """Modules named in full by a string, or by a string after the beginning of an f-string."""
     texts = [
         n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)
@@ -78,10 +78,10 @@ def _named_by_strings(tree: ast.AST, module: str, known: Iterable[str]) -> Itera
             continue
         # A text that is not a module of the package that begins the f-string does not name one.
         begun = [prefix + text for prefix in prefixes if prefix]
-        named = [n for n in begun if not (_module_of(n, known) or "").endswith(".__init__")]
+        named = [n for n in begun if not (_module_of(n, modules) or "").endswith(".__init__")]
         for name in (text, *named):
             # A package alone may be the name of a group of entry points.
-            if f"{name}.__init__" not in known and name.startswith("specbench."):
+            if f"{name}.__init__" not in modules and name.startswith("specbench."):
                 yield name
 
 
@@ -95,11 +95,11 @@ def _prefix(text: ast.JoinedStr, module: str) -> str:
     return ""
 
 
-def _module_of(name: str, known: Iterable[str]) -> str | None:
+def _module_of(name: str, modules: Iterable[str]) -> str | None:
     """The file of an imported name: a module, its package, or the module that defines it."""
     while name:
         for candidate in (name, f"{name}.__init__"):
-            if candidate in known:
+            if candidate in modules:
                 return candidate
         name = name.rpartition(".")[0]
     return None
@@ -131,7 +131,7 @@ def heights(graph: nx.DiGraph) -> dict[str, int]:
     merged = nx.condensation(places)
     layers = enumerate(nx.topological_generations(merged.reverse()), 1)
     members = merged.nodes(data="members")
-    return {name: floor for floor, ones in layers for one in ones for name in members[one]}
+    return {name: floor for floor, ones in layers for room in ones for name in members[room]}
 
 
 if __name__ == "__main__":

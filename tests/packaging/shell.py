@@ -13,8 +13,8 @@ def run(
     command: Sequence[str | Path], cwd: Path, *, path: Sequence[Path] = (), timeout: float = 120
 ) -> subprocess.CompletedProcess[str]:
     """The finished command, with `path` as its PYTHONPATH. It has no network and one thread."""
-    ours = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "200"}
-    env = {**os.environ, **ours, "PYTHONPATH": os.pathsep.join(map(str, path))}
+    variables = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "200"}
+    env = {**os.environ, **variables, "PYTHONPATH": os.pathsep.join(map(str, path))}
     return subprocess.run(
         [str(part) for part in command],
         cwd=cwd,

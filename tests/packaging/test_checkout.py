@@ -16,16 +16,16 @@ from tests.packaging.shell import ROOT, output, pip_install, python, where
 def test_a_checkout_runs_without_being_installed(place: str, tmp_path: Path) -> None:
     cwd, path = (ROOT, []) if place == "root" else (tmp_path, [ROOT])
     assert where(cwd, path=path) == (ROOT / "specbench" / "__init__.py", ROOT / "methods/pld.py")
-    found = output([sys.executable, "-m", "specbench", "list", "datasets"], cwd, path=path)
-    assert "gsm8k" in found
+    listing = output([sys.executable, "-m", "specbench", "list", "datasets"], cwd, path=path)
+    assert "gsm8k" in listing
 
 
 def test_our_folder_never_hides_the_datasets_library() -> None:
     """Neither the root as the working folder, nor the root on the path."""
     code = "from importlib.util import find_spec; print(find_spec('datasets').origin)"
-    found = Path(python(code, ROOT, path=[ROOT]))
-    assert found.name == "__init__.py"
-    assert found.parent != ROOT / "datasets"
+    library = Path(python(code, ROOT, path=[ROOT]))
+    assert library.name == "__init__.py"
+    assert library.parent != ROOT / "datasets"
 
 
 @pytest.mark.slow

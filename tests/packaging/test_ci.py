@@ -40,14 +40,14 @@ def test_the_workflow_checks_the_run_that_it_made_with_options_that_exist() -> N
     assert [name for name, _ in called] == ["run", "check"]
     for name, arguments in called:
         command = app.get_command(None, name)
-        known = {spelling for parameter in command.params for spelling in parameter.opts}
-        assert {word for word in shlex.split(arguments) if word.startswith("--")} <= known
-    made, judged = (shlex.split(arguments) for _, arguments in called)
-    assert made[made.index("--output") + 1] == judged[0]
+        options = {spelling for parameter in command.params for spelling in parameter.opts}
+        assert {word for word in shlex.split(arguments) if word.startswith("--")} <= options
+    run_words, judged = (shlex.split(arguments) for _, arguments in called)
+    assert run_words[run_words.index("--output") + 1] == judged[0]
     # A comment says how the baseline is recorded: on the same work.
     recorded = COMMAND.findall((ROOT / "docs/github-actions.yml").read_text(encoding="utf-8"))[0]
     for name in ("--limit", "--max-new-tokens"):
-        assert f"{name} {made[made.index(name) + 1]}" in recorded[1]
+        assert f"{name} {run_words[run_words.index(name) + 1]}" in recorded[1]
 
 
 def test_ci_tests_every_python_that_the_package_names() -> None:
@@ -61,7 +61,9 @@ def test_the_gate_and_ci_run_every_target_that_tests() -> None:
     kinds = r"^(test[\w-]*|check|coverage|faults|gate):"
     targets = set(re.findall(kinds, MAKEFILE, re.MULTILINE)) - {"test-ray"}
     gate = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    assert not {one for one in targets if not re.search(rf"(?<![\w-]){one}(?![\w-])", gate)}
+    assert not {
+        target for target in targets if not re.search(rf"(?<![\w-]){target}(?![\w-])", gate)
+    }
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
     jobs, runs = steps_of(".github/workflows/ci.yml")
     assert {run.split()[0] for run in runs} == {"make"}

@@ -27,13 +27,13 @@ def declared(texts: list[str]) -> dict[str, Requirement]:
 
 def imported() -> set[str]:
     """The distributions that the package imports, and folders that only the checkout has."""
-    found = {
+    distributions = {
         name.removeprefix("specbench.").partition(".")[0]
         for module, source in rooms.read_sources().items()
         for name in rooms.imported(ast.parse(source), module)
     }
     installed = packages_distributions()
-    foreign = found - set(sys.stdlib_module_names) - {"specbench", *rooms.FLOORS}
+    foreign = distributions - set(sys.stdlib_module_names) - {"specbench", *rooms.FLOORS}
     return {canonicalize_name(installed.get(name, [name])[0]) for name in foreign}
 
 
@@ -45,7 +45,7 @@ def pins(file: str = "constraints.txt") -> dict[str, str]:
 
 def test_the_imports_are_the_declared_dependencies() -> None:
     optional = PROJECT["optional-dependencies"]
-    extras = [one for name in ("kernels", "llamacpp", "ray") for one in optional[name]]
+    extras = [package for name in ("kernels", "llamacpp", "ray") for package in optional[name]]
     needed, used = {*declared(PROJECT["dependencies"])}, imported()
     assert used - needed - {*declared(extras)} == set()
     assert needed - used == NEVER_IMPORTED

@@ -78,13 +78,15 @@ def test_every_command_and_target_shown_exists_with_its_options(document: Path) 
         command = app.get_command(None, name)
         assert command, name
         taking = (command, *getattr(command, "commands", {}).values())
-        known = {option for one in taking for param in one.params for option in param.opts}
+        options_known = {
+            option for command in taking for param in command.params for option in param.opts
+        }
         options = {argument for argument in arguments if argument.startswith("--")}
-        assert options <= known, f"specbench {name} {options - known}"
+        assert options <= options_known, f"specbench {name} {options - options_known}"
         pairs = [*pairwise(arguments)]
-        engine = next((load_engine(value) for option, value in pairs if option == "--engine"), None)
-        methods = [value for option, value in pairs if option == "--method"]
-        for choice in parse_choices([one for one in methods if one not in ABSENT]):
+        engine = next((load_engine(word) for option, word in pairs if option == "--engine"), None)
+        methods = [word for option, word in pairs if option == "--method"]
+        for choice in parse_choices([spelling for spelling in methods if spelling not in ABSENT]):
             if engine:
                 assert choice.name in engine.methods
             else:
@@ -121,8 +123,8 @@ def test_the_tree_that_adding_shows_is_one_of_two_branches() -> None:
     assert paths == [[0], [0, 1], [0, 1, 2], [0, 3]]
     table = page.partition("| `State` |")[2].partition("\n\n")[0]
     listed = set(re.findall(r"^\| `(\w+)", table, re.MULTILINE))
-    known = {name for name in dir(state) if not name.startswith("_")} - {"append"}
-    assert listed == known
+    members = {name for name in dir(state) if not name.startswith("_")} - {"append"}
+    assert listed == members
 
 
 def test_the_site_has_every_page() -> None:

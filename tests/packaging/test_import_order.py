@@ -29,8 +29,8 @@ for command in {COMMANDS!r}:
     print("heavy:", command, *({HEAVY!r} & set(sys.modules)))
 """
     said = python(code, tmp_path, path=[ROOT]).splitlines()
-    found = [line for line in said if line.startswith("heavy:")]
-    assert found == [f"heavy: {command}" for command in COMMANDS]
+    heavy = [line for line in said if line.startswith("heavy:")]
+    assert heavy == [f"heavy: {command}" for command in COMMANDS]
 
 
 def test_analysis_and_vocabulary_need_no_torch(tmp_path: Path) -> None:

@@ -71,14 +71,14 @@ def complete_all(
     **options: Any,
 ) -> list[Completion]:
     """All golden prompts through one drafter, computed once for all tests."""
-    found = get(method)
-    given = found.options(**options)
-    drafter = found.build(given, BuildContext(target(), FOLDER / weights if weights else None))
+    drafting = get(method)
+    given = drafting.options(**options)
+    drafter = drafting.build(given, BuildContext(target(), FOLDER / weights if weights else None))
     done = []
     for ids in prompt_ids():
         request = Request(ids, max_new_tokens, Sampling(temperature), frozenset({EOS}), 10)
         done.append(decode(target(), drafter, request))
-        if found.scope_with(given) == "run":
+        if drafting.scope_with(given) == "run":
             drafter.remember()
     return done
 

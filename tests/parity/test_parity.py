@@ -91,12 +91,12 @@ def test_tokens_and_mean_accepted_tokens_are_those_of_the_official_code(
     name: str, datastore: Path
 ) -> None:
     """Lookahead may accept more: the official match counter stops a token early."""
-    found = completions(name, datastore)
+    answers = completions(name, datastore)
     goldens = load_golden("vanilla" if name in LATER else name)
-    assert [list(done.token_ids) for done in found] == [golden.output_ids for golden in goldens]
-    ours = mean_accepted([done.accept_lengths for done in found])
+    assert [list(done.token_ids) for done in answers] == [golden.output_ids for golden in goldens]
+    our_mat = mean_accepted([done.accept_lengths for done in answers])
     low, high = BOUNDS.get(name, (0.97, 1.03))
-    assert low <= ours / mean_accepted(official(name)) <= high
+    assert low <= our_mat / mean_accepted(official(name)) <= high
 
 
 @pytest.mark.parametrize("name", ["pld", "pld_n2k5", "sps_const4"])
@@ -105,9 +105,13 @@ def test_each_step_accepts_as_many_where_the_official_first_step_accepts_none(
 ) -> None:
     """The official code drafts in the prompt's forward; ours starts after it."""
     both = zip(completions(name, datastore), official(name), strict=True)
-    pairs = [(list(done.accept_lengths), theirs[1:]) for done, theirs in both if theirs[0] == 1]
+    pairs = [
+        (list(done.accept_lengths), official_lengths[1:])
+        for done, official_lengths in both
+        if official_lengths[0] == 1
+    ]
     assert pairs
-    assert all(ours == theirs for ours, theirs in pairs)
+    assert all(our_lengths == official_lengths for our_lengths, official_lengths in pairs)
 
 
 @pytest.mark.parametrize("name", ["ngram_vllm_1to3", "ngram_vllm_2to4"])
@@ -120,6 +124,6 @@ def test_texts_become_the_token_ids_that_the_official_code_was_given() -> None:
     codec = load_codec(folder, find_model(str(folder)), "none")
     lines = (FOLDER / "prompts.jsonl").read_text().strip().split("\n")
     texts = [json.loads(line)["text"] for line in lines]
-    ours = [codec.render([{"role": "user", "content": text}]) for text in texts]
-    assert ours == prompt_ids()
+    our_ids = [codec.render([{"role": "user", "content": text}]) for text in texts]
+    assert our_ids == prompt_ids()
     assert codec.eos_ids == {2}

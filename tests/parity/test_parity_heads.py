@@ -80,10 +80,10 @@ def to_eos(token_ids: list[int]) -> list[int]:
 @pytest.mark.parametrize("name", CASES)
 def test_the_tokens_of_every_step_are_those_of_the_official_code(name: str) -> None:
     for done, golden in zip(completions(name), load_golden(name), strict=True):
-        ours, theirs = to_eos(list(done.token_ids)), to_eos(golden.output_ids)
-        count = min(len(ours), len(theirs))
-        assert count >= min(BUDGET, len(theirs)), golden.id
-        assert ours[:count] == theirs[:count], golden.id
+        our_ids, official_ids = to_eos(list(done.token_ids)), to_eos(golden.output_ids)
+        count = min(len(our_ids), len(official_ids))
+        assert count >= min(BUDGET, len(official_ids)), golden.id
+        assert our_ids[:count] == official_ids[:count], golden.id
         steps, official = official_steps(done), golden.accept_lengths
         count = min(len(steps), len(official))
         if EOS in golden.output_ids or EOS in done.token_ids:  # it cuts the last step
@@ -142,8 +142,10 @@ def test_the_first_draft_is_numerically_that_of_the_official_code(name: str) -> 
     assert_near(scores[kept][1:], golden["tree_cum_logprob"][1:])
 
 
-def assert_near(ours: torch.Tensor, theirs: list[float]) -> None:
-    torch.testing.assert_close(ours.double(), torch.tensor(theirs).double(), atol=2e-4, rtol=1e-4)
+def assert_near(our_numbers: torch.Tensor, official_numbers: list[float]) -> None:
+    torch.testing.assert_close(
+        our_numbers.double(), torch.tensor(official_numbers).double(), atol=2e-4, rtol=1e-4
+    )
 
 
 @pytest.mark.slow
@@ -153,14 +155,14 @@ def test_sampling_accepts_as_many_tokens_as_the_official_code(name: str) -> None
     eight. The official seeds show how much the mean of a seed varies.
     """
     golden = json.loads((FOLDER / "golden" / "temp1.json").read_text())[name]
-    drafter, ours = build(name), []
+    drafter, our_mats = build(name), []
     for seed in range(2):
         requests = (
             Request(ids, BUDGET + LONGEST_STEP, Sampling(1.0), frozenset({EOS}), 100 * i + seed)
             for i, ids in enumerate(prompt_ids())
         )
         done = [decode(target(), drafter, request) for request in requests]
-        ours.append(mean_accepted([official_steps(one) for one in done]))
-    theirs = golden["per_seed"]
-    error = statistics.stdev(theirs) * math.sqrt(1 / len(ours) + 1 / len(theirs))
-    assert abs(statistics.mean(ours) - statistics.mean(theirs)) < 3 * error
+        our_mats.append(mean_accepted([official_steps(answer) for answer in done]))
+    official_mats = golden["per_seed"]
+    error = statistics.stdev(official_mats) * math.sqrt(1 / len(our_mats) + 1 / len(official_mats))
+    assert abs(statistics.mean(our_mats) - statistics.mean(official_mats)) < 3 * error

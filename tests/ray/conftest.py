@@ -60,14 +60,14 @@ class Nodes:
 
 @pytest.fixture
 def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
-    for name, value in LOOPBACK.items():
-        monkeypatch.setenv(name, value)
+    for name, address in LOOPBACK.items():
+        monkeypatch.setenv(name, address)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     from ray.cluster_utils import Cluster
 
     head = {"num_cpus": 0, "num_gpus": 0, "node_ip_address": "127.0.0.1"}
-    found = Nodes(Cluster(initialize_head=True, head_node_args=head), tmp_path)
+    cluster_nodes = Nodes(Cluster(initialize_head=True, head_node_args=head), tmp_path)
     try:
-        yield found
+        yield cluster_nodes
     finally:
-        found.cluster.shutdown()
+        cluster_nodes.cluster.shutdown()

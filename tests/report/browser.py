@@ -102,17 +102,17 @@ def browser() -> Iterator[Browser]:
 
 def problems_of(opened: Browser, page: Path) -> list[str]:
     """Errors, sideways scrolls and requests of a page, light and dark, wide and narrow."""
-    found: list[str] = []
+    problems: list[str] = []
     for scheme, width in product(("light", "dark"), (1280, 390)):
         opened.colours(scheme)
         opened.resize(width)
         opened.open(page)
-        found += map(str, opened.console())
+        problems += map(str, opened.console())
         widest = opened.run("return document.documentElement.scrollWidth")
-        found += [f"{widest} pixels at a width of {width}"] * (widest > width)
+        problems += [f"{widest} pixels at a width of {width}"] * (widest > width)
         loaded = "return performance.getEntriesByType('resource').map(e => e.name)"
-        found += [url for url in opened.run(loaded) if not url.startswith("data:")]
-    return found
+        problems += [url for url in opened.run(loaded) if not url.startswith("data:")]
+    return problems
 
 
 def _is_ready(address: str) -> bool:

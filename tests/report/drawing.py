@@ -100,10 +100,12 @@ def with_phases() -> Run:
     """
     run = full_run(("vanilla", "pld", "eagle2", "eagle3"), ("mt_bench", "gsm8k"), roofline=ROOFLINE)
 
-    def phased(each: Record) -> Record:
-        draft = 0.0 if each.key.method == "vanilla" else 0.3
+    def phased(record: Record) -> Record:
+        draft = 0.0 if record.key.method == "vanilla" else 0.3
         shares = (draft, 0.9 - draft, 0.04, 0.05)
-        return replace(each, phases=Phases(*(share * (each.decode_s or 0.0) for share in shares)))
+        return replace(
+            record, phases=Phases(*(share * (record.decode_s or 0.0) for share in shares))
+        )
 
     return with_records(run, phased)
 
@@ -112,7 +114,7 @@ def with_limits() -> Run:
     """The same machine and methods without phases, and a header with everything about their
     execution.
     """
-    run = with_records(with_phases(), lambda each: replace(each, phases=None))
+    run = with_records(with_phases(), lambda record: replace(record, phases=None))
     modes = {name: {"mode": "graph"} for name in run.header.methods}
     run = with_header(
         run,
@@ -151,8 +153,8 @@ def served(*, num_retries: int = 0, **more: Any) -> Run:
     for load, ratio in zip(LOADS, (2.0, 0.8, 1.0), strict=True):
         for method, speed in (("vanilla", 1.0), ("eagle3", ratio)):
             counts: dict[str, Any] = {"num_accepted": 5, "num_drafts": 4}
-            own = {**counts, "num_retries": num_retries} if method == "eagle3" else {}
-            records += [answer(method, i, load, wall_s=1 / speed, **own) for i in range(4)]
+            figures = {**counts, "num_retries": num_retries} if method == "eagle3" else {}
+            records += [answer(method, i, load, wall_s=1 / speed, **figures) for i in range(4)]
             blocks.append(block(method, load, duration_s=4 / speed, **more))
     server = {"url": "http://127.0.0.1:8000", "software": "vLLM 0.32.0", "model": "tiny"}
     server["protocol"] = "completions"

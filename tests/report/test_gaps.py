@@ -67,8 +67,8 @@ def test_runs_of_different_tasks_have_the_speedups_of_their_tasks_on_the_screen(
 
 
 def test_a_missing_interval_has_its_reason_in_its_place() -> None:
-    def kept(one: Record) -> Record | None:
-        return one if one.key.task == FEW[0] or one.key.sample_id.endswith("/0") else None
+    def kept(record: Record) -> Record | None:
+        return record if record.key.task == FEW[0] or record.key.sample_id.endswith("/0") else None
 
     report = reported(with_records(full_run(METHODS, FEW), kept))
     report, block = report, report.blocks[0]
@@ -79,9 +79,9 @@ def test_a_missing_interval_has_its_reason_in_its_place() -> None:
     written = task_tables.by_task(report, block, (task_tables.PLUS_MINUS,))
     assert [text.partition(" ")[2][:1] for text in cells(written, "pld")] == ["±", "", ""]
     rows = [*csv.DictReader(StringIO(render(report, "csv")))]
-    found = {(row["method"], row["task"]): row["interval_missing"] for row in rows}
-    assert found["pld", FEW[1]] == found["pld", "mean"] == "too few samples"
-    assert found["pld", FEW[0]] == found["vanilla", FEW[1]] == found["pld", "pooled"] == ""
+    reasons = {(row["method"], row["task"]): row["interval_missing"] for row in rows}
+    assert reasons["pld", FEW[1]] == reasons["pld", "mean"] == "too few samples"
+    assert reasons["pld", FEW[0]] == reasons["vanilla", FEW[1]] == reasons["pld", "pooled"] == ""
 
 
 OF_FILE = "spec__values__settings"
@@ -124,7 +124,7 @@ def test_vanilla_is_a_slow_baseline_only_where_it_could_read_weights_faster(
     changes: dict[str, Any], key: str, has_bound: bool
 ) -> None:
     """It uses 40 % of the bandwidth, or 80 % if there are more weights to read."""
-    values = {f"roofline__{name}": value for name, value in changes.items()}
+    values = {f"roofline__{name}": change for name, change in changes.items()}
     report = make_report(with_header(with_limits(), **values))
     keys = {note.key for note in report.notes}
     assert key in keys and ("slow_baseline" in keys) is (not changes)
@@ -135,7 +135,8 @@ def test_vanilla_is_a_slow_baseline_only_where_it_could_read_weights_faster(
 def test_the_csv_has_costs_per_task_and_pooled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(energy, "TICK_S", 0.0)  # its answers are shorter than a tick
     metered = with_records(
-        with_phases(), lambda one: replace(one, energy_j=2.0 * one.num_tokens, peak_memory_bytes=5)
+        with_phases(),
+        lambda record: replace(record, energy_j=2.0 * record.num_tokens, peak_memory_bytes=5),
     )
     rows = list(csv.DictReader(StringIO(render(metered, "csv"))))
     assert {row["task"] for row in rows if row["limit"]} == {"mt_bench", "gsm8k", "pooled"}
@@ -165,12 +166,12 @@ def with_categories(arithmetic: Arithmetic = "ours") -> Report:
 @pytest.mark.parametrize("arithmetic", ["ours", "paper"])
 def test_a_category_is_measured_as_a_task_over_its_samples(arithmetic: Arithmetic) -> None:
     report = with_categories(arithmetic)
-    found, run = report.sources[0].categories, report.sources[0].run
-    assert found is not None
-    assert found.tasks == ("mt_bench / writing", "mt_bench / math")
-    own = [r for r in run.records if r.key.sample_id in CATEGORIES["math"]]
-    alone = measure(make_run(own, run.header), None, arithmetic).cell("pld", 0.0, "mt_bench")
-    cell = found.cell("pld", 0.0, "mt_bench / math")
+    categories, run = report.sources[0].categories, report.sources[0].run
+    assert categories is not None
+    assert categories.tasks == ("mt_bench / writing", "mt_bench / math")
+    records = [r for r in run.records if r.key.sample_id in CATEGORIES["math"]]
+    alone = measure(make_run(records, run.header), None, arithmetic).cell("pld", 0.0, "mt_bench")
+    cell = categories.cell("pld", 0.0, "mt_bench / math")
     assert (cell.speedup, cell.mat, cell.num_samples) == (alone.speedup, alone.mat, 4)
 
 
@@ -202,11 +203,11 @@ def test_a_category_whose_interval_alone_shows_a_difference_has_its_legend_above
 def test_the_spreadsheet_has_a_line_per_category_and_method() -> None:
     report = with_categories()
     rows = list(csv.DictReader(StringIO(csv_format.files(report)["categories.csv"])))
-    found = {(row["method"], row["task"], row["category"]): row for row in rows}
-    assert {key[1:] for key in found} == {("mt_bench", "writing"), ("mt_bench", "math")}
+    row_of = {(row["method"], row["task"], row["category"]): row for row in rows}
+    assert {key[1:] for key in row_of} == {("mt_bench", "writing"), ("mt_bench", "math")}
     metrics = report.sources[0].categories
     assert metrics is not None
-    row, mat = found["pld", "mt_bench", "math"], metrics.cell("pld", 0.0, "mt_bench / math").mat
+    row, mat = row_of["pld", "mt_bench", "math"], metrics.cell("pld", 0.0, "mt_bench / math").mat
     assert float(row["mat"]) == mat.value  # type: ignore[union-attr]
     assert row["title"] == "PLD" and row["is_lossless"] == "True"
     assert "categories.csv" not in csv_format.files(report_of(nine_methods))

@@ -48,7 +48,7 @@ def answering() -> Run:
             at: dict[str, Any] = {"task": task, "prefill_s": 0.1}
             plain = record(sample=sample, **at)
             quick = record("pld", sample, **at, accept_lengths=[3], decode_s=0.3)
-            records += [replace(one, **written) for one in (plain, quick)]
+            records += [replace(record, **written) for record in (plain, quick)]
             records.append(failed("sps", sample, task=task))
     return make_run(records, header(["vanilla", "pld", "sps"], ("gsm8k", "alpaca")))
 
@@ -151,9 +151,11 @@ def test_the_page_has_the_prompts_of_its_answers_its_contents_and_short_commands
     text = render(make_run([replace(run.records[0], key=key), *run.records], about), "html")
     assert str(escape(prompts.prompts[0].turns[0])) in text
     outline = Outline(text)
-    ids = {one["id"] for _, one in outline.tags if "id" in one}
+    ids = {attributes["id"] for _, attributes in outline.tags if "id" in attributes}
     links = [
-        str(one["href"])[1:] for _, one in outline.tags if str(one.get("href")).startswith("#")
+        str(attributes["href"])[1:]
+        for _, attributes in outline.tags
+        if str(attributes.get("href")).startswith("#")
     ]
     assert len(links) > 4 and ids >= {*links}
     assert "--method pld,sps " in text and "--method eagle2:depth=5,top_k=2" in text
@@ -178,9 +180,9 @@ def test_steps_end_where_their_tokens_do_and_say_if_they_are_known(
     ends: tuple[int, ...],
     steps: list[tuple[int, int]],
 ) -> None:
-    one = record(accept_lengths=lengths, token_ids=range(4))
-    one = replace(one, text=text, token_ends=ends)
-    (answers,) = pick_answers(make_run([one], header(["vanilla"], ["gsm8k"])))
+    answer_record = record(accept_lengths=lengths, token_ids=range(4))
+    answer_record = replace(answer_record, text=text, token_ends=ends)
+    (answers,) = pick_answers(make_run([answer_record], header(["vanilla"], ["gsm8k"])))
     (answer,) = answers.replay()["answers"]
     assert answer["steps"] == steps
     assert (answer["exact"], answer["counted"]) == (len(ends) == 4, bool(lengths))
@@ -193,7 +195,7 @@ def test_answers_are_of_the_first_repeat_and_name_turn_and_temperature_where_the
         record(sample="8", repeat=1),
     ]
     picked = pick_answers(make_run(records, header(["vanilla"], ["gsm8k"], (0.0, 1.0))))
-    assert [one.title for one in picked] == ["GSM8K, 7, turn 2, T=1", "GSM8K, 7, T=0"]
+    assert [shown.title for shown in picked] == ["GSM8K, 7, turn 2, T=1", "GSM8K, 7, T=0"]
 
 
 def test_a_replay_has_each_text_once_and_leaves_failures_out() -> None:

@@ -87,5 +87,5 @@ def test_a_report_shows_no_folder_of_the_machine_but_in_how_it_was_measured(form
 def test_a_label_has_the_options_that_vary_and_no_folder(
     spellings: tuple[str, ...], labels: tuple[str, ...]
 ) -> None:
-    about = make_header({"methods": {one: {"title": ""} for one in spellings}})
-    assert tuple(about.method(one).label.strip() for one in spellings) == labels
+    about = make_header({"methods": {spelling: {"title": ""} for spelling in spellings}})
+    assert tuple(about.method(spelling).label.strip() for spelling in spellings) == labels

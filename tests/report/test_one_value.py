@@ -36,32 +36,32 @@ def uneven(run: Run, seed: int) -> Run:
     """The run with another number of samples on each task."""
     draw = random.Random(seed)
     kept: set[str] = set()
-    for task in sorted({one.key.task for one in run.records}):
-        ids = sorted({one.key.sample_id for one in run.records if one.key.task == task})
+    for task in sorted({record.key.task for record in run.records}):
+        ids = sorted({record.key.sample_id for record in run.records if record.key.task == task})
         kept.update(ids[: draw.randint(1, len(ids))])
     return run.of({sample_id: sample_id.partition("/")[0] for sample_id in kept})
 
 
 def at_temperature(run: Run, temperature: float) -> Run:
     """The records of one temperature, without the blocks of others."""
-    records = tuple(one for one in run.records if one.key.temperature == temperature)
-    methods = {one.key.method for one in records}
+    records = tuple(record for record in run.records if record.key.temperature == temperature)
+    methods = {record.key.method for record in records}
     blocks = [
-        one
-        for one in values_of(run.header).get("blocks", [])
-        if one["method"] in methods and one["temperature"] == temperature
+        block
+        for block in values_of(run.header).get("blocks", [])
+        if block["method"] in methods and block["temperature"] == temperature
     ]
     changes = {"spec__values__temperatures": [temperature], "blocks": blocks}
     return with_header(replace(run, records=records), **changes)
 
 
-def text(value: Value) -> str | None:
-    return f"{value.value:.2f}" if isinstance(value, Estimate) else None
+def text(metric: Value) -> str | None:
+    return f"{metric.value:.2f}" if isinstance(metric, Estimate) else None
 
 
-def is_written(number: str | float, value: Value) -> bool:
+def is_written(number: str | float, metric: Value) -> bool:
     """True if a file has the number, to the digits that it keeps."""
-    return isinstance(value, Estimate) and isclose(float(number), value.value, rel_tol=1e-5)
+    return isinstance(metric, Estimate) and isclose(float(number), metric.value, rel_tol=1e-5)
 
 
 def plain(text: str) -> str:
@@ -73,37 +73,37 @@ def plain(text: str) -> str:
 def rows(document: str, label: str) -> list[str]:
     """The rows of tables that have this label."""
     of_page = re.findall(r"<tr[^>]*>(.*?)</tr>", document, re.DOTALL)
-    found = map(plain, of_page or document.splitlines())
-    return [row for row in found if row.startswith(f"{plain(label)} ")]
+    lines = map(plain, of_page or document.splitlines())
+    return [row for row in lines if row.startswith(f"{plain(label)} ")]
 
 
 def under(heading: str, document: str, label: str) -> list[str]:
     """The texts of a terminal's rows with this label that end below the last such heading."""
-    found, end = [], -1
+    cells, end = [], -1
     for line in document.splitlines():
         if heading in line and line.startswith("Method"):
             end = line.rindex(heading) + len(heading)
         elif line.startswith(f"{label} ") and 0 <= end <= len(line):
-            found.append(line[:end].split()[-1])
+            cells.append(line[:end].split()[-1])
         elif not line.strip():
             end = -1
-    return found
+    return cells
 
 
 def renderings(report: Report) -> dict[str, str]:
     """The texts of all formats, and of both forms of the terminal with labels on one line."""
     bare = replace(report, plots=())  # drawing takes longer than all else
-    found = {form: render(bare, form) for form in ("csv", "html", "json", "latex", "markdown")}
+    documents = {form: render(bare, form) for form in ("csv", "html", "json", "latex", "markdown")}
     with patch("specbench.report.layout._MOST_LABEL", 99):
-        found |= {"screen": drawn(bare, 500, is_full=False), "full": drawn(bare, 500)}
-    return found
+        documents |= {"screen": drawn(bare, 500, is_full=False), "full": drawn(bare, 500)}
+    return documents
 
 
 def check_run(run: Run) -> int:
     """Compare all renderings of a run; returns the number of methods with a MAT over tasks."""
     report = make_report(run)
     metrics, written = report.sources[0].metrics, renderings(report)
-    if all(one.is_ok for one in run.records):
+    if all(record.is_ok for record in run.records):
         check_comparison(run, metrics)
     return sum(check_method(report, written, metrics, method) for method in metrics.methods)
 
@@ -125,18 +125,22 @@ def check_method(
     frame = summary_frame(metrics).set_index(["method", "task"])
     assert f"{frame.loc[(method, 'mean'), 'mat']:.2f}" == mat
     assert f"{frame.loc[(method, 'pooled'), 'mat_all_steps']:.2f}" == whole
-    lines = [one for one in DictReader(StringIO(written["csv"])) if one["method"] == method]
-    by_task = {one["task"]: one for one in lines}
+    lines = [line for line in DictReader(StringIO(written["csv"])) if line["method"] == method]
+    by_task = {line["task"]: line for line in lines}
     assert is_written(by_task["mean"]["mat"], overall.mat)
     assert is_written(by_task["pooled"]["mat_all_steps"], overall.pooled.mat)
     assert by_task["pooled"]["mat"] == by_task["mean"]["mat_all_steps"] == ""
     (document,) = json.loads(written["json"])["runs"]
-    (own,) = [one for one in document["overall"] if one["method"] == method]
-    assert is_written(own["mat"]["value"], overall.mat)
-    assert is_written(own["pooled"]["mat_all_steps"]["value"], overall.pooled.mat)
-    for one in document["costs"]:
-        if one["method"] == method and one["task"] is None and "value" in one["mat_all_steps"]:
-            assert is_written(one["mat_all_steps"]["value"], overall.pooled.mat)
+    (totals,) = [entry for entry in document["overall"] if entry["method"] == method]
+    assert is_written(totals["mat"]["value"], overall.mat)
+    assert is_written(totals["pooled"]["mat_all_steps"]["value"], overall.pooled.mat)
+    for cost_entry in document["costs"]:
+        if (
+            cost_entry["method"] == method
+            and cost_entry["task"] is None
+            and "value" in cost_entry["mat_all_steps"]
+        ):
+            assert is_written(cost_entry["mat_all_steps"]["value"], overall.pooled.mat)
 
     assert under("MAT", written["screen"], label) == [mat]
     costs = under("MAT", written["full"].partition("The cost of a step")[2], label)[:1]
@@ -144,8 +148,8 @@ def check_method(
     is_timed = speedup and method != BASELINE
     pair = re.compile(rf" {speedup}x\S*( ±\S+)? {mat}( |$)" if is_timed else rf" {mat}( |$)")
     for form in ("markdown", "html", *(["latex"] if method != BASELINE else [])):
-        found = rows(written[form], label)
-        assert any(map(pair.search, found)), (form, found)
+        label_rows = rows(written[form], label)
+        assert any(map(pair.search, label_rows)), (form, label_rows)
     check_tiles(report, written["html"], method)
     check_live_view(report.sources[0].run.records, method, mat)
     overview = map(str.split, rows(written["markdown"], label))
@@ -158,8 +162,8 @@ def check_method(
         if isinstance(cost.bound, Estimate):
             assert f"bandwidth bound {cost.bound.value:.2f} at {whole} tokens" in by_mat
     is_several = len(metrics.tasks) > 1
-    places = [one for one in run_rows(metrics, 0) if one.method == label]
-    (place,) = [one for one in places if one.task == "Mean" or not is_several]
+    places = [row for row in run_rows(metrics, 0) if row.method == label]
+    (place,) = [row for row in places if row.task == "Mean" or not is_several]
     assert (text(place.mat), text(place.speedup)) == (mat, speedup)
     return True
 
@@ -167,23 +171,23 @@ def check_method(
 def check_live_view(records: Sequence[Record], method: str, mat: str) -> None:
     """It ends with the table's MAT."""
     tally = Tally()
-    for one in records:
-        tally.add(one)
+    for record in records:
+        tally.add(record)
     live = tally.methods[method].mat
-    is_whole = all(one.is_ok and not one.is_paused for one in records)
+    is_whole = all(record.is_ok and not record.is_paused for record in records)
     assert live is None or not is_whole or f"{live:.2f}" == mat
 
 
 def check_tiles(report: Report, page: str, method: str) -> None:
     """The numbers on top of the page are those of the method that they name."""
     (block,) = report.blocks
-    (own,) = [one for one in block.methods if one.method == method]
-    mat, speedup = own.overall.mat, own.overall.speedup
+    (result,) = [result for result in block.methods if result.method == method]
+    mat, speedup = result.overall.mat, result.overall.speedup
     titles = {"Most tokens per step": mat}
     titles |= dict.fromkeys(("Highest speedup", "Closest to vanilla"), speedup)
     tiles = r'<div><dt>(.*?)</dt><dd>(.*?)x?</dd><dd class="small">(.*?)</dd>'
     for title, number, words in re.findall(tiles, page):
-        if title in titles and re.match(rf"{re.escape(own.label)}(,|$)", unescape(words)):
+        if title in titles and re.match(rf"{re.escape(result.label)}(,|$)", unescape(words)):
             assert number == text(titles[title])
 
 

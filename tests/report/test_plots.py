@@ -38,9 +38,9 @@ from tests.report.drawing import (
 )
 
 
-def plots_of(made: Report | Run) -> dict[str, Plot]:
+def plots_of(content: Report | Run) -> dict[str, Plot]:
     """The plots by name; of a run, with intervals that nothing depends on."""
-    report = made if isinstance(made, Report) else make_report(made, Bootstrap(50))
+    report = content if isinstance(content, Report) else make_report(content, Bootstrap(50))
     return {plot.name: plot for plot in report.plots}
 
 
@@ -60,7 +60,7 @@ def test_a_run_gets_the_plots_that_it_has_data_for_each_with_a_description() -> 
     assert plots.keys() == {"speedup", "speedup_by_mat", "positions"}
     assert plots_of(report_of(with_phases)).keys() == {"positions"}
     run = full_run(("vanilla", "sps:num_tokens=4"), num_samples=1)
-    paused = tuple(replace(one, is_paused=True) for one in run.records)
+    paused = tuple(replace(record, is_paused=True) for record in run.records)
     assert not plots_of(replace(run, records=paused))
     for plot in plots.values():
         assert plot.title and plot.caption.endswith(".")
@@ -69,9 +69,9 @@ def test_a_run_gets_the_plots_that_it_has_data_for_each_with_a_description() -> 
 
 def test_a_task_without_a_speedup_has_no_point() -> None:
     done = ("gsm8k", "alpaca")
-    few = with_records(full_run(), lambda one: one if one.key.task in done else None)
+    few = with_records(full_run(), lambda record: record if record.key.task in done else None)
     (axes,) = plots_of(few)["speedup"].figure.axes
-    points = np.array([one.get_xdata() for one in axes.get_lines() if one.get_marker() == "o"])
+    points = np.array([line.get_xdata() for line in axes.get_lines() if line.get_marker() == "o"])
     assert points.shape == (3, 2) and points.min() > 1
 
 
@@ -167,9 +167,9 @@ def test_colours_of_methods_stay_apart_for_any_colour_vision(vision: str, least:
     """A distance of 2.3 in CIELAB is just noticed."""
     colours = {name: style._colour(name) for name in described()}
     seen = {name: cielab(colour, VISIONS[vision]) for name, colour in colours.items()}
-    for (one, here), (other, there) in combinations(seen.items(), 2):
-        assert np.linalg.norm(here - there) > least, f"{one} and {other}"
-    assert all(np.linalg.norm(each - (100, 0, 0)) > 20 for each in seen.values())  # from white
+    for (spelling, here), (other, there) in combinations(seen.items(), 2):
+        assert np.linalg.norm(here - there) > least, f"{spelling} and {other}"
+    assert all(np.linalg.norm(colour - (100, 0, 0)) > 20 for colour in seen.values())  # from white
 
 
 def test_methods_keep_their_look_in_every_report() -> None:
@@ -184,10 +184,10 @@ def test_variants_share_a_colour_and_are_numbered_and_an_unknown_method_has_its_
     about = header(["vanilla"], ("gsm8k",))
     about["spec"]["values"]["methods"] = list(spellings)
     run = make_run([record(spelling) for spelling in spellings], about)
-    found = looks(make_report(run).labels)
-    assert set(found) == set(spellings)
-    assert [found[one].marker for one in ("pld:ngram=2", "pld")] == ["$1$", "$2$"]
-    assert len({look.colour for look in found.values()}) == len(spellings) - 1
+    look_of = looks(make_report(run).labels)
+    assert set(look_of) == set(spellings)
+    assert [look_of[spelling].marker for spelling in ("pld:ngram=2", "pld")] == ["$1$", "$2$"]
+    assert len({look.colour for look in look_of.values()}) == len(spellings) - 1
 
 
 def test_thirty_variants_have_plots_that_are_as_high_as_they_need_and_say_nothing(
@@ -221,7 +221,7 @@ def test_a_swept_option_is_plotted_with_its_front() -> None:
 
 def test_the_front_is_one_for_all_lines_of_a_panel() -> None:
     """A line that is slower and accepts less everywhere has no ringed point."""
-    made: dict[str, tuple[float, tuple[int, ...]]] = {
+    steps_of: dict[str, tuple[float, tuple[int, ...]]] = {
         "vanilla": (3.0, (1,) * 6),
         "eagle2:depth=3,top_k=1": (1.5, (3, 3)),
         "eagle2:depth=5,top_k=1": (2.0, (3, 3)),
@@ -231,9 +231,9 @@ def test_the_front_is_one_for_all_lines_of_a_panel() -> None:
     records = [
         record(method, sample, decode_s=seconds, accept_lengths=lengths)
         for sample in ("a", "b")
-        for method, (seconds, lengths) in made.items()
+        for method, (seconds, lengths) in steps_of.items()
     ]
-    plot = plots_of(make_run(records, header([*made], ("gsm8k",))))["sweep_EAGLE-2_depth"]
+    plot = plots_of(make_run(records, header([*steps_of], ("gsm8k",))))["sweep_EAGLE-2_depth"]
     *lines, ring = plot.figure.axes[0].get_lines()
     assert np.asarray(ring.get_xdata()).tolist() == [3]
     # Points that fall on each other are seen, since the later ones are smaller.

@@ -18,23 +18,23 @@ FILES = sorted(FOLDER.glob("*.toml"))
 
 def test_every_cell_is_published_once_under_our_names_with_where_it_comes_from() -> None:
     values = published_values()
-    assert {value.publication.key for value in values} == {path.stem for path in FILES}
+    assert {published.publication.key for published in values} == {path.stem for path in FILES}
     cells = [
         (v.publication.key, v.table.title, v.model, v.method, v.task, v.temperature) for v in values
     ]
     assert len(set(cells)) == len(cells)
     tasks = {task.name for card in load_cards().values() for task in card.tasks}
-    assert {value.task for value in values} <= tasks | {"mean", "spec_bench"}
-    assert {value.model for value in values} <= set(known_models())
-    assert {value.method for value in values} <= set(registry.names())
-    for value in values:
-        about, table = value.publication, value.table
+    assert {published.task for published in values} <= tasks | {"mean", "spec_bench"}
+    assert {published.model for published in values} <= set(known_models())
+    assert {published.method for published in values} <= set(registry.names())
+    for published in values:
+        about, table = published.publication, published.table
         assert about.url.startswith("https://") and table.hardware and table.title
-        told = (about.title, about.authors, about.settings, about.columns["speedup"])
-        assert min(map(len, told)) > 5
+        texts = (about.title, about.authors, about.settings, about.columns["speedup"])
+        assert min(map(len, texts)) > 5
         # No method is faster than the tokens it gains.
-        assert 1.0 <= value.speedup < 6
-        assert value.mat is None or value.speedup <= value.mat < 7
+        assert 1.0 <= published.speedup < 6
+        assert published.mat is None or published.speedup <= published.mat < 7
 
 
 def test_a_published_mean_is_that_of_its_tasks() -> None:
@@ -53,8 +53,8 @@ def test_a_published_mean_is_that_of_its_tasks() -> None:
 
 
 def test_the_same_prompts_are_found_wherever_they_were_measured() -> None:
-    found = find("vicuna-13b", "eagle3", "mt_bench", 0.0)
-    assert {value.where: value.speedup for value in found} == {
+    cells = find("vicuna-13b", "eagle3", "mt_bench", 0.0)
+    assert {cell.where: cell.speedup for cell in cells} == {
         "EAGLE-3 paper": 5.58,
         "Spec-Bench, NVIDIA A100 80GB": 3.48,
     }

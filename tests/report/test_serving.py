@@ -19,7 +19,7 @@ from tests.support.headers import values_of
 
 def test_the_document_and_the_csv_have_the_numbers_of_every_load() -> None:
     runs = json.loads(render(report_of(served), "json"))["runs"]
-    assert [one["loads"][0]["concurrency"] for one in runs] == [1, 8, 0]
+    assert [run_facts["loads"][0]["concurrency"] for run_facts in runs] == [1, 8, 0]
     assert runs[1]["serving"][1]["output_throughput"]["value"] == pytest.approx(8.8)
     rows = csv.DictReader(StringIO(render(report_of(served), "csv")))
     assert [*dict.fromkeys(row["load"] for row in rows)] == [load.text for load in LOADS]
@@ -39,7 +39,7 @@ def test_both_plots_are_of_one_run_over_its_loads() -> None:
 def test_a_bound_of_one_run_among_several_names_it() -> None:
     runs = [with_header(of_counts(ACCEPTING, stop), id=stop) for stop in ("eos", "budget")]
     notes = make_report(runs, Bootstrap(50)).notes
-    (text,) = [one.text for one in notes if one.key == "least_mat"]
+    (text,) = [note.text for note in notes if note.key == "least_mat"]
     assert text.startswith("run eos: sps: at least 1.67")
 
 
@@ -59,13 +59,15 @@ def test_an_engine_of_unknown_version_is_called_so(software: str, phrase: str) -
 
 def restarted() -> Run:
     """A run in which a block of vanilla has no counters, and all others have."""
-    made = served(counters={"num_drafts": 9.0, "num_accepted": 8.0})
-    blocks = values_of(made.header)["blocks"]
-    return with_header(made, blocks=[*blocks, {**blocks[0], "task": "alpaca", "counters": {}}])
+    served_run = served(counters={"num_drafts": 9.0, "num_accepted": 8.0})
+    blocks = values_of(served_run.header)["blocks"]
+    return with_header(
+        served_run, blocks=[*blocks, {**blocks[0], "task": "alpaca", "counters": {}}]
+    )
 
 
 @pytest.mark.parametrize(
-    ("made", "words"),
+    ("served_run", "words"),
     [
         (served(client_s=0.5), "client itself takes"),
         (served(num_retries=1), "refused 4 requests at first"),
@@ -74,9 +76,9 @@ def restarted() -> Run:
         (restarted(), "vanilla lost its counters in 1 block:"),
     ],
 )
-def test_a_doubtful_number_is_warned_about(made: Run, words: str) -> None:
-    notes = make_report(made, Bootstrap(50)).notes
-    of_client = len(made.loads) if "client" in words else 0
+def test_a_doubtful_number_is_warned_about(served_run: Run, words: str) -> None:
+    notes = make_report(served_run, Bootstrap(50)).notes
+    of_client = len(served_run.loads) if "client" in words else 0
     assert [note.key for note in notes].count("slow_client") == of_client
     assert any(words in note.text for note in notes if note.is_warning)
 
@@ -85,7 +87,7 @@ def test_the_full_command_names_servers_and_loads() -> None:
     names = ["vanilla", "eagle3"]
     values: dict[str, Any] = {"backend": "server", "labels": names, "methods": names}
     values |= {"urls": ["http://a:1", "http://b:2"], "request_timeout_s": 30.0}
-    changes = {f"spec__values__{name}": value for name, value in values.items()}
+    changes = {f"spec__values__{name}": setting for name, setting in values.items()}
     command = " ".join(full_command(with_header(served(), **changes).header).split())
     command = command.replace("\\ ", "")
     assert "--url http://a:1 --label vanilla --url http://b:2 --label eagle3" in command

@@ -27,24 +27,24 @@ def table(*columns: Column) -> Table:
     return Table("", columns, (Group("", (Row("pld", "PLD", cells),)),))
 
 
-def shown(made: Table, width: int) -> str:
-    return printed(lambda console: [*map(console.print, draw(made, width))], width)
+def shown(drawn_table: Table, width: int) -> str:
+    return printed(lambda console: [*map(console.print, draw(drawn_table, width))], width)
 
 
 def test_the_column_of_highest_rank_is_dropped_first() -> None:
-    made = table(Column("stays"), Column("second", rank=1), Column("first", rank=2))
+    drawn_table = table(Column("stays"), Column("second", rank=1), Column("first", rank=2))
     for width, words in (
         (40, ["stays", "second", "first"]),
         (24, ["stays", "second"]),
         (14, ["stays"]),
     ):
-        assert re.findall("stays|second|first", shown(made, width)) == words
+        assert re.findall("stays|second|first", shown(drawn_table, width)) == words
 
 
 def test_columns_that_may_not_be_dropped_continue_in_a_further_table() -> None:
-    made = table(*(Column("MAT", f"Task-{i}") for i in range(4)))
-    assert shown(made, 60).count("Method") == 1
-    text = shown(made, 25)
+    drawn_table = table(*(Column("MAT", f"Task-{i}") for i in range(4)))
+    assert shown(drawn_table, 60).count("Method") == 1
+    text = shown(drawn_table, 25)
     assert text.count("Method") == text.count("PLD") > 1
     assert all(f"Task-{i}" in text for i in range(4))
 
@@ -94,13 +94,13 @@ def test_the_document_is_strict_json_with_the_numbers_of_each_sentence(make: Mak
     report = report_of(make)
     document = json.loads(render(report, "json"), parse_constant=pytest.fail)
     assert (document["schema"], document["kind"]) == (SCHEMA, "specbench report")
-    found = document["notes"]
-    assert [one["text"] for one in found] == [one.text for one in report.notes]
-    for one in found:
-        assert one["key"] in TEXTS
-        required = re.sub(r"\[[^\[\]]*\{[^\[\]]*\]", "", TEXTS[one["key"]]["text"])
-        assert set(re.findall(r"\{(\w+)", required)) <= set(one["numbers"])
-        assert not re.search(r"[{}]|\bNone\b|, ,|  ", one["text"])
+    notes = document["notes"]
+    assert [note["text"] for note in notes] == [note.text for note in report.notes]
+    for note in notes:
+        assert note["key"] in TEXTS
+        required = re.sub(r"\[[^\[\]]*\{[^\[\]]*\]", "", TEXTS[note["key"]]["text"])
+        assert set(re.findall(r"\{(\w+)", required)) <= set(note["numbers"])
+        assert not re.search(r"[{}]|\bNone\b|, ,|  ", note["text"])
 
 
 def test_a_clause_goes_without_its_number_and_values_are_no_templates() -> None:
@@ -147,6 +147,6 @@ def test_prose_wraps_at_words_on_a_terminal_and_names_and_commands_stay_whole(
 
 def test_ids_in_a_table_are_not_broken_where_the_last_column_gives_way() -> None:
     rows = [["llama2-70b-chat", "meta-llama/Llama-2-70b-chat-hf", "one, two, three, four, five"]]
-    made = text_table(["model", "weights", "draft weights"], rows)
-    text = printed(lambda console: console.print(made), 64)
+    drawn_table = text_table(["model", "weights", "draft weights"], rows)
+    text = printed(lambda console: console.print(drawn_table), 64)
     assert "meta-llama/Llama-2-70b-chat-hf" in text and "five" in text

@@ -69,7 +69,7 @@ def test_methods_without_a_speedup_stand_by_their_tokens_per_second() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "available", "told"),
+    ("source", "available", "advice"),
     [
         ("bundled", 9, "(1). Raise --limit. More prompts: --prompts paper."),
         ("bundled", 1, "(1). More prompts: --prompts paper."),
@@ -78,19 +78,19 @@ def test_methods_without_a_speedup_stand_by_their_tokens_per_second() -> None:
     ],
 )
 def test_the_advice_for_too_few_samples_fits_the_prompts(
-    source: str, available: int, told: str
+    source: str, available: int, advice: str
 ) -> None:
     prompts = [{"task": "gsm8k", "num_available": available, "num_prompts": 1}]
     described = header(["vanilla", "pld"], ("gsm8k",), prompts=prompts)
     described["spec"]["values"]["prompts"] = source
     run = make_run([record(), record("pld")], described)
     notes = make_report(run).notes
-    (text,) = (one.text for one in notes if one.key == "few_samples")
-    assert text == f"Too few samples for an interval: GSM8K-like {told}"
+    (text,) = (note.text for note in notes if note.key == "few_samples")
+    assert text == f"Too few samples for an interval: GSM8K-like {advice}"
 
 
 @pytest.mark.parametrize(
-    ("device", "method", "told"),
+    ("device", "method", "advice"),
     [
         ("cuda:0", "lookahead", ""),
         ("cpu", "pld", "in docs/metrics.md."),
@@ -101,12 +101,12 @@ def test_the_advice_for_too_few_samples_fits_the_prompts(
         ),
     ],
 )
-def test_a_cpu_where_vanilla_is_faster_is_explained(device: str, method: str, told: str) -> None:
+def test_a_cpu_where_vanilla_is_faster_is_explained(device: str, method: str, advice: str) -> None:
     records = [record(), record(method, decode_s=2.0, accept_lengths=(2, 1))]
     run = make_run(records, header(["vanilla", method], ("gsm8k",)))
     notes = make_report(with_header(run, spec__values__device=device)).notes
     texts = [note.text for note in short_notes(notes) if note.key == "cpu_trees"]
-    assert [text.endswith(told) for text in texts] == [True] * bool(told)
+    assert [text.endswith(advice) for text in texts] == [True] * bool(advice)
 
 
 @pytest.mark.parametrize("make", EVERY_RUN)
@@ -132,17 +132,17 @@ def test_the_best_of_a_column_are_all_that_show_the_best_value(
 ) -> None:
     """The baseline is the best if every method is slower, but not if it is the only method."""
     every = {"vanilla": 2.0, **seconds}
-    records = [record(method, decode_s=each) for method, each in every.items()]
+    records = [record(method, decode_s=seconds) for method, seconds in every.items()]
     run = make_run(records, header(["vanilla", "pld", "sps"], ("gsm8k",)))
     rows = make_report(run).blocks[0].methods
     assert [row.method for row in rows if row.tasks[0].is_best_speedup] == best
 
 
 def test_a_warning_about_a_head_comes_before_those_of_a_busy_machine() -> None:
-    told = ("The machine was busy: times are noisy.", "pld: Its config names no target layers.")
-    run = full_run(("vanilla", "pld"), ("gsm8k",), warnings=told)
-    found = [note.text for note in make_report(run).notes if note.is_warning]
-    assert found[0] == told[1] and found[-1] == told[0] and found.count(told[1]) == 1
+    stored = ("The machine was busy: times are noisy.", "pld: Its config names no target layers.")
+    run = full_run(("vanilla", "pld"), ("gsm8k",), warnings=stored)
+    texts = [note.text for note in make_report(run).notes if note.is_warning]
+    assert texts[0] == stored[1] and texts[-1] == stored[0] and texts.count(stored[1]) == 1
 
 
 def test_names_of_any_script_and_markup_are_shown_as_they_are() -> None:

@@ -32,7 +32,7 @@ EQUAL = dict.fromkeys(("pld", *OTHERS), 1.01)
 
 
 @pytest.mark.parametrize(
-    ("speeds", "told", "untold"),
+    ("speeds", "said", "untold"),
     [
         (
             {"pld": 1.5, "sps": 2.0},
@@ -46,9 +46,9 @@ EQUAL = dict.fromkeys(("pld", *OTHERS), 1.01)
         ({}, "^No speedup to report: only vanilla was run.$", "vanilla's"),
     ],
 )
-def test_what_is_said_of_three_passes(speeds: dict[str, float], told: str, untold: str) -> None:
+def test_what_is_said_of_three_passes(speeds: dict[str, float], said: str, untold: str) -> None:
     text = verdict(measure(run(3, **speeds)), 0.0)
-    assert re.search(told, text) and not re.search(untold, text)
+    assert re.search(said, text) and not re.search(untold, text)
 
 
 def test_a_difference_that_the_interval_alone_shows_is_marked_and_told() -> None:
@@ -60,9 +60,9 @@ def test_a_difference_that_the_interval_alone_shows_is_marked_and_told() -> None
         interval = metrics.rankings[0.0].speedups["pld"].interval
         assert interval and interval.low > 1.0
         assert [task.mark for task in pld.tasks] == [mark]
-        told = f"significant on its own, not after correcting for {1 + len(others)} comparisons"
-        assert (told in verdict(metrics, 0.0)) is bool(mark)
-        assert any(told in note.text for note in short_notes(report.notes)) is bool(mark)
+        words = f"significant on its own, not after correcting for {1 + len(others)} comparisons"
+        assert (words in verdict(metrics, 0.0)) is bool(mark)
+        assert any(words in note.text for note in short_notes(report.notes)) is bool(mark)
 
 
 def test_what_is_said_without_a_baseline() -> None:

@@ -57,13 +57,13 @@ def chosen(
     (method,) = parse_methods([spelling])
     tried: list[int] = []
 
-    def prepare(one: RunMethod, threads: int) -> Callable[[], float]:
-        tried.append(nodes := one.options.total_tokens)
+    def prepare(entry: RunMethod, threads: int) -> Callable[[], float]:
+        tried.append(nodes := entry.options.total_tokens)
         factors = iter(dict(noise).get(nodes, ()))
         return lambda: (LINEAR.at(nodes) + drafts) * next(factors, 1.0)
 
-    found = choose_settings([method], {}, LINEAR, lambda one: entries, prepare)
-    return (found[0].describe() if found else None), tried
+    chosen_methods = choose_settings([method], {}, LINEAR, lambda method: entries, prepare)
+    return (chosen_methods[0].describe() if chosen_methods else None), tried
 
 
 @pytest.mark.parametrize(("mats", "expected"), [
@@ -116,13 +116,13 @@ def test_without_known_acceptance_a_draft_is_cut_to_cheap_rows(
     steep = times({1: 1.0, 4: 1.4, 20: 2.0, 40: 3.0, 60: 9.0})
     (method,) = parse_methods([spelling])
     drafters: Any = {method.label: SimpleNamespace(tree_sizes=sizes)}
-    found = choose_settings(
-        [method], drafters, steep, lambda one: (), lambda one, threads: lambda: 0.0
+    cut = choose_settings(
+        [method], drafters, steep, lambda method: (), lambda method, threads: lambda: 0.0
     )
     if expected is None:
-        assert found == []
+        assert cut == []
         return
-    about = found[0].describe()
+    about = cut[0].describe()
     assert about.options == method.describe().options | expected
     assert ", cut; paper: " in about.settings_text
 
@@ -135,9 +135,9 @@ def test_steps_are_timed_up_to_the_rows_of_the_largest_draft(
 ) -> None:
     """Rows of the known settings, or else of the paper's draft."""
     methods = parse_methods(["vanilla", "eagle2"])
-    drafters: Any = {one.label: SimpleNamespace(tree_sizes=(1, 3)) for one in methods}
-    entries = [sized(each, 2.0) for each in nodes]
-    assert rows_to_time(methods, drafters, lambda one: entries) == expected
+    drafters: Any = {method.label: SimpleNamespace(tree_sizes=(1, 3)) for method in methods}
+    entries = [sized(size, 2.0) for size in nodes]
+    assert rows_to_time(methods, drafters, lambda method: entries) == expected
 
 
 def test_times_between_and_beyond_those_measured_are_on_a_line() -> None:
@@ -146,17 +146,17 @@ def test_times_between_and_beyond_those_measured_are_on_a_line() -> None:
 
 def test_the_shipped_acceptance_is_that_of_the_shipped_weights_and_of_real_options() -> None:
     files = identify(TINY / "target").files
-    found = find_acceptance("tiny", files)
-    assert found and not find_acceptance("tiny", identify(TINY / "sps").files)
-    for name, entries in found.methods.items():
+    accepted = find_acceptance("tiny", files)
+    assert accepted and not find_acceptance("tiny", identify(TINY / "sps").files)
+    for name, entries in accepted.methods.items():
         (method,) = parse_methods([name])
         kind = method.checkpoint
         weights = identify(TINY / kind).files if kind else {}
-        assert found.of(name, kind, weights) == entries
-        assert not kind or not found.of(name, kind, files)
+        assert accepted.of(name, kind, weights) == entries
+        assert not kind or not accepted.of(name, kind, files)
         assert entries[0].options == {} and len(entries) > 4
         for entry in entries:
-            make_options(method.method, {key: str(value) for key, value in entry.options.items()})
+            make_options(method.method, {key: str(option) for key, option in entry.options.items()})
             assert 1 <= entry.mat <= entry.rows
 
 
@@ -195,11 +195,11 @@ def test_a_file_changes_the_methods_it_names_but_no_option_of_the_user(tmp_path:
     path = tmp_path / "settings.toml"
     path.write_text("[methods.pld]\nnum_tokens = 2\nallow_shorter = true")
     methods = parse_methods(["pld", "pld:num_tokens=5", "suffix"])
-    found = [one.describe() for one in read_settings(str(path), "tiny").of(methods)]
-    assert [about.options["num_tokens"] for about in found] == [2, 5, 24]
-    assert found[0].settings and found[0].settings.source == "settings.toml"
-    assert len(found[0].settings.sha256) == 64
-    assert [about.settings_text for about in found] == [
+    headers = [method.describe() for method in read_settings(str(path), "tiny").of(methods)]
+    assert [about.options["num_tokens"] for about in headers] == [2, 5, 24]
+    assert headers[0].settings and headers[0].settings.source == "settings.toml"
+    assert len(headers[0].settings.sha256) == 64
+    assert [about.settings_text for about in headers] == [
         "2 tokens; paper: 10",
         "allow_shorter=True; paper: False",
         "",
@@ -228,8 +228,8 @@ def test_tuned_settings_have_the_paths_of_a_tree_and_the_name_of_a_file_is_not_t
     def chosen(tree: Any) -> Any:
         keep_settings(SettingsFile({"medusa": {"tree": tree}}, model="tiny", fits=fits))
         methods, temperatures = parse_methods(["medusa"]), RunSpec().samplings_text()
-        (one,) = with_tuned(methods, "tiny", temperatures, lambda: fits)
-        return one.options.tree if one.settings else None
+        (method,) = with_tuned(methods, "tiny", temperatures, lambda: fits)
+        return method.options.tree if method.settings else None
 
     assert chosen([[0], [0, 0]]) == "[[0], [0, 0]]"
     assert chosen("4x2") == "4x2"
@@ -350,7 +350,7 @@ def test_who_gives_a_tree_or_its_nodes_decides_both(text: str, *, is_kept: bool)
     drafters: Any = {method.label: SimpleNamespace(tree_sizes=(64,))}
     steep = times({1: 1.0, 4: 1.1, 8: 1.2, 60: 9.0})
     chosen = choose_settings(
-        [method], drafters, steep, lambda one: nodes, lambda one, threads: lambda: 1.0
+        [method], drafters, steep, lambda method: nodes, lambda method, threads: lambda: 1.0
     )
     assert bool(chosen) != is_kept
 

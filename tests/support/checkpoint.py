@@ -30,13 +30,13 @@ def make_tokenizer(
     tokenizer.post_processor = processors.TemplateProcessing(
         single=template, special_tokens=special
     )
-    made = PreTrainedTokenizerFast(
+    fast_tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
     )
     if extra:
-        made.add_special_tokens({"additional_special_tokens": list(extra)})
-    made.chat_template = chat_template
-    return made
+        fast_tokenizer.add_special_tokens({"additional_special_tokens": list(extra)})
+    fast_tokenizer.chat_template = chat_template
+    return fast_tokenizer
 
 
 def save_checkpoint(folder: Path, seed: int = 0, layers: int = 2, **changes: object) -> Path:

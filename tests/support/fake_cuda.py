@@ -48,7 +48,7 @@ class CheckedGraphs(Graphs):
         return len(self._checked)
 
     def record(self, captured: Any, inputs: tuple[Tensor, ...], named: Any) -> Any:
-        others = [item for item in named.items() if item[0] != "cache_span"]
+        others = [argument for argument in named.items() if argument[0] != "cache_span"]
         like = (captured.function, *(x.shape for x in inputs), *others)
         if like not in self._checked:
             self._checked.add(like)
@@ -69,7 +69,7 @@ def refusals(
     by a fake one, except through `keep`.
     """
     fake = FakeTensorMode()
-    memo: dict[int, Any] = {id(one): one for one in keep}
+    memo: dict[int, Any] = {id(tensor): tensor for tensor in keep}
     with _twins(fake):
         function, inputs, named = copy.deepcopy((function, inputs, named or {}), memo)
     with watching(capability, fake) as watch:
@@ -114,8 +114,8 @@ class _Watch(TorchDispatchMode):
 
     def refuse(self, what: str, error: Exception | None = None) -> None:
         stack = traceback.extract_tb(error.__traceback__) if error else traceback.extract_stack()
-        own = [f for f in stack if f.filename.startswith(SOURCES) and f.filename != __file__]
-        where = f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else "?"
+        frames = [f for f in stack if f.filename.startswith(SOURCES) and f.filename != __file__]
+        where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
         self.refused.add(f"{where}: {what}")
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -133,8 +133,8 @@ class _Watch(TorchDispatchMode):
             self.refuse(f"{name} copies the groups' sizes to the host")
         out = func(*args, **kwargs)
         if not func.is_view:
-            made = [x.nbytes for x in tree_leaves(out) if isinstance(x, Tensor)]
-            self.most_bytes = max([self.most_bytes, *made])
+            sizes = [x.nbytes for x in tree_leaves(out) if isinstance(x, Tensor)]
+            self.most_bytes = max([self.most_bytes, *sizes])
         kinds = {x.device.type for x in tree_leaves((args, kwargs, out)) if isinstance(x, Tensor)}
         # A number that fills a tensor is handed to the kernel.
         if len(kinds) > 1 and name not in ("fill_", "fill"):
@@ -158,12 +158,12 @@ class _Bindings(TorchFunctionMode):
         if func is Tensor.__getitem__:
             return _part(*args)
         if func is Tensor.__setitem__:
-            x, index, value = args
-            if not isinstance(value, Tensor):
-                value = torch.tensor(value, dtype=x.dtype)
+            x, index, filling = args
+            if not isinstance(filling, Tensor):
+                filling = torch.tensor(filling, dtype=x.dtype)
             part = _part(x, index)
-            fill = torch.ops.aten.fill_.Tensor if part.dim() and not value.dim() else None
-            return (fill or torch.ops.aten.copy_.default)(part, value)
+            fill = torch.ops.aten.fill_.Tensor if part.dim() and not filling.dim() else None
+            return (fill or torch.ops.aten.copy_.default)(part, filling)
         return func(*args, **(kwargs or {}))
 
 
@@ -173,8 +173,8 @@ class _CopyingBindings(_Bindings):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.tensor and kwargs and kwargs.get("device"):
             device = kwargs.pop("device")
-            made = torch.tensor(*args, **kwargs)
-            return torch.empty(made.shape, dtype=made.dtype, device=device)
+            drawn = torch.tensor(*args, **kwargs)
+            return torch.empty(drawn.shape, dtype=drawn.dtype, device=device)
         return super().__torch_function__(func, types, args, kwargs)
 
 
@@ -188,18 +188,18 @@ _UNGUARDED = {
 def _part(x: Tensor, index: Any) -> Tensor:
     """`x[index]` of tensors that have only a shape."""
     indices = index if isinstance(index, tuple) else (index,)
-    tensors = [one for one in indices if isinstance(one, (Tensor, list))]
-    for one in tensors:
-        if not isinstance(one, Tensor) or one.device != x.device:
+    tensors = [part_index for part_index in indices if isinstance(part_index, (Tensor, list))]
+    for part_index in tensors:
+        if not isinstance(part_index, Tensor) or part_index.device != x.device:
             raise TypeError("an index on the host is copied to the device")
-        if one.dtype == torch.bool:
+        if part_index.dtype == torch.bool:
             raise TypeError("an index by a mask waits for the device")
     with unset_fake_temporarily(), _disable_current_modes():
-        found = _shape_only(x)[tree_map(_shape_only, indices)]
+        part = _shape_only(x)[tree_map(_shape_only, indices)]
     if tensors:
-        return x.new_empty(found.shape)
-    offset = x.storage_offset() + found.storage_offset()
-    return x.as_strided(found.shape, found.stride(), offset)
+        return x.new_empty(part.shape)
+    offset = x.storage_offset() + part.storage_offset()
+    return x.as_strided(part.shape, part.stride(), offset)
 
 
 def _shape_only(x: Any) -> Any:

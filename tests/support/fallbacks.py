@@ -15,21 +15,21 @@ def fallbacks(target: Target) -> list[str]:
     """Steps of a target that were not recorded or not computed by kernels."""
     execution = target.execution
     replaced = [what for what in execution.ops.fallbacks if not (IS_OLD and what == NO_OVERLAP)]
-    found = [target.unfused_reason, *replaced, *execution.failures]
-    found.append(execution.ops.kernels_unsupported_reason)
+    reasons = [target.unfused_reason, *replaced, *execution.failures]
+    reasons.append(execution.ops.kernels_unsupported_reason)
     if execution.ops.name == "torch":
-        found.append("torch's operations were used")
+        reasons.append("torch's operations were used")
     if not isinstance(execution, Graphs) or not execution.num_recordings:
-        found.append("nothing was recorded")
+        reasons.append("nothing was recorded")
     elif execution.num_late:
-        found.append(f"{execution.num_late} steps were recorded late")
-    return [reason for reason in found if reason]
+        reasons.append(f"{execution.num_late} steps were recorded late")
+    return [reason for reason in reasons if reason]
 
 
 def fallbacks_of_run(header: RunHeader) -> list[str]:
     """Methods that were not replayed and kernels that were not used, from a run's header."""
     modes = {label: header.execution.get(label) for label in header.spec.values.methods}
-    found = [
+    reasons = [
         f"{label} ran {mode}"
         for label, mode in modes.items()
         if mode is None or mode.mode != "graph" or mode.reason
@@ -38,5 +38,5 @@ def fallbacks_of_run(header: RunHeader) -> list[str]:
     reason = (kernels and kernels.reason) or ""
     is_known = not reason or (IS_OLD and reason.startswith(NO_OVERLAP))
     if kernels is None or not kernels.name.startswith("triton") or not is_known:
-        found.append(f"layers by {kernels}")
-    return found
+        reasons.append(f"layers by {kernels}")
+    return reasons

@@ -54,11 +54,11 @@ def make_header(given: Mapping[str, Any] | None = None) -> RunHeader:
     """The header with these values, as `run.json` nests them."""
     values = merged(BASE, given or {})
     for name, about in values["methods"].items():
-        own = name.partition(":")[0]
-        values["methods"][name] = {"name": own, "title": own, **_METHOD, **about}
+        bare_name = name.partition(":")[0]
+        values["methods"][name] = {"name": bare_name, "title": bare_name, **_METHOD, **about}
         if about.get("weights"):
             values["methods"][name]["weights"] = {**_WEIGHTS, **about["weights"]}
-    values["prompts"] = [{**_PROMPTS, **one} for one in values.get("prompts", ())]
+    values["prompts"] = [{**_PROMPTS, **prompts} for prompts in values.get("prompts", ())]
     for part, base in (("gpu", _GPU), ("roofline", _ROOFLINE)):
         if values.get(part):
             values[part] = {**base, **values[part]}
@@ -76,7 +76,7 @@ def values_of(header: RunHeader) -> dict[str, Any]:
 def merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The values with those of a change, level by level."""
     both = copy.deepcopy(dict(base))
-    for key, value in given.items():
-        is_part = isinstance(value, Mapping) and isinstance(both.get(key), Mapping)
-        both[key] = merged(both[key], value) if is_part else copy.deepcopy(value)
+    for key, part in given.items():
+        is_part = isinstance(part, Mapping) and isinstance(both.get(key), Mapping)
+        both[key] = merged(both[key], part) if is_part else copy.deepcopy(part)
     return both

@@ -79,8 +79,8 @@ def generated(
 def prompts() -> list[tuple[int, ...]]:
     """Prompts of several lengths, a repetitive one among them."""
     rng = torch.Generator().manual_seed(0)
-    made = (torch.randint(3, VOCAB, (length,), generator=rng) for length in (5, 17, 40))
-    return [*(tuple(one.tolist()) for one in made), (7, 8, 9, 10, 11) * 6]
+    tensors = (torch.randint(3, VOCAB, (length,), generator=rng) for length in (5, 17, 40))
+    return [*(tuple(tensor.tolist()) for tensor in tensors), (7, 8, 9, 10, 11) * 6]
 
 
 def static_tree(

@@ -15,7 +15,7 @@ def rerun(
     outputs = keep(function())
 
     def replay() -> None:
-        for output, made in zip(outputs, function(), strict=True):
-            output.copy_(made)
+        for output, result in zip(outputs, function(), strict=True):
+            output.copy_(result)
 
     return Recording(outputs, replay)

@@ -23,6 +23,6 @@ def store(path: Path, header: RunHeader, records: Iterable[Record]) -> Path:
     """The folder of a run with this header and these records."""
     with RunFolder(path) as folder:
         folder.write_header(header)
-        for one in records:
-            folder.append(one)
+        for record in records:
+            folder.append(record)
     return path

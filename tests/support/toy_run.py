@@ -38,7 +38,9 @@ class ToyModel(RunModel):
 
     def run(self, *temperatures: float, has_vanilla: bool = True) -> Run:
         """The run of vanilla and all methods, one record after the other."""
-        drafters = {m: one for m, one in self._drafters.items() if has_vanilla or m != "vanilla"}
+        drafters = {
+            m: drafter for m, drafter in self._drafters.items() if has_vanilla or m != "vanilla"
+        }
         records = []
         for temperature in temperatures:
             for number, prompt in enumerate(self.prompts):
@@ -72,5 +74,5 @@ class ToyModel(RunModel):
         return decode(self.target, self._drafters[method], request).token_ids
 
     def sampling(self, temperature: float) -> Sampling:
-        one = self._sampling
-        return Sampling(temperature, one.top_p, one.top_k) if temperature else Sampling()
+        usual = self._sampling
+        return Sampling(temperature, usual.top_p, usual.top_k) if temperature else Sampling()

@@ -36,7 +36,7 @@ class _Tape(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         leaves, shape = tree_flatten((args, kwargs or {}))
         given = self._slots(leaves)  # a result may be an argument, changed in place
-        places = [self._add(one) for one in tree_leaves(result)]
+        places = [self._add(output) for output in tree_leaves(result)]
         self._calls.append((func, given, shape, places))
         return result
 
@@ -46,11 +46,11 @@ class _Tape(TorchDispatchMode):
         self._made.clear()
 
         def replay() -> list[Tensor]:
-            made: dict[int, Tensor] = {}
+            outputs: dict[int, Tensor] = {}
             for func, given, shape, places in calls:
-                args, kwargs = tree_unflatten(_filled(given, made), shape)
-                made.update(zip(places, tree_leaves(func(*args, **kwargs)), strict=True))
-            return _filled(wanted, made)
+                args, kwargs = tree_unflatten(_filled(given, outputs), shape)
+                outputs.update(zip(places, tree_leaves(func(*args, **kwargs)), strict=True))
+            return _filled(wanted, outputs)
 
         return replay
 
@@ -61,11 +61,13 @@ class _Tape(TorchDispatchMode):
         return self._slot_of[id(result)].index
 
     def _slots(self, given: Iterable[Any]) -> list[Any]:
-        return [self._slot_of.get(id(one), one) for one in given]
+        return [self._slot_of.get(id(argument), argument) for argument in given]
 
 
-def _filled(given: list[Any], made: dict[int, Tensor]) -> list[Any]:
-    return [made[one.index] if isinstance(one, _Slot) else one for one in given]
+def _filled(given: list[Any], outputs: dict[int, Tensor]) -> list[Any]:
+    return [
+        outputs[argument.index] if isinstance(argument, _Slot) else argument for argument in given
+    ]
 
 
 def reads_a_value(func: Any, args: Any) -> bool:

@@ -37,12 +37,16 @@ WEIGHTS: dict[str, Callable[..., Path]] = {
 """Model-card key of a method's weights -> a maker of a random checkpoint in its format."""
 
 
-def build(name: str, target: Target, folder: Path, made: Any = None, **options: Any) -> Drafter:
+def build(
+    name: str, target: Target, folder: Path, maker_args: Any = None, **options: Any
+) -> Drafter:
     """A drafter of the method on a random checkpoint, if it needs one; `made` goes to its maker."""
     method = get(name)
-    given = make_options(method, {key: str(value) for key, value in options.items()})
+    given = make_options(method, {key: str(option) for key, option in options.items()})
     checkpoint = method.weights_with(given)
-    weights = WEIGHTS[checkpoint](target, folder / name, **(made or {})) if checkpoint else None
+    weights = (
+        WEIGHTS[checkpoint](target, folder / name, **(maker_args or {})) if checkpoint else None
+    )
     return method.build(given, BuildContext(target, weights))
 
 
@@ -51,10 +55,10 @@ def decoded(
     name: str,
     folder: Path,
     requests: Sequence[Request],
-    made: Any = None,
+    maker_args: Any = None,
     **options: Any,
 ) -> list[tuple[object, ...]]:
     """Tokens and steps of completions by a drafter of `build`."""
-    drafter = build(name, target, folder, made, **options)
+    drafter = build(name, target, folder, maker_args, **options)
     every = (decode(target, drafter, request) for request in requests)
     return [(done.token_ids, done.steps) for done in every]

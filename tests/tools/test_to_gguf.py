@@ -36,12 +36,12 @@ def test_a_dequantised_file_has_the_metadata_names_and_weights_of_the_original(
     write_gguf(before, "Q4_1")
     write_dequantised(before, after)
     first, second = GGUFReader(before), GGUFReader(after)
-    fields, found = (
-        {name: one.contents() for name, one in file.fields.items()} for file in (first, second)
+    fields, second_fields = (
+        {name: field.contents() for name, field in file.fields.items()} for file in (first, second)
     )
-    assert found == fields
-    assert [one.name for one in second.tensors] == [one.name for one in first.tensors]
-    assert {one.tensor_type.name for one in second.tensors} == {"F32", "BF16"}
+    assert second_fields == fields
+    assert [tensor.name for tensor in second.tensors] == [tensor.name for tensor in first.tensors]
+    assert {tensor.tensor_type.name for tensor in second.tensors} == {"F32", "BF16"}
     expected, weight = weights(before), weights(after)
     assert weight.keys() == expected.keys()
     assert all(torch.equal(weight[name], expected[name]) for name in expected)
@@ -49,18 +49,18 @@ def test_a_dequantised_file_has_the_metadata_names_and_weights_of_the_original(
 
 def test_a_written_model_has_the_weights_of_its_folder(tmp_path: Path) -> None:
     write_folder(TINY / "target", tmp_path / "tiny.gguf", kind="F32")
-    expected, found = (
+    expected, written = (
         load_file(TINY / "target" / "model.safetensors"),
         weights(tmp_path / "tiny.gguf"),
     )
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name].float()) for name in expected)
+    assert written.keys() == expected.keys()
+    assert all(torch.equal(written[name], expected[name].float()) for name in expected)
 
 
 def test_a_written_head_names_its_tokens_and_layers_as_llama_cpp_reads_them(tmp_path: Path) -> None:
     write_folder(TINY / "eagle3", tmp_path / "h.gguf", target=TINY / "target", kind="F32")
     reader = GGUFReader(tmp_path / "h.gguf")
-    tensors = {one.name: one.data for one in reader.tensors}
+    tensors = {tensor.name: tensor.data for tensor in reader.tensors}
     head = read_tensors("eagle3", TINY / "eagle3", FILES)
     tokens = head["d2t"].numpy() + np.arange(len(head["d2t"]))
     assert np.array_equal(tensors["d2t"], tokens) and len(set(tokens)) == len(tokens)

@@ -69,8 +69,8 @@ def test_the_bundled_prompts_regenerate_byte_for_byte(family: str) -> None:
 def test_no_bundled_prompt_is_in_the_training_stream() -> None:
     requests = bundled_requests()
     whole, without = (stream(TARGET.seed, held_out=out) for out in ((), requests))
-    assert any(one.turns[0].user in requests for one in islice(whole, 5000))
-    assert not any(one.turns[0].user in requests for one in islice(without, 5000))
+    assert any(dialogue.turns[0].user in requests for dialogue in islice(whole, 5000))
+    assert not any(dialogue.turns[0].user in requests for dialogue in islice(without, 5000))
 
 
 TOKENIZER = train_tokenizer(seed=3, num_dialogues=300)
@@ -150,7 +150,14 @@ def test_the_heads_accept_in_the_papers_order() -> None:
     """The means of the gate's baseline; `make gate` fails if one falls."""
     run = read_run(ROOT / ".ci" / "baseline")
     accepted = {
-        name: mean([n for one in run.records if one.key.method == name for n in one.accept_lengths])
+        name: mean(
+            [
+                n
+                for record in run.records
+                if record.key.method == name
+                for n in record.accept_lengths
+            ]
+        )
         for name in run.header.spec.values.methods
     }
     order = ["eagle3", "eagle2", "eagle", "hydra", "medusa"]

@@ -41,11 +41,11 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A target, its codec and a file of text."""
     folder = save_checkpoint(tmp_path_factory.mktemp("target"), layers=6, head_dim=16)
     rows = [{**CHAT, "turns": [f"Say {i}.", "Again?"]} for i in range(12)]
-    data = tmp_path_factory.mktemp("text") / "data.jsonl"
+    text_file = tmp_path_factory.mktemp("text") / "data.jsonl"
     rows.append({"text": "The cat sat on the mat, and that was that."})
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text_file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     codec = load_codec(folder, find_model(str(folder)), "auto")
-    return {"model_dir": folder, "codec": codec, "data": data}
+    return {"model_dir": folder, "codec": codec, "data": text_file}
 
 
 Train = Callable[..., list[str]]
@@ -87,7 +87,7 @@ def test_a_training_starts_from_a_trained_head(train: Train, tmp_path: Path) -> 
         torch.load(tmp_path / name / "pytorch_model.bin") for name in ("first", "second")
     )
     assert before.keys() == after.keys()
-    assert all(torch.equal(one, after[name]) for name, one in before.items())
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
     with pytest.raises(UserError, match="start was"):
         train("eagle3", still, "second", is_resumed=True)
     with pytest.raises(CheckpointError, match="no head to start from"):
@@ -191,10 +191,10 @@ def test_nan_and_infinity_end_a_training_without_a_head(
     plain = MedusaHeads.loss
 
     def loss(*given: Any) -> torch.Tensor:
-        value = plain(*given)
+        loss = plain(*given)
         if where == "gradient":
-            return value + (value - value.detach()).sqrt()
-        return value * torch.nan if where == "loss" else value
+            return loss + (loss - loss.detach()).sqrt()
+        return loss * torch.nan if where == "loss" else loss
 
     monkeypatch.setattr(MedusaHeads, "loss", loss)
     rate = 1e9 if where == "head" else OPTIONS.other_lr
@@ -219,11 +219,11 @@ def test_a_full_disk_leaves_the_head_and_checkpoint_as_they_were(
 
 
 def test_other_text_is_refused(train: Train, given: dict[str, Any], tmp_path: Path) -> None:
-    data = Path(shutil.copy(given["data"], tmp_path))
-    train("eagle3", data=data)
-    data.write_bytes(data.read_bytes().replace(b"One.", b"Two."))
+    text_file = Path(shutil.copy(given["data"], tmp_path))
+    train("eagle3", data=text_file)
+    text_file.write_bytes(text_file.read_bytes().replace(b"One.", b"Two."))
     with pytest.raises(UserError, match="other settings: data was"):
-        train("eagle3", MORE, data=data, is_resumed=True)
+        train("eagle3", MORE, data=text_file, is_resumed=True)
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,8 @@ def codec() -> ChatCodec:
 @pytest.fixture(scope="module", autouse=True)
 def small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"_CHUNK": 12, "_ROUND": 7, "_ANSWER": 24}.items():
-            patch.setattr(own_text, name, value)
+        for name, number in {"_CHUNK": 12, "_ROUND": 7, "_ANSWER": 24}.items():
+            patch.setattr(own_text, name, number)
         yield
 
 
@@ -109,16 +109,16 @@ def test_requests_begin_with_openings_in_turn(codec: ChatCodec, tmp_path: Path) 
 
 
 def test_requests_are_kept_by_the_rules() -> None:
-    own = OwnText([SENTENCE])
+    own_text = OwnText([SENTENCE])
     openings = [f"Tell me how {i} works" for i in range(3)]
-    assert [own.takes(text) for text in openings] == [True, True, False]
-    assert not own.takes("tell  me HOW 1 works!") and not own.takes("Why not?")
-    assert own.overlaps("fine", f"So: {SENTENCE.upper()}, and more.")
-    assert not own.overlaps(SENTENCE.removesuffix(" thirteen"), "thirteen")
-    assert sum(own.left_out.values()) == 4
+    assert [own_text.takes(text) for text in openings] == [True, True, False]
+    assert not own_text.takes("tell  me HOW 1 works!") and not own_text.takes("Why not?")
+    assert own_text.overlaps("fine", f"So: {SENTENCE.upper()}, and more.")
+    assert not own_text.overlaps(SENTENCE.removesuffix(" thirteen"), "thirteen")
+    assert sum(own_text.left_out.values()) == 4
     for i in range(400):
-        own.takes(f"Word{i} as an opening {i}")
-    taken = sum(own.takes(f"Tell me how {i} works") for i in range(100, 200))
+        own_text.takes(f"Word{i} as an opening {i}")
+    taken = sum(own_text.takes(f"Tell me how {i} works") for i in range(100, 200))
     assert taken + 2 == int(0.05 * (402 + taken))
 
 

@@ -23,6 +23,6 @@ def write_config(folder: Path, **changes: object) -> Path:
         "head_dim": 128, "vocab_size": 3000, "max_position_embeddings": 4096,
     }  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
-    kept = {name: value for name, value in {**config, **changes}.items() if value is not None}
+    kept = {name: setting for name, setting in {**config, **changes}.items() if setting is not None}
     (folder / "config.json").write_text(json.dumps(kept))
     return folder

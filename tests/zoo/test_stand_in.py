@@ -61,9 +61,9 @@ def test_every_method_has_tinys_steps_and_tokens(name: str, tiny: Target) -> Non
     temperatures = (0.0, 0.0 if name == "eagle" else 1.0)
     for seed, (prompt, temperature) in enumerate(zip(prompts(), temperatures, strict=True)):
         request = Request(prompt, 24, Sampling(temperature), frozenset({2}), seed)
-        ours, theirs = decode(big, large, request), decode(tiny, small, request)
-        assert ours.token_ids == theirs.token_ids
-        assert ours.accept_lengths == theirs.accept_lengths
+        large_answer, small_answer = decode(big, large, request), decode(tiny, small, request)
+        assert large_answer.token_ids == small_answer.token_ids
+        assert large_answer.accept_lengths == small_answer.accept_lengths
 
 
 @pytest.mark.parametrize(
@@ -87,10 +87,12 @@ def test_logits_are_tinys_in_every_shape_and_far_below_for_added_words(
     shape = replace(SHAPE, **changes)
     target = load_target(plan_stand_in("x", shape).target, dtype=dtype, device=CPU)
     with torch.inference_mode():
-        ours, theirs = (one.prefill(prompts()[0]).logits[0].float() for one in (target, tiny))
-    assert ours.shape == (shape.vocab_size,)
-    assert (ours[:NUM_WORDS] - theirs).abs().max() < bound
-    added = ours[NUM_WORDS:]
+        large_logits, small_logits = (
+            model.prefill(prompts()[0]).logits[0].float() for model in (target, tiny)
+        )
+    assert large_logits.shape == (shape.vocab_size,)
+    assert (large_logits[:NUM_WORDS] - small_logits).abs().max() < bound
+    added = large_logits[NUM_WORDS:]
     least = -65504 if dtype == torch.float32 else -1e6
     assert all((added > least) & (added < -1000))
 

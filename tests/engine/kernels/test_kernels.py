@@ -114,8 +114,8 @@ def test_attention_knows_windows_caps_and_sinks(scoring: Scoring, window: int | 
             CacheSpan(512, is_exact=False), layout.depths + start,
         )  # fmt: skip
         expected = TORCH.attend(queries, cached, tree_mask, heads, scoring, window)
-        found = KERNELS.attend(queries, cached, tree_mask, heads, scoring, window)
-        torch.testing.assert_close(found, expected)
+        output = KERNELS.attend(queries, cached, tree_mask, heads, scoring, window)
+        torch.testing.assert_close(output, expected)
         if window == 3 and start:
             wide = TORCH.attend(queries, cached, tree_mask, heads, scoring)
             assert (expected - wide).abs().max() > 0.1
@@ -125,9 +125,9 @@ def test_norms_with_wide_weights_are_added_to_a_residual() -> None:
     torch.manual_seed(0)
     x, residual = (torch.randn(3, 300, device=DEVICE).half() for _ in range(2))
     norm = Norm(torch.rand(300, device=DEVICE) + 0.5, 1e-5)
-    found = KERNELS.norm(x, norm, before := residual.clone())
-    assert found is before
-    torch.testing.assert_close(found, TORCH.norm(x, norm, residual), rtol=2e-3, atol=2e-3)
+    normed = KERNELS.norm(x, norm, before := residual.clone())
+    assert normed is before
+    torch.testing.assert_close(normed, TORCH.norm(x, norm, residual), rtol=2e-3, atol=2e-3)
     torch.testing.assert_close(KERNELS.norm(x, norm), norm(x))
 
 
@@ -170,7 +170,7 @@ def test_only_a_dense_row_has_a_kernel() -> None:
     strided, apart = torch.zeros(32, 128).bfloat16()[:, :64], torch.zeros(1, 128).bfloat16()[:, ::2]
     assert is_row(row, weight) and is_row(row, weight, row)
     assert not is_row(torch.zeros(2, 64).bfloat16(), weight)
-    assert not any(is_row(row, one) for one in (strided, shifted))
+    assert not any(is_row(row, tensor) for tensor in (strided, shifted))
     assert not is_row(apart, weight) and not is_row(row, weight, torch.zeros(64, 2).t()[1:, ::2])
 
 
@@ -179,9 +179,9 @@ def test_numbers_that_overflow_in_both_results_are_no_difference() -> None:
     assert relative_error(right.clone(), right) == 0
     assert relative_error(right + torch.tensor([0.5, 0, 0, 0]).half(), right) == pytest.approx(0.1)
     for wrong in (torch.inf, 4.0, torch.nan):
-        found = right.clone()
-        found[2] = wrong
-        assert not relative_error(found, right) <= 1e-2
+        actual = right.clone()
+        actual[2] = wrong
+        assert not relative_error(actual, right) <= 1e-2
 
 
 @pytest.mark.parametrize("vocab_size", [7, CHUNK, 2 * CHUNK + 100])
@@ -208,10 +208,10 @@ def test_topk_values_equal_a_sort(size: int, k: int) -> None:
     values = torch.randn(size, dtype=torch.float64, device=DEVICE).round(decimals=3)
     values[0] = torch.inf
     values[1 : size // 2 : 7] = -torch.inf
-    found, places = KERNELS.topk(values, k)
+    highest, places = KERNELS.topk(values, k)
     expected = values.sort(descending=True, stable=True)
-    assert torch.equal(found, expected.values[:k])
-    assert torch.equal(values[places], found) and len(set(places.tolist())) == k
+    assert torch.equal(highest, expected.values[:k])
+    assert torch.equal(values[places], highest) and len(set(places.tolist())) == k
     if size <= MOST_FEW:
         assert torch.equal(places, expected.indices[:k])
 
@@ -244,8 +244,8 @@ def test_tokens_and_steps_are_the_same_with_kernels(
     model = random_llama(layers, **heads).float().to(DEVICE)
     targets = Target(deepcopy(model)), Target(model, Execution(KERNELS))
     requests = [Request(prompts()[0], 3)]
-    plain, found = (decoded(one, name, tmp_path, requests, **options) for one in targets)
-    assert found == plain
+    plain, fused = (decoded(target, name, tmp_path, requests, **options) for target in targets)
+    assert fused == plain
 
 
 @MANY_PROGRAMS
@@ -257,13 +257,13 @@ def test_limited_models_have_the_same_tokens_and_steps_with_kernels(
     model = random_model(name).float().to(DEVICE)
     targets = Target(deepcopy(model)), Target(model, Execution(KERNELS))
     requests = [Request(prompts()[1], 3)]
-    plain, found = (decoded(one, "eagle2", tmp_path, requests, **SMALL) for one in targets)
-    assert found == plain
+    plain, fused = (decoded(target, "eagle2", tmp_path, requests, **SMALL) for target in targets)
+    assert fused == plain
 
 
 @pytest.mark.slow
 def test_kernels_compile_for_gpus_and_keep_their_values_in_registers() -> None:
-    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    env = {name: variable for name, variable in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.kernels", "8.0", "8.6", "9.0"],
         cwd=ROOT, env=env, capture_output=True, text=True, timeout=300,

@@ -68,7 +68,7 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(
 ) -> None:
     torch.manual_seed(0)
     sizes = (23, size), (2 * num_out, size), (2 * num_out,), (size,)
-    x, weight, bias, norm = (torch.randn(one, dtype=ops._dtype) for one in sizes)
+    x, weight, bias, norm = (torch.randn(shape, dtype=ops._dtype) for shape in sizes)
     ahead = Norm(norm, 1e-5)
     together = ops.project(x, weight, bias, norm=ahead)
     gated = ops.gated(x, weight, bias, ahead, silu)
@@ -105,8 +105,8 @@ def test_attention_to_a_path_is_that_of_the_tree(ops: NativeOps, committed: int)
     alone = CacheRows.of(moved, *[(2, 64)] * 2)
     for depth in range(4):
         chain = TreeMask(start + depth, zero, CacheSpan(committed + depth))
-        one = ops.attend(queries[path[depth] :][:1], alone, chain, HEADS)
-        assert torch.equal(one[0], whole[path[depth]])
+        alone_output = ops.attend(queries[path[depth] :][:1], alone, chain, HEADS)
+        assert torch.equal(alone_output[0], whole[path[depth]])
 
 
 def test_logits_over_a_tree_are_those_of_vanilla_bit_by_bit(folder: Path) -> None:
@@ -119,8 +119,8 @@ def test_logits_over_a_tree_are_those_of_vanilla_bit_by_bit(folder: Path) -> Non
     whole = target.forward(tree).logits.clone()
     target.prefill(prompt, num_new=20)
     for node in (0, 1, 3, 5, 6):
-        one = target.forward(DraftTree.chain(tree.tokens[node : node + 1]))
-        assert torch.equal(one.logits[0], whole[node])
+        step = target.forward(DraftTree.chain(tree.tokens[node : node + 1]))
+        assert torch.equal(step.logits[0], whole[node])
         target.commit([0])
     prefill = target.prefill([*prompt, *tree.tokens[[0, 1, 3, 5, 6]].tolist()])
     assert torch.equal(prefill.logits[0], whole[6])
@@ -136,10 +136,11 @@ def test_what_has_no_code_is_left_to_torch(folder: Path) -> None:
     assert torch.equal(ops.project(far, weight.float()), TORCH.project(far, weight.float()))
     cached = CacheRows.of(torch.randn(9, 12), *[(1, 6)] * 2)
     mask = TreeMask(torch.tensor(4), torch.zeros(1, 1), CacheSpan(4))
-    own, expected = (
-        one.attend(torch.ones(1, 6), cached, mask, Heads(1, 1, 6)) for one in (ops, TORCH)
+    native, expected = (
+        operations.attend(torch.ones(1, 6), cached, mask, Heads(1, 1, 6))
+        for operations in (ops, TORCH)
     )
-    assert torch.equal(own, expected)
+    assert torch.equal(native, expected)
 
 
 def test_rotation_and_cache_of_one_shared_position(ops: NativeOps) -> None:
@@ -149,13 +150,13 @@ def test_rotation_and_cache_of_one_shared_position(ops: NativeOps) -> None:
     qkv = torch.randn(4, HEADS.query_width + 2 * HEADS.kv_width, dtype=dtype)
     slots = CacheSlots(torch.tensor([7, 2, 5, 0]), torch.randn(1, 2, 1, 2, 32, dtype=dtype))
     results = []
-    for one in (ops, TORCH):
-        own = qkv.clone()
+    for operations in (ops, TORCH):
+        rotated = qkv.clone()
         cached = CacheRows.of(torch.zeros(9, 2 * HEADS.kv_width, dtype=dtype), *[(2, 64)] * 2)
-        one.write_kv(own, cached, slots, HEADS)
-        results.append((own, cached.all))
-    for found, right in zip(*results, strict=True):
-        assert (found - right).abs().max() <= (1e-6 if dtype == torch.float32 else 0.04)
+        operations.write_kv(rotated, cached, slots, HEADS)
+        results.append((rotated, cached.all))
+    for native, right in zip(*results, strict=True):
+        assert (native - right).abs().max() <= (1e-6 if dtype == torch.float32 else 0.04)
 
 
 class TestBuilding:
@@ -163,10 +164,10 @@ class TestBuilding:
 
     def test_it_is_compiled_once(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         native_ops(torch.float32, folder)
-        made = sorted(folder.glob("*.so"))
+        libraries = sorted(folder.glob("*.so"))
         monkeypatch.setattr(native_build, "_compiled", lambda *args: pytest.fail("compiled again"))
         native_ops(torch.float32, folder)
-        assert sorted(folder.glob("*.so")) == made
+        assert sorted(folder.glob("*.so")) == libraries
 
     @pytest.mark.parametrize(
         ("script", "reason"),
@@ -214,9 +215,9 @@ class TestBuilding:
                 os.utime(library, (0, 0), follow_symlinks=False)
         other.chmod(0o777 if damage == "open folder" else 0o700)
         assert native_ops(torch.float32, other).name.startswith("native code (")
-        (made,) = [file for file in other.iterdir() if file.lstat().st_mtime]
-        assert content[made.name] == made.read_bytes()
-        assert (made.stat().st_mode & 0o777, other.stat().st_mode & 0o777) == (0o700, 0o700)
+        (compiled,) = [file for file in other.iterdir() if file.lstat().st_mtime]
+        assert content[compiled.name] == compiled.read_bytes()
+        assert (compiled.stat().st_mode & 0o777, other.stat().st_mode & 0o777) == (0o700, 0o700)
 
     @pytest.mark.parametrize("is_owned", [False, True])
     def test_a_folder_of_others_is_left_alone(
@@ -269,16 +270,16 @@ class TestBuilding:
 @pytest.mark.parametrize(("dtype", "compiler"), KINDS)
 def test_no_shape_leaves_its_memory(dtype: torch.dtype, compiler: str, tmp_path: Path) -> None:
     """Products against float64, and attention, under the address and undefined sanitizers."""
-    source, made = Path(__file__).with_name("sanitized.c"), tmp_path / "sanitized"
+    source, program = Path(__file__).with_name("sanitized.c"), tmp_path / "sanitized"
     command = [
         *compiler.split(), "-g", "-O1", "-std=gnu11", "-fno-math-errno", "-fopenmp",
         "-march=native", f"-DHALF={int(dtype == torch.bfloat16)}", "-fno-sanitize-recover=all",
         "-fsanitize=address,undefined", f"-I{native_build.SOURCE.parent}", str(source), "-lm",
     ]  # fmt: skip
     run = partial(subprocess.run, capture_output=True, text=True)
-    built = run([*command, "-o", str(made)])
+    built = run([*command, "-o", str(program)])
     if built.returncode and "asan" in built.stderr:
         pytest.skip("the compiler brings no sanitizers")
     assert built.returncode == 0, built.stderr
-    done = run([made], env={**os.environ, "OMP_WAIT_POLICY": "passive"})
+    done = run([program], env={**os.environ, "OMP_WAIT_POLICY": "passive"})
     assert done.returncode == 0, done.stdout + done.stderr

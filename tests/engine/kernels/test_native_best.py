@@ -69,19 +69,19 @@ def test_more_than_there_is_room_for_is_left_to_torch(ops: NativeOps) -> None:
 @pytest.mark.parametrize("name", ["sps", "medusa", "hydra", "eagle", "eagle2", "eagle3"])
 def test_heads_draft_as_with_the_operations_of_torch(name: str) -> None:
     """All levels of a draft in native code: the same trees, so the same steps."""
-    found = []
+    answers = []
     for used in (native_ops(torch.float32, user_folder()), TORCH):
         target = load_in(TINY / "target", execution=Execution(used))
         drafter = build_in(TINY / (get(name).weights or ""), name, target)
         request = Request(tuple(range(5, 45)), 40, eos_ids=frozenset())
         done = decode(target, drafter, request)
-        found.append((done.token_ids, done.steps))
-    assert found[0] == found[1]
-    assert len(found[0][1]) < 39
+        answers.append((done.token_ids, done.steps))
+    assert answers[0] == answers[1]
+    assert len(answers[0][1]) < 39
 
 
 @pytest.mark.parametrize(
-    ("name", "made"),
+    ("name", "maker_args"),
     [
         ("eagle2", {}),
         ("eagle3", {}),
@@ -91,12 +91,12 @@ def test_heads_draft_as_with_the_operations_of_torch(name: str) -> None:
 )
 @pytest.mark.parametrize("depth", [0, 1, 4])
 def test_levels_in_one_call_are_those_one_after_the_other(
-    ops: NativeOps, name: str, made: dict[str, bool], depth: int, tmp_path: Path
+    ops: NativeOps, name: str, maker_args: dict[str, bool], depth: int, tmp_path: Path
 ) -> None:
     """Scores have the same bits. Equal ones, frequent in bfloat16, may come in another order."""
     shape = {"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
     target = Target(random_llama(3, **shape).to(ops._dtype), Execution(ops))
-    drafter = build(name, target, tmp_path, made, depth=depth, top_k=5)
+    drafter = build(name, target, tmp_path, maker_args, depth=depth, top_k=5)
     assert isinstance(drafter, DynamicDrafter) and drafter._joined
     for prompt in map(list, prompts()):
         state = started(drafter, target, prompt)

@@ -81,10 +81,10 @@ def test_overlapped_replays_are_bit_for_bit_those_without(
             for _ in range(NUM_REPLAYS):  # each after torch's launches that fill its inputs
                 forward = target.forward(tree)
                 assert forward.hidden is not None
-                found = forward.logits, forward.hidden, *forward.layer_inputs.values()
+                outputs = forward.logits, forward.hidden, *forward.layer_inputs.values()
                 if not results:
-                    results = [part.clone() for part in found]
-                num_wrong += sum((a != b).any() for a, b in zip(found, results, strict=True))
+                    results = [part.clone() for part in outputs]
+                num_wrong += sum((a != b).any() for a, b in zip(outputs, results, strict=True))
         assert fallbacks(target) == []
     assert all(bool(part.isfinite().all()) for part in results)
     assert int(num_wrong) == 0

@@ -23,7 +23,7 @@ def attack(random: Random, folder: Path) -> None:
     every = random.sample([case for case in APART if case.method == method], 9)
     kept: list[Case] = []
     for case in every[: random.randint(1, 3)]:
-        names = {name for one in kept for name in one.config}
+        names = {name for case in kept for name in case.config}
         if not names & case.config.keys() and not (kept and case.tensors is not SOUND):
             kept.append(case)
 
@@ -31,7 +31,7 @@ def attack(random: Random, folder: Path) -> None:
         for case in kept:
             case.tensors(tensors)
 
-    config = {name: value for case in kept for name, value in case.config.items()}
+    config = {name: content for case in kept for name, content in case.config.items()}
     head = a_head(Case(config, tensors=change, method=method), folder / "head")
     refusals = [case.refused for case in kept if case.refused]
     try:

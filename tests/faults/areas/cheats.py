@@ -5,7 +5,7 @@ run.
 from pathlib import Path
 from random import Random
 
-from tests.analysis.test_cheats import CHEATS, found, honest, run
+from tests.analysis.test_cheats import CHEATS, honest, methods_named, run
 
 TRIES = 200
 
@@ -13,10 +13,10 @@ TRIES = 200
 def attack(random: Random, folder: Path) -> None:
     seed = random.randrange(10**9)
     if random.random() < 0.4:
-        assert not found(honest(seed)), "an honest run"
+        assert not methods_named(honest(seed)), "an honest run"
         return
     key = random.choice([*CHEATS])
     method, _, change = CHEATS[key]
-    one = run(lambda at: change(at) if at["method"] == method else {}, repeats=2, seed=seed)
-    named = found(one)
+    cheated = run(lambda at: change(at) if at["method"] == method else {}, repeats=2, seed=seed)
+    named = methods_named(cheated)
     assert key in named and {name for rule in named.values() for name in rule} == {method}, named

@@ -53,5 +53,5 @@ def _attack_run(random: Random, folder: Path) -> None:
     assert (run.header.status, len(run.records)) == ("complete", 2 * 2 * NUM_PROMPTS)
     assert run.records[: len(before)] == before, "an older record has changed"
     traced = {line.sample_id for line in read_trace(path)}
-    assert traced == {one.key.sample_id for one in run.records}
+    assert traced == {record.key.sample_id for record in run.records}
     assert {file.name for file in path.iterdir()} == {"run.json", "samples.jsonl", "trace.jsonl"}

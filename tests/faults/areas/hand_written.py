@@ -36,7 +36,9 @@ def attack(random: Random, folder: Path) -> None:
     run = full_run(("vanilla", "pld"), ("gsm8k",), num_samples=random.randint(1, 5))
     store(folder / "good", run.header, run.records)
     share = random.choice((0.05, 0.5, 1.0))
-    records = [_odd(random, one) if random.random() < share else one for one in run.records]
+    records = [
+        _odd(random, record) if random.random() < share else record for record in run.records
+    ]
     kept = random.sample(records, random.choice((0, 1, len(records), len(records))))
     header = values_of(run.header)
     header.update(id="odd", status=random.choice(("complete", "failed", "interrupted")))
@@ -46,7 +48,7 @@ def attack(random: Random, folder: Path) -> None:
         said = specbench(*random.choice(COMMANDS), folder=folder)
         checked = specbench("check", "odd", folder=folder)
     assert "nan" not in said.out.lower().split(), said.out
-    assert checked.code == 1 or any(one.is_ok for one in kept), "sound without an answer"
+    assert checked.code == 1 or any(record.is_ok for record in kept), "sound without an answer"
 
 
 def _odd(random: Random, record: Record) -> Record:

@@ -64,7 +64,7 @@ def attack(random: Random, folder: Path) -> None:
     with nullcontext() if random.random() < 0.03 else without_plots():
         check_plain(call("report", a))
         check_folder(folder / "out", call("report", a, "--out", "out"))
-    compared = compare_runs([read_run(folder / one) for one in (a, b)])
+    compared = compare_runs([read_run(folder / name) for name in (a, b)])
     for form in ("markdown", "csv", "json"):
         check_format(form, render_comparison(compared, form))
     if random.random() < 0.5:
@@ -88,13 +88,13 @@ def write_run(path: Path, payload: str, slowness: float) -> None:
     header["environment"]["cpu"]["model"] = payload
     header["spec"]["values"].update(methods=["vanilla", method], tasks=[task], model=payload)
     records = []
-    for one in run.records:
-        key = replace(one.key, task=task, sample_id=f"{one.key.sample_id}{payload}")
-        one = replace(one, key=key, text=payload)
+    for record in run.records:
+        key = replace(record.key, task=task, sample_id=f"{record.key.sample_id}{payload}")
+        record = replace(record, key=key, text=payload)
         if key.method != "vanilla":
-            key, decode_s = replace(key, method=method), (one.decode_s or 0.0) * slowness
-            one = replace(one, key=key, decode_s=decode_s)
-        records.append(one)
+            key, decode_s = replace(key, method=method), (record.decode_s or 0.0) * slowness
+            record = replace(record, key=key, decode_s=decode_s)
+        records.append(record)
     key = replace(key, sample_id="failed")
     store(path, make_header(header), [*records, Record(key, "error", 3, error=payload)])
 
@@ -122,18 +122,18 @@ def check_format(form: str, text: str) -> None:
         check_latex(text)
     elif form == "markdown":
         active = text.replace("\\\\", "").replace("\n![", "")
-        found = re.search(r"(?<!\\)<[a-z/!]|(?<!\\)\]\(\w+:|://|www\.", active)
-        assert not found, f"active Markdown: {active[found.start() :][:80]!r}"
+        markup = re.search(r"(?<!\\)<[a-z/!]|(?<!\\)\]\(\w+:|://|www\.", active)
+        assert not markup, f"active Markdown: {active[markup.start() :][:80]!r}"
 
 
 def check_latex(text: str) -> None:
     """Check that LaTeX does nothing that it would not do for harmless names."""
-    found, usual = active_latex(text), harmless_latex()
-    commands = [one for one in found - usual if len(one) > 1 and one not in usual]
+    counts, usual = active_latex(text), harmless_latex()
+    commands = [command for command in counts - usual if len(command) > 1 and command not in usual]
     assert not commands, f"commands {commands}"
     for sign in "$#^%&":
-        assert found[sign] == usual[sign], f"{found[sign]} bare {sign}, not {usual[sign]}"
-    assert found["{"] == found["}"], "braces"
+        assert counts[sign] == usual[sign], f"{counts[sign]} bare {sign}, not {usual[sign]}"
+    assert counts["{"] == counts["}"], "braces"
 
 
 def active_latex(text: str) -> Counter[str]:
@@ -147,13 +147,13 @@ def active_latex(text: str) -> Counter[str]:
 def harmless_latex() -> Counter[str]:
     """The same of reports with harmless names, a short and a long one."""
     with TemporaryDirectory() as folder:
-        made = []
+        texts = []
         for name in ("abc", "a" * 300):
             write_run(Path(folder) / name[:3] / name[:99], name, slowness=1.0)
             path = f"{name[:3]}/{name[:99]}"
             said = specbench("report", path, "--format", "latex", folder=Path(folder))
-            made.append(active_latex(said.out))
-        return made[0] | made[1]
+            texts.append(active_latex(said.out))
+        return texts[0] | texts[1]
 
 
 class Page(HTMLParser):
@@ -165,10 +165,10 @@ class Page(HTMLParser):
         assert tag not in ("iframe", "object", "svg"), tag
         self.num_scripts += tag == "script"
         assert self.num_scripts <= 3
-        for name, value in attrs:
+        for name, address in attrs:
             assert not name.startswith("on"), (tag, name)
             if name in ("src", "href"):
-                assert (value or "").startswith(("data:", "https://", "#")), (tag, value)
+                assert (address or "").startswith(("data:", "https://", "#")), (tag, address)
 
 
 def check_folder(folder: Path, said: str) -> None:

@@ -70,8 +70,8 @@ def _attack_pause(random: Random, folder: Path) -> None:
     finish(process)
     records = read_run(folder / "run").records
     assert len(records) == 2 * 2 * NUM_PAUSED
-    slow = [one.wall_s for one in records if (one.wall_s or 0) > PAUSE_S]
-    is_marked = any(one.is_paused for one in records)  # or the stop fell between two samples
+    slow = [record.wall_s for record in records if (record.wall_s or 0) > PAUSE_S]
+    is_marked = any(record.is_paused for record in records)  # or the stop fell between two samples
     assert is_marked or not slow, f"the pause is in a time that is compared: {slow}"
 
 
@@ -89,8 +89,8 @@ def _attack_report(random: Random, folder: Path) -> None:
 
 def _measure(folder: Path, ready: Path, num_prompts: int, work_s: float) -> None:
     """Run to the end, new or resumed, with a byte in the file `done` for each record."""
-    for one in POLITE:
-        signal.signal(one, interrupt_once)
+    for number in POLITE:
+        signal.signal(number, interrupt_once)
     descriptor = os.open(folder / "done", os.O_WRONLY | os.O_APPEND)
 
     class Reporting(Watcher):

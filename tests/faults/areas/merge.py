@@ -35,14 +35,15 @@ def attack(random: Random, folder: Path) -> None:
 def _write(random: Random, path: Path, samples: range) -> None:
     """A run of these prompts, with times of its own."""
     run = full_run(("vanilla", "pld"), ("gsm8k",), num_samples=samples.stop)
-    kept = [one for one in run.records if int(one.key.sample_id.split("/")[1]) in samples]
+    kept = [record for record in run.records if int(record.key.sample_id.split("/")[1]) in samples]
     header = values_of(run.header)
     header.update(id=path.name, uid=random.randbytes(8).hex(), num_records=len(kept))
-    for place, one in enumerate(kept):
+    for place, record in enumerate(kept):
         prefill_s, decode_s = (
-            (seconds or 0) * random.uniform(0.8, 1.2) for seconds in (one.prefill_s, one.decode_s)
+            (seconds or 0) * random.uniform(0.8, 1.2)
+            for seconds in (record.prefill_s, record.decode_s)
         )
-        kept[place] = replace(one, prefill_s=prefill_s, decode_s=decode_s, place=place)
+        kept[place] = replace(record, prefill_s=prefill_s, decode_s=decode_s, place=place)
     store(path, make_header(header), kept)
 
 

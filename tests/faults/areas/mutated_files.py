@@ -70,14 +70,14 @@ def _damaged(random: Random, content: bytes) -> bytes:
 
 def _change_lines(random: Random, content: bytes) -> bytes:
     lines = content.splitlines(keepends=True) or [b""]
-    one, other = random.randrange(len(lines)), random.randrange(len(lines))
+    first, other = random.randrange(len(lines)), random.randrange(len(lines))
     how = random.choice(("swap", "double", "drop"))
     if how == "swap":
-        lines[one], lines[other] = lines[other], lines[one]
+        lines[first], lines[other] = lines[other], lines[first]
     elif how == "double":
-        lines.insert(one, lines[other])
+        lines.insert(first, lines[other])
     else:
-        del lines[one]
+        del lines[first]
     return b"".join(lines)
 
 
@@ -87,11 +87,11 @@ def changed_value(random: Random, content: bytes) -> bytes:
     parts = [content] if is_header else content.splitlines()
     number = random.randrange(max(1, len(parts)))
     try:
-        value = json.loads(parts[number])
-        damage.change_value(random, value, VALUES)
+        parsed = json.loads(parts[number])
+        damage.change_value(random, parsed, VALUES)
     except (ValueError, IndexError, TypeError, RecursionError):  # it is damaged already
         return damage.damaged(random, content)
-    text = json.dumps(value, indent=2 if is_header else None).encode()
+    text = json.dumps(parsed, indent=2 if is_header else None).encode()
     parts[number] = text.replace(b'"MARK"', random.choice(MARKS), 1)
     return b"\n".join(parts) + b"\n"
 

@@ -117,13 +117,15 @@ def attack(random: Random, folder: Path) -> None:
         specbench("show", NAME, folder=folder)
         stored = ran(spec, folder)
     for method in ("vanilla", "pld", "lookahead"):
-        assert [one.is_ok for one in stored.records if one.key.method == method] == [True] * 2
+        assert [record.is_ok for record in stored.records if record.key.method == method] == [
+            True
+        ] * 2
     if is_import:
-        told = " ".join(stored.header.warnings)
-        assert f"{NAME} was not run" in told and f"{NAME!r} is broken" in told, told
-    own = [one for one in stored.records if one.key.method == NAME]
-    assert len(own) == (0 if is_import else 2)
-    assert all(one.is_ok or one.error for one in own)
+        warnings = " ".join(stored.header.warnings)
+        assert f"{NAME} was not run" in warnings and f"{NAME!r} is broken" in warnings, warnings
+    records = [record for record in stored.records if record.key.method == NAME]
+    assert len(records) == (0 if is_import else 2)
+    assert all(record.is_ok or record.error for record in records)
     if body and "trees_to_record" not in body and "capture_graphs" not in body:
-        assert not any(one.is_ok for one in own), "nobody noticed"
+        assert not any(record.is_ok for record in records), "nobody noticed"
     assert "Hostile" in render(make_report(stored)) or is_import

@@ -47,8 +47,8 @@ def attack(random: Random, folder: Path) -> None:
     with mutating, serving(servers[0]) as plain, serving(servers[1]) as draft:
         has_password = random.random() < 0.1
         user = f"me:{password}@" if has_password else ""
-        for label, one in (("vanilla", plain), ("eagle3", draft)):
-            command += ["--url", one.root.replace("//", f"//{user}"), "--label", label]
+        for label, stub in (("vanilla", plain), ("eagle3", draft)):
+            command += ["--url", stub.root.replace("//", f"//{user}"), "--label", label]
         said = specbench(*command, folder=folder, SPECBENCH_API_KEY=key)
     assert said.code == 2 or not has_password
     texts = [said.out, said.err]
@@ -59,8 +59,8 @@ def attack(random: Random, folder: Path) -> None:
             texts += [shown.out, shown.err]
     texts += [file.read_text(errors="replace") for file in folder.rglob("*") if file.is_file()]
     assert not any(secret in text for text in texts for secret in (key, password)), "a secret"
-    told = [text for text in texts if "Traceback" in text]
-    assert not told, told[0][-400:]
+    tracebacks = [text for text in texts if "Traceback" in text]
+    assert not tracebacks, tracebacks[0][-400:]
 
 
 def _mutated(random: Random, key: str) -> Any:

@@ -28,10 +28,12 @@ def attack(random: Random, folder: Path) -> None:
         file.write_bytes(changed_value(random, before))
         assert verdict(run) != UNKNOWN or file.read_bytes() == before
         return
-    kind, change, _ = random.choice([one for one in KINDS.values() if callable(one[1])])
+    kind, change, _ = random.choice([entry for entry in KINDS.values() if callable(entry[1])])
     rewrite(run, change)
     if random.random() < 0.3:
-        more, change, _ = random.choice([one for one in KINDS.values() if not callable(one[1])])
+        more, change, _ = random.choice(
+            [entry for entry in KINDS.values() if not callable(entry[1])]
+        )
         _change_header(run, change)
         kind = "found" if more == "found" else kind
     assert verdict(run) == kind, kind
@@ -47,8 +49,8 @@ def _records(random: Random) -> list[Record]:
     token_ids = (*random.sample(range(10, 1000), 3), EOS)
     return [
         replace(
-            one, token_ids=token_ids, prefill_s=random.uniform(0.2, 0.8),
+            record, token_ids=token_ids, prefill_s=random.uniform(0.2, 0.8),
             decode_s=random.uniform(0.2, 0.45), text="".join(random.choices("vwxyz", k=4)),
         )
-        for one in good_records()
+        for record in good_records()
     ]  # fmt: skip

@@ -171,13 +171,13 @@ def _ends_well(folder: Path, *, is_log_cut: bool = False) -> None:
     said = _train(folder, is_resumed=(folder / "head" / "training" / "settings.json").exists())
     assert said.code == 0, said.err
     heads = (folder / "head", _trained(NUM_STEPS))
-    found, expected = (torch.load(head / "medusa_lm_head.pt") for head in heads)
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in found), "another head"
+    weights, expected = (torch.load(head / "medusa_lm_head.pt") for head in heads)
+    assert weights.keys() == expected.keys()
+    assert all(torch.equal(weights[name], expected[name]) for name in weights), "another head"
     lines = (folder / "head" / "training" / "log.jsonl").read_text().splitlines()
     steps = [json.loads(line)["step"] for line in lines]
     may_be_lost = (2, 4) if is_log_cut else ()
-    assert steps == [one for one in (2, 4, 6) if one in steps or one not in may_be_lost], steps
+    assert steps == [step for step in (2, 4, 6) if step in steps or step not in may_be_lost], steps
 
 
 def _one_message(said: Said, *words: str) -> None:

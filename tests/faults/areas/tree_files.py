@@ -73,6 +73,11 @@ def attack(random: Random, folder: Path) -> None:
         check_message(error)
     if (folder / "run" / "run.json").exists():
         records = read_run(folder / "run").records
-        sizes = {size for one in records if one.key.method != "vanilla" for size in one.num_nodes}
+        sizes = {
+            size
+            for record in records
+            if record.key.method != "vanilla"
+            for size in record.num_nodes
+        }
         assert len(sizes) <= 1, f"steps of two trees: {sizes}"
     assert not (folder / "executed").exists(), "code in a file was executed"
