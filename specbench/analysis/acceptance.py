@@ -85,7 +85,7 @@ def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthA
 
     Args:
         counts: numbers of `steps` by emitted tokens, per cluster (all turns of a sample). `cut`
-        counts the steps among them whose outcome at the depth of their last token is unknown.
+            counts the steps among them whose outcome at the depth of their last token is unknown.
         draws: resamples the clusters; None: no intervals.
     """
     # [clusters, longest + 1], column a: steps that emitted at least a tokens

@@ -152,8 +152,8 @@ def run(
         offline: use no network.
         ray: share the prompts among the GPUs of a Ray cluster: "auto", "local" or its address.
         say: a function such as `print` that receives a line per finished sample and message; by
-        default a notebook shows the last line, and nothing is shown elsewhere. values: further
-        fields of `specbench.log.spec.SpecValues`: `tasks`, `prompts`, `limit`,
+            default a notebook shows the last line, and nothing is shown elsewhere.
+        values: further fields of `specbench.log.spec.SpecValues`: `tasks`, `prompts`, `limit`,
             `temperatures`, `max_new_tokens`, `repeats`, `seed`, `device`, `dtype`, and so on.
 
     Raises:

@@ -29,8 +29,8 @@ def plain_steps(
 ) -> Tensor:
     """Logits [tokens, vocab] before each token of an answer, by steps over chains of its tokens.
 
-    A chain is a tree without branches. It has `size` tokens, by default `max_exact_rows`: steps
-    of up to so many give the same bits in every tree, if the model's shapes allow it.
+    A chain is a tree without branches. It has `size` tokens, by default `max_exact_rows`: steps of
+    up to this many tokens give the same bits in every tree, if the model's shapes allow it.
     """
     size = size or target.max_exact_rows
     # [rows, vocab] each: the prefill's row, then the rows of each chain.

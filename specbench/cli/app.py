@@ -47,7 +47,7 @@ COMMANDS = {
     ),
     "site": Listed("Look", "Write a page over many runs.", "report.site"),
     "check": Listed("Judge", "Fail if a run is slower or accepts less than its baseline runs."),
-    "audit": Listed("Judge", "Check that outputs are lossless; tell numerics from bugs."),
+    "audit": Listed("Judge", "Check that outputs are lossless; separate rounding from bugs."),
     "list": Listed("Prepare", "List methods, models, datasets or runs.", "catalog.list_"),
     "show": Listed("Prepare", "Show one method, model, dataset or run in full.", "catalog.show"),
     "doctor": Listed("Prepare", "Check this machine, and that its baseline is fair."),

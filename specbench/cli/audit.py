@@ -48,7 +48,7 @@ def audit(
         ),
     ] = None,
 ) -> None:
-    """Check that outputs are lossless; tell numerics from bugs."""
+    """Check that outputs are lossless; separate rounding from bugs."""
     audit_options = Audit(**values)
     is_run = run is not None
     if is_run is (audit_options.method is not None):

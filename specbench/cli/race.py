@@ -149,7 +149,7 @@ class _View(Live):
         num_columns = max(1, min(len(latest), self.console.width // _LEAST_COLUMN))
         num_rows = -(-len(latest) // num_columns)
         width = self.console.width // num_columns - 2
-        # A cell has its name, settings, counts and a blank line besides the text.
+        # A cell has its name, settings, counts and a blank line in addition to the text.
         num_lines = max(1, (self.console.height - _OTHER_LINES) // num_rows - 4)
         table = Table.grid(padding=(0, 2, 0, 0))
         for _ in range(num_columns):

@@ -32,12 +32,12 @@ class SpecValues(Struct, frozen=True):
         "Prompts: bundled, paper, hub, or a file", "measure", "work", "SOURCE",
         unset="bundled for tiny and stand-ins, else paper")] = "auto"
     limit: Annotated[int | None, option(
-        "Use N prompts of a task.", "measure", "draw", least=1)] = None
+        "Use N prompts per task.", "measure", "draw", least=1)] = None
     limit_order: Annotated[Literal["spread", "first"], option(
         "Which N: spread over a file and its categories, or the first", "measure", "draw",
         "ORDER", choices=("spread", "first"), unset="spread")] = "first"
     sample: Annotated[int | None, option(
-        "Use N prompts of a task, drawn with the seed.", "measure", "draw", least=1)] = None
+        "Use N prompts per task, drawn with the seed.", "measure", "draw", least=1)] = None
     temperatures: Annotated[tuple[float, ...], option(
         "Temperatures; 0 is greedy, several are all run", "decoding", "work", "T,...",
         parameter="temperature", unset="0", least=0,

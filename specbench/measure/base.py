@@ -294,4 +294,6 @@ class Setup(Protocol):
 
     def describe(self) -> SetupInfo: ...
     def open(self, folder: Path, before: RunHeader | None = None) -> Backend:
-        """The backend, to be entered. `folder` is the run's; `before` its header if it goes on."""
+        """The backend, to be entered. `folder` is the run's; `before` its header if it is
+        continued.
+        """

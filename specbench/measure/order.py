@@ -1,7 +1,7 @@
 """The order of the methods at each request: balanced Williams designs, drawn with the run's seed.
 
 In a design every method takes every position equally often, and follows every other method
-equally often, so that neither a position nor what a method leaves behind (heat, caches) favours
+equally often, so that neither a position nor the traces of a method (heat, caches) favour another
 one (Williams 1949). Each block of requests draws another design.
 """
 

@@ -37,7 +37,7 @@ def check_lengths(
         UserError: a prompt is too long.
     """
     context = setup.context
-    if context is None:  # unknown: neither the model's config nor a server tells it
+    if context is None:  # unknown: neither the model's config nor a server reports it
         return
     server_hint = ""
     if spec.serving_engine:
@@ -49,7 +49,7 @@ def check_lengths(
             length = _length(setup, prompt.turns[0])  # with the chat template
             room = context - length  # for new tokens
             if room < num_reserved:
-                # The sentence goes on below: "[Give …, l]eave the prompt out".
+                # The sentence continues below: "[Give …, l]eave the prompt out".
                 budget_hint = f"Give --max-new-tokens {room}, l" if room > 0 else "L"
                 raise UserError(
                     f"Prompt {prompt.sample_id} has {length} tokens, and the model's context of "

@@ -83,7 +83,7 @@ def make_chat(turns: Sequence[str], replies: Sequence[Record]) -> list[Message]:
     for turn, user_text in enumerate(turns):
         messages.append(user(user_text))
         if turn < len(turns) - 1:
-            # The chat cannot go on without the answer to this turn.
+            # The chat cannot continue without the answer to this turn.
             if turn >= len(replies) or not replies[turn].is_ok:
                 raise SpecbenchError(f"Turn {turn}, which this turn follows, has failed.")
             messages.append({"role": "assistant", "content": replies[turn].text})

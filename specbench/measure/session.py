@@ -52,7 +52,7 @@ def run_plan(
     """
     with RunFolder(path) as folder:
         new_header = make_header(plan, path, given=given, command=command)
-        # The header to write first, that of the run that goes on, and the records that are there.
+        # The header to write first, the header of a continued run, and the records that are there.
         start = _Start(new_header, before=None, done=())
         if folder.has_run():
             start = _resumed_start(plan, path, new_header, is_forced=is_forced)
@@ -130,9 +130,9 @@ class _FolderLog:
     def end(self, status: Status) -> Run:
         """Write the last header, and return the run as it is stored.
 
-        Only now are the records read back from the folder. `self.header` is that of the start, in
-        which a run that goes on has the use of the CPU (`cpu`) of its earlier part. The backend
-        adds what it knows at the end, and the sampler the use of the CPU during the run.
+        Only now are the records read back from the folder. `self.header` is that of the start; in a
+        continued run it has the use of the CPU (`cpu`) of the earlier part. The backend adds what
+        it knows at the end, and the sampler the use of the CPU during the run.
         """
         stored = read_run(self.folder.path)
         header = self.backend.describe(stored.records).added_to(self.header)
@@ -173,7 +173,7 @@ def _measure(plan: Plan, log: _FolderLog, progress: Progress) -> None:
         return
     progress.message("Warming up …")
     log.backend.warm_up(warm_up_requests(plan))
-    log.changed()  # writes the header as it is now, in case the run is killed
+    log.changed()  # writes the present header, in case the run is killed
     progress.started(num_missing)
     try:
         records = [*log.done]

@@ -130,7 +130,7 @@ def _slow_baseline(run: RunMetrics) -> Iterator[_Warning]:
 
     It is on the first temperature at which the share is below `LEAST_SHARE`, 0 to 1. The numbers
     of the warning fill the sentence of its key: "slow_baseline", or "busy_baseline" if other
-    programs took the processor, so that nobody can tell.
+    programs took the processor, so that the cause is unclear.
     """
     roofline = run.roofline  # the machine's memory bandwidth and the bytes that steps read
     if not isinstance(roofline, Roofline):  # the reason why the bandwidth is unknown

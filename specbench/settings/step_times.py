@@ -23,7 +23,7 @@ class StepTimes(NamedTuple):
     def at(self, rows: float) -> float:
         """Seconds of a step over `rows` rows, linear between those measured.
 
-        Beyond the largest measured number it goes on along the last line.
+        Beyond the largest measured number, the last line continues.
         """
         best_s = [(size, min(by_threads.values())) for size, by_threads in self.seconds.items()]
         largest = best_s[-1][0]

@@ -35,7 +35,7 @@ def begin_work(
 
     Raises:
         UserError: another process trains there, or `out` cannot be written or is not empty; when
-        resumed, it holds no run or one with other settings.
+            resumed, it holds no run or one with other settings.
     """
     _check_folder(out, settings, is_resumed=is_resumed)
     with locked_log(out / _WORK_FOLDER) as log:

@@ -69,7 +69,7 @@ def cost(
         model: a known model, a folder or a Hub id.
         methods: methods with options, in one text or several.
         output: the folder of `cost.json`; by default nothing is written.
-        minutes: no further block begins after this time; three are measured in any case.
+        minutes: no further block begins after this time; at least three are measured.
         offline: use no network.
         say: receives a line per message.
         values: further fields of `specbench.log.spec.SpecValues`, such as `tasks`, `limit`,

@@ -76,10 +76,13 @@ def tune(
         model: a known model, a folder or a Hub id.
         methods: methods with options, which bound what is tried.
         output: the folder.
-        minutes: a goal for the whole tune; fewer blocks of the curve and fewer drawn settings keep
-        it. offline: use no network. say: receives a line per finished sample and message. progress:
-        receives the events instead. chosen: receives the choices before they are written. values:
-        further fields of `specbench.log.spec.SpecValues`, as `profile` takes them.
+        minutes: a goal for the whole tune; fewer blocks of the curve and fewer drawn settings
+            keep it.
+        offline: use no network.
+        say: receives a line per finished sample and message.
+        progress: receives the events instead.
+        chosen: receives the choices before they are written.
+        values: further fields of `specbench.log.spec.SpecValues`, as `profile` takes them.
 
     Raises:
         UserError: what `profile` and `cost` refuse, or a folder of another model or machine.

@@ -19,7 +19,7 @@ from tools.docs.bandwidth import nominal_bandwidth
 PUBLISHED = Path(__file__).parents[2] / "results" / "published" / "spec_bench.csv"
 MODEL = "vicuna-13b"
 LEVELS = {"eagle2": 6, "eagle3": 6}
-"""Levels of the dynamic trees behind the published MAT."""
+"""Levels of the dynamic trees that gave the published MAT."""
 _HEADER = (
     "| | step cost, H100 | MAT, Spec-Bench | calculated, decoding | Spec-Bench, A100 |\n"
     "|---|---:|---:|---:|---:|"

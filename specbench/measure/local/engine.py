@@ -92,7 +92,7 @@ class EngineBackend:
             setup: the model and the methods, found and checked.
             is_metered: sample the GPU; measure the memory's bandwidth, peak memory and energy.
             loaded: target and drafters of an equal setup, used instead of loading.
-            before: the header of the run that goes on; None for a new run.
+            before: the header of the continued run; None for a new run.
         """
         self._setup = setup
         self._is_metered = is_metered
@@ -248,8 +248,8 @@ class EngineBackend:
     def _choose_threads(self, request: Request) -> None:
         """Choose the threads of prefills and of each method, and measure the bandwidth with them.
 
-        They are chosen by the times of `request`. Those of a run that goes on are kept, and so
-        are numbers that the user or the environment gave.
+        They are chosen by the times of `request`. Numbers of a continued run are kept, and so are
+        those that the user or the environment gave.
         """
         threads = self._choices.threads  # numbers of CPU threads so far, and who chose them
         if threads is None or threads.chosen_by != "measured":  # given, or torch's on a GPU

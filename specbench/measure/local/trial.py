@@ -69,7 +69,7 @@ class Trial:
         best = min(medians, key=medians.__getitem__)  # the number with the least seconds
         for tried in medians:  # numbers of threads that were tried
             num_steps = min(len(self._times[tried]), len(self._times[best]))
-            # Many times as slow in so many steps of both.
+            # Many times as slow in this many steps of both.
             is_far = _is_far(medians[tried], medians[best], num_steps)
             if tried in self._counts and is_far:  # not dropped before
                 too_small = tried if best > tried else 0  # counts up to it are dropped
@@ -114,7 +114,7 @@ class Trial:
         is_settled = True
         for count in self._counts[1:]:
             is_faster = _is_faster(self._times[count], self._times[best])
-            if is_faster is None:  # the times do not tell yet
+            if is_faster is None:  # the times do not decide yet
                 is_settled = False
             elif is_faster:
                 best = count

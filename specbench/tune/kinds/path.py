@@ -196,7 +196,7 @@ def acceptance_chances(
     Args:
         draft_probs: the draft's probabilities of the answer's tokens, from each position on.
         target_probs: the target's probability of each token except the last, whose acceptance
-        changes no step.
+            changes no step.
     """
     # chance[position, depth] = min(1, q / p) of the answer's token at position + depth
     longest = max(1, *map(len, draft_probs))
