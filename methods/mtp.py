@@ -141,7 +141,7 @@ class Mtp(FeatureDrafter[MtpModel]):
 
     Source: DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", section 2.2; behaviour checked against
     transformers' MtpModel. As there and in SGLang, the layer's output after its norm is the next
-    feature; vLLM takes it before.
+    feature; vLLM takes the output before the norm.
 
     Deviation: the layer is used again for each further token. The paper has a layer per depth, and
     its authors published the first.

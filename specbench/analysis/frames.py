@@ -47,7 +47,7 @@ def summary_frame(metrics: RunMetrics) -> DataFrame:
 def _rows_of_method(metrics: RunMetrics, method: str, temperature: float) -> list[dict[str, Any]]:
     """The rows of a method at a temperature: its tasks, their means, and all tasks as one cell.
 
-    A row maps the names of columns to numbers, or None where a number is missing. The overall
+    A row maps the names of columns to numbers, or to None for missing numbers. The overall
     metrics are means over tasks, and the cell of all tasks as one (`pooled`). A cell has the
     numbers of answers and speed, a cost those of a step.
     """

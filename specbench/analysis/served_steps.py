@@ -26,10 +26,10 @@ class ServedSteps:
     """Steps of records, as far as they are known."""
 
     emitted: Sequence[int]
-    """Tokens that steps emitted [records]; 0 where they are unknown."""
+    """Tokens that steps emitted [records]; 0 if unknown."""
 
     steps: Sequence[float]
-    """Steps [records]; 0 where they are unknown. Steps that a block counts beyond the implied ones
+    """Steps [records]; 0 if unknown. Steps that a block counts beyond the implied ones
     are spread over the answers that may have them.
     """
 

@@ -174,13 +174,13 @@ def _severity(difference: Difference) -> tuple[bool, float]:
 def _difference_row(
     greedy: GreedyAudit, difference: Difference, header: RunHeader, *, has_recheck: bool
 ) -> Row:
-    """One difference: where it is, both tokens, and how far the method's lies below the best one.
+    """One difference: its position, both tokens, and the gap of the method's token to the best one.
 
     `greedy` is the method's audit at temperature 0. A divergence has a record's key, the first
-    position that differs and both token ids, None for an answer that had ended. A gap is how far
-    the target's logit of a token is below the best one, None without both tokens; rounding explains
-    one up to the threshold. With `has_recheck`, a last cell says if the step, run again, gave
-    vanilla's tokens.
+    position that differs and both token ids, None for an answer that had ended. A gap is the
+    distance of a token's logit from the target's best one, None without both tokens; rounding
+    explains gaps up to the threshold. With `has_recheck`, a last cell says if the step, run again,
+    gave vanilla's tokens.
     """
     divergence = difference.divergence
     key = divergence.key

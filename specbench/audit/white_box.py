@@ -35,7 +35,7 @@ CHAINS = (1, 8, 32)
 NUM_CALIBRATED = 4
 """Number of records whose chains are used for this."""
 RAISED = 2.0
-"""Raised temperature: residuals and bonus tokens are rare where the target is sure."""
+"""Raised temperature: residuals and bonus tokens are rare if the target is sure."""
 TESTS_PER_CELL = 40
 """Number of tests that the size of a sample is planned for."""
 

@@ -220,10 +220,10 @@ def typical(
 ) -> Tensor:
     """Medusa's typical acceptance: accept tokens that are likely enough. Not lossless.
 
-    Accept a node if its probability exceeds min(threshold, alpha * exp(-entropy)). Of the
-    deepest paths the most likely wins, and the target's best token follows. Greedy decoding is
-    the same as in `lossless`. Source: Cai et al. 2024, "Medusa", section 2.3.1; behaviour
-    checked against Spec-Bench's model/medusa.
+    Accept a node if its probability exceeds min(threshold, alpha * exp(-entropy)). The most likely
+    of the deepest paths wins, and the target's best token follows. Greedy decoding is the same as
+    in `lossless`. Source: Cai et al. 2024, "Medusa", section 2.3.1; behaviour checked against
+    Spec-Bench's model/medusa.
     """
     next_ids = sampler.best_ids(logits)
     if sampler.sampling.is_greedy:

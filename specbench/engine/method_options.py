@@ -145,7 +145,7 @@ def completed(options: type) -> type[MethodOptions]:
 
 
 def meaning_of(options: Any) -> MethodOptions:
-    """Options with all members of `MethodOptions`, also those of a class without that base."""
+    """Options with all members of `MethodOptions`, even if their class lacks that base."""
     if isinstance(options, MethodOptions):
         return options
     kind: type = type(options)

@@ -1,4 +1,4 @@
-"""Parts and limits of transformers models, whose classes and configs name them differently."""
+"""Parts and limits of transformers models. Classes and configs name them differently."""
 
 import copy
 from collections.abc import Mapping
@@ -122,8 +122,8 @@ def _copied(module: ModuleT) -> ModuleT:
 def pass_bytes(model: PreTrainedModel) -> int:
     """Bytes of weights read by one forward over text.
 
-    The parts for images and sound do not count, nor embeddings, of which it reads only rows.
-    An embedding that is also the output head is read completely, and counted.
+    The parts for images and sound do not count, and neither do embeddings, because it reads only
+    some of their rows. An embedding that is also the output head is read completely, and counted.
     """
     body = decoder(model)
     head = model.get_output_embeddings()

@@ -1,4 +1,4 @@
-"""Spread a model over several GPUs: each layer on one, in order, all else on the first.
+"""Spread a model over several GPUs: each layer on one GPU, in order, everything else on the first.
 
 Drafters share the target's embedding, norm and head, which therefore stay together.
 `models.memory` decides whether a model is too large.

@@ -1,4 +1,4 @@
-"""Quantised formats of stored weights: which can be read here, and which become plain weights."""
+"""Quantised formats of stored weights: the readable ones, and those that become plain weights."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,9 +18,9 @@ _PACKAGES = {
 }
 """The packages with which transformers reads a format."""
 _MODULES = {"optimum-quanto": "optimum.quanto"}
-"""Package -> its module, where the name does not follow from the package's."""
+"""Package -> its module, if the name differs from the package's."""
 _LEAST_CAPABILITY = {"fp8": (8, 9), "mxfp4": (7, 5)}
-"""Format -> lowest compute capability that runs it; elsewhere transformers makes it plain."""
+"""Format -> lowest compute capability that runs it; below, transformers makes its weights plain."""
 _ALWAYS_PLAIN = "compressed-tensors"
 """The format whose weights become plain on every device, at the latest in the first forward."""
 

@@ -132,10 +132,10 @@ def _is_predicting(key: str, config: Any) -> bool:
 
 
 def check_positions(model: PreTrainedModel, path: Path) -> None:
-    """Refuse recurrent models, and ones without positions: siblings in a tree share a position.
+    """Refuse recurrent models, and models without positions: siblings in a tree share a position.
 
-    Some classes are recurrent in the layers that the config names so. If it names the layers,
-    `check_attention` has read them.
+    Some classes are recurrent only in layers that the config names as such. `check_attention` has
+    already read these names.
     """
     hint = "Use a model with rotary or learned positions, such as Llama, Qwen or GPT-NeoX."
     has_layer_types = bool(declared(model.config.get_text_config(), "layer_types"))

@@ -89,7 +89,7 @@ class Target:
     def first_layers(self, num_layers: int) -> Target:
         """The same model with only its first layers, on the same cache.
 
-        Its rows of committed tokens are the whole model's. Crop what it appends before the
+        It shares the whole model's rows of committed tokens. Crop the rows it appends before the
         whole model runs.
         """
         shallow = copy.copy(self)

@@ -1,4 +1,4 @@
-"""Guards around foreign code and files: they bound time and memory, and say what went wrong."""
+"""Guards around foreign code and files: they bound time and memory, and report errors."""
 
 import signal
 import threading
@@ -71,9 +71,9 @@ def memory_limit(more_bytes: int) -> Iterator[None]:
 
 @contextmanager
 def containing(what: str) -> Iterator[None]:
-    """Turn whatever a method's code raises into a MethodFault: `what`, and the cause.
+    """Turn any exception of a method's code into a MethodFault: `what`, and the cause.
 
-    Messages to users and Ctrl-C pass.
+    Errors that address users, and Ctrl-C, pass unchanged.
     """
     try:
         yield
@@ -96,7 +96,7 @@ def os_errors(what: str, hint: str = "", kind: type[UserError] = UserError) -> I
 def reading(file: Path, what: str, hint: str) -> Iterator[None]:
     """Turn any failure to read a file into a CheckpointError that names the file and the reason.
 
-    A damaged or hostile file makes the libraries that read it raise anything.
+    A damaged or hostile file makes libraries raise exceptions of any type.
     """
     try:
         yield

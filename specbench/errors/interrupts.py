@@ -1,4 +1,5 @@
-"""Interrupts that arrive in a finalizer. Python drops what a finalizer raises: they are sent again.
+"""Interrupts that arrive in a finalizer. Python drops exceptions of finalizers, so they are sent
+again.
 
 A finalizer is a `__del__`, the callback of a weak reference or of the garbage collector, or a
 callback from C.
@@ -49,7 +50,7 @@ def send_dropped_interrupts() -> None:
 def lasting_interrupts() -> Iterator[None]:
     """End the block by KeyboardInterrupt if it is interrupted, also in a finalizer.
 
-    A program that exits with 0 before the interrupt is sent again ends by it, too.
+    A program that exits with 0 before the interrupt is sent again also ends by it.
     """
     outer_hook, outer_handler = sys.unraisablehook, signal.getsignal(_AGAIN)
     hook = _SendAgain()

@@ -70,14 +70,14 @@ class RunFolderError(UserError):
 
 
 class ClockError(UserError):
-    """A clock of this machine went back, or stood still, while something was timed."""
+    """A clock of this machine went back or stood still during a measurement."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, "Let no program set this machine's clock, then measure again.")
 
 
 def checked_seconds(seconds: float, what: str) -> float:
-    """The seconds that `what` took, if a clock that runs can have measured them.
+    """The seconds that `what` took, if a running clock can have measured them.
 
     Raises:
         ClockError: they are zero or negative.

@@ -7,7 +7,9 @@ from typing import Any
 
 _LEADING_COLONS = re.compile(r"^(\s*):(?=:)", re.MULTILINE)
 _COMMAND = "##["
-"""Begins a command of GitHub Actions anywhere in a line; "::" does so at its start."""
+"""The beginning of a command of GitHub Actions anywhere in a line; "::" begins one only at its
+start.
+"""
 _PASSWORD = re.compile(r"(?<=://)[^/\s@]+@")
 
 _LATER_CONTROLS = range(0x80, 0xA0)
@@ -74,7 +76,7 @@ def visible(text: str) -> str:
 
 
 def terminal_text(text: str) -> str:
-    """Text of several lines for a terminal or the log of a CI system, where none is a command."""
+    """Text of several lines for a terminal or the log of a CI system, without commands."""
     shown = "\n".join(map(printable, text.split("\n")))
     is_ci = os.environ.get("GITHUB_ACTIONS") == "true"
     return shown.replace("::", "\ua789\ua789") if is_ci else shown

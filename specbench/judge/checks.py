@@ -38,7 +38,7 @@ class Check:
     needs: int | None = None
     """The samples per task that would judge a number that was skipped."""
     method: str = ""
-    """The cell's method in words, with temperature and load where there are several."""
+    """The cell's method in words, with temperature and load if there are several."""
     task: str = ""
     """The cell's task in words."""
 

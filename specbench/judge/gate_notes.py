@@ -35,8 +35,8 @@ class GateResult:
         check at all is empty.
 
         `asked` has the methods of each kind that need a judged number. They are spelled as in
-        records, as is a check's `cell.method`; its `method` is for readers, with temperature
-        and load where there are several.
+        records, as is a check's `cell.method`; its `method` is for readers, with temperature and
+        load if there are several.
         """
         unjudged = {}
         for kind, methods in self.asked.items():

@@ -79,8 +79,8 @@ class _NumberTest:
 
     @property
     def _sides(self) -> list[tuple[Value, Value]]:
-        """The number now and before of each pair, as `slower` takes them: a rise is a drop of the
-        baseline's.
+        """The new and the old number of each pair, as `slower` takes them: for a rise, the two
+        change places.
         """
         if self.is_rise:
             return [(pair.reference, pair.subject) for pair in self.pairs]

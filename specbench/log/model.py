@@ -63,7 +63,9 @@ class ModelHeader(Struct, frozen=True, kw_only=True):
     is_embedded: bool = False
     """Weights ship with specbench."""
     num_parameters: Annotated[int | None, role("note")] = None
-    """All parameters, experts included, on which the papers' trees depend; absent if unknown."""
+    """Number of all parameters, experts included; the papers' trees depend on it; absent if
+    unknown.
+    """
     shape: Shape | None = None
     """Shape of a stand-in; absent for other models."""
     revision: Annotated[str | None, shown_as("model revision")] = None

@@ -247,7 +247,7 @@ def _label_words(label: str, width: int) -> Iterator[str]:
 
 
 def fold_label(label: str, width: int) -> list[str]:
-    """The label in lines of `width` characters; parentheses stay on one line where they fit."""
+    """The label in lines of `width` characters; parentheses stay on one line if they fit."""
     lines = [""]
     for word in _label_words(label, width):
         longer_line = f"{lines[-1]} {word}".strip()

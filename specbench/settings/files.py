@@ -1,4 +1,4 @@
-"""Settings from a file or a run: options of methods, where the user gave no others.
+"""Settings from a file or a run: options of methods, unless the user gave others.
 
 model = "tiny"                   # of this model only; may be left out
 

@@ -163,7 +163,7 @@ class RunMethod:
 
 
 def kept_options(before: MethodHeader, now: SettingsHeader | None) -> dict[str, Any]:
-    """A run's own values of the options that its settings change, or those of `now`."""
+    """The run's values of the options that its settings change, or else the values of `now`."""
     headers = [header for header in (before.settings, now) if header]
     changed = {name for header in headers for name in header.paper}
     return {name: before.options[name] for name in changed if name in before.options}

@@ -55,7 +55,7 @@ class Eagle3Head(VocabularyHead):
 
     @torch.no_grad()
     def _start_from(self, model: PreTrainedModel) -> None:
-        """Start as the target's last layer over the last feature, where the shapes are the same.
+        """Start as the target's last layer over the last feature, if the shapes are the same.
 
         Attention then ignores the embeddings, and the norm is the one that `lm_head` expects.
         """

@@ -1,4 +1,4 @@
-"""Small cards, tokenizers and checkpoint folders for the tests of this room."""
+"""Small cards, tokenizers and checkpoint folders for the tests in this folder."""
 
 import json
 import struct

@@ -55,7 +55,7 @@ def prompt_ids() -> list[tuple[int, ...]]:
 
 @cache
 def target() -> Target:
-    """The target as a run loads it, with compiled operations where they can be built."""
+    """The target as a run loads it, with compiled operations if they can be built."""
     device, dtype = torch.device("cpu"), torch.float32
     execution = make_execution(pick_mode("auto", Device("cpu")), device, dtype)
     return load_target(FOLDER / "target", dtype=dtype, device=device, execution=execution)

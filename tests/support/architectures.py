@@ -89,7 +89,7 @@ def config_of(model_type: str, **changes: Any) -> Any:
 
 
 def random_of(config: Any) -> PreTrainedModel:
-    """A random model, sharp enough that greedy paths are not ties."""
+    """A random model with logits so sharp that greedy paths have no ties."""
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     with torch.no_grad():

@@ -73,8 +73,8 @@ def has_form(family: str, answer: str) -> bool:
 def evaluate() -> dict[str, dict[str, float]]:
     """Figures of `tiny` per family.
 
-    `eos` and `form` are rates over all answers, `right` the rate of right answers where that can
-    be computed.
+    `eos` and `form` are rates over all answers, `right` the rate of right answers if that can be
+    computed.
     """
     tiny = load("tiny", device="cpu", dtype="float32")
     return {

@@ -5,7 +5,7 @@ single row, where each product includes its norm, activation or residual in one 
 weights, and seven to ten for a tree, whose products are cuBLAS's. A tree's attention reads the
 mask of its own nodes only.
 
-A kernel rounds once where torch's operations round several times. Products of several rows are
+A kernel rounds once; torch's operations round several times. Products of several rows are
 cuBLAS's: in Vicuna-13B's layers on an H100, a kernel of our own was at most 0.6 % faster for 16 to
 64 rows (docs/decisions.md).
 

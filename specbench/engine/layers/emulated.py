@@ -23,7 +23,7 @@ def emulates_bfloat16() -> bool:
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Torch's `linear` over x [n, input], in float32 where that is faster."""
+    """Torch's `linear` over x [n, input], in float32 if that is faster."""
     if len(x) < LEAST_ROWS or not is_emulated(x):
         return linear(x, weight, bias)
     bias = None if bias is None else bias.float()

@@ -104,7 +104,7 @@ def make_cluster_setup(ray: Any, spec: RunSpec, *, is_offline: bool) -> ClusterS
 def _check_agreement(reports: Sequence[WorkerReport]) -> None:
     """Check that all workers have the first one's setup, and versions as on this machine.
 
-    A report is a worker's. Its `about` is the header's part about model, files and methods (by
+    Each worker has a report. Its `about` is the header's part about model, files and methods (by
     label), with the hardware and versions of the worker's machine as `environment`.
 
     Raises:

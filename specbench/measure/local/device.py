@@ -119,7 +119,7 @@ def pick_mode(requested: str, device: Device, kernels: str = "auto") -> Mode:
 
     `requested` is the value of `--execution` ("auto", "eager" or "graph"), `kernels` that of
     `--kernels` ("auto" or a kind), and `device.kernels` the kinds that the device can run. With
-    "auto", steps are graphs where the device can replay them.
+    "auto", steps are graphs if the device can replay them.
 
     Raises:
         UserError: the device cannot replay graphs, or has no such kernels.

@@ -59,8 +59,8 @@ class TextKind(Kind):
 def _build(profile: Profile, method: RunMethod) -> Drafter | None:
     """A method's drafter, made without the target's weights; None if it reads a model.
 
-    A datastore counts as weights (its path), and may be read. `method.method` is the method as it
-    is registered, which builds drafters.
+    A datastore counts as weights (its path), and may be read. `method.method` is the registered
+    method, which builds drafters.
     """
     weights = None  # of the method, or the path of its datastore
     if method.checkpoint is not None:  # the name of weights that it needs
