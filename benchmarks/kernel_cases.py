@@ -25,7 +25,7 @@ T, F, I = "*bf16", "*fp32", "i32"  # noqa: E741 - Triton's names of argument typ
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel: what it computes, the types or values of its arguments, and its launch options."""
+    """A kernel: its purpose, the types or values of its arguments, and its launch options."""
 
     what: str
     kernel: Any

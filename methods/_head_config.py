@@ -29,7 +29,7 @@ LAYERS = "eagle_aux_hidden_state_layer_ids"
 
 
 class _LayoutPattern(NamedTuple):
-    """A publisher's layout, and what a checkpoint of this layout must have."""
+    """A publisher's layout, and the required parts of a checkpoint in this layout."""
 
     name: str
     field: str

@@ -172,7 +172,7 @@ def _document(*words: str) -> Any:
 
 
 def _called(*words: str) -> tuple[int, str]:
-    """The exit code of a command and what it printed."""
+    """The exit code of a command and its output."""
     from specbench.cli import main
 
     printed, errors, code = io.StringIO(), io.StringIO(), 0

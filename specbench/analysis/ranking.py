@@ -1,4 +1,4 @@
-"""The fastest method of a run, and the tests behind what is claimed about it.
+"""The fastest method of a run, and the tests that support claims about it.
 
 A coloured number compares a method with vanilla, and is corrected for all such comparisons. A claim
 about the fastest method is corrected for all pairs, since the data choose that method: whichever

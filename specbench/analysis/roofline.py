@@ -183,7 +183,7 @@ def slow_steps(header: RunHeader) -> Iterator[RunWarning]:
     """A warning if vanilla's steps take longer than steps of one row without a method.
 
     They were timed in turns, before and after the run; both have to show it. A model in the cache
-    is not judged: what others leave there changes its steps.
+    is not judged: other methods change the cache, and so its steps.
     """
     roofline = header.roofline
     if roofline is None or roofline.target_bytes <= CACHE_MARGIN * roofline.cache_bytes:

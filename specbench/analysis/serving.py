@@ -75,7 +75,7 @@ class ServingMetrics:
     in_flight: InFlight = NONE_IN_FLIGHT
 
     least_mat: Value = NO_COUNTS
-    """The MAT if every answer that may have taken one step more has."""
+    """The MAT if every answer that may have taken one more step did take it."""
 
     draft_length: float = 0.0
     """The mean of the tokens of a draft, by the server's counters."""
@@ -199,7 +199,7 @@ def _total_throughput(output: Value, num_tokens: IntArray, prompt_tokens: IntArr
 
 
 def _least_mat(table: RecordTable, rows: IntArray) -> Value:
-    """The MAT if every answer that may have taken one step more has."""
+    """The MAT if every answer that may have taken one more step did take it."""
     served = table.served
     num_emitted = sum(served.emitted[row] for row in rows)
     most_steps = sum(served.steps[row] + served.more[row] for row in rows)

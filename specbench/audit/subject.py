@@ -80,7 +80,7 @@ class Subject:
 
 
 class LoadedSubject(NamedTuple):
-    """A subject, and what its method claims."""
+    """A subject, and the claims of its method."""
 
     subject: Subject
     is_lossless: bool

@@ -1,4 +1,4 @@
-"""`--dry-run`: what runs would take and do, and what they could show."""
+"""`--dry-run`: the work and the cost of runs, and the differences that they could show."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def print_dry_run(suite: Suite) -> bool:
-    """Print what each run of a suite would take. True if nothing has to be downloaded.
+    """Print the cost of each run of a suite. True if nothing has to be downloaded.
 
     Raises:
         UserError: the suite's only run would be refused. Of several, each has its line.
@@ -76,7 +76,7 @@ def print_dry_run(suite: Suite) -> bool:
 
 
 def print_power(spec: RunSpec, *, is_offline: bool) -> None:
-    """Print what a run would do, about how long it would take, and what it could show."""
+    """Print the work of a run, its approximate time, and the differences that it could show."""
     from specbench.measure.earlier_runs import expected_seconds
     from specbench.measure.plan import make_plan
 

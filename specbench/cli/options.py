@@ -250,7 +250,7 @@ def say(text: str, *, is_error: bool = True) -> None:
 
 
 def write_data(text: str) -> None:
-    """Write a document to stdout, in UTF-8 whatever the terminal's encoding is."""
+    """Write a document to stdout, in UTF-8 regardless of the terminal's encoding."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
     sys.stdout.write(text)

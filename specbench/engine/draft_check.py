@@ -46,7 +46,7 @@ class CheckedStep:
         return cls(pending, tokens, parents, int(tree.num_verify), verdict)
 
     def check(self, vocab_size: int) -> None:
-        """Check what was drafted and what the rule accepted.
+        """Check the draft, and the path that the rule accepted.
 
         Raises:
             ContractFault: the root is not the pending token, a token is not in the vocabulary,

@@ -167,7 +167,7 @@ class Drafter:
         """Read the result of a step. `state` already holds the emitted tokens."""
 
     def remember(self) -> None:
-        """Keep what the last completion taught, for all later ones until `forget`.
+        """Remember the last completion, for all later ones until `forget`.
 
         Called after a completion is recorded, only with the option `scope=run`.
         """
@@ -279,7 +279,7 @@ class Method:
         return meaning_of(options).most_nodes()
 
     def alternatives_with(self, options: Any) -> frozenset[str]:
-        """Names of options of which one replaces what the others mean."""
+        """Names of options that replace each other's meaning."""
         return meaning_of(options).alternatives
 
     def tree_sha256_with(self, options: Any) -> str | None:

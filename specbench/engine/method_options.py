@@ -80,7 +80,7 @@ class MethodOptions:
 
     @property
     def alternatives(self) -> frozenset[str]:
-        """Options of which one replaces what the others mean, such as a tree and its nodes."""
+        """Options that replace each other's meaning, such as a tree and its nodes."""
         return frozenset()
 
     def tree_sha256(self) -> str | None:

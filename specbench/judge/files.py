@@ -81,7 +81,8 @@ class _Findings:
             yield Check(name, "skipped", "no baseline: files only")
 
     def notes(self) -> Iterator[Note]:
-        """Notes for a terminal: the first faults, the exclusions, and what was not checked.
+        """Notes for a terminal: the first faults, the exclusions, and the checks that were not
+        made.
 
         Faults are what `specbench run` cannot have written. Exclusions keep a run off the
         leaderboard. `unchecked` is what cannot be checked on this machine. All are sentences.

@@ -31,7 +31,7 @@ class HashFindings(NamedTuple):
 
 
 def check_hashes(header: RunHeader, records: Sequence[Record]) -> HashFindings:
-    """Check the hashes of a run's weights and prompts, and what follows from them.
+    """Check the hashes of a run's weights and prompts, and facts that follow from them.
 
     The findings are sentences: faults, and what cannot be checked on this machine.
     """

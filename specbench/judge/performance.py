@@ -24,7 +24,7 @@ MOST_TIMES = 10
 MOST_UNSEEN = 0.2
 """A test need not find a smaller change than this share."""
 LEAST_SAMPLES = 8
-"""Samples per task that have enough degrees of freedom for a test, whatever their lengths."""
+"""Samples per task that have enough degrees of freedom for a test, regardless of their lengths."""
 _MOST_DROP = 0.999
 """A drop of all of a number has no logarithm."""
 
@@ -68,7 +68,7 @@ class _NumberTest:
         """The samples per task with which the test would find the change `most`, if the present
         samples show no change below `smallest`.
 
-        Both distances are of logarithms, from what is allowed. The distance that a test finds
+        Both distances are of logarithms, from the allowed one. The distance that a test finds
         is some standard errors, which fall as 1 / sqrt(samples): half of it takes four times
         the samples. So the ratio of the distances is squared.
         """
@@ -113,7 +113,7 @@ def check_performance(
     that rose is a check of its own only if it rose too much. One baseline does not show how far
     runs differ on a machine: the allowed change covers that.
 
-    A number is skipped if its test would not have found a change of ten times what is allowed.
+    A number is skipped if its test would not have found ten times the allowed change.
     `allowed` has the largest share by which each number may be worse.
     """
     tests = [  # of one number of one cell each

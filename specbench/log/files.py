@@ -182,7 +182,7 @@ def _is_writing(scratch: Path) -> bool:
 
 
 def sync(path: Path) -> None:
-    """Wait until what was written to a file, or the names in a folder, are on the disk."""
+    """Wait until the content of a file, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

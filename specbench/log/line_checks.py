@@ -67,8 +67,8 @@ class RecordCheck:
         already. It begins with the name of the field.
 
         A key names a method's answer: the sample and its task, the turn of the chat and the pass
-        over the prompts (`repeat`), both from 0, and the like. Attributes of `self` are what the
-        run can have, and what the lines so far had. `line_number` is the line's, from 1.
+        over the prompts (`repeat`), both from 0, and the like. Attributes of `self` hold the values
+        that the run can have, and those of the lines so far. `line_number` is the line's, from 1.
         """
         for field, values_of_run in self._values_of_run.items():  # without values, any is right
             value_of_key = getattr(key, field)

@@ -87,7 +87,7 @@ def write_run(run: Run, folder: Path) -> None:
     """Write the run into a new folder.
 
     It is written to a hidden folder beside the new one, and marked complete once it is in its
-    place. A merge that was killed can be repeated: what it left is replaced. A `RunFolder` holds
+    place. A killed merge can be repeated: its remains are replaced. A `RunFolder` holds
     the lock of a folder, and `sync` waits until a file or a folder's names are on the disk.
 
     Raises:
@@ -115,7 +115,7 @@ def write_run(run: Run, folder: Path) -> None:
 
 
 def _make_room(folder: Path, scratch: Path) -> None:
-    """Remove what a killed merge left in a folder and in the one beside it.
+    """Remove the remains of a killed merge from a folder and from the one beside it.
 
     HEADER, SAMPLES and TRACE are the names of a run's files. A header is replaced by way of a
     scratch file.

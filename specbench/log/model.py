@@ -84,7 +84,7 @@ class ModelHeader(Struct, frozen=True, kw_only=True):
         """The number format that a model in `dtype` rounds to, for the audit.
 
         Libraries of stored formats compute in half precision, or with inputs of 8 bits,
-        whatever the dtype is. torchao's int8 and int4, and dequantised weights, compute in the
+        regardless of the dtype. torchao's int8 and int4, and dequantised weights, compute in the
         dtype.
         """
         in_dtype = self.quantization in ("", "int8", "int4")

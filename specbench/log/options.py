@@ -160,7 +160,7 @@ class Option:
             raise unknown_name(noun, value, filter(None, self.choices), self.hint)  # an error
 
     def _fault(self, number: float) -> str:
-        """The end of a sentence that says what is wrong with a number; empty if nothing is.
+        """The end of a sentence about the fault of a number; empty without a fault.
 
         The option allows numbers from `least` on, `above` another one, and up to `most`; a limit
         that is None does not exist.

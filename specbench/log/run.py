@@ -57,11 +57,11 @@ def loads_of(spec_values: SpecValues) -> tuple[Load, ...]:
 
 
 BETWEEN = " / "
-"""Separates a task and a category in the name of what is measured."""
+"""Separates the task and the category in a name."""
 
 
 class BlockKey(NamedTuple):
-    """Identity of a block of a server: what it measures in one go."""
+    """Identity of a block: the requests that a server completes in one go."""
 
     method: str
     """Spelling of the method."""

@@ -1,4 +1,4 @@
-"""Measuring, from what the user asks for to records on disk, one way:
+"""Measuring, from the user's options to records on disk, in one direction:
 
 spec -> plan -> header -> backend -> requests -> records
 

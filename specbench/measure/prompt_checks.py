@@ -1,4 +1,4 @@
-"""Checks of prompts against what a run asks: enough of them, and short enough for the model."""
+"""Checks of a run's prompts: there are enough of them, and they are short enough for the model."""
 
 from collections.abc import Sequence
 

@@ -26,7 +26,7 @@ class Written(NamedTuple):
 
 
 Watch = Callable[[str, Written], None]
-"""Receives a method's label and what it has written, after the prefill and after each step."""
+"""Receives a method's label and its answer so far, after the prefill and after each step."""
 
 
 def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[str, Completion]]:
@@ -67,7 +67,9 @@ class Recording:
         self.written.setdefault(label, []).append((perf_counter(), written))
 
     def timeline(self) -> list[tuple[float, str, Written | Completion]]:
-        """Seconds since the start of its method, the method and what it had written, by time."""
+        """Seconds since the start of its method, the method, and its text at that time, in order of
+        time.
+        """
         events: list[tuple[float, str, Written | Completion]] = []
         for label, done in self.done.items():
             steps = self.written.get(label, [])
@@ -78,7 +80,7 @@ class Recording:
 
 
 class _StreamedDrafter:
-    """A drafter that reports what its steps have written, which takes `seconds`."""
+    """A drafter that reports its answer after each step; the reports take `seconds`."""
 
     def __init__(self, drafter: Drafter, shown: str, watch: Watch) -> None:
         self._drafter = drafter

@@ -218,7 +218,7 @@ def _formula(run: RunMetrics) -> list[Numbers]:
 
 
 def _memory(run: RunMetrics, roofline: Roofline) -> tuple[str, Numbers]:
-    """The memory bandwidth and what follows from it."""
+    """The memory bandwidth and the numbers that follow from it."""
     least = roofline.least_bandwidth  # of those measured before and after the run
     return _MEMORY_NOTES[roofline.no_bound], {
         "bandwidth": roofline.bandwidth,
@@ -237,7 +237,7 @@ def _slow_on_cpu(run: RunMetrics) -> Numbers:
     """Methods that are slower than vanilla on a CPU although they accept draft tokens, for a note.
 
     `is_slower` is true if there is any. `methods` are those of them whose description has a
-    reason why a CPU slows them whatever their settings. Empty on a GPU and for servers.
+    reason why a CPU slows them with any settings. Empty on a GPU and for servers.
     """
     if facts.is_on_gpu(run.info) or run.info.servers:
         return {}

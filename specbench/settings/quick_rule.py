@@ -230,7 +230,7 @@ def _cut_to_cheap_rows(method: RunMethod, drafter: Drafter, times: StepTimes) ->
 
 
 def acceptance_of(file: AcceptanceFile | None, method: RunMethod) -> Sequence[Acceptance]:
-    """The known acceptance of a method; none with options that change what it accepts.
+    """The known acceptance of a method; none with options that change its acceptance.
 
     The method that drafts where SAM does not copy, its option `other`, is part of the name.
     """

@@ -177,7 +177,7 @@ def label_of(asked: MethodChoice, *, has_hash: bool = False) -> str:
     """A method's name in records and tables.
 
     A file goes by its last name, not its path, and a tree that is given as paths by a short name.
-    With `has_hash`, a part of the hash of what it holds follows.
+    With `has_hash`, a part of the hash of its content follows.
     """
     given = dict(asked.given)
     for name in given.keys() & {*PATHS}:

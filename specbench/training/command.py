@@ -164,7 +164,7 @@ def _about_training(
 def _write_text(
     path: Path, model: PreTrainedModel, codec: ChatCodec, options: TrainingOptions, say: Say
 ) -> str:
-    """Write the target's own text, and return what the head's card says about it."""
+    """Write the target's own text, and return the sentences about it for the head's card."""
     prompts, unchecked = task_prompts()
     left_out = write_own_text(path, model, codec, options, prompts, say)
     openings = ""

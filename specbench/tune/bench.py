@@ -56,7 +56,9 @@ class Knot(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """Steps of a knot in steps of vanilla's beside them, and what its prefill adds."""
+    """Steps of a knot in units of vanilla's steps beside them, and the extra time of its
+    prefill.
+    """
 
     block: int
     """Number of the block."""
@@ -98,7 +100,7 @@ class Bench:
     threads: Threads
     """CPU threads as vanilla uses them."""
     random: Random = field(default_factory=lambda: Random(0))
-    """Draws the order of what is measured."""
+    """Draws the order of measurements."""
     visits: list[Visit] = field(default_factory=list)
     """All visits of knots."""
     steps: list[FloatArray] = field(default_factory=list)

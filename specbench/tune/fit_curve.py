@@ -1,4 +1,4 @@
-"""Make a cost curve of what a bench measured."""
+"""Make a cost curve from the measurements of a bench."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Recorder(Drafter):
         return state.chain()
 
     def record(self, state: State, following: Sequence[int]) -> None:
-        """Let the drafter draft, and keep what a replay needs of the draft.
+        """Let the drafter draft, and keep the parts of the draft that a replay needs.
 
         Args:
             state: of the completion; its last token is the root of the draft.

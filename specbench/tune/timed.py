@@ -120,8 +120,8 @@ class Turn:
 class TurnDrafter(Drafter):
     """Takes turns in one completion. Drafts are chains of a wrong token.
 
-    The target drops what it committed since the prefill, so that all steps have the same
-    context. Vanilla's tree size is used, so each number of rows is measured without padding.
+    The target drops tokens committed since the prefill, so that all steps have the same context.
+    Vanilla's tree size is used, so each number of rows is measured without padding.
     """
 
     def __init__(self, turns: Sequence[Turn], vanilla: Drafter, clock: DeviceClock, target: Target):

@@ -209,7 +209,7 @@ def _check_methods(folder: Path, profile: Profile, curve: Curve) -> None:
     """Refuse a profile and a curve of different methods.
 
     Raises:
-        UserError: a folder has them.
+        UserError: the folder holds such a pair.
     """
     if {*curve.methods} != {*profile.header.methods} - {BASELINE}:
         profiled = ", ".join(profile.header.methods)

@@ -1,6 +1,6 @@
 """Runs with and without warnings.
 
-Methods are compared on what every one of them finished.
+Methods are compared on the requests that all of them finished.
 """
 
 import math

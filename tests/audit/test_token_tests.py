@@ -1,4 +1,4 @@
-"""Tests of tokens, guesses and rules: their error rates, and what they find.
+"""Tests of tokens, draft tokens and rules: their error rates, and the bugs they find.
 
 Sampled answers of servers are tested as they are, if they come as token ids.
 """

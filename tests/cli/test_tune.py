@@ -1,4 +1,4 @@
-"""`specbench tune`: the folders that it writes, and what it prints."""
+"""`specbench tune`: the folders that it writes, and its output."""
 
 from __future__ import annotations
 

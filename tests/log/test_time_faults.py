@@ -167,7 +167,7 @@ def test_prompts_and_passes_that_are_left_out_are_found(
 def test_trees_that_are_larger_than_the_options_allow_are_found(
     most_nodes: int, options: dict[str, int], *, is_found: bool
 ) -> None:
-    """A header of an older version does not have the most nodes."""
+    """A header of an older version lacks the largest number of nodes."""
     run = read_run(RECORDED[-1])
     method = replace_part(run.header.methods["pld"], most_nodes=most_nodes, options=options)
     header = replace_part(run.header, methods={**run.header.methods, "pld": method})

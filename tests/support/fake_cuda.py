@@ -168,7 +168,7 @@ class _Bindings(TorchFunctionMode):
 
 
 class _CopyingBindings(_Bindings):
-    """Copies values from the host too, which a capture would refuse."""
+    """Also copies values from the host, which a capture would refuse."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.tensor and kwargs and kwargs.get("device"):

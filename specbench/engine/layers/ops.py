@@ -87,7 +87,7 @@ class Ops:
 
     name = "torch"
     max_exact_rows = 0
-    """Up to this many rows, a row's result has the same bits whatever rows are beside it."""
+    """Up to this many rows, a row's result has the same bits regardless of the rows beside it."""
 
     def __init__(self, kernels_unsupported_reason: str | None = None) -> None:
         self.kernels_unsupported_reason = kernels_unsupported_reason

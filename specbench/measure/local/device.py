@@ -15,7 +15,7 @@ KERNELS = {
     "plain": "a CPU, or one GPU of compute capability 8.0 or higher",
     "overlapped": "one GPU of compute capability 9.0 or higher",
 }
-"""Kinds of kernels, from the simplest to the fastest, and what each one needs."""
+"""Kinds of kernels, from the simplest to the fastest, with the device that each one needs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,9 +90,7 @@ class Trial:
 
     @property
     def best(self) -> int:
-        """The number chosen so far, or one that is ten times as fast: one step is enough to
-        show that.
-        """
+        """The number chosen so far, or a number with steps ten times as fast: one step shows that."""
         chosen = self._choose().best
         medians = self.medians
         fastest = min(medians, key=medians.__getitem__, default=chosen)

@@ -1,4 +1,4 @@
-"""A run before it starts: samples, downloads, memory, time, and what is missing.
+"""A run before it starts: samples, downloads, memory, time, and missing parts.
 
 Nothing is downloaded or loaded. Sizes come from cached files or from the model cards' shapes.
 """
@@ -69,7 +69,7 @@ class Preview:
 
 
 def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
-    """The preview of a run: its samples, memory and time, and what it lacks.
+    """The preview of a run: its samples, memory and time, and its missing parts.
 
     `bytes_per_s` measures the memory bandwidth of the device of a name, such as "cpu".
 

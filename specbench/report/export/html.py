@@ -1,6 +1,6 @@
 """A report as one HTML page that needs no network and no other file.
 
-Gathers what the page shows; its words and its look are in `templates/`.
+The module gathers the content of the page; its words and its look are in `templates/`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _SAFE = " " + "".join(set(punctuation) - set('%#"'))
 """Characters that may stand in a data URI as they are."""
 _SHOWN_ABOVE = ("Machine", "Software", "Run", "Lossless")
-"""Labels of notes that repeat what the page shows elsewhere."""
+"""Labels of notes that the page repeats elsewhere."""
 _COLOURS = {"good": "green", "bad": "red", "unsure": "yellow"}
 
 

@@ -97,7 +97,7 @@ def _line(text: str) -> str:
 
 
 def _caption(report: Report) -> str:
-    """The caption in LaTeX: the report's title, and what the numbers and bold ones mean.
+    """The caption in LaTeX: the report's title, and the meaning of the numbers and of bold ones.
 
     A sentence on intervals, if any, is cut from the definition of the speedup: the table hides
     them.

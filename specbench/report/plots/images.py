@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 DPI = 120
 """Pixels of a PNG per inch."""
 PLAIN_TEXT: Any = {"text.parse_math": False}
-"""Names from outside may have a "$", which begins a formula otherwise."""
+"""Names from outside may have a "$", which would begin a formula."""
 
 
 class Images(NamedTuple):
@@ -29,7 +29,8 @@ class Images(NamedTuple):
 def save(figure: Figure) -> Images:
     """The figure's bytes as SVG and PNG, with one layout. The same figure gives the same bytes.
 
-    `PLAIN_TEXT` is the setting by which a "$" begins no formula. `DPI` is pixels of a PNG per inch.
+    `PLAIN_TEXT` is the setting that keeps a "$" from beginning a formula. `DPI` is pixels of a PNG
+    per inch.
     """
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 
 class AlongAnswer(Sampler):
-    """Draws the tokens of an answer, whatever their probabilities, and keeps these."""
+    """Draws the tokens of an answer regardless of their probabilities, and keeps the
+    probabilities.
+    """
 
     def __init__(self, sampler: Sampler, following: Sequence[int]) -> None:
         super().__init__(sampler.sampling, sampler.generator.device)

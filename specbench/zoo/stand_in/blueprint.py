@@ -120,7 +120,7 @@ def matrix(
     block: Block | None = None,
     is_embedding: bool = False,
 ) -> Piece:
-    """A linear map [out, into] that does to the small channels what the small matrix does.
+    """A linear map [out, into] that acts on the small channels like the small matrix.
 
     Rows whose result is prescribed are zero in the live columns; then come the small matrix
     `source` times `scale`, and `block`. The rest is noise. An embedding is stored transposed.

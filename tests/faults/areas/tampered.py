@@ -1,6 +1,6 @@
-"""Tampering with a stored run, of every kind in SECURITY.md: `check RUN` finds what it says there.
+"""Tampering with a stored run, of every kind in SECURITY.md: `check RUN` finds it as the page says.
 
-A change of any value in the records of an audited run is found, or makes the audit void.
+A change of any value in the records of an audited run is found, or makes the audit invalid.
 """
 
 import json
