@@ -84,8 +84,9 @@ class _Findings:
         """Notes for a terminal: the first faults, the exclusions, and the checks that were not
         made.
 
-        Faults are what `specbench run` cannot have written. Exclusions keep a run off the
-        leaderboard. `unchecked` is what cannot be checked on this machine. All are sentences.
+        Faults are things that `specbench run` cannot have written. Exclusions keep a run off the
+        leaderboard. `unchecked` names things that cannot be checked on this machine. All are
+        sentences.
         """
         faults = self.all_faults
         for fault in faults[:_MOST_FAULTS]:

@@ -164,8 +164,8 @@ def _folders(runs: Sequence[Run]) -> list[str]:
 def _write_run(run: Run, report: Report, folder: Path) -> tuple[str, ...]:
     """Write a run's report and its raw files into a folder, and return the raw files' names.
 
-    The raw files are those of the run's folder that are there: `_RAW` names the header (HEADER),
-    the records and the audit.
+    The raw files are the existing ones among `_RAW`: the header (HEADER), the records and the
+    audit.
     """
     report_files: dict[str, bytes] = {}  # name -> content
     for format_name in _FORMATS:  # of the report, such as "html"

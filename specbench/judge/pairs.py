@@ -94,7 +94,7 @@ class CellPair:
 
     tokens_per_s: Pair
     speedup: Pair
-    """Each run's own, over its own vanilla."""
+    """The speedup in each run, over its own vanilla."""
     mat: Pair
     num_completions: int = 0
     """Completions that both runs finished."""

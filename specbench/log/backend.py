@@ -142,7 +142,7 @@ class ServerHeader(Struct, frozen=True, omit_defaults=True):
 
     @property
     def software_phrase(self) -> str:
-        """Name and version in words. A build of llama.cpp may have its number alone."""
+        """Name and version in words. A build of llama.cpp may report only its number."""
         software = self.software.removesuffix("-unknown")
         name = software.removesuffix(UNKNOWN).strip()
         return software if software == name else f"{name}, version unknown".removeprefix(", ")

@@ -130,7 +130,7 @@ def open_lines(path: Path) -> Iterator[Any]:
 def write_whole(path: Path, content: bytes) -> None:
     """Replace a file as a whole, by way of a file beside it. After an error it is as before.
 
-    Each writer has a scratch file of its own. What a killed one left is removed.
+    Each writer has its own scratch file. The scratch files of killed writers are removed.
 
     Raises:
         OSError: the file cannot be written; `filename` is its path.

@@ -148,8 +148,8 @@ def _amount_problems(part: str, amounts: Mapping[str, Any]) -> Iterator[str]:
 def _least_step_s(header: RunHeader) -> float:
     """Seconds of a step that reads the target's weights at the memory's nominal bandwidth.
 
-    No step is faster. It may find as much in the processor's last cache as fits there. 0 if the
-    nominal bandwidth is unknown, or if other machines may have computed some answers.
+    No step is faster, except that it may find a part of the weights in the processor's last cache.
+    0 if the nominal bandwidth is unknown, or if other machines may have computed some answers.
     """
     roofline = header.roofline  # of the machine on which the run began
     is_elsewhere = header.origins or header.segments or header.workers or header.servers

@@ -66,7 +66,9 @@ class Option:
     backend: Literal["", "engine", "server"] = ""
     """Backend that takes the option: the engine in this process, servers, or both."""
     form: Literal["", "share", "words", "texts"] = ""
-    """Text of the value: 2 % or 0.02; words as in a shell; texts that may have commas."""
+    """The form of the text: a share (2 % or 0.02), words as in a shell, or texts that may have
+    commas.
+    """
     word: str = ""
     """Stands for the default on a command line, as in `--threads auto`."""
     unset: str = ""

@@ -117,12 +117,12 @@ def _slower_than_trials(done: Sequence[Record], threads: Threads) -> Iterator[st
     """A sentence for each method whose steps took far more time than in the trial before the run.
 
     A file with fewer steps for the same tokens at the old times would show this. The machine may
-    have become slower since, which vanilla's steps show:
+    have become slower since then. Vanilla's steps show this:
 
         (step / step in the trial) / (vanilla's step / vanilla's in the trial) > MOST_SLOWER
 
-    A drafter's own prefill is no step. Methods whose trees have several sizes are left out, and
-    those with the trial of another method, which has trees of as many rows.
+    A drafter's own prefill is not a step. Methods with trees of several sizes are left out, and so
+    are methods that share the trial of another method with as many rows.
     """
     seconds: dict[str, float] = defaultdict(float)  # of decoding, by method
     num_steps: Counter[str] = Counter()

@@ -29,7 +29,7 @@ class ResolvedWeights(NamedTuple):
     """A method's weights for a model."""
 
     weights: Path | Blueprint | None
-    """The checkpoint, a datastore or what makes a stand-in's; None if it needs none."""
+    """The checkpoint, a datastore or the maker of a stand-in's weights; None if it needs none."""
     exists: bool = True
     """False if the model has none for the method."""
     layers: str = ""
@@ -116,11 +116,11 @@ def find_checkpoint(
 ) -> ResolvedWeights:
     """A method's weights: a datastore, the user's folder, the card's checkpoint, a stand-in's.
 
-    The weights are a path, or what makes a stand-in's; None if the method needs none. `exists` is
-    False if the model has none for the method. `layers` are the target's layers that the method
-    reads, as the card has them for these weights, for heads whose config does not say; mostly
-    empty. `stand_in` has made-up weights of the shape of a real model, and of its drafters; None
-    for real ones. With `is_offline`, nothing is downloaded.
+    The weights are a path, or the maker of a stand-in's weights; None if the method needs none.
+    `exists` is False if the model has none for the method. `layers` are the target's layers that
+    the method reads, as the card has them for these weights, for heads whose config does not say;
+    mostly empty. `stand_in` has made-up weights of the shape of a real model, and of its drafters;
+    None for real ones. With `is_offline`, nothing is downloaded.
 
     Raises:
         UserError: a stand-in is given other weights.

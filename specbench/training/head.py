@@ -76,7 +76,7 @@ class Head(nn.Module):
     def draft_logits(self, ids: Tensor, target: TargetOutputs) -> list[Tensor]:
         """Logits of depth 1, 2, ..., each [rows, length, vocabulary of the head].
 
-        The text is the path: a depth that depends on drafted tokens is given the text's.
+        A depth that depends on drafted tokens gets the tokens of the text instead.
         """
 
     @abstractmethod

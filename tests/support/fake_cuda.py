@@ -33,8 +33,8 @@ SOURCES = tuple(str(ROOT / folder) + "/" for folder in ("specbench", "methods", 
 class CheckedGraphs(Graphs):
     """Graphs that try every function on fake CUDA tensors before they record it.
 
-    Once for shapes of its inputs: `num_checked` counts these, and `refused` says what a capture
-    would refuse.
+    A function is tried once per set of input shapes: `num_checked` counts these, and `refused`
+    names what a capture would refuse.
     """
 
     def __init__(self, *args: Any, capability: Capability = (9, 0), **named: Any) -> None:

@@ -48,7 +48,7 @@ class Trial:
         self._ends = perf_counter() + seconds
 
     def next(self) -> int | None:
-        """The number to try next; None if the choice is made, or the time is over."""
+        """The number to try next; None if the choice is made, or the time is up."""
         num_steps = [len(self._times[count]) for count in self._counts]
         if perf_counter() > self._ends or num_steps[0] >= MAX_STEPS or len(num_steps) < 2:
             return None

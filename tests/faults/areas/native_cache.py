@@ -1,7 +1,7 @@
 """Attacks on the cache of compiled code: damage, kills, a full disk.
 
 The operations are the compiled ones, or torch's with a reason on a full disk. Each attack runs in
-its own process, because half a library would end it.
+its own process, because a truncated library would end the process.
 """
 
 import json

@@ -60,7 +60,7 @@ def _damaged(random: Random, folder: Path) -> None:
 
 
 def _use(folder: Path, content: str | bytes) -> None:
-    """Read the settings as a file of the user's, and as those that a tune kept."""
+    """Read the settings as a file of the user, and as the settings of a tune."""
     content = content.encode() if isinstance(content, str) else content
     path = folder / "settings.toml"
     path.write_bytes(content)
