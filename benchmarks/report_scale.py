@@ -3,9 +3,9 @@
     python -m benchmarks.report_scale [NUM_RECORDS]
 
 It writes a simulated run of 100,000 records to a temporary folder: nine methods, six tasks, 128
-tokens per answer. Runs `specbench report` on it without and with all files, each in its own
-process, and prints the seconds (including imports) and peak memory of each. Then times the metrics
-of nine methods on six tasks with 80 samples each, with 2,000 resamples and with one.
+tokens per answer. It runs `specbench report` on it without and with all files, each in its own
+process, and prints the seconds (including imports) and peak memory of each. Then it times the
+metrics of nine methods on six tasks with 80 samples each, with 2,000 resamples and with one.
 """
 
 from __future__ import annotations

@@ -255,8 +255,8 @@ class CellSource:
     def _reason_for_no_rows(self, key: CellKey, all_rows: IntArray, num_done: int) -> Missing:
         """The reason why none of the cell's rows are compared.
 
-        `all_rows` are the cell's rows in the table, of which `num_done` were measured. Capitals
-        are reasons (`Missing`).
+        `all_rows` are the cell's rows in the table, of which `num_done` were measured. Names in
+        capitals are reasons (`Missing`).
         """
         if not len(all_rows):
             return NO_CHECKPOINT if key.method in self._no_checkpoint else NOT_RUN

@@ -171,7 +171,8 @@ def _may_have_more(record: Record) -> bool:
 
 
 def _num_drafts(blocks: Sequence[BlockHeader], num_answers: int) -> float | None:
-    """The drafts of these answers by the server's counters; None if they may count others too.
+    """The drafts of these answers by the server's counters; None if the counters may include other
+    answers.
 
     `blocks` are what the server measured in one go; `num_answers` of their requests were recorded.
     """

@@ -178,8 +178,8 @@ class RunModel:
     @torch.inference_mode()
     @without_cudnn_attention()
     def chains(self, record: Record, num_rows: int) -> LogitNumbers:
-        """Logits of chains of `num_rows` of a record's tokens, each after a clean prefill: off by
-        rounding alone.
+        """Logits of chains of `num_rows` of a record's tokens, each after a clean prefill: only
+        rounding makes them differ.
 
         About four chains are spread over the answer. The numbers compare their logits with those
         of one plain forward of the model over prompt and answer.

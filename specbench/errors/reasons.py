@@ -12,7 +12,8 @@ _LIBRARIES = {*sys.stdlib_module_names, "specbench", "torch", "transformers", "n
 def reason_of(error: BaseException) -> str:
     """First line of another library's error message, or the error's class name.
 
-    A compiler error states the place first; `error_message`, its own or its cause's, is the reason.
+    The message of a compiler error begins with the place, so its `error_message`, or its cause's,
+    is used instead.
     """
     message = str(error)
     if hasattr(error, "error_message"):

@@ -15,7 +15,7 @@ UNKNOWN = "unknown"
 def gpu_numbers(device: str) -> range:
     """The numbers of the GPUs that a device names: "cuda" (the first), "cuda:1" or "cuda:0-3".
 
-    Empty for a CPU, and if the text after "cuda:" is neither a number nor two with a dash.
+    Empty for a CPU, and if the text after "cuda:" is neither a number nor a range such as "0-3".
     """
     kind, _, numbers = device.partition(":")
     if kind != "cuda":
@@ -111,7 +111,7 @@ class Threads(Struct, frozen=True, omit_defaults=True):
     share_of_others: float = 0.0
     """Share of the processor that others took while numbers were tried; absent if little."""
     num_changes: int = 0
-    """Number of changes of the number between prompts; written by older versions only."""
+    """Number of changes of `num` between prompts; only older versions wrote it."""
 
     @property
     def of_prefill(self) -> int:

@@ -84,8 +84,8 @@ class RecordLine(
     token_ends: tuple[Whole, ...] = ()
     """Characters of text up to the end of each token; absent if unknown."""
     num_paused: Whole = 0
-    """Attempts that paused, written by older versions only; after 1, the times are of the second
-    one.
+    """Number of attempts that paused, only from older versions; after 1, the times are of the
+    second attempt.
     """
     is_paused: bool = False
     """The machine paused, so the times say nothing."""

@@ -105,7 +105,7 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        """The folder of a run that was read from one."""
+        """The folder, for a run that was read from a folder."""
         assert self.path is not None
         return self.path
 

@@ -95,7 +95,7 @@ class Progress:
 
 
 class Lines(Progress):
-    """A progress that says one line per finished sample and per message."""
+    """A progress that prints one line per finished sample and per message."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__(say)

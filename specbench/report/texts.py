@@ -81,9 +81,10 @@ class _Sentence:
     def _number(self, match: re.Match[str], numbers: Numbers) -> str | None:
         """The text of the number that a markup names, in its form; None if it is missing.
 
-        `match` is of `{name}` or `{name:form}`; `numbers` are by name. A "number" may also be a
-        text, a list, or the span of some samples (`min`, `max`, `mean`). `self.entry` is the note
-        in the table of texts: its sentence, and words for some of its numbers by their names.
+        `match` is the match of `{name}` or `{name:form}`; `numbers` are by name. A "number" may
+        also be a text, a list, or the span of some samples (`min`, `max`, `mean`). `self.entry` is
+        the note in the table of texts: its sentence, and words for some of its numbers by their
+        names.
         """
         name = match["name"]
         form = match["form"] or ""  # one of `_FORMS`, "count NOUN", "span UNIT", or Python's

@@ -80,7 +80,7 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
         """Refuse another machine, model, number format, temperature or version.
 
         Raises:
-            UserError: with both values.
+            UserError: a value differs; the message has both.
         """
         compared = [Compared(name, value, about[name]) for name, value in self.about.items()]
         title = "The cost curve is not one of this run:"

@@ -38,7 +38,7 @@ def cost_curve(curve: Curve) -> Plot:
         """Draw `step_times` over rows, a line per number of threads and length.
 
         They are in steps of vanilla [threads, lengths, rows]. `curve` has the numbers along these
-        axes, and says `about` which model and machine it is.
+        axes; `curve.about` names the model and the machine.
         """
         lines = [*product(range(len(curve.threads)), range(len(curve.lengths)))]  # pairs of indices
         legend = [

@@ -16,7 +16,7 @@ SHAPE = (3, 2, 2, 1)
 
 
 class NoisyTarget(Drafter):
-    """Drafts a tree with a model, to whose logits noise of a spread is added.
+    """Drafts a tree with a model, and adds noise of a given spread to its logits.
 
     The model is the target's own, or another one with its vocabulary. Greedy decoding drafts
     the best tokens. Sampling draws the children of a node from q without replacement, in the

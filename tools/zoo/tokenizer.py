@@ -59,7 +59,9 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
 
 
 def encode_dialogue(core: Tokenizer, dialogue: Dialogue) -> tuple[list[int], list[bool]]:
-    """Token ids of a whole chat, and for each id, True if it is of an answer (EOS included)."""
+    """Token ids of a whole chat, and for each id, True if it belongs to an answer (EOS
+    included).
+    """
     ids, is_answer = [BOS_ID], [False]
     for turn in dialogue.turns:
         user = core.encode(turn.user, add_special_tokens=False).ids

@@ -71,9 +71,9 @@ def or_torch(label: str) -> Callable[[OperationT], OperationT]:
 ROWS = {False: 4, True: 2}
 """Weight rows that each program for a single row reads, by whether the product is gated.
 
-Any number adds in the same order, so results are bitwise equal. Of 1, 2 and 4, these took at most
-0.4 % of a chain's time more than the fastest for any product of Vicuna-13B's layers and of one of
-768 numbers on an H100 (results/recorded/h100-vicuna-13b).
+Any number adds in the same order, so results are bitwise equal. The candidates were 1, 2 and 4. On
+an H100, a chain took at most 0.4 % longer with these numbers than with the fastest, for any product
+of Vicuna-13B's layers and of a layer of width 768 (results/recorded/h100-vicuna-13b).
 """
 ROW_BLOCK = 1024
 """Numbers of a weight's row that a program for a single row reads at a time.

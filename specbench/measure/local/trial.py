@@ -90,7 +90,9 @@ class Trial:
 
     @property
     def best(self) -> int:
-        """The number chosen so far, or a number with steps ten times as fast: one step shows that."""
+        """The number chosen so far, or one with steps ten times as fast: a single step shows
+        that.
+        """
         chosen = self._choose().best
         medians = self.medians
         fastest = min(medians, key=medians.__getitem__, default=chosen)
