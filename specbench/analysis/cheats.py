@@ -32,15 +32,15 @@ SLOW_VANILLA = "slow_vanilla"
 """Key of the same warning about several methods: vanilla is then the likely cause."""
 
 LEAST_STEPS = 0.95
-"""Least steps for as many tokens, in later passes / in the first, without a hidden memory."""
+"""Smallest honest ratio of steps per token in later passes to those in the first pass."""
 LEAST_STEP = 0.9
-"""Least time of a step / vanilla's that noise and kernels explain."""
+"""Smallest ratio of a step's time to vanilla's that noise and kernels explain."""
 LEAST_STEP_MORE = 0.95
 """The same for a step with more threads than vanilla's. The number of threads is the fastest to
 within 5 %.
 """
 LEAST_PREFILL = 0.8
-"""Least time of a prefill / vanilla's that noise and kernels explain."""
+"""Smallest ratio of a prefill's time to vanilla's that noise and kernels explain."""
 MOST_AFTER = 0.1
 """Vanilla's steps may take longer by this share after a method than after others."""
 LEAST_PAIRS = 8
@@ -198,7 +198,7 @@ def _by_order(first_pass: DataFrame) -> Compared:
 
 
 def _fast_steps(table: RecordTable, used: DataFrame, header: RunHeader) -> dict[Subject, float]:
-    """Times of steps / vanilla's that are too low, more so with more threads than vanilla's."""
+    """Ratios of step times to vanilla's that are too low. The limit is higher with more threads."""
     fast = _below(table, used, LEAST_STEP, "decode_s", "num_steps")
     threads = header.threads
     if threads:

@@ -48,7 +48,7 @@ class DecodeTimes:
     """True for times by the server's clock: a burst, or another method's answer to its request."""
 
     is_left_out: BoolArray
-    """True for times that are left out: such requests without the server's clock."""
+    """True for times that are left out: those of such requests, if the server has no clock."""
 
 
 def decode_times(
@@ -56,8 +56,8 @@ def decode_times(
 ) -> DecodeTimes:
     """The decode times of the records, one per row of their `frame` (see `records_frame`).
 
-    `frame` needs the column `asked`, the number of the request over all methods. `blocks` are what
-    servers measured in one go, with the increase of their counters.
+    `frame` needs the column `asked`, the number of the request over all methods. `blocks` are
+    groups of requests that servers completed together, with the increase of their counters.
     """
     client_s = frame["decode_s"].to_numpy()
     nothing = np.zeros(len(frame), dtype=bool)

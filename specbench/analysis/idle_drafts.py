@@ -30,8 +30,8 @@ def find_idle_drafts(
     """Methods whose drafting steps accept next to nothing.
 
     For a server, its counters show this. If it accepts nothing at all, one draft is enough. A block
-    is what a server measured in one go, with the increase of its counters. Counts are of all
-    drafts, and of drafts with an accepted token (`num_accepting`).
+    is a group of requests that a server completed together, with the increase of its counters.
+    Counts are of all drafts, and of drafts with an accepted token (`num_accepting`).
     """
     # By method and temperature: drafts that recorded steps verified, and drafts of blocks.
     recorded_counts: dict[tuple[str, float], _DraftCounts] = defaultdict(_DraftCounts)

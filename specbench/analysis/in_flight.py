@@ -29,7 +29,7 @@ NONE_IN_FLIGHT = InFlight()
 def requests_in_flight(blocks: Sequence[BlockHeader], done: Iterable[Record]) -> InFlight:
     """The requests at once in blocks that were measured in one go.
 
-    A block is what a server measured together: one method, temperature, task, pass and load.
+    A block has one method, temperature, task, pass and load.
     `done` are completed records. Requests in flight are counted from the starts and ends of their
     answers, in seconds since the block began. The result has their mean over time, and the most:
     of all blocks (`most`), and in the block with the fewest (`least_most`).

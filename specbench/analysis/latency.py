@@ -61,7 +61,7 @@ def seconds_between_arrivals(table: RecordTable, rows: IntArray) -> FloatArray:
     for row, decode_s, num_tokens, num_steps, is_of_server, is_left_out in zip(
         rows, *columns, strict=True
     ):
-        serving = table.records[row].serving  # what the client saw; None without a server
+        serving = table.records[row].serving  # the client's measurements; None without a server
         if serving is None or is_left_out:
             continue
         if not is_of_server:

@@ -94,7 +94,7 @@ class RunMetrics:
         return self.overall[method, temperature].pooled
 
     def cost(self, method: str, temperature: float, task: str = POOLED) -> Cost:
-        """The costs of a cell: by default of all tasks as one."""
+        """The costs of a cell, by default of all tasks together."""
         return self.costs.get(CellKey(method, temperature, task), NO_COST)
 
 
@@ -149,7 +149,7 @@ def measure(
         costs=costs,
         roofline=roofline,
         agreements={method: agreements[method] for method in axes.methods if method in agreements},
-        audit=run.audit,  # the last one of these records; None without
+        audit=run.audit,  # the last one of these records, or None
         serving={key: numbers for key, numbers in serving.items() if key in overall},
         scope=Scope("runs" if run.run_of_repeat else "passes", _num_covered(overall, table)),
         rankings=rankings,

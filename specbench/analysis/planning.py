@@ -81,5 +81,5 @@ def pilot(ratios: Sequence[Estimate], num_prompts: int, num_units: int) -> Pilot
 
 
 def _middle(variances: Sequence[float]) -> float:
-    """The median: of an even number, the larger of the two in the middle."""
+    """The median; if their number is even, the larger of the two in the middle."""
     return sorted(variances)[len(variances) // 2]

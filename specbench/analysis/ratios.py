@@ -32,7 +32,7 @@ COLUMNS = (
     "baseline_wall_s",
     "baseline_decode_s",
 )
-"""The columns of a record table that ratios are of."""
+"""The columns of a record table that ratios are made of."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -90,7 +90,7 @@ class RecordTable:
     """
 
     accept_lengths: IntArray
-    """Of all records, one after the other [steps]."""
+    """Accepted lengths of all records, one record after the other [steps]."""
 
     served: ServedSteps
     """The steps of answers whose server does not list them."""
@@ -174,9 +174,9 @@ def make_table(
     """The table of these records.
 
     `run_of_repeat` is the number of the run of each repeat (pass) of a pool of runs, empty for one
-    run; `blocks` are what servers measured in one go; `copied_prompts` maps the id of a sample with
-    the text of an earlier one to that one's id. Columns are added to `records_frame`, as the
-    comments say.
+    run; `blocks` are groups of requests that servers completed together; `copied_prompts` maps the
+    id of a sample with the text of an earlier one to that one's id. Columns are added to
+    `records_frame`, as the comments say.
     """
     frame = records_frame(records)
     repeats = frame["repeat"].to_numpy()

@@ -84,10 +84,11 @@ class Roofline:
         return self.target_bytes + self.draft_bytes[method]
 
     def bound(self, method: str, mat: Value) -> Value:
-        """The bandwidth bound of a method's decode speedup at the MAT that it has.
+        """The bandwidth bound of a method's decode speedup at its MAT.
 
         It is MAT * target bytes / (target bytes + draft bytes), times the bandwidth with the
-        method's CPU threads / with vanilla's. Missing with the reason if it cannot be given.
+        method's CPU threads / with vanilla's. If it cannot be given, it is missing, with the
+        reason.
         """
         if self.no_bound:
             return self.no_bound

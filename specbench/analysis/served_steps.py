@@ -43,9 +43,10 @@ class ServedSteps:
 def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> ServedSteps:
     """The steps of records: those that are listed, or those that their server's counts imply.
 
-    A block is what a server measured in one go, with the increase of the server's counters. The
-    drafts that it counts beyond the implied steps are spread over the answers that may have them.
-    `record.serving` has a server's figures of an answer; None for the engine in this process.
+    A block is a group of requests that a server completed together, with the increase of its
+    counters. The drafts that it counts beyond the implied steps are spread over the answers that
+    may have them. `record.serving` has a server's figures of an answer; None for the engine in this
+    process.
     """
     blocks_by_key: dict[BlockKey, list[BlockHeader]] = defaultdict(list)
     for block in blocks:
@@ -174,7 +175,8 @@ def _num_drafts(blocks: Sequence[BlockHeader], num_answers: int) -> float | None
     """The drafts of these answers by the server's counters; None if the counters may include other
     answers.
 
-    `blocks` are what the server measured in one go; `num_answers` of their requests were recorded.
+    `blocks` are groups of requests that the server completed together; `num_answers` of their
+    requests were recorded.
     """
     if not blocks or not all("num_drafts" in block.counters for block in blocks):
         return None

@@ -17,7 +17,7 @@ OTHERS = Missing("the server's counters count other requests too")
 HAS_FAILED = Missing("requests failed, and the server's counters count them")
 
 _LEAST_OWN = 0.98
-"""Least share of a server's counted tokens that must be this run's."""
+"""Smallest share of a server's counted tokens that must be this run's."""
 
 
 def counter_total(blocks: Iterable[BlockHeader], name: str) -> float:
@@ -28,9 +28,9 @@ def counter_total(blocks: Iterable[BlockHeader], name: str) -> float:
 def mat_of_blocks(blocks: Iterable[BlockHeader]) -> Value:
     """MAT from the server's counters, for servers that do not report the drafts of single requests.
 
-    A block is what a server measured in one go, with the increase of its counters. MAT is tokens
-    emitted by steps / steps; Missing with the reason if the counters do not give it.
-    `num_accepted` counts accepted draft tokens, `num_drafts` drafts.
+    A block is a group of requests that a server completed together, with the increase of its
+    counters. MAT is tokens emitted by steps / steps; Missing with the reason if the counters do not
+    give it. `num_accepted` counts accepted draft tokens, `num_drafts` drafts.
     """
     counting_blocks = [block for block in blocks if "num_accepted" in block.counters]
     if not counting_blocks:
@@ -50,8 +50,9 @@ def mat_of_blocks(blocks: Iterable[BlockHeader]) -> Value:
 def engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
     """1 + accepted / drafts: by the counts of each answer, or else by the server's counters.
 
-    `done` are completed records; a block is what the server measured in one go, with the increase
-    of its counters. Accepted are draft tokens. `Missing` has the reason for no number.
+    `done` are completed records; a block is a group of requests that the server completed together,
+    with the increase of its counters. Accepted are draft tokens. `Missing` has the reason for no
+    number.
     """
     # a server's figures of each answer that it counted drafts of
     counted_answers = [
@@ -75,8 +76,8 @@ def engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
 def acceptance_rates(blocks: Sequence[BlockHeader]) -> tuple[float, ...]:
     """Accepted tokens at each draft position / drafts [positions], by the server's counters.
 
-    Empty without counters, or if they count other requests too. A block is what the server measured
-    in one go; the counter `accepted_at_2` is of second draft tokens.
+    Empty without counters, or if they count other requests too. A block is a group of requests that
+    the server completed together; the counter `accepted_at_2` is of second draft tokens.
     """
     num_drafts = counter_total(blocks, "num_drafts")
     if not num_drafts or _counters_problem(blocks):  # counters of other requests too

@@ -101,8 +101,8 @@ def measure_serving(
 ) -> dict[tuple[str, float], ServingMetrics]:
     """The numbers of every method at every temperature; empty without blocks.
 
-    A good request keeps the latency `bounds`, in seconds. A block is what a server measured in one
-    go. `bootstrap` has the seed and the number of resamples of blocks.
+    A good request keeps the latency `bounds`, in seconds. A block is a group of requests that a
+    server completed together. `bootstrap` has the seed and the number of resamples of blocks.
     """
     over_tasks = CELL_KEY[:2]  # method and temperature
     rows_by_key: dict[Any, IntArray] = table.frame.groupby(over_tasks, observed=True).indices

@@ -40,7 +40,7 @@ clocks.
 _LEAST_GROUP = 8
 """Completions that a median needs: with fewer, the worst one may be the median."""
 LEAST_DISAGREEMENT = 0.05
-"""Least log ratio between a decode speedup and its robust companion that is reported."""
+"""Smallest log ratio of a decode speedup to its robust companion that is reported."""
 
 
 class RunWarning(NamedTuple):

@@ -36,7 +36,7 @@ class WatchedDrafter(Drafter):
         """Watch a method's `drafter`. `seed` fixes the random numbers that place each draft token
         within its own share of q (see `draft_numbers`).
 
-        What it needs of the target, its acceptance rule and its tree sizes are the method's own.
+        Its `needs`, acceptance rule and tree sizes are those of the method.
         """
         self.needs = drafter.needs
         self.rule = drafter.rule

@@ -62,7 +62,7 @@ def _contract_page(method_audit: MethodAudit, *, is_full: bool) -> Iterator[Part
     """The tests of a method, its faults, and the result in a sentence, as parts of a page.
 
     All tests are shown if `is_full`, else the failed ones. `smallest_tv` is the smallest mean total
-    variation that a test finds in POWER (a share) of runs; None without sampled tokens.
+    variation that a test finds in POWER (a share) of runs; None if no tokens were sampled.
     """
     if is_full:
         without_fault = replace(method_audit, fault="")  # faults follow, in lines of their own
@@ -240,7 +240,8 @@ def _method_texts(audited: MethodAudit) -> dict[str, str]:
 
 
 def _p_value(method_audit: MethodAudit, subject: str) -> str:
-    """The smallest p-value of a method's tests of one subject, such as tokens; empty without.
+    """The smallest p-value of a method's tests of one subject, such as tokens; empty if none has
+    one.
 
     A test that failed without a p-value counts as 0.
     """

@@ -25,7 +25,7 @@ from specbench.types import Record
 _OTHER_LINES = 6
 """Lines of the live view besides one per method; the cursor's line is counted."""
 _REDRAW_S = 0.1
-"""Least seconds between two drawings of the live view: each takes milliseconds of the run."""
+"""Shortest time between two drawings of the live view. Each takes milliseconds of the run."""
 
 
 def _say_in_debug(message: str) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NOTE = "One prompt, once: a demonstration. `specbench run` measures."
 _REDRAW_S = 0.05
-"""Least seconds between two drawings of the view."""
+"""Shortest time in seconds between two drawings of the view."""
 _OTHER_LINES = 4
 """Lines of a terminal that the live text leaves free."""
 _REPLAY_S = 6.0

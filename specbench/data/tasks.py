@@ -119,9 +119,9 @@ class CardFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     is_default: bool = False
     """It is part of a run without `--dataset`."""
     paper: PaperSource | None = None
-    """Its published prompts; None without."""
+    """Its published prompts; None if it has none."""
     hub: HubSource | None = None
-    """Its data set; None without."""
+    """Its data set; None if it has none."""
     group: tuple[Group, ...] = ()
     """Sub-tasks of a suite; empty for a task."""
 

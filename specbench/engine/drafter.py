@@ -153,7 +153,7 @@ class Drafter:
 
         `token_ids` are the answer's tokens after the pending one. Entry d of the result is the
         rank of `token_ids[d]` among the draft tokens at depth d + 1, given the answer's tokens
-        before it: the number of ranks if the token has none, or the answer has ended.
+        before it. It is the number of ranks if the token has no rank, or if the answer has ended.
         """
         raise TypeError(f"{type(self).__name__} does not implement ranks()")
 

@@ -1,4 +1,4 @@
-"""The meaning of a method's options to the rest of specbench. Imports no torch.
+"""The meaning of a method's options to the rest of specbench. The module imports no torch.
 
 Options are a frozen dataclass, whose fields the user sets. All that other packages need to
 know about them is declared here once, with a default for classes that do not declare it.

@@ -177,7 +177,7 @@ def _other_settings(run: Run, baseline: Run) -> CheckedRun | None:
         method
         for header in (baseline.header, run.header)
         for method, method_header in header.methods.items()
-        if method_header.settings  # the source of such options; None without
+        if method_header.settings  # the source of such options, or None
     }
     # fields of the headers that differ, in the runs' work or in options of methods
     conflicts = CHECK.conflicts(baseline.header, run.header)

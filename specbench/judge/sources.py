@@ -11,7 +11,7 @@ from specbench.report.texts import make_note
 
 SOURCE = "source of speed"
 UNTIMED = "untimed_work"
-"""The key of the warning about work of a method that no clock of its answers saw."""
+"""The key of the warning about a method's work outside the times of its answers."""
 STEPS = (FAST_STEP, SLOW_VANILLA)
 """Keys of the warnings about steps that are faster than vanilla's."""
 

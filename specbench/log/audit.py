@@ -74,7 +74,7 @@ class MethodAudit(Struct, frozen=True, omit_defaults=True):
     absent without sampled tokens.
     """
     fault: str = ""
-    """Error that ended the method's answers; absent without."""
+    """Error that ended the method's answers; absent if there was none."""
     tests: tuple[AuditTest, ...] = ()
     """Tests."""
 

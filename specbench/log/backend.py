@@ -78,7 +78,9 @@ class RooflineHeader(Struct, frozen=True, omit_defaults=True):
     nominal_bytes_per_s: float = 0.0
     """Bandwidth by the memory's clock and bus width; 0 if the driver does not report them."""
     vanilla_ratios: tuple[float, ...] = ()
-    """Time of vanilla's step / of a step of one row in turns, before and after the run."""
+    """Ratio of a step's time of vanilla to that of one row, both in turn, before and after the
+    run.
+    """
 
 
 class ProductChoice(Struct, frozen=True):

@@ -77,9 +77,10 @@ def _time_faults(record: Record) -> Iterator[str]:
     """A sentence for each time that is not positive, and for parts of the decoding that took longer
     than the whole.
 
-    Seconds: `prefill_s` until the first token, `decode_s` from it to the last, both None if the
-    answer failed; `phases` of the parts of a step, summed over the steps, if they were timed;
-    `draft_prefill_s` in which the drafter read the prompt, within `decode_s`, or None.
+    All times are in seconds. `prefill_s` lasts until the first token, and `decode_s` from it to the
+    last; both are None if the answer failed. `phases` has the parts of a step, summed over the
+    steps, if they were timed. `draft_prefill_s` is the part of `decode_s` in which the drafter read
+    the prompt, or None.
     """
     if record.prefill_s is None or record.decode_s is None:
         return

@@ -93,10 +93,10 @@ class RecordCheck:
 def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
     """A sentence for each contradiction in the line of an answer, the name of the field first.
 
-    `budget` is the largest number of tokens of an answer, None if unknown. Of a line, per step:
-    `accept_lengths` are the tokens emitted, `num_nodes` the nodes of the draft tree, absent in
-    some lines. Per token of the answer: `token_ids`, and `token_ends`, its end in the text.
-    `serving` has a server's figures, and is None for the engine in this process.
+    `budget` is the largest number of tokens of an answer, None if unknown. A line has numbers per
+    step: `accept_lengths` are the tokens emitted, `num_nodes` the nodes of the draft tree, absent
+    in some lines. It also has numbers per token: `token_ids`, and `token_ends`, the token's end in
+    the text. `serving` has a server's figures, and is None for the engine in this process.
     """
     num_tokens = len(line.token_ids)
     # The server's own count, if it sent text: then token_ids are made from it and may differ.

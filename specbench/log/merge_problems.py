@@ -55,7 +55,7 @@ class _Times(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """An answer that passes over one prompt share."""
+    """An answer that several passes over one prompt have in common."""
 
     key: RecordKey
     """Key of the record, with repeat 0."""

@@ -57,7 +57,7 @@ class ModelHeader(Struct, frozen=True, kw_only=True):
     dtype: Annotated[str, shown_as("dtype")]
     """Number format of the weights."""
     quantization: Annotated[str, shown_as("quantised weights")] = ""
-    """The checkpoint's own format, such as awq int4 or dequantised fp8; absent without."""
+    """The checkpoint's own format, such as awq int4 or dequantised fp8; absent if it has none."""
     is_stand_in: Annotated[bool, shown_as("stand-in instead of the real weights")] = False
     """A small model in the real model's shape."""
     is_embedded: bool = False

@@ -146,7 +146,8 @@ class Option:
         checked.
 
         A value is a number, a text or a tuple of them. `least` and `above` are the limits from
-        below, the second one not allowed itself; None without. `hint` says what to give instead.
+        below, the second one not allowed itself; None if there is none. `hint` says what to give
+        instead.
 
         Raises:
             UserError: the value is refused.

@@ -43,7 +43,7 @@ class CpuSampler(Sampler):
         self._clocks.add(now.clock_mhz or None)
 
     def describe(self) -> CpuUse | None:
-        """The samples so far; None without any."""
+        """The samples so far; None if there are none."""
         shares = self._shares.span()
         if shares is None:
             return None

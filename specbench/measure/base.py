@@ -253,7 +253,7 @@ class RequestBackend(Backend, Protocol):
     """A backend that completes one request after the other."""
 
     def complete(self, method: str, request: Request) -> Completion:
-        """Complete a request with a method, given as records spell it."""
+        """Complete a request with a method. `method` is its name in records."""
 
     def remember(self, method: str) -> None:
         """Let a method of scope "run" remember its last completion."""
@@ -264,7 +264,7 @@ class RequestBackend(Backend, Protocol):
 
 @runtime_checkable
 class ChecksMemory(Protocol):
-    """A setup whose own device holds the requests."""
+    """A setup that completes the requests on a device of its own."""
 
     def check_memory(self, num_tokens: int) -> None:
         """Refuse requests that grow to `num_tokens` if there is no room for them."""

@@ -200,9 +200,9 @@ def _tree(target: Target) -> Diagnosis:
 def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]:
     """Compare vanilla in our loop with the model's own `generate`: tokens and speed.
 
-    Then the memory's bandwidth, and how much of it vanilla uses. `setup` makes the requests,
-    `backend` holds the loaded model. The times are seconds per answer of NUM_TOKENS tokens. Yields
-    a Diagnosis for each of these.
+    Then measure the memory's bandwidth, and how much of it vanilla uses. `setup` makes the
+    requests, `backend` holds the loaded model. The times are seconds per answer of NUM_TOKENS
+    tokens. Yields a Diagnosis for each of these.
     """
     target = backend.target
     do_tokens_agree = True

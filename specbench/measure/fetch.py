@@ -51,6 +51,6 @@ def _prompts(card: TaskCard, *, offline: bool) -> Path:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of the files right in a folder, links followed."""
+    """Bytes of a file, or of the files directly in a folder; links are followed."""
     files = [path] if path.is_file() else [file for file in path.iterdir() if file.is_file()]
     return sum(file.stat().st_size for file in files)

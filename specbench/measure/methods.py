@@ -163,7 +163,7 @@ class _Wanted(NamedTuple):
 def _wanted(spec: RunSpec, named: Sequence[RunMethod]) -> _Wanted:
     """The named methods, or the default ones, with the baseline first unless it is turned off.
 
-    With them a sentence about each default method that cannot be imported (`broken`). A method's
+    `broken` has a sentence about each default method that cannot be imported. A method's
     `asked` is its name with the given options, as in `pld:num_tokens=5`.
     """
     methods = list(named)

@@ -169,7 +169,7 @@ class TextTable:
 
 
 def _longest_word(text: str) -> int:
-    """The width of the longest word; of a blank text, its own."""
+    """The width of the longest word; for a blank text, that of the text."""
     return max(map(cell_len, text.split() or [text]))
 
 

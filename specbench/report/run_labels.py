@@ -48,8 +48,8 @@ def _with_facet(labels: Sequence[str], facet: Sequence[str]) -> list[str]:
 
 
 def _options(headers: Sequence[RunHeader]) -> Iterator[list[str]]:
-    """For each option that tables do not show, its text in each run: "--limit 5"; empty without
-    a value.
+    """For each option that tables do not show, its text in each run, such as "--limit 5"; empty if
+    it has no value.
     """
     for option in options(SpecValues):
         settings = [getattr(header.spec.values, option.name) for header in headers]

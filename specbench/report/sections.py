@@ -128,7 +128,7 @@ def _served(text: Callable[[ServingMetrics], str]) -> Callable[[MethodResults], 
 
 
 def _in_flight(server: ServingMetrics) -> str:
-    """Requests at once, on average and at most; empty if there was never more than one."""
+    """The mean and the largest number of requests at once; empty if it was never more than one."""
     in_flight = server.in_flight
     return f"{in_flight.mean:.1f} ({in_flight.most})" if in_flight.most > 1 else ""
 

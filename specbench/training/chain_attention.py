@@ -77,7 +77,9 @@ def _attend_rows(
     scaling: float,
     **named: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of the rows, or of the next element of every chain, which is added to `chain`."""
+    """Attention of the rows, or of every chain's next element. Its keys and values go into
+    `chain`.
+    """
     num_queries = query.shape[1] // keys.shape[1]  # heads that share keys and values
     chain: Chain = named.get("chain", [])
     repeated_keys = repeat_kv(keys.to(values.dtype), num_queries)

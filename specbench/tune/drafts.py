@@ -33,7 +33,7 @@ class Draft(NamedTuple):
 
 
 DraftAt = Callable[[Answer, int, int | None], Draft]
-"""From an answer, its tokens before a draft, and the length a schedule asks for, to the draft."""
+"""Gives a draft for an answer, its tokens before the draft, and the length of a schedule."""
 
 
 def certain(num_nodes: int, num_accepted: int) -> Draft:

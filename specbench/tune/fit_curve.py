@@ -166,7 +166,7 @@ def variance_of_pairs(differences: Sequence[float]) -> float:
 
 
 def _log_difference(visits: Sequence[Visit]) -> float:
-    """The difference of the logarithms of a step's time of the two copies of the largest size."""
+    """Log of a step's time, of one copy of the largest size minus the other."""
     import pandas as pd
 
     largest = max(visit.knot.number for visit in visits)

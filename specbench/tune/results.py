@@ -44,7 +44,7 @@ def write_results(folder: Path, choices: Sequence[Choice], setup: EngineSetup, r
         for tried in all_tried
         if tried.predicted is not None and tried.measured is not None
     ]
-    plot = agreement(measured_predictions)  # measured by predicted speedups; None without any
+    plot = agreement(measured_predictions)  # measured by predicted speedups; None if there are none
     if plot is not None:
         write_files(folder, plot_files([plot]))  # as images, in all formats
     # A stand-in has generated weights in place of trained ones: its settings serve no real model.

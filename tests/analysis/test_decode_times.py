@@ -29,7 +29,7 @@ def answer(
     server_s: float | None = None,
     num_tokens: int = NUM_TOKENS,
 ) -> Record:
-    """An answer whose first token arrives after a second, and the others after these gaps."""
+    """An answer. Its first token arrives after a second, and the others follow with these gaps."""
     key = RecordKey(method, 0.0, "gsm8k", f"gsm8k/{sample}", 0, 0, *ONE)
     serving = Serving(0.0, tuple(gaps_s), server_decode_s=server_s)
     return Record(

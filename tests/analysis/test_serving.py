@@ -30,7 +30,7 @@ RECORDED = Path(__file__).parents[2] / "results" / "recorded"
 def answer(
     method: str, number: int, load: Load, *, wall_s: float, repeat: int = 0, **serving: Any
 ) -> Record:
-    """An answer of 11 tokens, the first of them after a tenth of the time."""
+    """An answer of 11 tokens. The first arrives after a tenth of the time."""
     key = RecordKey(method, 0.0, "gsm8k", f"gsm8k/{number}", 0, repeat, *load)
     return Record(
         key, "ok", 9, token_ids=tuple(range(NUM_TOKENS)), prefill_s=wall_s / 10,

@@ -1,4 +1,4 @@
-"""Processes that attacks end: forks of one that has imported what all areas need."""
+"""Processes that attacks end. Each is a fork of a process with the imports of all areas."""
 
 import multiprocessing
 import os

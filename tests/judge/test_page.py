@@ -27,8 +27,8 @@ CPU = "Example CPU 9000"
 
 @cache
 def runs() -> dict[str, Run]:
-    """Two machines and two models, one of them with published numbers; one run is of few samples,
-    newer, and of another number of threads.
+    """Runs on two machines with two models, one of which has published numbers. One run is newer
+    and has few samples and another number of threads.
     """
     tiny = full_run(tasks=TASKS, num_samples=6)
     vicuna = {"name": "vicuna-13b", "label": "Vicuna 13B", "is_stand_in": False, "dtype": "float16"}

@@ -1,6 +1,6 @@
 """Run files with full disks, second writers, and other programs that replace them.
 
-The state of a run in its folder, and its audit, which is ignored if the run went on.
+The state of a run in its folder, and its audit, which is ignored if the run was continued after it.
 """
 
 import errno

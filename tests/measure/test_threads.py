@@ -54,7 +54,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """A clock of a machine with four processors, without a user's number of threads."""
+    """A clock of a machine with four processors. The user gave no number of threads."""
     planted = Clock()
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)

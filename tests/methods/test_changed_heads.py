@@ -26,7 +26,7 @@ from tests.training.head_models import started
 class Case(NamedTuple):
     """A change of a head's config or tensors, and the expected words of the error or the note.
 
-    An empty `refused` and `told` mean that the head drafts as the unchanged one, in silence.
+    An empty `refused` and `told` mean that the head drafts as the unchanged one, without a note.
     """
 
     config: Mapping[str, Any] = {}

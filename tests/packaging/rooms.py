@@ -39,7 +39,9 @@ def folder(module: str) -> str:
 
 
 def import_graph(sources: Mapping[str, str]) -> nx.DiGraph:
-    """Files (dotted names) and what they import, also for type hints, in functions, by strings."""
+    """Files (dotted names) and their imports, also those for type hints, in functions and by
+    strings.
+    """
     graph = nx.DiGraph()
     graph.add_nodes_from(sources)
     for name, source in sources.items():

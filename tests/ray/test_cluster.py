@@ -162,7 +162,7 @@ device.Device.capability = (9, 0)
 device.count_gpus = lambda torch: len(os.environ["CUDA_VISIBLE_DEVICES"].split(","))
 memory.free_bytes = lambda name: 8 * 10**9 * len(memory.gpu_numbers(name))
 """
-"""Declared GPUs that count as real ones with 8 GB free until something is put there."""
+"""Declared GPUs that count as real ones with 8 GB free. Loading anything onto them fails."""
 
 
 def test_a_worker_has_as_many_gpus_as_the_device_names(nodes: Nodes, tmp_path: Path) -> None:

@@ -111,8 +111,8 @@ def with_phases() -> Run:
 
 
 def with_limits() -> Run:
-    """The same machine and methods without phases, and a header with everything about their
-    execution.
+    """A run on the same machine with the same methods, without phases. Its header describes their
+    execution in full.
     """
     run = with_records(with_phases(), lambda record: replace(record, phases=None))
     modes = {name: {"mode": "graph"} for name in run.header.methods}

@@ -83,7 +83,7 @@ def test_the_papers_settings_stay_within_3_percent_else_the_smallest_do(
 
 
 def test_settings_whose_target_alone_is_too_slow_or_that_hardly_gain_are_not_tried() -> None:
-    """Drafting counts. In the last ones, with 2 nodes a token would take 1.01 instead of 1.07."""
+    """Drafting counts. In the last case, a token with 2 nodes would take 1.01 instead of 1.07."""
     entries = [PAPER, sized(4, 2.2), sized(40, 3.0), sized(20, 4.5)]
     assert chosen(entries)[1] == [60, 20]
     about, tried = chosen(entries, drafts=8.0)
@@ -92,7 +92,7 @@ def test_settings_whose_target_alone_is_too_slow_or_that_hardly_gain_are_not_tri
 
 
 def test_a_slow_moment_in_a_trial_does_not_decide() -> None:
-    entries = [PAPER, sized(4, 2.4), sized(12, 3.0)]  # 0.5 and 0.533 a token
+    entries = [PAPER, sized(4, 2.4), sized(12, 3.0)]  # 0.5 and 0.533 per token
     about, _ = chosen(entries, noise={4: [1.15], 12: [1.0, 0.5]})
     assert about.options["total_tokens"] == 4
 

@@ -49,7 +49,7 @@ def of_groups(groups: Sequence[FloatArray]) -> Variance | None:
     """The variance that independent groups of units add; None if one has fewer than two.
 
     A group holds the logarithm of a number in each pass of one run, or each run of one pool:
-    [units]. None without groups, too.
+    [units]. Without groups it is None, too.
     """
     if not groups:
         return None

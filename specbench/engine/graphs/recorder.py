@@ -78,7 +78,7 @@ class CudaRecorder:
             raise error.reason from None
 
     def _trial(self) -> Outputs:
-        """A function that can be captured if any can."""
+        """A function so simple that its capture fails only if every capture fails."""
         return (torch.ones(1, device=self._device),)
 
     def _recorded(self, function: Recorded, generators: Generators, keep: Keep) -> Recording:

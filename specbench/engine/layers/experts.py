@@ -58,7 +58,7 @@ class Experts:
 
 
 def gated(gate_up: Tensor, act: Act) -> Tensor:
-    """act(gate) * up [..., inner] of rows [..., 2 * inner] of both, gate first."""
+    """act(gate) * up [..., inner]. The rows [..., 2 * inner] hold both, the gate first."""
     gate, up = gate_up.chunk(2, -1)
     return act(gate).mul_(up)
 
@@ -112,7 +112,9 @@ def _grouped(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act)
 
 
 def _gathered(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> Tensor:
-    """The weights of each pair's expert are copied: for few pairs of row and expert."""
+    """The experts' output by copies of the weights of each pair's expert, for few pairs of row and
+    expert.
+    """
     chosen = ids.flatten()  # [n * k]
     columns = x.repeat_interleave(ids.shape[1], 0)[:, :, None]  # [n * k, hidden, 1]
     gate_up = torch.bmm(experts.gate_up[chosen], columns)[:, :, 0]

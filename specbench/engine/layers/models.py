@@ -1,4 +1,4 @@
-"""Models that run on the fused stack, and their layers, norms and experts as it needs them."""
+"""Models that run on the fused stack, and their layers, norms and experts in its form."""
 
 from typing import Any
 

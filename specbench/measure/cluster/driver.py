@@ -70,8 +70,8 @@ class ClusterBackend:
         """Close the idle workers, keep their last descriptions, and end all workers.
 
         An actor is Ray's handle of a worker; `_idle` has those that loaded the model and have no
-        job, `_actors` has all. `_infos` has the descriptions, by the worker's name. `exception`
-        is what ended the block, if anything; it passes.
+        job, `_actors` has all. `_infos` has the descriptions, by the worker's name. `exception` is
+        the error that ended the block, if any; it is not caught.
         """
         # The idle actors, by Ray's reference to the description that `close` will return.
         closing = {actor.close.remote(): actor for actor in self._idle}

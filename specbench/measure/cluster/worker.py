@@ -127,7 +127,7 @@ class Worker:
         """Load the model and warm up. Returns the worker's part of the run's header.
 
         `opening` has the header's part about model, files and methods (`about`), which must be
-        this worker's too, and the requests of the warm-up, the first of them a usual one.
+        this worker's too, and the requests of the warm-up. The first of these is a usual one.
         """
         self.report()  # makes the setup, if Ray started this process again
         setup = self._get_setup()  # the model's files and the methods, found and checked

@@ -178,9 +178,9 @@ def _with_settings(setup: EngineSetup, spec: RunSpec) -> EngineSetup:
     """The setup with the methods' settings that are known before the model is loaded.
 
     `spec.settings` is "auto", "paper", or the path of a file of settings or of a run. "auto"
-    takes settings that the user tuned on this machine, if there are any. The others it chooses
-    in the warm-up on a CPU; on a GPU, and for stand-ins, they are the papers'. `spec.weights` is
-    "hub" (real ones) or "stand-in".
+    takes settings that the user tuned on this machine, if there are any. It chooses the others in
+    the warm-up on a CPU; on a GPU, and for stand-ins, they are the papers'. `spec.weights` is "hub"
+    (real ones) or "stand-in".
     """
     settings = spec.settings  # stays "auto" only if the warm-up is to choose
     if settings == AUTO and (setup.device.kind != "cpu" or spec.weights != "hub"):

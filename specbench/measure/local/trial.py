@@ -82,7 +82,7 @@ class Trial:
                 self._counts = [usual, *others]
 
     def measure(self, seconds: Callable[[], float]) -> Trial:
-        """Fill it with the times that `seconds` returns."""
+        """Fill the trial with the times that `seconds` returns."""
         while (count := self.next()) is not None:
             set_threads(count)
             self.add(count, seconds())

@@ -59,7 +59,7 @@ def print_report(report: Report, console: Console | None = None, *, is_full: boo
 
 
 def _shown_notes(report: Report, console: Console, *, is_full: bool) -> Sequence[Note]:
-    """The notes below the tables; of speedups and their colours only if there is a speedup."""
+    """The notes below the tables. Those on speedups and colours need a speedup."""
     notes = report.notes if is_full else short_notes(report.notes)
     if not any(map(sections.has_speedup, report.blocks)):
         return [note for note in notes if note.key != "short_speedup"]

@@ -1,4 +1,4 @@
-"""Attacks with records written by hand: each value may be, and together they make no sense.
+"""Attacks with records written by hand: each value is possible, but together they make no sense.
 
 Every command ends with a result, or with one message and exit code 2.
 """
