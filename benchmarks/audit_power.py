@@ -76,7 +76,7 @@ class Ended:
 
 
 def read_parts(path: Path) -> dict[str, Ended]:
-    """The parts that earlier calls have ended."""
+    """The parts that earlier calls have finished."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return {ended.part: ended for ended in (Ended(**json.loads(line)) for line in lines)}
 

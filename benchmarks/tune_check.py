@@ -65,7 +65,7 @@ PAIRS = {"pld": "ngram=3", "suffix": "factor=1.0", "sps": "schedule=heuristic"}
 GOAL = 0.05
 """Largest error of a prediction that is good enough."""
 TIMES_AA = 1.5
-"""A larger error is good enough too, if it is at most this times the error of an A/A pair."""
+"""A larger error is good enough too, if it is at most this multiple of the error of an A/A pair."""
 NUM_SPLITS = 200
 """Random halves of the prompts for the coverage of intervals."""
 LEAST_AGAIN_S = 60.0

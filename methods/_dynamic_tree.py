@@ -133,7 +133,7 @@ class PaperTree(NamedTuple):
     model: str
     """The paper's target."""
     model_parameters: tuple[float, float]
-    """Least and most parameters of a target that counts as `model`."""
+    """Smallest and largest number of parameters of a target that counts as `model`."""
     below: float
     """A target gets the first tree of `PAPER_TREES` whose `below` exceeds its parameters."""
 

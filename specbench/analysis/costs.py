@@ -51,7 +51,7 @@ class Cost:
     """Energy of the whole card, prefill included (see `energy`)."""
 
     peak_memory_bytes: int | None
-    """Peak memory of a completion, without what only other methods needed."""
+    """Peak memory of a completion, without memory that only other methods needed."""
 
     step_bytes: float = 0.0
     """The bytes of weights that a step reads, drafting included; 0 if unknown."""

@@ -118,7 +118,7 @@ def _draft_lengths(blocks: Sequence[BlockHeader]) -> Mapping[str, float]:
     """The mean tokens of a draft by method; 0 for vanilla. Methods without counted drafts are
     absent.
 
-    A block is the requests of a method on a task that its server completed in one go, with the
+    A block is the requests of a method on a task that its server completed together, with the
     increase of the server's counters.
     """
     blocks_by_method: dict[str, list[BlockHeader]] = defaultdict(list)
@@ -137,7 +137,7 @@ def count_bursts(frame: DataFrame) -> dict[str, Any]:
     """Numbers of answers that came in bursts, and of requests by the source of their times.
 
     Empty without a burst. A request counts once for all its methods. `frame` is that of a record
-    table. `cells` are the tasks of which more than MOST_LEFT_OUT is left out.
+    table. `cells` are the tasks with more than MOST_LEFT_OUT of their requests left out.
     """
     num_answers = int(frame["is_burst"].sum())
     if not num_answers:

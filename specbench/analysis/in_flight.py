@@ -27,7 +27,7 @@ NONE_IN_FLIGHT = InFlight()
 
 
 def requests_in_flight(blocks: Sequence[BlockHeader], done: Iterable[Record]) -> InFlight:
-    """The requests at once in blocks that were measured in one go.
+    """The requests at once in uninterrupted blocks.
 
     A block has one method, temperature, task, pass and load.
     `done` are completed records. Requests in flight are counted from the starts and ends of their

@@ -229,9 +229,10 @@ def _with_counters(
 ) -> CellMetrics:
     """The cell with the MAT of its server's counters, if no answer came with its own counts.
 
-    MAT is missing if one of its blocks contradicts itself. A block is what a server measured in one
-    go; `contradictions` describes what is impossible in a block's counts. `key` names the method,
-    temperature and task of the cell; BETWEEN stands between a task and a category of its samples.
+    MAT is missing if one of its blocks contradicts itself. A block is a group of requests that a
+    server completed together; `contradictions` describes what is impossible in a block's counts.
+    `key` names the method, temperature and task of the cell; BETWEEN stands between a task and a
+    category of its samples.
     """
     task = key.task.partition(BETWEEN)[0]  # without its category; POOLED is all tasks together
     blocks = [

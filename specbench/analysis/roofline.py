@@ -38,7 +38,7 @@ UNKNOWN_DRAFT = Missing("draft bytes unknown")
 CACHE_MARGIN = 2.0
 """Weights up to this many times the cache's size set no bound, since part of them stays in it."""
 MOST_VANILLA = 1.25
-"""Largest time of vanilla's step / a step of one row, timed in turns, that is not a warning."""
+"""Largest ratio of vanilla's step to a step of one row, timed in turn, that causes no warning."""
 LEAST_SHARE = 0.6
 """Vanilla is a slow baseline if it uses less than this share of the bandwidth."""
 

@@ -44,7 +44,7 @@ _MOST_UTILISATION = 0.99
 """Cap on the client's utilisation, so that the wait stays finite."""
 
 LatencyBounds = Mapping[str, float]
-"""Most seconds of a good request by the name of the time: ttft, tpot, e2e."""
+"""Largest seconds of a good request by the name of the time: ttft, tpot, e2e."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +264,7 @@ def _throughput_ratio(
 
 
 def _comparable(blocks: Sequence[BlockHeader]) -> dict[tuple[str, int], BlockHeader]:
-    """Blocks with tokens that were measured in one go, by task and pass."""
+    """Uninterrupted blocks with tokens, by task and pass."""
     whole = [block for block in blocks if block.num_tokens and not block.num_before]
     return {(block.task, block.repeat): block for block in whole}
 

@@ -164,7 +164,7 @@ class Planted(Drafter):
         # Right token ids of the levels below the root.
         right_tokens = self._answer[num_tokens : num_tokens + own_tree.layout.max_depth]
         deepest = int(own_tree.layout.depths[:num_nodes].max())  # of the nodes that may be accepted
-        # `remaining`: tokens left of the budget, of which the bonus token takes one.
+        # `remaining`: tokens left of the budget. The bonus token takes one of them.
         depth = min(deepest, state.remaining - 1)
         is_deepest = depth > max(self.depths, default=0)
         # `plant` takes the deepest path in even steps, and one of changing ranks in odd ones.

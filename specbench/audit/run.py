@@ -166,7 +166,7 @@ def _joined(method_audit: MethodAudit, greedy: GreedyAudit) -> MethodAudit:
         if failed_status in statuses:
             status = failed_status
             break
-    equality_test = AuditTest(  # `num` answers, of which `effect` differ
+    equality_test = AuditTest(  # `effect` of the `num` answers differ
         "answers",
         "equal to vanilla's",
         num=greedy.agreement.num_compared,

@@ -24,8 +24,9 @@ def tests_table(results: Iterable[tuple[str, MethodAudit]], *, is_full: bool) ->
     """A table of failed tests, or of all if `is_full`; none without rows.
 
     Each result, a method's tests at a temperature, comes with a label that names both. Its
-    `fault` is the error that ended the method's answers, "" without. The texts of a row are the
-    test's name, the number tested, the effect's size, and the p-value or largest effect to pass.
+    `fault` is the error that ended the method's answers, "" if there was none. The texts of a row
+    are the test's name, the number tested, the effect's size, and the p-value or largest effect to
+    pass.
     """
     rows = []  # a row per fault and test, which ends with a status
     for label, method_audit in results:

@@ -148,7 +148,7 @@ def _test_of_neighbours(
     """
     is_unsure = tokens.best[rows] < _SURE  # best: the likeliest token's probability
     answers = number_of_answer[rows]  # numbers of the answers of these rows
-    # A pair is a row and the one before, in one answer, neither of which p made nearly certain.
+    # A pair is a row and the one before, in one answer. p made neither of them nearly certain.
     is_pair = is_unsure[1:] & is_unsure[:-1] & (answers[1:] == answers[:-1])
     scores = np.sqrt(12) * (tokens.position[rows] - 0.5)  # of the rows
     scores_now, scores_before = scores[1:][is_pair], scores[:-1][is_pair]
@@ -184,7 +184,7 @@ def _test_of_answers(tokens: TokenNumbers, number_of_answer: Array) -> Iterator[
     order = np.lexsort((answers, step_number))
     rows, answers, step_number = rows[order], answers[order], step_number[order]
     before, now = rows[:-1], rows[1:]
-    # A pair is the same step of two answers in a row, neither of which p made nearly certain.
+    # A pair is the same step of two answers in a row. p made neither of them nearly certain.
     is_pair = (step_number[1:] == step_number[:-1]) & (answers[1:] == answers[:-1] + 1)
     # `best` is the likeliest token's probability.
     is_pair &= (tokens.best[now] < _SURE) & (tokens.best[before] < _SURE)

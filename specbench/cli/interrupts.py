@@ -1,8 +1,8 @@
 """Ctrl-C, SIGTERM, SIGHUP and SIGQUIT: a message that names the folder and the command that
 continues the work.
 
-They end a command with exit code 130. Typer turns KeyboardInterrupt into a silent exit, so
-that it is caught before typer sees it.
+They end a command with exit code 130. Typer turns KeyboardInterrupt into a silent exit, so it is
+caught before typer sees it.
 """
 
 import os

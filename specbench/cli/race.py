@@ -33,7 +33,7 @@ _OTHER_LINES = 4
 _REPLAY_S = 6.0
 """Seconds of a replay."""
 _LEAST_COLUMN = 26
-"""Least width of a column of a replay, in characters."""
+"""Smallest width of a column of a replay, in characters."""
 
 
 @takes(

@@ -25,7 +25,7 @@ STALL_LIMIT_S = 30.0
 CACHE_VARIABLE = "SPECBENCH_CACHE"
 """Moves the cache folder. Files are checked by sha256, so this cannot change a result."""
 _LARGE_FILE_BYTES = 16 * 2**20
-"""Size from which the hash of a file is kept."""
+"""Smallest size of a file whose hash is kept."""
 _FRESH_NS = 10**9
 """Nanoseconds after a change in which no hash is kept: another change may have the same time."""
 

@@ -68,7 +68,7 @@ class HubSource(Struct, frozen=True, forbid_unknown_fields=True):
     default_limit: int | None = None
     """Rows taken when the user gives no `--limit`; None: all."""
     placeholder: str | None = None
-    """A row with a turn that begins like this does not hold its text and is left out."""
+    """A row with a turn that begins with this does not hold its text and is left out."""
 
     def __post_init__(self) -> None:
         if bool(self.turns) == (self.turns_field is not None):

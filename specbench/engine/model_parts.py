@@ -127,7 +127,7 @@ def pass_bytes(model: PreTrainedModel) -> int:
     """
     body = decoder(model)
     head = model.get_output_embeddings()
-    tables = []  # weights of embeddings, of which it reads only rows
+    tables = []  # weights of embeddings; the forward reads only some of their rows
     for module in body.modules():
         if isinstance(module, nn.Embedding):
             is_head = module.weight.data_ptr() == head.weight.data_ptr()

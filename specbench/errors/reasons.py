@@ -31,8 +31,8 @@ def describe_error(error: BaseException) -> str:
 
 
 def describe_fault(error: BaseException) -> str:
-    """The error as above, and the last line of a method's or plug-in's code that it passed:
-    "KeyError: 'weights' (my_idea.py:21 in propose)".
+    """The class and first line of an error, and the last line of a method's or plug-in's code that
+    it passed: "KeyError: 'weights' (my_idea.py:21 in propose)".
     """
     lines_of_methods = [
         f" ({Path(frame.f_code.co_filename).name}:{line} in {frame.f_code.co_name})"

@@ -18,7 +18,7 @@ WEIGHTS = (*WEIGHT_SUFFIXES, ".gguf")
 LEAST_PARAMETERS = 100 * 10**6
 """Parameters of the smallest model that a leaderboard admits."""
 _PER_BYTE = 2
-"""Most parameters per byte of weights: no checkpoint has fewer than four bits per parameter."""
+"""Largest number of parameters per byte of weights: no checkpoint has fewer than four bits each."""
 _SLOWING = ("phases", "trace", "check_drafts")
 """Options that slow steps."""
 

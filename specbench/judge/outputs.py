@@ -59,7 +59,8 @@ def join_completions(run: TabledRun, baseline: TabledRun) -> DataFrame:
     - `has_cell`: the run has a record of the cell; `is_asked`: some method of it has the request.
     - `gain`: 1 if the answer became vanilla's, -1 if it stopped being vanilla's, else 0; NaN if a
       run has nothing to compare (`is_compared`). For vanilla itself, -1 if the answer changed.
-    - `lead`: the tokens that the answer follows vanilla's, less those of the baseline run; or NaN.
+    - `lead`: the number of tokens for which the answer follows vanilla's, less that of the baseline
+      run; or NaN.
     """
     # a row per completion of each run
     baseline_rows, run_rows = _completions(baseline.table), _completions(run.table)
@@ -229,8 +230,8 @@ def _method_change(gains: Series, leads: Series, rule: _AnswerRule) -> _AnswerCh
     """The change of a lossless method's answers against vanilla's.
 
     `gains` and `leads`, [requests], are the columns of `join_completions` over all tasks: a gain
-    is -1 for an answer that stopped being vanilla's, a lead the tokens that it follows vanilla's
-    longer than in the baseline run.
+    is -1 for an answer that stopped being vanilla's, a lead the number of tokens for which it
+    follows vanilla's longer than in the baseline run.
 
     In half precision, answers leave vanilla's at near-ties. Unless something is wrong, they do so
     as often earlier as later than in the baseline run. A sign test judges this, unless a share is

@@ -188,7 +188,7 @@ def _plain(row: SiteRow) -> dict[str, Any]:
 def _json_value(field_value: Any) -> Any:
     """A field of a row as JSON holds it: its value, or None if it is a missing number.
 
-    Of an estimate it is a list of the number and, if it has an interval, of its two ends, in six
+    For an estimate, it is a list of the number and, if it has an interval, its two ends, in six
     digits.
     """
     if isinstance(field_value, Missing):

@@ -151,7 +151,7 @@ class ServerHeader(Struct, frozen=True, omit_defaults=True):
 
 
 class BlockHeader(Struct, frozen=True, omit_defaults=True):
-    """The requests of one method on one task at one load, measured in one go."""
+    """The requests of one method on one task at one load, measured together."""
 
     method: str
     """Method."""

@@ -253,7 +253,7 @@ def _seconds_between(start: str, end: str) -> float:
 def _miscounted_blocks(blocks: Sequence[BlockHeader], records: Sequence[Record]) -> Iterator[str]:
     """A sentence for each block of a server whose counts of requests and tokens differ from the
     sums of its records. A block has the requests of one method and task that a server completed
-    in one go. The key of a block is its method, temperature, task, pass over the prompts and load.
+    together. The key of a block is its method, temperature, task, pass over the prompts and load.
     """
     num_requests: Counter[BlockKey] = Counter()  # of the records, by the key of their block
     num_tokens: Counter[BlockKey] = Counter()  # of their answers, likewise

@@ -27,7 +27,7 @@ _IN_FIRST_VERSION = frozenset(
 """Fields of the first version, in `run.json` even if empty; empty later ones are absent."""
 
 _ABSENT_VALUES = {"settings": "paper", "kernels": "auto", "limit_order": "first"}
-"""Values of these later options with which they are absent although the values are not empty."""
+"""Values at which these later options are absent, although the values are not empty."""
 
 Status = Literal["running", "complete", "interrupted", "failed"]
 

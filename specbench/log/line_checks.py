@@ -25,7 +25,7 @@ class RecordCheck:
     """Checks the lines of one run one after the other, in the order of the file."""
 
     def __init__(self, header: RunHeader) -> None:
-        """Take from the header what lines can have; no line has been checked yet.
+        """Take from the header the values that lines can have; no line has been checked yet.
 
         A line has a key: method, task, temperature, load and so on. Its load is a number of
         requests at once (`concurrency`) or of requests per second (`request_rate`); the other

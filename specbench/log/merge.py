@@ -169,7 +169,7 @@ def _header(
         limit=limit if is_one_order else None,
         sample=_shared({header.spec.values.sample for header in headers}),  # None if they differ
     )
-    blocks: list[BlockHeader] = []  # each: requests of a task that a server completed in one go
+    blocks: list[BlockHeader] = []  # each: requests of a task that a server completed together
     for run, offsets in zip(runs, offsets_of_runs, strict=True):
         for block in run.header.blocks:
             num_earlier_passes = _block_offset(block.task, run, offsets)
@@ -217,7 +217,7 @@ def _shared(values_of_runs: set[int | None]) -> int | None:
 
 
 def _block_offset(task: str, run: Run, offsets: Offsets) -> int:
-    """The passes before a block of a server. Its prompts were measured in one go.
+    """The passes before a block of a server. Its prompts were measured together.
 
     Raises:
         UserError: its prompts have different numbers of passes.

@@ -145,8 +145,8 @@ class Option:
         """Refuse a value out of the limits, or not among the choices. Of a tuple, each number is
         checked.
 
-        A value is a number, a text or a tuple of them. `least` and `above` are the limits from
-        below, the second one not allowed itself; None if there is none. `hint` says what to give
+        A value is a number, a text or a tuple of them. `least` and `above` are limits from below;
+        the number `above` itself is not allowed. A limit may be None. `hint` says what to give
         instead.
 
         Raises:

@@ -61,7 +61,7 @@ BETWEEN = " / "
 
 
 class BlockKey(NamedTuple):
-    """Identity of a block: the requests that a server completes in one go."""
+    """Identity of a block: the requests that a server completes together."""
 
     method: str
     """Spelling of the method."""

@@ -15,7 +15,9 @@ closest honest pair of 2,856 differs by 1.6e-3.
 LEAST_COPIES = 2
 """Number of requests of two passes that have to be copies."""
 LEAST_COPIED_SHARE = 0.05
-"""The same as a share of the requests of both passes: of thousands, a few are equal by chance."""
+"""The same as a share of the requests of both passes: among thousands, a few are equal by
+chance.
+"""
 LEAST_TOKENS = 8
 """Tokens of an answer whose time is long enough to differ from pass to pass."""
 MOST_TICK_S = 1e-4

@@ -27,7 +27,7 @@ LEAST_BYTES = 64 * MIB
 MOST_BYTES = 512 * MIB
 """Largest block on a CPU."""
 MOST_SECONDS = 0.5
-"""Seconds of repeated calls, of which the fastest counts."""
+"""Seconds of repeated calls; the fastest counts."""
 MOST_CALLS = 20
 """Largest number of calls in `MOST_SECONDS`."""
 _READS = "the calls that measure the memory's bandwidth"

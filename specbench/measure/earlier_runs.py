@@ -21,7 +21,7 @@ def earlier_runs(plan: Plan, root: Path) -> Iterator[tuple[Path, RunHeader]]:
 
 
 def expected_seconds(plan: Plan, root: Path) -> float | None:
-    """Seconds that a plan takes, by the latest run that was made in one go; None without one.
+    """Seconds that a plan takes, by the latest run that was not interrupted; None without one.
 
     `root` is the folder of all runs. The earlier run's time is scaled by the most tokens that
     this run and the earlier one can make: `num_records`, the answers of all methods, times the

@@ -16,7 +16,7 @@ from rich.style import Style
 from specbench.errors import printable, terminal_text
 
 _NARROWEST = 24
-"""Least width of the last column of a table of texts, if it has longer words."""
+"""Smallest width of the last column of a table of texts, if it has longer words."""
 _WHOLE = re.compile(
     r"`[^`]+`|\d %|(?<=: )(?:specbench|python|pip|/\S+) .*|--[a-z-]+ \S+"
     r"|\S+ \((?=[^()]{,30}\))[^()]*(?:=|; paper: )[^()]*\)"

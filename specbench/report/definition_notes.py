@@ -87,7 +87,7 @@ def _shown_numbers(runs: Sequence[RunMetrics]) -> Iterator[str]:
 
 
 def bounds(run: RunMetrics) -> Iterator[Note]:
-    """The least MAT of methods on a server whose answers do not list their steps."""
+    """The smallest MAT of methods on a server whose answers do not list their steps."""
     for (method, temperature), server in run.serving.items():
         mat = run.pooled(method, temperature).mat
         least = server.least_mat

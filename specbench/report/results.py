@@ -59,7 +59,7 @@ class TaskResult:
     is_best_mat: bool = False
     """True if no method has a higher MAT on the task, as shown."""
     p_value: float | None = None
-    """Of "the speedup is 1", corrected for all methods of the task."""
+    """P-value of "the speedup is 1", corrected for all methods of the task."""
 
     @property
     def mark(self) -> str:
@@ -122,7 +122,7 @@ class Source:
 
     @cached_property
     def categories(self) -> RunMetrics | None:
-        """The numbers of each category, as of a task; None if no task has several."""
+        """The numbers of each category, as for a task; None if no task has several."""
         category_of_sample = {
             sample_id: f"{prompts.task}{BETWEEN}{category}"
             for prompts in self.info.prompts

@@ -128,7 +128,7 @@ def _different_outputs(run: RunMetrics) -> Iterator[_Warning]:
 def _slow_baseline(run: RunMetrics) -> Iterator[_Warning]:
     """A warning if vanilla uses far less than the memory bandwidth, which inflates speedups.
 
-    It is on the first temperature at which the share is below `LEAST_SHARE`, 0 to 1. The numbers
+    It is about the first temperature at which the share is below `LEAST_SHARE`, 0 to 1. The numbers
     of the warning fill the sentence of its key: "slow_baseline", or "busy_baseline" if other
     programs took the processor, so that the cause is unclear.
     """

@@ -27,7 +27,7 @@ SELF = "self"
 """The value of `--data` for text that the target writes itself."""
 
 _CHUNK = 480
-"""Least number of answers in a chunk."""
+"""Smallest number of answers in a chunk."""
 _ROUND = 96
 """Number of requests in a round."""
 _REQUEST = 512

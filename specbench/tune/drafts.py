@@ -37,7 +37,7 @@ DraftAt = Callable[[Answer, int, int | None], Draft]
 
 
 def certain(num_nodes: int, num_accepted: int) -> Draft:
-    """A draft of which a known number of tokens is accepted."""
+    """A draft with a known number of accepted tokens."""
     return Draft(num_nodes, [Outcome(num_accepted)])
 
 

@@ -129,7 +129,7 @@ class TurnDrafter(Drafter):
 
         Args:
             turns: numbers of rows to time, in order; they receive the seconds of their steps.
-            vanilla: gives what is read of the target, the acceptance rule and the tree sizes.
+            vanilla: gives the needs of the target, the acceptance rule and the tree sizes.
             clock: of the target's device.
             target: computes the steps.
         """

@@ -74,7 +74,7 @@ def tune(
 
     Args:
         model: a known model, a folder or a Hub id.
-        methods: methods with options, which bound what is tried.
+        methods: methods with options; they bound the settings that are tried.
         output: the folder.
         minutes: a goal for the whole tune; fewer blocks of the curve and fewer drawn settings
             keep it.

@@ -294,7 +294,7 @@ def test_a_category_has_the_steps_of_the_block_of_its_task(
 
 
 def test_each_load_is_measured_against_vanilla_at_that_load(tmp_path: Path) -> None:
-    """A summary has a row for each."""
+    """A summary has a row for each load."""
     fast, slow = two_methods(), two_methods(FOUR)
     half = [replace(record, prefill_s=0.2, decode_s=1.8) for record in slow.records[4:]]
     blocks = [*fast.header.blocks, *slow.header.blocks]

@@ -34,7 +34,8 @@ def run(
 ) -> RunMetrics:
     """Two tasks, one after the other; `pace` of (method, place) scales a step's 10 ms.
 
-    This field of a record distinguishes the first half of each task's samples from the second.
+    `machine_in` is the field of a record that distinguishes the first half of each task's samples
+    from the second.
     """
     draw = random.Random(3)
     records: list[Record] = []

@@ -1,4 +1,4 @@
-"""User errors that are no rows of mistakes.txt: one message with the fix, exit code 2."""
+"""User errors that are not rows of mistakes.txt: one message with the fix, exit code 2."""
 
 from __future__ import annotations
 

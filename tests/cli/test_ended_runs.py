@@ -44,7 +44,7 @@ def wait_for_samples(run: subprocess.Popen[str], out: Path, count: int) -> None:
 def test_a_run_ended_in_the_middle_is_resumed_without_loss_or_repetition(
     program: Sequence[str], how: signal.Signals, model: Path, prompt_file: Path, tmp_path: Path
 ) -> None:
-    """It has 72 records, so that the interrupt comes before its end."""
+    """The run has 72 records, so that the interrupt comes before its end."""
     out = tmp_path / "run"
     command = [
         sys.executable, *program, "run", "--model", str(model), "--method", "pld,lookahead",

@@ -47,8 +47,8 @@ def unfused(model: Path, tmp_path: Path) -> Path:
 def test_layers_by_transformers_and_a_recording_that_fails_after_the_warm_up_are_reported(
     specbench: Specbench, unfused: Path, prompt_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In graph mode on a CPU. All recordings are dropped after the warm-up, and fail from then
-    on.
+    """The run is in graph mode on a CPU. All recordings are dropped after the warm-up, and fail
+    from then on.
     """
     close = Graphs.close
 

@@ -18,7 +18,9 @@ def ids_by_task(run: Run) -> dict[str, set[str]]:
 
 
 def test_its_prompts_are_none_of_those_that_heads_and_settings_were_judged_on() -> None:
-    """Those are the 24 of the earlier run, which tools/zoo/README.md names too."""
+    """Heads and settings were judged on the 24 prompts of the earlier run (see
+    tools/zoo/README.md).
+    """
     unseen = read_run(RECORDED / "smollm2-135m-unseen")
     judged = ids_by_task(read_run(RECORDED / "smollm2-135m-cpu"))
     assert sum(map(len, judged.values())) == 24

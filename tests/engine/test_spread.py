@@ -104,7 +104,7 @@ def test_layers_follow_the_room_of_each_gpu(rooms: list[float], layers: list[int
 
 @torch.inference_mode()
 def test_a_folder_is_read_onto_its_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a CPU that stands for both, and with a model that runs its own forward."""
+    """A CPU stands for both GPUs, and the model runs its own forward."""
     random_of(config_of("glm4", num_hidden_layers=NUM_LAYERS)).save_pretrained(tmp_path)
     cpu, sent = torch.device("cpu"), []
 

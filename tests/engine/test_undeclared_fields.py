@@ -78,7 +78,9 @@ def test_a_limit_of_another_class_is_refused_by_name(
 def test_other_fields_of_other_classes_are_ignored_as_by_transformers(
     model_type: str, fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tested class is probed then. Its logits are also those of the model without the field."""
+    """A tested class with such a field is probed. Its logits equal those of the model without the
+    field.
+    """
     probed: list[Target] = []
 
     def probe(target: Target) -> str | None:

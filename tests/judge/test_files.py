@@ -208,7 +208,7 @@ def test_a_run_whose_speed_is_not_drafted_fails_without_a_baseline(tmp_path: Pat
 def test_tokens_that_do_not_fit_the_models_config_are_found(
     tmp_path: Path, config: Any, word: str
 ) -> None:
-    """If the model's folder is on this machine."""
+    """The check needs the model's folder on this machine."""
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text(json.dumps(config))

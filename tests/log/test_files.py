@@ -24,7 +24,7 @@ from tests.support.records import record, store
 
 
 def test_a_second_writer_is_refused_until_the_first_one_ends(tmp_path: Path) -> None:
-    """Deleting other files does not let it in."""
+    """Deleting other files does not let the second writer in."""
     with RunFolder(tmp_path) as folder:
         folder.write_header(make_header())
         (tmp_path / HEADER).unlink()

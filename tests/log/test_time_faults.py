@@ -108,7 +108,7 @@ def test_times_that_no_honest_clock_gives_are_found(
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name)
 def test_no_recorded_run_is_accused(path: Path) -> None:
-    """Nor is a run whose requests are drawn again, without repetition."""
+    """A run whose requests are drawn again, without repetition, is not accused either."""
     run = read_run(path)
     assert [*find_faults(run.header, run.records)] == []
     requests = sorted({answer.key.request for answer in run.records}, key=str)
@@ -184,7 +184,7 @@ def test_trees_that_are_larger_than_the_options_allow_are_found(
 def test_steps_that_are_far_slower_than_in_their_trial_are_found(
     factor: float, vanilla_factor: float, *, is_found: bool
 ) -> None:
-    """Unless vanilla's steps are slower too: then the machine is."""
+    """They are not faults if vanilla's steps are slower too: then the machine is slower."""
     trials = {"vanilla": 0.01, "pld": 0.015}
     factors = {"vanilla": vanilla_factor, "pld": factor}
     threads = Threads(

@@ -31,7 +31,7 @@ NAMED = {
 `benchmarks/cheat_power.py` runs the others too, which SECURITY.md says are not found in a report.
 """
 REMEMBERING = ("remembers", "keeps files", "remembers seldom")
-"""Such methods are found in a second pass."""
+"""Methods that a second pass finds."""
 
 
 @pytest.fixture(scope="module")

@@ -70,7 +70,7 @@ def test_a_draft_model_has_prefilled_the_prompt_before_it_is_timed(tmp_path: Pat
 
 
 def test_the_garbage_collector_leaves_alone_what_was_loaded() -> None:
-    """Its search through all objects takes a fifth of a second, in any sample."""
+    """A search through all objects would take a fifth of a second, in any sample."""
     target = Target(random_llama())
     gc.unfreeze()  # what a command has frozen before
     with engine_backend(target, {}) as backend:

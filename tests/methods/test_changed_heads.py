@@ -382,7 +382,7 @@ def test_options_replace_the_rotary_base_and_the_mask_token(tmp_path: Path) -> N
 
 @torch.no_grad()
 def test_a_copy_of_the_projection_in_an_eagle_head_is_used(tmp_path: Path) -> None:
-    """vLLM's converter writes one into every file."""
+    """vLLM's converter writes such a copy into every file."""
     weight = target().model.get_output_embeddings().weight.detach()
     same = a_head(Case(method="eagle", tensors=put(lm_head__weight=weight)), tmp_path / "same")
     tokens, drafter = drafted(same, "eagle")

@@ -40,7 +40,9 @@ from tests.support.architectures import LIMITED, config_of, random_of
 from tests.support.models import generated, random_llama, random_target
 
 VOCAB, LAYERS = 8, 2
-"""So few tokens that a random layer is often right, and the layers before the prediction layer."""
+"""A vocabulary so small that a random layer is often right, and the layers before the prediction
+layer.
+"""
 
 PROMPTS = [(1, 7, 3, 4), (5,), (3, 4, 5, 6) * 6]
 NORMS = ("enorm", "hnorm", "shared_head.norm")

@@ -27,7 +27,7 @@ MASK, INPUTS = 3, (1, 2, 3)
 """The mask token, and the layers whose inputs the heads of `dflash` read."""
 
 VOCAB = 8
-"""So few tokens that random heads are often right."""
+"""A vocabulary so small that random heads are often right."""
 
 PROMPTS = [tuple(token % VOCAB for token in prompt) for prompt in prompts()]
 

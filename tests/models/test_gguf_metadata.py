@@ -168,7 +168,7 @@ FILE_TYPES = [(15, "Q4_0", "Q4_K_M"), (1, "Q4_0", "Q4_0"), (999, "Q8_0", "Q8_0")
 def test_the_type_is_the_files_own(
     file: Path, file_type: int, kind: str, shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its tensors may have other types: rows of 64 cannot have blocks of 256."""
+    """The file's tensors may have other types: rows of 64 cannot have blocks of 256."""
     finish = GGUFWriter.write_header_to_file
 
     def add_and_finish(writer: GGUFWriter, *arguments: Any) -> None:

@@ -110,7 +110,9 @@ def test_the_python_that_a_document_shows_runs(
 
 
 def test_the_tree_that_adding_shows_is_one_of_two_branches() -> None:
-    """Its paths are those that its comment names; the table of State has all of its members."""
+    """The tree's paths are those that its comment names. The table of `State` has all of its
+    members.
+    """
     page = text(ROOT / "docs/adding.md")
     (code,) = re.findall(r"<!-- tree -->\n```python\n(.*?)```", page, re.DOTALL)
     names: dict[str, Any] = {"torch": torch, "TreeLayout": TreeLayout, "DraftTree": DraftTree}

@@ -123,7 +123,7 @@ def test_runs_are_told_apart_by_what_differs(
 def test_vanilla_is_a_slow_baseline_only_where_it_could_read_weights_faster(
     changes: dict[str, Any], key: str, has_bound: bool
 ) -> None:
-    """It uses 40 % of the bandwidth, or 80 % if there are more weights to read."""
+    """Vanilla uses 40 % of the bandwidth, or 80 % if there are more weights to read."""
     values = {f"roofline__{name}": change for name, change in changes.items()}
     report = make_report(with_header(with_limits(), **values))
     keys = {note.key for note in report.notes}

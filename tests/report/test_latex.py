@@ -24,7 +24,7 @@ ENGINES = {
 
 
 def test_the_caption_says_by_which_formula_the_speedups_are() -> None:
-    """The golden file has that of our formula."""
+    """The golden file has the caption for our formula."""
     text = render(make_report(two_models(), arithmetic="paper"), "latex")
     assert "Speedup: the published formula: mean tokens/s" in text
 
@@ -55,7 +55,7 @@ def odd_names() -> Run:
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_table_compiles_as_it_is(engine: str, tmp_path: Path) -> None:
-    """In an article with no more than the packages that it names."""
+    """The article has only the packages that the table names."""
     if not shutil.which(engine):
         pytest.skip(f"{engine} is not installed (Debian: texlive-latex-recommended)")
     for make in (*EVERY_RUN, odd_names):

@@ -7,7 +7,7 @@ from rich.console import Console
 
 
 def printed(show: Callable[[Console], object], width: int = 80) -> str:
-    """What is printed on a terminal of this width, without colours."""
+    """The output on a terminal of this width, without colours."""
     file = StringIO()
     show(Console(file=file, width=width, force_terminal=True, color_system=None, highlight=False))
     return file.getvalue()

@@ -39,7 +39,7 @@ SHA256 = {
     "cnn_dm": "8a348862faa41a93d9028a0031a62e80779a4e886ae9852a2335e3251a87f238",
     "natural_questions": "eb06fb4efcb38eb509336e185cc0bb2df7f9ea715a0c9b4dd0e77e1f3e2a78f4",
 }
-"""Of the first 2000 dialogues of every family with seed 0."""
+"""Hashes of the first 2000 dialogues of every family with seed 0."""
 
 
 @pytest.mark.parametrize(("family", "expected"), SHA256.items())

@@ -83,7 +83,7 @@ def test_every_method_has_tinys_steps_and_tokens(name: str, tiny: Target) -> Non
 def test_logits_are_tinys_in_every_shape_and_far_below_for_added_words(
     tiny: Target, changes: dict[str, Any], dtype: torch.dtype, bound: float
 ) -> None:
-    """In half precision they differ only by rounding."""
+    """In half precision, the logits differ only by rounding."""
     shape = replace(SHAPE, **changes)
     target = load_target(plan_stand_in("x", shape).target, dtype=dtype, device=CPU)
     with torch.inference_mode():

@@ -133,7 +133,7 @@ def _step_costs(report: Report) -> Table:
     }
 
     def levels(method: MethodResults) -> str:
-        """The deepest level of a fixed tree of which a token was accepted; empty for others."""
+        """The deepest level of a fixed tree with an accepted token; empty for other trees."""
         is_fixed = len({*nodes_of_steps[method.method]}) == 1
         lengths = chain(source.metrics.pooled(method.method, block.temperature).accept_histogram)
         return str(max(lengths) - 1) if is_fixed and method.method != BASELINE else ""

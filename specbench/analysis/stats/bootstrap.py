@@ -122,6 +122,6 @@ class Draws:
 
 
 def effective_number(columns: FloatArray) -> float:
-    """The number of clusters of equal weight as informative as these [clusters, columns]."""
+    """The number of equally heavy clusters that are as informative as these [clusters, columns]."""
     shares = (columns / columns.sum(0)).mean(1)  # [clusters]
     return float(1 / (shares**2).sum())

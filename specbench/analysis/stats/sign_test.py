@@ -1,4 +1,4 @@
-"""The sign test of paired numbers: is the one side worse more often than the other?"""
+"""The sign test of paired numbers: is one side worse more often than the other?"""
 
 
 def sign_test(num_worse: int, num_better: int) -> float:

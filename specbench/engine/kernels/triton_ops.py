@@ -208,7 +208,7 @@ class TritonOps(Ops):
         return self.tried("gates", by_kernel, partial(gated, gate_up, act))
 
     def _gate(self, gate_up: Tensor, act: Act) -> Tensor:
-        """act(gate) * up [n, inner] of rows [n, 2 * inner] of both."""
+        """act(gate) * up [n, inner]. The rows [n, 2 * inner] hold both."""
         n, width = gate_up.shape
         inner = width // 2
         out = gate_up.new_empty(n, inner)

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 LEAST_ROWS = 16
-"""Rows from which converting the weights to float32 and multiplying these is faster."""
+"""Smallest number of rows for which converting the weights to float32 and multiplying is faster."""
 
 
 def is_emulated(x: Tensor) -> bool:

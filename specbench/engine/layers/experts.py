@@ -51,7 +51,7 @@ class Experts:
     clamp: Clamp | None = None
 
     def gated(self, gate_up: Tensor, act: Act) -> Tensor:
-        """act(gate) * up [..., inner] of rows [..., 2 * inner] of both."""
+        """act(gate) * up [..., inner]. The rows [..., 2 * inner] hold both."""
         if self.clamp is not None:
             return self.clamp(gate_up[..., ::2], gate_up[..., 1::2])
         return gated(gate_up, act)

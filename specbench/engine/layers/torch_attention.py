@@ -21,9 +21,9 @@ from specbench.engine.layers.operands import additive
 FULL = "full_attention"
 """A token sees all earlier ones."""
 SLIDING = "sliding_attention"
-"""A token sees a window of the last ones."""
+"""A token sees a window of the latest tokens."""
 CHUNKED = "chunked_attention"
-"""A token sees the earlier ones of its chunk."""
+"""A token sees the earlier tokens of its chunk."""
 RECURRENT = frozenset({"linear_attention", "mamba", "conv", "hybrid", "hybrid_sliding"})
 
 

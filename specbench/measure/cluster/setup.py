@@ -33,7 +33,7 @@ class ClusterSetup:
     ray: Any
     """The module `ray`, connected."""
     actors: Sequence[Any]
-    """Ray's handles of the workers. Ray ends a worker of which no handle is left."""
+    """Ray's handles of the workers. Ray ends a worker when its last handle is gone."""
     about: SetupInfo
     """The setup's part of the header."""
     title: str

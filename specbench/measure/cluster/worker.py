@@ -120,7 +120,7 @@ class Worker:
         return self._describe()
 
     def append(self, record: Record) -> None:
-        """Keep what describes the work; the driver writes the record."""
+        """Keep the description of the work; the driver writes the record."""
         self._done.append(replace(record, token_ids=(), text="", token_ends=(), trace=()))
 
     def _load(self, opening: Opening) -> BackendInfo:

@@ -36,7 +36,7 @@ class OneRow(Drafter):
 def with_vanilla_ratio(
     roofline: RooflineHeader, target: Target, vanilla: Drafter, request: Request
 ) -> RooflineHeader:
-    """The header with one more ratio of the time of vanilla's step / that of a step of one row.
+    """The header with one more ratio: time of vanilla's step / time of a step of one row.
 
     It is the median over turns. Both complete a request in turns, so that a machine that changes
     its speed changes both. Steps that are replayed as graphs are left out: they would need graphs

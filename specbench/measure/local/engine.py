@@ -87,7 +87,7 @@ class EngineBackend:
         loaded: LoadedEngine | None = None,
         before: RunHeader | None = None,
     ) -> None:
-        """Keep what to load; `__enter__` loads it.
+        """Keep the setup, which `__enter__` loads.
 
         Args:
             setup: the model and the methods, found and checked.

@@ -21,7 +21,7 @@ HOPELESS_STEPS = 2
 MAX_STEPS = 200
 """A number is tried for no more steps."""
 LEAST_S = 1e-9
-"""Seconds of a step at least, also by a clock that goes back or stands still."""
+"""Smallest seconds of a step, also by a clock that goes back or stands still."""
 LEVEL = 0.01
 """Chance that the median ratio of two numbers is on the other side of `FASTER`."""
 

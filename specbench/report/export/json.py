@@ -27,7 +27,7 @@ SCHEMA = 1
 """Version of the document. It grows when a key changes its meaning or goes."""
 
 _COMPACT_FROM = 4
-"""The depth from which a value is written on one line."""
+"""The smallest depth at which a value is written on one line."""
 _DIGITS = 10
 """Significant digits of a number: more than any clock's, and fewer than differ between machines."""
 

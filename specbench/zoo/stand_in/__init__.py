@@ -1,4 +1,4 @@
-"""Stand-ins: the tiny models in the shape of real ones, so that they cost what those cost.
+"""Stand-ins: the tiny models in the shape of real ones, so that they cost as much as these.
 
 A stand-in has a real model's layers, width, heads and vocabulary, filled with noise, and in a
 corner of it a tiny model that computes exactly what it always does: tokens and accepted
@@ -22,9 +22,9 @@ The corner is kept apart from the noise as follows (D is the big width, d the sm
   for a norm weight of g sqrt(d / D). Rows of the head that the small vocabulary lacks read only h,
   with weight -2^15: a logit below -1000, where the small model's are within 50. Heads on hidden
   states carry h on. A softmax gives such a token exactly nothing.
-- **Rotary positions.** Pair i of a head of 64 turns by theta^(-2i/64) a position, as does pair m i
-  of a head of 64 m: pairs go there, and queries are scaled by sqrt(m) against the attention's
-  1 / sqrt(64 m).
+- **Rotary positions.** Pair i of a head of 64 turns by theta^(-2i/64) per position, as does pair m
+  i of a head of 64 m: pairs go there, and queries are scaled by sqrt(m) against the attention's 1 /
+  sqrt(64 m).
 - **Grouped heads.** Small head h is the first query head of group h, and the only one that reads
   the group's keys and values: the outputs of the group's other heads are multiplied by zeros.
 

@@ -223,8 +223,8 @@ class TestBuilding:
     def test_a_folder_of_others_is_left_alone(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_owned: bool
     ) -> None:
-        """Its owner, or anyone who can replace it through the parent folder, could put any code
-        into it.
+        """The folder's owner, or anyone who can replace it through the parent folder, could put any
+        code into it.
         """
         if is_owned:
             tmp_path.chmod(0o777)

@@ -106,7 +106,7 @@ def _measure(folder: Path, ready: Path, num_prompts: int, work_s: float) -> None
 
 
 def _answer(work_s: float, request: Request) -> Completion:
-    """Answer after some work, of which pauses are no part."""
+    """Answer after some work. Pauses are not part of the work."""
     began, work = time.perf_counter(), time.thread_time()
     while time.thread_time() - work < work_s:
         pass

@@ -121,7 +121,7 @@ def _words(*, is_resumed: bool) -> list[str]:
 
 
 def _train_apart(folder: Path, is_resumed: bool, ready: Path, said: Path) -> None:
-    """Train in this process, which is there for it, with its words in the file `said`."""
+    """Train in this process, which exists for that, and write the messages to the file `said`."""
     os.chdir(folder)
     sys.stderr = said.open("w", buffering=1)
     for descriptor in (1, 2):
@@ -166,7 +166,8 @@ def _take_half(folder: Path) -> None:
 def _ends_well(folder: Path, *, is_log_cut: bool = False) -> None:
     """Let a training continue to its end, which gives the head of an undisturbed training.
 
-    `is_log_cut` allows a log that lost lines: half a line, or one with another step, is none.
+    `is_log_cut` allows a log that lost lines: half a line, or one with another step, does not
+    count.
     """
     said = _train(folder, is_resumed=(folder / "head" / "training" / "settings.json").exists())
     assert said.code == 0, said.err

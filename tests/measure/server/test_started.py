@@ -212,7 +212,9 @@ def test_sglang_drafts_a_chain(tmp_path: Path) -> None:
 
 
 def test_llamacpp_takes_gguf_files_and_has_caches_in_float32_only_if_asked(tmp_path: Path) -> None:
-    """Its flash attention is in float16: 0.0006 off in log-probabilities, against 0.00001."""
+    """llama.cpp's flash attention is in float16: 0.0006 off in log-probabilities, against
+    0.00001.
+    """
     with pytest.raises(UserError, match="has no GGUF file"):
         gguf_file(tmp_path)
     (tmp_path / "model.gguf").touch()
