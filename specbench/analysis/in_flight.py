@@ -29,10 +29,10 @@ NONE_IN_FLIGHT = InFlight()
 def requests_in_flight(blocks: Sequence[BlockHeader], done: Iterable[Record]) -> InFlight:
     """The requests at once in uninterrupted blocks.
 
-    A block has one method, temperature, task, pass and load.
-    `done` are completed records. Requests in flight are counted from the starts and ends of their
-    answers, in seconds since the block began. The result has their mean over time, and the most:
-    of all blocks (`most`), and in the block with the fewest (`least_most`).
+    A block has one method, temperature, task, pass and load. `done` are completed records.
+    Requests in flight are counted from the starts and ends of their answers, in seconds since the
+    block began. The result has their mean over time, their largest number (`most`), and the
+    smallest of the blocks' largest numbers (`least_most`).
     """
     # Seconds, of blocks that were not interrupted.
     duration_of_block = {

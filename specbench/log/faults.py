@@ -125,8 +125,8 @@ def _end_faults(record: Record, eos_ids: set[int], budget: int | None) -> Iterat
 
 
 def _size_faults(record: Record, header: RunHeader) -> Iterator[str]:
-    """A sentence if there is no prompt, if the ends of tokens do not fit the text, and for trees
-    that are larger than the method's options allow, or deeper than those of dynamic trees allow.
+    """A sentence for each of these: there is no prompt, the ends of tokens do not fit the text,
+    trees are larger than the method's options allow, or deeper than those of dynamic trees allow.
 
     `token_ends` counts the characters of the text up to the end of each token. Per step of the
     record, `num_nodes` are its tree's nodes and `accept_lengths` the tokens that it emitted.

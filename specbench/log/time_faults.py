@@ -29,7 +29,7 @@ MOST_SLOWER = 3.0
 1.5.
 """
 LEAST_ANSWERS = 8
-"""Number of answers that show the time of a step."""
+"""Number of answers that are enough to show the time of a step."""
 _NANOSECONDS = 10**9
 
 

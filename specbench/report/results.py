@@ -175,7 +175,9 @@ class Report:
     prompts: str
     """The number of prompts by their source."""
     tasks: tuple[Task, ...]
-    """The columns of the papers' table; of several tasks, the last column is their mean."""
+    """The columns of the papers' table. If there are several tasks, the last column is their
+    mean.
+    """
     blocks: tuple[Block, ...]
     """The results at each temperature."""
     notes: tuple[Note, ...]

@@ -7,7 +7,7 @@ NUM_MEDUSA_HEADS = 5
 EAGLE3_DRAFT_VOCAB = 32_000
 """Size of the draft vocabulary of EAGLE-3's published heads, for every target."""
 CONFIG_KEY = "eagle_aux_hidden_state_layer_ids"
-"""Name in a head's config.json of the target layers whose inputs are EAGLE-3's features."""
+"""The field of a head's config.json that names the target layers of EAGLE-3's features."""
 
 
 def feature_layers(num_layers: int) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ LEFT_OUT = "medusa"
 
 @pytest.fixture
 def checkpoints(model: Path, tmp_path: Path) -> dict[str, str]:
-    """A random checkpoint, or a datastore, for each method that needs one, as a spelling."""
+    """Each method that needs weights, spelled with a random checkpoint or a datastore."""
     target = load_target(model, dtype=torch.float32, device=torch.device("cpu"))
     spellings = {}
     for name in names():

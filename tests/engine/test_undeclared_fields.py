@@ -1,4 +1,6 @@
-"""Fields of config.json that the model's class does not have, and classes with few kinds."""
+"""Fields of config.json that the model's class does not have, and models that run in one form
+only.
+"""
 
 import json
 from dataclasses import dataclass

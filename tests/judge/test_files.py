@@ -1,4 +1,6 @@
-"""Checks of stored files: each kind of damage is a fault, and each doubt excludes."""
+"""Checks of stored files: each kind of damage is a fault, and each doubt keeps a run off the
+leaderboard.
+"""
 
 import json
 from pathlib import Path

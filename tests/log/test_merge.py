@@ -252,7 +252,7 @@ def test_passes_with_one_equal_time_and_short_answers_are_merged() -> None:
 
 
 def killed_at(call: int, joined: Run, folder: Path) -> bool:
-    """Write a run in a process that dies at this call of the system; False if it lived."""
+    """Write a run in a process that dies at this system call; False if it survived."""
     if child := os.fork():
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         assert code in (0, 9)

@@ -39,7 +39,7 @@ from tests.report.drawing import (
 
 
 def plots_of(content: Report | Run) -> dict[str, Plot]:
-    """The plots by name; of a run, with intervals that nothing depends on."""
+    """The plots of a run by name, with few resamples, since nothing depends on the intervals."""
     report = content if isinstance(content, Report) else make_report(content, Bootstrap(50))
     return {plot.name: plot for plot in report.plots}
 

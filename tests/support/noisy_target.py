@@ -20,7 +20,8 @@ class NoisyTarget(Drafter):
 
     The model is the target's own, or another one with its vocabulary. Greedy decoding drafts
     the best tokens. Sampling draws the children of a node from q without replacement, in the
-    request's settings. In each level one node is expanded, of changing rank.
+    request's settings. In each level one node is expanded, and its rank changes from level to
+    level.
     """
 
     def __init__(

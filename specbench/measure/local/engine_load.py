@@ -43,9 +43,9 @@ class EngineParts:
 
     spec: RunSpec
     card: ModelCard
-    """The model's card; of a stand-in, that of the model whose shape it takes."""
+    """The model's card; for a stand-in, that of the model whose shape it takes."""
     path: Path
-    """The model's folder; of a stand-in, tiny's."""
+    """The model's folder; for a stand-in, tiny's."""
     device: Device
     dtype: Dtype
     codec: ChatCodec
