@@ -52,7 +52,7 @@ def counted(name: str, num: int, num_wrong: int, unit: str = "answers") -> Audit
 
 
 PLANTED = "acceptance of planted guesses"
-"""The name of the test that right tokens in a method's trees are accepted."""
+"""The name of the test for the acceptance of right tokens in a method's trees."""
 
 
 def is_idle(result: MethodAudit) -> bool:

@@ -26,7 +26,7 @@ MOST_UNSEEN = 0.2
 LEAST_SAMPLES = 8
 """Samples per task that have enough degrees of freedom for a test, regardless of their lengths."""
 _MOST_DROP = 0.999
-"""A drop of all of a number has no logarithm."""
+"""Upper bound of an allowed drop: a drop by 100 % has no logarithm."""
 
 
 @dataclass(frozen=True, slots=True)

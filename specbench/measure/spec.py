@@ -136,7 +136,7 @@ def starting(spec: RunSpec, *, has_tasks: bool = True) -> str:
 def _check_backend(values: SpecValues) -> None:
     """Refuse options of servers without a server, and options of the engine with one.
 
-    Only options count that differ from their defaults. `values.backend` is "server", or empty for
+    Options with their default values do not count. `values.backend` is "server", or empty for
     methods in this process; `option.backend` says which of the two takes an option. Servers that
     --engine starts (`values.serving_engine`) take --threads too.
     """

@@ -138,7 +138,9 @@ def test_drafts_of_which_next_to_none_is_accepted_are_named(
 
 
 def survivors_run(num_failed: int) -> Run:
-    """EAGLE and PLD are equally fast, at speedups from 0.5 to 2; EAGLE fails on its worst."""
+    """EAGLE and PLD are equally fast, at speedups from 0.5 to 2. EAGLE fails on its slowest
+    answers.
+    """
     records: list[Record] = []
     for i in range(16):
         speed = 0.5 + i / 10

@@ -33,7 +33,7 @@ def start(work: Work, *arguments: object) -> BaseProcess:
 
 
 def finish(process: BaseProcess, *allowed: int) -> int:
-    """Let a process end; its exit code, which is 0 or allowed."""
+    """Wait for the end of a process. Returns its exit code, which has to be 0 or allowed."""
     process.join(60)
     assert process.exitcode in (0, *allowed), f"it ended with {process.exitcode}"
     return process.exitcode
@@ -50,7 +50,7 @@ def send(process: BaseProcess, how: signal.Signals, ready: Path | None, wait_s: 
 
 
 def end(process: BaseProcess, how: signal.Signals, ready: Path | None, wait_s: float) -> int:
-    """End a process by a signal; its exit code."""
+    """End a process by a signal. Returns its exit code."""
     send(process, how, ready, wait_s)
     process.join(60)
     assert process.exitcode is not None, f"it goes on after {how.name}"

@@ -50,7 +50,7 @@ def sized(nodes: int, mat: float) -> Acceptance:
 def chosen(
     entries: list[Acceptance], spelling: str = "eagle2", drafts: float = 0.0, noise: Any = ()
 ) -> Any:
-    """The options that EAGLE-2 gets if a step takes the target's time and that of drafts.
+    """The options that EAGLE-2 gets if a step takes the target's time plus the drafts'.
 
     `noise` has factors of the first trials by nodes.
     """

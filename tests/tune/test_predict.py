@@ -38,14 +38,14 @@ def profiled() -> Profile:
 
 
 def by_rows(rows: int) -> float:
-    """Linear between the measured rows, as in a curve."""
+    """The time of a step, linear between the measured rows as in a curve."""
     return 1 + 0.08 * (rows - 1)
 
 
 def planted(profile: Profile, drafts: dict[str, Any] = DRAFTS, **changes: str) -> Curve:
     """The curve of a planted machine.
 
-    A step takes `by_rows`(n) and `SLOPE` a token before it, a prefill `PREFILL`. `drafts` are
+    A step takes `by_rows`(n) and `SLOPE` per token before it, a prefill `PREFILL`. `drafts` are
     the knots of each method of the profile, and the time of its draft at each.
     """
     model = profile.header.model

@@ -39,9 +39,9 @@ NUM_STEPS = 7
 VANILLA_S = 1.5
 """Seconds to choose vanilla's number."""
 PREFILL_S = 1.0
-"""Seconds to choose the number for prefills."""
+"""Seconds to choose the number of threads for prefills."""
 METHODS_S = 2.5
-"""Seconds to choose those of all methods."""
+"""Seconds to choose the numbers of all methods."""
 PAUSE_S = 0.5
 """The pause before a choice is repeated."""
 SUSTAINED_S = 1.0
