@@ -93,7 +93,7 @@ class ServingMetrics:
     num_interrupted: int = 0
 
     num_restarted: int = 0
-    """Blocks in which a server that has counters lost them."""
+    """Number of blocks in which the server did not report its counters, although it has some."""
 
 
 def measure_serving(

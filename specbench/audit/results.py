@@ -68,7 +68,7 @@ class Difference:
     threshold: float
     """The largest gap that rounding explains."""
     gap: float | None = None
-    """How far the method's token lies below the best one in the target's logits; None if one side
+    """Gap from the method's token up to the best one in the target's logits; None if one side
     ended early.
     """
     baseline_gap: float | None = None

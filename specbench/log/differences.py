@@ -92,7 +92,9 @@ class _Field(NamedTuple):
     path: str = ""
     """Its path in the header: "spec.seed"."""
     part: str = ""
-    """The part of the header it is in. A header without any field of a part does not know it."""
+    """The part of the header it is in. A header that has no field of a part does not know that
+    part.
+    """
     role: Role = "note"
     """Its role, or that of its part."""
     what: str = ""

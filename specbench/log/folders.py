@@ -122,7 +122,7 @@ def state(path: Path, header: RunHeader) -> str:
 
 
 def num_records(path: Path) -> int:
-    """Whole records in the folder of a run."""
+    """The number of whole records in the folder of a run."""
     with suppress(OSError), open_lines(path / SAMPLES) as file:
         return sum(line.endswith(b"\n") for line in file)
     return 0

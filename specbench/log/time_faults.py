@@ -78,7 +78,7 @@ def _copied_passes(done: Sequence[Record]) -> Iterator[str]:
     """A sentence for each method with a pass that is a copy of another.
 
     Two answers of LEAST_TOKENS or more to one request are copies if their tokens are equal, and
-    both times to COPIED.
+    both times agree within COPIED.
     """
     # The answers of each method to each request, in any pass; the pass is not part of the key.
     answers_by_request: dict[tuple[object, ...], list[Record]] = defaultdict(list)

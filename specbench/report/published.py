@@ -105,7 +105,7 @@ def find(model: str, method: str, task: str, temperature: float) -> tuple[Publis
 
 @cache
 def published_values() -> tuple[PublishedValue, ...]:
-    """All of them, by publication, in the order of their files.
+    """All published values, by publication, in the order of the files.
 
     Raises:
         UserError: a file that cannot be understood, with its path.

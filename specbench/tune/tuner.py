@@ -45,7 +45,7 @@ NUM_DRAWN = 2
 SHORT_MINUTES = 2
 """Up to this goal, only one of those is measured."""
 CURVE_SHARE = 3
-"""The cost curve gets one in this many minutes."""
+"""The cost curve gets this fraction of the minutes: one in three."""
 CHANGED = 1.2
 """The machine's speed has changed if the ratio of vanilla's step times exceeds this."""
 CHANGED_WARNING = (
@@ -76,8 +76,7 @@ def tune(
         model: a known model, a folder or a Hub id.
         methods: methods with options; they bound the settings that are tried.
         output: the folder.
-        minutes: a goal for the whole tune; fewer blocks of the curve and fewer drawn settings
-            keep it.
+        minutes: a goal for the whole tune, which decides the numbers of blocks and drawn settings.
         offline: use no network.
         say: receives a line per finished sample and message.
         progress: receives the events instead.

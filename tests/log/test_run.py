@@ -1,4 +1,4 @@
-"""Parts of a run: what was measured at one load, and categories as tasks.
+"""Parts of a run: its records at one load, and categories as tasks.
 
 Pools of runs: each run is a unit of repetition.
 """

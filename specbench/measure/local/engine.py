@@ -65,8 +65,7 @@ class _Pace(NamedTuple):
 
 
 class EngineBackend:
-    """The engine with a setup's model and methods, or with those that were `loaded` for an equal
-    setup.
+    """The engine with a setup's model and methods, or those `loaded` for an equal setup.
 
     Torch's numbers of threads come from the setup or from the continued run (`before`), or are
     measured: vanilla's when the backend opens, the others in the warm-up. When it closes, the
