@@ -92,9 +92,7 @@ class _Field(NamedTuple):
     path: str = ""
     """Its path in the header: "spec.seed"."""
     part: str = ""
-    """The part of the header it is in. A header that has no field of a part does not know that
-    part.
-    """
+    """The part of the header it is in. A header knows a part if it has any field of it."""
     role: Role = "note"
     """Its role, or that of its part."""
     what: str = ""
