@@ -175,7 +175,7 @@ class _Tester:
                 yield self._result(answers, [*token_tests(answers.tokens)])
 
     def _gathered(self, method: str, temperature: float, level: float) -> Answers:
-        """Recorded answers and, above temperature 0, drawn ones. A raised level has drawn ones alone.
+        """Recorded answers and, above temperature 0, drawn ones. A raised level: drawn ones only.
 
         `temperature` is the run's and `level` the sampling temperature: the same, or a raised one.
         An error of the method ends its answers.
