@@ -2,6 +2,7 @@
 
 import json
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 CONFIG = {
@@ -32,7 +33,7 @@ def make_checkpoint(folder: Path, **config: object) -> Path:
     return folder
 
 
-def write_jsonl(path: Path, rows: list[object]) -> Path:
+def write_jsonl(path: Path, rows: Sequence[object]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
