@@ -12,14 +12,14 @@ from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.layers.weights import weight_bytes
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree, padded_path_length
+from specbench.engine.weight_files import names_of
 from specbench.methods._draft_stack import DraftStack, layer_config, rms_norm
 from specbench.methods._features import PathDrafter
-from specbench.methods.shared.checkpoint import FILES as CHECKPOINT_FILES
 from specbench.methods.shared.checkpoint import Checkpoint
 from specbench.methods.shared.static_tree import StaticTree, TreeOptions, best_ids, ranks_of
 from specbench.types import option
 
-FILES = ("hydra_lm_head.pt", "hydra_lm_head.safetensors", *CHECKPOINT_FILES)
+FILES = names_of("hydra")
 ARCHITECTURES = ("mlp", "prefix-mlp")
 _PREFIX = "prefix_embeding_layer"  # the spelling of the format
 

@@ -16,14 +16,14 @@ from specbench.engine.drafter import BuildContext, Method, State
 from specbench.engine.layers.weights import weight_bytes
 from specbench.engine.target import Needs
 from specbench.engine.tree import DraftTree
+from specbench.engine.weight_files import names_of
 from specbench.methods._features import PathDrafter
 from specbench.methods._head_fields import one_value
-from specbench.methods.shared.checkpoint import FILES as CHECKPOINT_FILES
 from specbench.methods.shared.checkpoint import Checkpoint
 from specbench.methods.shared.static_tree import StaticTree, TreeOptions, best_ids, ranks_of
 from specbench.types import option
 
-FILES = ("medusa_lm_head.pt", "medusa_lm_head.safetensors", *CHECKPOINT_FILES)
+FILES = names_of("medusa")
 
 _BLOCK = re.compile(r"(blocks\.(\d+)\.layers\.(\d+)\.)(weight|bias)")
 _PROJECTION = re.compile(r"(lm_heads\.(\d+)\.)weight")

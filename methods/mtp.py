@@ -16,6 +16,7 @@ from specbench.engine.layers.weights import weight_bytes
 from specbench.engine.method_options import MethodOptions
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree, additive
+from specbench.engine.weight_files import names_of
 from specbench.methods._chain import draft_chain
 from specbench.methods._features import FeatureDrafter, FeatureModel
 from specbench.methods.shared.checkpoint import Checkpoint
@@ -50,7 +51,7 @@ class MtpModel(FeatureModel):
         hidden = config.hidden_size
         num_layers = len(target.layers)
         self._prefix = f"model.layers.{num_layers}."
-        checkpoint = Checkpoint("mtp", context, ("model.safetensors",), self._prefix)
+        checkpoint = Checkpoint("mtp", context, names_of("mtp"), self._prefix)
         self._check(checkpoint, context)
         self._norms = [
             Norm(checkpoint.take(f"{self._prefix}{name}.weight", hidden), config.rms_norm_eps)

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from specbench.engine.drafter import BuildContext
 from specbench.engine.load import WeightSource
+from specbench.engine.weight_files import FILES as FILES
+from specbench.engine.weight_files import find_weights, holders_text, unlisted_names, weight_map
 from specbench.errors import CheckpointError, SpecbenchError, UserError, few, reason_of
 
 CONFIG = "config.json"
-FILES = ("model.safetensors", "pytorch_model.bin")
-"""Names of a file of tensors, in the order in which they are looked for."""
 _AGAIN = "Copy or download the checkpoint again."
 
 
@@ -56,6 +56,7 @@ class Checkpoint:
             tensors = weights.tensors(self.device, self.dtype)
             self._tensors = {key: tensor for key, tensor in tensors if key.startswith(prefix)}
         self._unread = set(self._tensors)
+        self._read = find_weights(weights, file_names) if isinstance(weights, Path) else None
         self._file_names: dict[str, str] = {}  # of renamed keys
         self._renamed: list[tuple[str, str]] = []
         self.notes: list[str] = []
@@ -106,7 +107,9 @@ class Checkpoint:
     def shape(self, key: str) -> tuple[int, ...]:
         """Shape of a tensor, which must exist."""
         if key not in self._tensors:
-            raise self.error(f"lacks {self.published(key)}")
+            name = self.published(key)
+            holders = holders_text(self._read, [name]) if self._read else ""
+            raise self.error(f"lacks {name}{holders}")
         return tuple(self._tensors[key].shape)
 
     def expect(self, key: str, *shape: int) -> None:
@@ -167,10 +170,15 @@ class Checkpoint:
         self._unread.difference_update(keys)
 
     def close(self) -> tuple[str, ...]:
-        """The notes. Refuses a checkpoint with a tensor that was neither taken nor skipped."""
-        if self._unread:
-            unread = sorted(map(self.published, self._unread))
-            raise self.error(f"has unexpected tensors: {few(unread)}")
+        """The notes. Refuses a checkpoint with a tensor that was neither taken nor skipped.
+
+        A tensor that the index does not list may be there.
+        """
+        unread = {*map(self.published, self._unread)}
+        if unread and self._read:
+            unread -= unlisted_names(self._read)
+        if unread:
+            raise self.error(f"has unexpected tensors: {few(sorted(unread))}")
         self._tensors.clear()
         return tuple(self.notes)
 
@@ -204,36 +212,24 @@ def read_tensors(
     method: str, folder: Path, file_names: tuple[str, ...], prefix: str = ""
 ) -> dict[str, Tensor]:
     """Tensors of the first file in `file_names` that exists, whole or in shards."""
-    for name in file_names:
-        if (folder / name).is_file():
-            return _read_file(folder / name, prefix)
-        if (index := folder / f"{name}.index.json").is_file():
-            return _read_shards(index, prefix)
-    raise CheckpointError(
-        f"{folder} holds no {method} checkpoint: there is no {' or '.join(file_names)}.", _AGAIN
-    )
-
-
-def _read_shards(index: Path, prefix: str) -> dict[str, Tensor]:
-    """The tensors with the prefix that an index names, from the files beside it."""
-    try:
-        weight_map = json.loads(index.read_text("utf-8"))["weight_map"]
-        file_names: dict[str, str] = {  # by key
-            key: name for key, name in weight_map.items() if key.startswith(prefix)
-        }
-        shard_names = sorted(set(file_names.values()))
-        if odd := [name for name in shard_names if Path(name).name != name]:
-            raise ValueError(f"{odd[0]!r} is not the name of a file beside it")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{index} is not an index of tensors ({error}).", _AGAIN) from error
+    weights = find_weights(folder, file_names)
+    if not weights.paths:
+        raise CheckpointError(
+            f"{folder} holds no {method} checkpoint: there is no {' or '.join(file_names)}.", _AGAIN
+        )
+    if weights.index is None:
+        return _read_file(weights.paths[0], prefix)
+    listed = {  # name of a file by key
+        key: name for key, name in weight_map(weights.index).items() if key.startswith(prefix)
+    }
     tensors: dict[str, Tensor] = {}
-    for name in shard_names:
-        shard = _read_file(index.with_name(name), prefix)
-        expected = {key for key, file_name in file_names.items() if file_name == name}
-        if odd := sorted(expected ^ shard.keys()):
-            raise CheckpointError(f"{index} and {name} disagree about {odd[0]}.", _AGAIN)
-        tensors |= shard
-    return {key: tensor for key, tensor in tensors.items() if key.startswith(prefix)}
+    for name in sorted({*listed.values()}):
+        tensors |= _read_file(folder / name, prefix)
+    if missing := sorted(listed.keys() - tensors.keys()):
+        holders = holders_text(weights, missing)
+        message = f"{weights.index} and {listed[missing[0]]} disagree about {missing[0]}{holders}."
+        raise CheckpointError(message, _AGAIN)
+    return tensors
 
 
 def _read_file(path: Path, prefix: str) -> dict[str, Tensor]:

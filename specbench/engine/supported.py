@@ -17,6 +17,7 @@ from specbench.engine.layers.torch_attention import (
 )
 from specbench.engine.probe import tree_fault
 from specbench.engine.target import Target
+from specbench.engine.weight_files import find_weights, holders_text, unlisted_names
 from specbench.errors import CheckpointError, few, printable
 
 _CAUSAL = """
@@ -100,22 +101,27 @@ def _unsupported_attention(config: Any) -> str | None:
 def check_complete(path: Path, report: dict[str, Any], config: Any) -> None:
     """Refuse weights that do not match the model: a missing tensor would hold noise.
 
-    A checkpoint may also hold layers that predict further tokens.
+    A checkpoint may also hold layers that predict further tokens, and tensors that its index does
+    not list.
     """
     missing = sorted(report["missing_keys"])
+    weights = find_weights(path)
     misshapen = sorted(str(key[0]) for key in report["mismatched_keys"])
     errors = [str(error) for error in report.get("error_msgs", ())]
-    unexpected = sorted(key for key in report["unexpected_keys"] if not _is_predicting(key, config))
+    unexpected = {key for key in report["unexpected_keys"] if not _is_predicting(key, config)}
+    if unexpected:
+        unexpected -= unlisted_names(weights)
     problems = {
         "lacks": missing,
         "misshapes": misshapen,
         "cannot read": errors,
-        "holds weights that the model has no place for:": unexpected,
+        "holds weights that the model has no place for:": sorted(unexpected),
     }
     for problem, keys in problems.items():
         if keys:
+            holders = holders_text(weights, missing) if keys is missing else ""
             raise CheckpointError(
-                f"The checkpoint in {path} {problem} {few(keys)}.",
+                f"The checkpoint in {path} {problem} {few(keys)}{holders}.",
                 "The weights do not match config.json; copy or download both again.",
             )
 

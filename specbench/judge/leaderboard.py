@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 
 from specbench.analysis.metrics import BASELINE
+from specbench.engine.weight_files import WEIGHT_SUFFIXES
 from specbench.judge.hashes import UNKNOWN_WEIGHTS, is_embedded
 from specbench.log.audit import StoredAudit, find_unjudged
 from specbench.log.backend import WorkerHeader
 from specbench.log.header import Origin, RunHeader
 from specbench.machine.environment import BUSY_AT_START
-from specbench.models.checkpoints import WEIGHT_SUFFIXES
 from specbench.report.facts import is_on_gpu
 from specbench.report.warning_notes import audit_failure
 from specbench.types import Record

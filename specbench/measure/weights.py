@@ -66,6 +66,19 @@ class WeightsSource(NamedTuple):
         """True if the given weights are those of a language model."""
         return DraftWeights(self.checkpoint or self.method, self.given or "").is_model
 
+    def check(self, folder: Path) -> None:
+        """Check the folder with the given weights.
+
+        Raises:
+            CheckpointError: a file is missing or damaged.
+        """
+        check_checkpoint(
+            folder,
+            what=self.what,
+            needs_tokenizer=self.needs_tokenizer,
+            kind=self.checkpoint or "",
+        )
+
     def check_local(self) -> None:
         """Check the given files that are on this machine. Downloads nothing.
 
@@ -79,7 +92,7 @@ class WeightsSource(NamedTuple):
                     f"{self.what}: {folder} holds {kind}, which {self.method} cannot use.",
                     f"Give the folder of a checkpoint for {self.method}.",
                 )
-            check_checkpoint(folder, what=self.what, needs_tokenizer=self.needs_tokenizer)
+            self.check(folder)
         find_datastore(self.datastore)
 
 
@@ -141,7 +154,7 @@ def find_checkpoint(
             what=source.what,  # its name in messages
             needs_tokenizer=source.needs_tokenizer,  # True for a language model, not for a head
         )
-        check_checkpoint(folder, what=source.what, needs_tokenizer=source.needs_tokenizer)
+        source.check(folder)
         return ResolvedWeights(folder, layers=card.layers.get(source.given, ""))
     if source.on_card is None:
         return ResolvedWeights(weights=None, exists=False)

@@ -6,12 +6,19 @@ Loads no weights and imports no torch.
 import json
 import math
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specbench.data.cache import cached_sha256
+from specbench.engine.weight_files import (
+    WEIGHT_SUFFIXES,
+    check_copies,
+    find_weights,
+    is_weight_name,
+    names_of,
+)
 from specbench.errors import CheckpointError, reading
 from specbench.log.model import FileHeader, WeightsHeader
 from specbench.models.other_checkpoints import not_a_model
@@ -20,8 +27,6 @@ from specbench.models.tensor_header import DOWNLOAD_AGAIN, safetensors_header
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt")
-"""Weight formats in order of preference."""
 _SMALL_FILE_SUFFIXES = (".json", ".model", ".jinja", ".txt", ".gguf")
 """Suffixes of the other files that a checkpoint is identified by."""
 
@@ -37,8 +42,13 @@ _POSITIVE_NUMBERS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "ro
 """Numbers in config.json that must be above zero."""
 
 
-def check_checkpoint(path: Path, *, what: str, needs_tokenizer: bool = True) -> None:
-    """Raise CheckpointError for the first thing that would fail while loading this folder."""
+def check_checkpoint(
+    path: Path, *, what: str, needs_tokenizer: bool = True, kind: str = ""
+) -> None:
+    """Raise CheckpointError for the first thing that would fail while loading this folder.
+
+    `kind` is the name of a drafter's weights on a model card, empty for a target.
+    """
     if not path.is_dir():
         raise CheckpointError(f"{what}: the folder {path} does not exist.", DOWNLOAD_AGAIN)
     config = read_config(path, what)
@@ -46,11 +56,12 @@ def check_checkpoint(path: Path, *, what: str, needs_tokenizer: bool = True) -> 
         contents, hint = not_a_model(config, path, has_tokenizer=has_tokenizer(path))
         if contents:
             raise CheckpointError(f"{what}: {path} {contents}.", hint)
-    missing = missing_files(path, needs_tokenizer=needs_tokenizer)
+    missing = missing_files(path, needs_tokenizer=needs_tokenizer, kind=kind)
     if missing:
         raise CheckpointError(f"{what}: {path} lacks {', '.join(missing)}.", DOWNLOAD_AGAIN)
-    for file in weight_files(path):
+    for file in weight_files(path, kind):
         _check_weights(file, what)
+    check_copies(find_weights(path, names_of(kind)).paths)
 
 
 def read_config(path: Path, what: str) -> dict[str, Any]:
@@ -119,10 +130,10 @@ def _check_config(config: Any) -> None:
         _check_config(config["text_config"])
 
 
-def missing_files(path: Path, *, needs_tokenizer: bool) -> list[str]:
+def missing_files(path: Path, *, needs_tokenizer: bool, kind: str = "") -> list[str]:
     """Names of missing files; a description where several names are possible."""
     missing = [] if (path / "config.json").is_file() else ["config.json"]
-    weights = weight_files(path)
+    weights = weight_files(path, kind)
     missing += [file.name for file in weights if not file.is_file()]
     if not weights:
         missing.append("weights (model.safetensors or pytorch_model.bin)")
@@ -136,26 +147,20 @@ def has_tokenizer(path: Path) -> bool:
     return any((path / name).is_file() for name in _TOKENIZER_FILES)
 
 
-def weight_files(path: Path) -> list[Path]:
-    """The weight files of a folder in one format, safetensors first.
+def weight_files(path: Path, kind: str = "", *, prefers_index: bool = False) -> Sequence[Path]:
+    """The weight files of a folder that are read, in one format.
 
     Files named by an index may be missing. Training state and copies in other formats are left out.
+    Without a file of the names for this kind of weights, those of a plug-in's method: all in one
+    format, safetensors first.
     """
+    if paths := find_weights(path, names_of(kind), prefers_index=prefers_index).paths:
+        return paths
     for suffix in WEIGHT_SUFFIXES:
-        stem = "model" if suffix == ".safetensors" else "pytorch_model"
-        names = _indexed(path / f"{stem}{suffix}.index.json")
-        if names:
-            return [path / name for name in names]
         files = [file for file in sorted(path.glob(f"*{suffix}")) if is_weight_name(file.name)]
         if files:
             return files
-    return []
-
-
-def is_weight_name(name: str) -> bool:
-    """True for weights to load; False for other copies and training state."""
-    is_other = name.startswith(("consolidated", "training_args", "optimizer", "scheduler", "rng_"))
-    return name.endswith(WEIGHT_SUFFIXES) and not is_other
+    return ()
 
 
 def count_parameters(folder: Path) -> int:
@@ -171,8 +176,8 @@ def count_parameters(folder: Path) -> int:
     return num_parameters
 
 
-def identify(path: Path) -> WeightsHeader:
-    """The commit of a folder and the hashes of its files, or the hash of a single file."""
+def identify(path: Path, kind: str = "", *, prefers_index: bool = False) -> WeightsHeader:
+    """The commit of a folder and the hashes of the files that are read, or of a single file."""
     if path.is_dir():
         is_snapshot = path.parent.name == "snapshots"  # in the cache of the Hub
         revision = path.name if is_snapshot else None
@@ -181,7 +186,7 @@ def identify(path: Path) -> WeightsHeader:
             for file in sorted(path.iterdir())
             if file.suffix in _SMALL_FILE_SUFFIXES and file.is_file()
         ]
-        files += weight_files(path)
+        files += weight_files(path, kind, prefers_index=prefers_index)
     else:
         revision = None
         files = [path]
@@ -222,18 +227,6 @@ def check_same_vocabulary(
         f"{draft_tokens.get(lowest)!r} there and {target_tokens.get(lowest)!r} in the target.",
         "Use a draft that was made for this target, or one of the same model family.",
     )
-
-
-def _indexed(file: Path) -> Iterable[str]:
-    """The file names in an index; empty without an index."""
-    if not file.is_file():
-        return ()
-    with reading(file, "The index of weight files", DOWNLOAD_AGAIN):
-        names = set(json.loads(file.read_text(encoding="utf-8"))["weight_map"].values())
-        for name in names:
-            if not isinstance(name, str) or Path(name).name != name:
-                raise ValueError(f"{name!r} is not the name of a file beside it")
-        return sorted(names)
 
 
 def _check_weights(file: Path, what: str) -> None:

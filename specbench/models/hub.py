@@ -10,15 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from specbench.data.hub import TIMEOUT_S, failure_reason, is_offline
+from specbench.engine.weight_files import WEIGHT_SUFFIXES, is_weight_name
 from specbench.errors import CheckpointError, UserError, time_limit
 from specbench.log.model import HUB_ID
 from specbench.models.cards import DraftWeights, ModelCard, is_gguf
-from specbench.models.checkpoints import (
-    WEIGHT_SUFFIXES,
-    check_checkpoint,
-    is_weight_name,
-    missing_files,
-)
+from specbench.models.checkpoints import check_checkpoint, missing_files
 
 LIST_LIMIT_S = 60.0
 """Seconds that the Hub may take to list a repository."""
@@ -80,7 +76,7 @@ def resolve_weights(card: ModelCard, weights: DraftWeights, *, offline: bool) ->
     path = resolve(
         weights.repo, offline=offline, what=what, needs_tokenizer=is_model, alias=card.name
     )
-    check_checkpoint(path, what=what, needs_tokenizer=is_model)
+    check_checkpoint(path, what=what, needs_tokenizer=is_model, kind=weights.method)
     return path
 
 

@@ -158,7 +158,7 @@ class RunMethod:
         if self.weights is None:
             return None
         if isinstance(self.weights, Path):
-            return identify(self.weights)
+            return identify(self.weights, self.checkpoint or "")
         return structs.replace(identify(self.weights.folder), **self.weights.describe())
 
 

@@ -73,7 +73,6 @@ DAMAGED: list[tuple[str, bytes | None, str]] = [
         for setting in values
     ),
     (WEIGHTS, of_header(a=ENTRY, b=ENTRY), "the offsets 0 to 16 of b are wrong"),
-    (INDEX, index_of(WEIGHTS, "model-2.safetensors"), "lacks model-2.safetensors"),
 ]
 
 
@@ -99,9 +98,16 @@ def test_a_missing_or_damaged_file_is_named_with_what_is_wrong(
 
 @pytest.mark.parametrize("name", [f"../{WEIGHTS}", "/etc/passwd", 3, None, ["a"], f"a/{WEIGHTS}"])
 def test_an_index_names_files_beside_it_only(folder: Path, name: object) -> None:
+    (folder / WEIGHTS).unlink()
     (folder / INDEX).write_bytes(index_of(name))
     with pytest.raises(CheckpointError, match=r"model\.safetensors\.index\.json cannot be read"):
         check_checkpoint(folder, what="Model mine")
+
+
+def test_a_shard_that_an_index_names_is_missed(folder: Path) -> None:
+    (folder / WEIGHTS).rename(folder / "model-1.safetensors")
+    (folder / INDEX).write_bytes(index_of("model-1.safetensors", "model-2.safetensors"))
+    assert "lacks model-2.safetensors" in refusal(folder)
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "medusa_lm_head.pt"])

@@ -116,6 +116,7 @@ def test_offline_the_hub_is_not_asked_and_the_message_says_how_to_get_the_files(
 
 def test_a_half_downloaded_model_names_the_files_it_lacks(cache: Path) -> None:
     snapshot = in_cache(cache)
+    (snapshot / "model.safetensors").unlink()
     index = '{"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}'
     (snapshot / "model.safetensors.index.json").write_text(index)
     error = refusal()

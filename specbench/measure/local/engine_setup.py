@@ -3,12 +3,13 @@
 The module finds and checks files, and estimates memory. It loads no weights.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from specbench.engine.weight_files import find_weights, names_of
 from specbench.errors import CheckpointError
 from specbench.log.header import RunHeader
 from specbench.log.model import ModelHeader, precision
@@ -120,14 +121,26 @@ class EngineSetup(EngineParts):
         return SetupInfo(model, methods, values, warnings=(*self.broken, *self._warnings()))
 
     def _warnings(self) -> list[str]:
-        """Sentences about the template, a stand-in, several GPUs and float16."""
-        warnings = [self.codec.template.warning]
+        """Sentences about files, the template, a stand-in, several GPUs and float16."""
+        warnings = [
+            find_weights(self.path).note,
+            *self._unread_indexes(),
+            self.codec.template.warning,
+        ]
         if self.stand_in:
             warnings.append(STAND_IN_WARNING)
         if self.device.num_gpus > 1:
             warnings.append(SPREAD_WARNING.format(self.device.num_gpus))
         warnings.append(self._float16_warning())
         return [warning for warning in warnings if warning]
+
+    def _unread_indexes(self) -> Iterator[str]:
+        """Sentences about indexes in the folders of draft weights that are not read."""
+        for method in self.methods:
+            for folder in _draft_folders([method]):
+                note = find_weights(folder, names_of(method.checkpoint or "")).note
+                if note and folder != self.path:
+                    yield f"{method.label}: {note}"
 
     def _float16_warning(self) -> str | None:
         """A sentence if float16 stands for the model's own bfloat16."""

@@ -89,7 +89,7 @@ class StartedSetup(ServedSetup):
             [self.engine.title],
             {label: self._method_header(launch) for label, launch in self.servers.items()},
             (*warnings, *self.refused),
-            files=identify(self.path).files,
+            files=identify(self.path, prefers_index=True).files,  # as the engines do
             device=self.device,
         )
 
@@ -130,7 +130,7 @@ class StartedSetup(ServedSetup):
             title=method.title,
             options=options,
             is_lossless=True,
-            weights=identify(launch.weights) if launch.weights else None,
+            weights=identify(launch.weights, prefers_index=True) if launch.weights else None,
             scope=launch.scope,
         )
 
