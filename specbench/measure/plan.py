@@ -12,7 +12,7 @@ from specbench.data.prompts import load_prompt_sets, plan_tasks
 from specbench.measure.base import ChecksMemory, Plan, Setup
 from specbench.measure.methods import BASELINE, check_choices, check_sources
 from specbench.measure.passes import check_goal, default_passes
-from specbench.measure.prompt_checks import check_lengths, check_loads, longest_chat
+from specbench.measure.prompt_checks import check_ids, check_lengths, check_loads, longest_chat
 from specbench.measure.spec import AUTO, PAPER, SPREAD, RunSpec
 from specbench.models.cards import pick_dtype
 from specbench.models.checkpoints import check_checkpoint
@@ -96,6 +96,7 @@ def make_plan(
     # A server refuses a request that could outgrow its context, so that its whole budget counts.
     # Our engine ends an answer at the end of the context.
     num_reserved = budget if spec.backend == "server" else 1
+    check_ids(setup, prompt_sets)
     check_lengths(setup, prompt_sets, spec, num_reserved=num_reserved)
     if isinstance(setup, ChecksMemory):
         setup.check_memory(longest_chat(setup, prompt_sets, budget))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from specbench.data.prompts import PromptSet
 from specbench.errors import UserError
 from specbench.measure.base import Setup
+from specbench.measure.requests import TOKEN_HINT, user
 from specbench.measure.spec import RunSpec
 
 
@@ -23,6 +24,31 @@ def check_loads(spec: RunSpec, prompt_sets: Sequence[PromptSet]) -> None:
                 f"{prompt_set.task.name} has {num_prompts}.",
                 "Use more prompts (--limit, --prompts paper), or a lower --concurrency.",
             )
+
+
+def check_ids(setup: Setup, prompt_sets: Sequence[PromptSet]) -> None:
+    """Refuse a template, or prompts, all with tokens that the model's embedding has no row for.
+
+    If another prompt has none, only the samples with them fail.
+
+    Raises:
+        UserError: the model can read no prompt.
+    """
+    codec = setup.codec
+    problem = codec.beyond_text(codec.render([user("a")]))
+    if problem:
+        hint = "Use another `--template`, or files of a tokenizer and weights that fit each other."
+        raise UserError(f"The chat template {codec.template.name!r} writes {problem}.", hint)
+    problems: dict[str, str] = {}  # by prompt
+    for prompt_set in prompt_sets:
+        for prompt in prompt_set.prompts:
+            problem = codec.beyond_text(codec.render([user(" ".join(prompt.turns))]))
+            if not problem:
+                return
+            problems[prompt.sample_id] = problem
+    sample_id, problem = next(iter(problems.items()))
+    others = f" So do the other {len(problems) - 1}." if len(problems) > 1 else ""
+    raise UserError(f"Prompt {sample_id} has {problem}.{others}", TOKEN_HINT)
 
 
 def check_lengths(
@@ -74,4 +100,4 @@ def longest_chat(setup: Setup, prompt_sets: Sequence[PromptSet], budget: int) ->
 
 def _length(setup: Setup, text: str) -> int:
     """Tokens of the prompt for a user's first message."""
-    return len(setup.codec.render([{"role": "user", "content": text}]))
+    return len(setup.codec.render([user(text)]))

@@ -5,16 +5,25 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
 
-from specbench.errors import SpecbenchError
+from specbench.errors import SpecbenchError, UserError
 from specbench.measure.base import Plan, Work, loads_of_run
 from specbench.measure.spec import RunSpec
 from specbench.models.chat import ChatCodec
 from specbench.models.templates import Message
 from specbench.types import Record, RecordKey, Request, RequestKey, seed_of
 
+TOKEN_HINT = "Leave the prompt out, or use a chat template, which encodes the token as text."
+"""What to do about a prompt with a token that the model cannot read."""
+
 
 def make_request(work: Work, prompt_ids: tuple[int, ...], key: RequestKey) -> Request:
-    """The request of a rendered chat."""
+    """The request of a rendered chat.
+
+    Raises:
+        UserError: the model's embedding has no row for one of its tokens.
+    """
+    if problem := work.codec.beyond_text(prompt_ids):
+        raise UserError(f"Prompt {key.sample_id} has {problem}.", TOKEN_HINT)
     return Request(
         prompt_ids,
         work.max_new_tokens,
@@ -36,15 +45,21 @@ class _ChatSize(NamedTuple):
 
 
 def warm_up_requests(plan: Plan) -> list[Request]:
-    """At each temperature the first prompt, and the longest chat that a prompt can lead to."""
-    render = plan.setup.codec.render
+    """At each temperature the first prompt, and the longest chat that a prompt can lead to.
+
+    Prompts with tokens that the model cannot read are left out: their samples fail.
+    """
+    codec = plan.setup.codec
     budget = plan.max_new_tokens
-    prompts = [prompt for prompt_set in plan.prompt_sets for prompt in prompt_set.prompts]
-    usual = _ChatSize(render([user(prompts[0].turns[0])]), budget)
-    whole_chats = [
-        _ChatSize(render([user(" ".join(prompt.turns))]), budget * len(prompt.turns))
-        for prompt in prompts
-    ]
+    first_turns: list[str] = []
+    whole_chats: list[_ChatSize] = []
+    for prompt_set in plan.prompt_sets:
+        for prompt in prompt_set.prompts:
+            whole_ids = codec.render([user(" ".join(prompt.turns))])
+            if not codec.beyond_text(whole_ids):
+                first_turns.append(prompt.turns[0])
+                whole_chats.append(_ChatSize(whole_ids, budget * len(prompt.turns)))
+    usual = _ChatSize(codec.render([user(first_turns[0])]), budget)
     longest = max(whole_chats, key=lambda chat: chat.num_tokens)
     return [
         Request(chat.prompt_ids, chat.max_new_tokens, plan.spec.sampling(temperature))

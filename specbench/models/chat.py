@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from specbench.errors import UserError
 from specbench.models.cards import ModelCard
+from specbench.models.embedding import embedding_rows
 from specbench.models.templates import (
     Message,
     Template,
@@ -95,6 +96,31 @@ class ChatCodec:
     """Tokens that end an answer."""
     vocab_size: int = 0
     """Tokens that the model can emit; 0 if unknown."""
+    num_rows: int = 0
+    """Rows of the model's embedding; 0 if unknown."""
+    ends_beyond: tuple[int, ...] = ()
+    """End tokens that are left out, since the embedding has no row for them."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about the template and the end tokens."""
+        warnings = [self.template.warning] if self.template.warning else []
+        if self.ends_beyond:
+            ids = ", ".join(map(str, self.ends_beyond))
+            warnings.append(f"Left out as ends of answers: {ids}, since {self._rows_text}.")
+        return tuple(warnings)
+
+    @property
+    def _rows_text(self) -> str:
+        return f"the model's embedding has the rows 0 to {self.num_rows - 1}"
+
+    def beyond_text(self, token_ids: Sequence[int]) -> str:
+        """A clause on the first token that has no row in the embedding; empty if all have one."""
+        beyond = [i for i in token_ids if i >= self.num_rows > 0]
+        if not beyond:
+            return ""
+        token = self.tokenizer.convert_ids_to_tokens(beyond[0])
+        return f"the token {beyond[0]} ({token!r}), and {self._rows_text}"
 
     @property
     def end_id(self) -> int | None:
@@ -136,7 +162,17 @@ def load_codec(path: Path, card: ModelCard, template: str) -> ChatCodec:
     tokenizer = load_tokenizer(path)
     chosen = choose_template(template, card, tokenizer)
     check_powers(chosen)
-    return ChatCodec(tokenizer, chosen, eos_ids(path, tokenizer), vocab_size(path, tokenizer))
+    ends = eos_ids(path, tokenizer)
+    num_rows = embedding_rows(path)
+    ends_beyond = tuple(sorted(i for i in ends if i >= num_rows > 0))
+    return ChatCodec(
+        tokenizer,
+        chosen,
+        ends.difference(ends_beyond),
+        vocab_size(path, tokenizer),
+        num_rows,
+        ends_beyond,
+    )
 
 
 def render(

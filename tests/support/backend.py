@@ -34,6 +34,9 @@ class Words(Any):
     def __init__(self) -> None:
         self.rendered: list[list[Message]] = []
 
+    def beyond_text(self, token_ids: Sequence[int]) -> str:
+        return ""
+
     def control_tokens(self, text: str) -> tuple[str, ...]:
         return ("</s>",) * ("</s>" in text)
 

@@ -122,16 +122,13 @@ class EngineSetup(EngineParts):
 
     def _warnings(self) -> list[str]:
         """Sentences about files, the template, a stand-in, several GPUs and float16."""
-        warnings = [
-            find_weights(self.path).note,
-            *self._unread_indexes(),
-            self.codec.template.warning,
-        ]
+        files_note = find_weights(self.path).note
+        warnings = [files_note, *self._unread_indexes(), *self.codec.warnings]
         if self.stand_in:
             warnings.append(STAND_IN_WARNING)
         if self.device.num_gpus > 1:
             warnings.append(SPREAD_WARNING.format(self.device.num_gpus))
-        warnings.append(self._float16_warning())
+        warnings.append(self._float16_warning() or "")
         return [warning for warning in warnings if warning]
 
     def _unread_indexes(self) -> Iterator[str]:

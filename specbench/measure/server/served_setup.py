@@ -45,7 +45,7 @@ class ServedSetup:
         Args:
             served_by: the servers' software.
             methods: what each server runs, by label.
-            warnings: warnings beside the one of the template.
+            warnings: warnings beside those of the codec.
             files: the model's files; empty for a running server, whose files are not known here.
             device: the device of servers that are started.
         """
@@ -61,5 +61,4 @@ class ServedSetup:
         values = {"template": template.name}
         if device:
             values["device"] = device
-        template_warnings = (template.warning,) if template.warning else ()
-        return SetupInfo(model, methods, values, (*template_warnings, *warnings))
+        return SetupInfo(model, methods, values, (*self.codec.warnings, *warnings))
