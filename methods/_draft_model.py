@@ -25,6 +25,10 @@ class DraftModelDrafter(Drafter):
         """`vocab_size` is the target's."""
         self._model = model
         self._vocab_size = vocab_size
+        self.num_positions = getattr(model.config, "max_position_embeddings", None) or 0
+        head = getattr(model.model.get_output_embeddings(), "weight", None)
+        if head is not None and not head.any():
+            self.weights_notes = ("Its output layer is all zeros, so its drafts fit no text.",)
 
     def start(self, state: State, prefill: Forward) -> None:
         self._model.crop(0)

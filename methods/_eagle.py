@@ -23,7 +23,13 @@ from specbench.methods._head_config import (
     is_on,
     read_config,
 )
-from specbench.methods._head_parts import check_width, embedding_of, head_of, in_vocabulary
+from specbench.methods._head_parts import (
+    check_width,
+    embedding_of,
+    head_of,
+    in_vocabulary,
+    tell_rope,
+)
 from specbench.methods.shared.checkpoint import FILES, Checkpoint
 
 EAGLE3_READS = (LAYERS, "num_aux_hidden_states", "parallel_draft_heads_num_layers")
@@ -71,6 +77,7 @@ class EagleModel(PairModel):
         head = read_config(checkpoint)
         self.layout = head.layout
         config = layer_config(checkpoint, head.fields)
+        tell_rope(checkpoint, config)
         hidden = config.hidden_size
         check_width(checkpoint, hidden)
         self._embedding = embedding_of(checkpoint, hidden)
@@ -81,7 +88,8 @@ class EagleModel(PairModel):
         self._head, ids = head_of(checkpoint, head, hidden, may_share_rows=True)
         self._vocab_size = context.target.vocab_size
         self._token_ids = ids if "d2t" in checkpoint else None
-        self.notes = checkpoint.close()
+        self.notes, self.facts = checkpoint.close(), tuple(checkpoint.facts)
+        self.num_positions = head.num_positions
 
     def target_pairs(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         embedded = embedding(tokens, self._embedding)
@@ -139,6 +147,7 @@ class Eagle3Model(PairModel):
         head = read_config(checkpoint, self.head_format).with_rope_theta(rope_theta)
         self.layout = head.layout
         config = layer_config(checkpoint, head.fields)
+        tell_rope(checkpoint, config)
         hidden, width = config.hidden_size, target.config.hidden_size
         inputs = captured_layers(checkpoint, head, len(target.layers), layers)
         self.has_guessed_layers = not (layers or head.names_layers)
@@ -162,7 +171,8 @@ class Eagle3Model(PairModel):
         self._norm = rms_norm(checkpoint, "norm", config)
         self._head, self._token_ids = head_of(checkpoint, head, hidden)
         self._take_more(checkpoint, head)
-        self.notes = checkpoint.close()
+        self.notes, self.facts = checkpoint.close(), tuple(checkpoint.facts)
+        self.num_positions = head.num_positions
 
     def _take_more(self, checkpoint: Checkpoint, head: HeadConfig) -> None:
         """Take tensors that only a subclass has."""

@@ -20,7 +20,11 @@ class FeatureModel:
 
     layout: str
     notes: tuple[str, ...] = ()
-    """Notes on the checkpoint that the report shows."""
+    """Notes on the checkpoint that the report shows as warnings."""
+    facts: tuple[str, ...] = ()
+    """Facts about the checkpoint, without judgement."""
+    num_positions = 0
+    """Positions that the checkpoint was made for; 0 if unknown."""
     has_guessed_layers = False
     needs: Needs
     stack: DraftStack
@@ -96,6 +100,7 @@ class FeatureDrafter(PathDrafter, Generic[ModelT]):
         self.model = model
         self.needs = model.needs
         self.weights_layout, self.weights_notes = model.layout, model.notes
+        self.weights_facts, self.num_positions = model.facts, model.num_positions
         self.has_guessed_layers = model.has_guessed_layers
         self._execution = context.target.execution
         longest = padded_path_length(max(depth, context.skipped_depth))

@@ -113,6 +113,8 @@ class HeadConfig:
     num_layers: int
     nested_layers: Any = None
     """The value of `LAYERS` in the format's section; None if it has none."""
+    num_positions: int = 0
+    """The positions that the config names, before defaults; 0 without."""
 
     @property
     def layer_names(self) -> list[str]:
@@ -156,6 +158,7 @@ def read_config(checkpoint: Checkpoint, head_format: HeadFormat = EAGLE) -> Head
     for name, section in sections.items():
         if not isinstance(section, dict):
             raise checkpoint.error(f"has a config whose {name} is not a JSON object")
+    stated_objects = [raw, *sections.values()]  # without the defaults of a class
     if layout == "speculators":
         section = sections.get("transformer_layer_config", {})
         sections["transformer_layer_config"] = _speculators_layer_config(
@@ -179,7 +182,9 @@ def read_config(checkpoint: Checkpoint, head_format: HeadFormat = EAGLE) -> Head
         if not has_one_layer:
             raise checkpoint.error(problem)
         checkpoint.notes.append(f"Its checkpoint {problem}: the layer in the file is used.")
-    return HeadConfig(layout, fields, max(num_layers, 1), nested.get(LAYERS))
+    stated = [section.get("max_position_embeddings") for section in stated_objects]
+    num_positions = next((length for length in stated if type(length) is int), 0)
+    return HeadConfig(layout, fields, max(num_layers, 1), nested.get(LAYERS), num_positions)
 
 
 def _merged(

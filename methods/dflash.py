@@ -15,7 +15,7 @@ from specbench.engine.target import Needs
 from specbench.methods._draft_stack import DraftStack, layer_config, rms_norm
 from specbench.methods._features import FeatureModel
 from specbench.methods._head_config import HeadConfig, HeadFormat, read_config
-from specbench.methods._head_parts import embedding_of, head_of, in_vocabulary
+from specbench.methods._head_parts import embedding_of, head_of, in_vocabulary, tell_rope
 from specbench.methods._parallel import ParallelDrafter, draw_chain, mask_token
 from specbench.methods.shared.checkpoint import FILES, Checkpoint
 from specbench.types import option
@@ -65,6 +65,7 @@ class DFlashModel(FeatureModel):
         head, target = read_config(checkpoint, _FORMAT), context.target
         self.layout = head.layout
         config = layer_config(checkpoint, head.fields)
+        tell_rope(checkpoint, config)
         checkpoint.shape("layers.0.self_attn.q_norm.weight")  # a DraftStack does not require it
         hidden = config.hidden_size
         target_hidden = target.config.hidden_size
@@ -85,7 +86,8 @@ class DFlashModel(FeatureModel):
         self.block_size = head.fields.get("block_size")
         if type(self.block_size) is not int or self.block_size < 2:
             raise checkpoint.error(f"has block_size {self.block_size!r}, not a number above 1")
-        self.notes = checkpoint.close()
+        self.notes, self.facts = checkpoint.close(), tuple(checkpoint.facts)
+        self.num_positions = head.num_positions
 
     def context(self, features: Tensor) -> Tensor:
         """The layers' inputs [n, hidden] for features [n, feature]."""

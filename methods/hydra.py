@@ -56,6 +56,7 @@ class Head:
         self._ops = target.execution.ops
         name = f"hydra_lm_head.{index}{projection}"
         self._projection = checkpoint.linear(name, hidden, target.vocab_size, bias=True)
+        checkpoint.note_zeros(f"{name}.weight", self._projection.weight)
 
     @property
     def num_bytes(self) -> int:
@@ -119,7 +120,7 @@ class Hydra(PathDrafter):
         heads = _heads(checkpoint, target, has_prefix)
         self._prefix = Prefix(checkpoint, target) if has_prefix else None
         checkpoint.skip("input_embed_fn.weight", f"{_PREFIX}.embed_tokens.weight")
-        checkpoint.close()
+        self.weights_notes = checkpoint.close()
         self._tree = StaticTree.load(options, target, max_depth=len(heads))
         self.tree_sizes = (self._tree.layout.num_nodes,)
         self._heads = heads[: len(self._tree.levels)]

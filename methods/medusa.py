@@ -138,7 +138,9 @@ class Medusa(PathDrafter):
             biases = stacked(f"{block}.linear.bias", hidden) if has_bias else None
             blocks.append((weights, biases))
         projections = stacked(f"{num_blocks}.weight", vocab, hidden)
-        checkpoint.close()
+        for head, projection in enumerate(projections):
+            checkpoint.note_zeros(f"{head}.{num_blocks}.weight", projection)
+        self.weights_notes = checkpoint.close()
         return blocks, projections
 
 

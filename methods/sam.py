@@ -90,6 +90,8 @@ class SamDecoding(Drafter):
         self.needs, self.rule = self._other.needs, self._other.rule
         self.weights_notes = self._other.weights_notes
         self.weights_layout = self._other.weights_layout
+        self.weights_facts = self._other.weights_facts
+        self.num_positions = self._other.num_positions
         self.has_guessed_layers = self._other.has_guessed_layers
         self.tree_sizes = {*range(2, 2 + options.num_tokens), *self._other.tree_sizes}
         self.tree_depth = max(self.tree_sizes) - 1

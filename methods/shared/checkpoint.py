@@ -60,7 +60,9 @@ class Checkpoint:
         self._file_names: dict[str, str] = {}  # of renamed keys
         self._renamed: list[tuple[str, str]] = []
         self.notes: list[str] = []
-        """Notes on the head that the report shows."""
+        """Notes on the head that the report shows as warnings."""
+        self.facts: list[str] = []
+        """Facts about the head, without judgement."""
 
     def config(self) -> dict[str, Any]:
         """The folder's config.json, or the config of a weight source."""
@@ -164,6 +166,14 @@ class Checkpoint:
     def count(self, key: Callable[[int], str]) -> int:
         """Number of keys `key(0)`, `key(1)`, ... up to the first missing one."""
         return next(n for n in itertools.count() if key(n) not in self._tensors)
+
+    def note_zeros(self, key: str, tensor: Tensor) -> None:
+        """Note a tensor of that name without any other number than zero."""
+        if not tensor.any():
+            self.notes.append(
+                f"Its {self.published(key)} is all zeros, so its drafts fit no text. Copy or "
+                "download the checkpoint again, or ask its publisher."
+            )
 
     def skip(self, *keys: str) -> None:
         """Ignore these tensors, which the format may hold but nothing needs."""

@@ -1,17 +1,23 @@
-"""The warning about methods whose drafts accept next to nothing."""
+"""The warning about methods whose drafts are hardly ever accepted."""
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from specbench.analysis.warnings import RunWarning
-from specbench.log.backend import BlockHeader
-from specbench.types import Record
+from specbench.log.header import RunHeader
+from specbench.types import Record, RequestKey
 
 LEAST_ACCEPTING = 0.01
 """Drafts are idle if fewer than this share of drafting steps accept anything."""
 LEAST_DRAFTS = 200
 """Fewest drafts that may be called idle."""
+LEAST_TRAINED_DRAFTS = 32
+"""The same for trained weights of which no draft was accepted. Honest heads began with at most 6
+such steps, look-ups with up to 48.
+"""
+LEAST_ANSWERS = 2
+"""Number of requests whose answers have these drafts."""
 
 
 @dataclass(slots=True)
@@ -22,41 +28,49 @@ class _DraftCounts:
     """Drafts with at least one accepted token."""
 
     num_drafts: float = 0.0
+    drafts_by_request: dict[RequestKey, int] = field(default_factory=dict)
+    """Drafts of an answer to each request, whose later passes and loads may be copies of it."""
 
 
-def find_idle_drafts(
-    records: Iterable[Record], blocks: Iterable[BlockHeader]
-) -> Iterable[RunWarning]:
+def find_idle_drafts(records: Iterable[Record], header: RunHeader) -> Iterable[RunWarning]:
     """Methods whose drafting steps accept next to nothing.
 
-    For a server, its counters show this. If it accepts nothing at all, one draft is enough. A block
-    is a group of requests that a server completed together, with the increase of its counters.
-    Counts are of all drafts, and of drafts with an accepted token (`num_accepting`).
+    Methods that draft with trained weights alone need fewer steps if nothing was accepted. For a
+    server, its counters show this. If it accepts nothing at all, one draft is enough. A block is a
+    group of requests that a server completed together, with the increase of its counters. Counts
+    are of all drafts, and of drafts with an accepted token (`num_accepting`).
     """
     # By method and temperature: drafts that recorded steps verified, and drafts of blocks.
     recorded_counts: dict[tuple[str, float], _DraftCounts] = defaultdict(_DraftCounts)
     for record in records:
         counts = recorded_counts[record.key.method, record.key.temperature]
         # Records may have accept lengths without sizes of trees: those steps are left out.
-        for length, num_nodes in zip(record.accept_lengths, record.num_nodes, strict=False):
-            if num_nodes > 1:  # the step had a draft besides the root
-                counts.num_drafts += 1
-                counts.num_accepting += length > 1
+        steps = zip(record.accept_lengths, record.num_nodes, strict=False)
+        lengths = [length for length, num_nodes in steps if num_nodes > 1]  # beside the root
+        counts.num_drafts += len(lengths)
+        counts.num_accepting += sum(length > 1 for length in lengths)
+        request = record.key.request._replace(repeat=0, concurrency=0, request_rate=0)
+        if lengths:
+            counts.drafts_by_request.setdefault(request, len(lengths))
     served_counts: dict[tuple[str, float], _DraftCounts] = defaultdict(_DraftCounts)
-    for block in blocks:
+    for block in header.blocks:
         counters = block.counters
         counts = served_counts[block.method, block.temperature]
         # Drafts whose first token was accepted; without that counter, all accepted tokens.
         counts.num_accepting += counters.get("accepted_at_1", counters.get("num_accepted", 0.0))
         counts.num_drafts += counters.get("num_drafts", 0.0)
+    trained = [label for label, about in header.methods.items() if about.has_trained_drafts]
     for subject, counts in (*recorded_counts.items(), *served_counts.items()):
-        # `subject`: a method and a temperature. Fewer drafts say nothing, but a server's zero does.
-        least_drafts = LEAST_DRAFTS
+        method, temperature = subject
+        drafts = counts.drafts_by_request
+        has_enough = len(drafts) >= LEAST_ANSWERS and sum(drafts.values()) >= LEAST_TRAINED_DRAFTS
+        least_drafts = LEAST_DRAFTS  # fewer say nothing, but a server's zero does
         if subject in served_counts and not counts.num_accepting:
             least_drafts = 1
+        elif method in trained and has_enough and not counts.num_accepting:
+            least_drafts = LEAST_TRAINED_DRAFTS
         is_idle = counts.num_accepting < LEAST_ACCEPTING * counts.num_drafts
         if is_idle and counts.num_drafts >= least_drafts:
-            method, temperature = subject
             warning_numbers = {
                 "method": method,
                 "temperature": temperature,

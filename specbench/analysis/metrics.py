@@ -20,6 +20,7 @@ from specbench.analysis.cheats import find_cheats
 from specbench.analysis.costs import NO_COST, Cost, measure_cost
 from specbench.analysis.divergence import Agreement, find_agreements
 from specbench.analysis.idle_drafts import find_idle_drafts
+from specbench.analysis.long_prompts import find_long_prompts
 from specbench.analysis.overall import Axes, MethodMetrics, axes_of, measure_overall
 from specbench.analysis.pools import find_changed_pools
 from specbench.analysis.ranking import Ranking, rank
@@ -159,10 +160,11 @@ def measure(
 
 
 def _warnings_of_records(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]:
-    """The warnings that need no numbers of cells: hidden work, idle drafts, changed pools."""
+    """The warnings that need no numbers of cells: hidden work, drafts that fail, changed pools."""
     return (
         *find_cheats(table, header),
-        *find_idle_drafts(table.records, header.blocks),
+        *find_idle_drafts(table.records, header),
+        *find_long_prompts(table.records, header),
         *find_changed_pools(table.frame),
     )
 

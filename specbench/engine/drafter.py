@@ -113,6 +113,12 @@ class Drafter:
     weights_notes: tuple[str, ...] = ()
     """Notes on its checkpoint that the report shows."""
 
+    weights_facts: tuple[str, ...] = ()
+    """Facts about its checkpoint, without judgement: "output layer: its own lm_head"."""
+
+    num_positions: int = 0
+    """Positions that its checkpoint was made for; 0 if unknown."""
+
     has_guessed_layers: bool = False
     """True if a formula chose the target layers that it reads, because nothing names them."""
 

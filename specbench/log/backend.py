@@ -122,6 +122,10 @@ class ExecutionHeader(Struct, frozen=True, omit_defaults=True):
     """Target layers whose inputs the drafter reads; absent if none."""
     weights_layout: str = ""
     """Published layout of the drafter's checkpoint; absent if there is only one."""
+    weights_facts: tuple[str, ...] = ()
+    """Output layer and rotary embedding of the drafter's checkpoint; absent if unknown."""
+    num_positions: int = 0
+    """Positions that the drafter's checkpoint was made for; absent if unknown."""
     has_guessed_layers: bool = False
     """No option and no config named the layers: a formula did."""
 

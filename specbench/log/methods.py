@@ -55,6 +55,11 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
     """A prompt gets the same drafts each time at temperature 0; absent in older runs."""
 
     @property
+    def has_trained_drafts(self) -> bool:
+        """True if all of its drafts come from trained weights, and none from a look-up."""
+        return self.weights is not None and not self.options.keys() & {"datastore", "other"}
+
+    @property
     def settings_text(self) -> str:
         """The size of its drafts in words, if it is not the paper's: "6 tokens; paper: 10". If
         only another option differs, it is that: "ngram=2; paper: 3". Empty if none differs.

@@ -54,6 +54,7 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     yield "servers", {"servers": _servers(info)}  # of the methods, if they ran on servers
     yield "workers", {"workers": facts.workers(info)}  # processes of a cluster, if it had one
     yield "steps", _execution(info)  # how they were executed, and the kernels
+    yield "draft_weights", {"methods": facts.draft_weights(info)}
     yield "one_pass", {"is_one": is_one_local_pass}
     yield "threads", _threads(run)  # of the CPU
     yield _samples(run)  # a whole pair, as some below: numbers of samples and completions

@@ -140,6 +140,15 @@ def options_text(method: MethodHeader | None) -> str:
     return ", ".join(texts) or "none"
 
 
+def draft_weights(info: RunHeader) -> list[dict[str, Any]]:
+    """The output layers and rotary embeddings of the methods' checkpoints."""
+    return [
+        {"method": spelling, "facts": [*execution.weights_facts]}
+        for spelling, execution in info.execution.items()
+        if execution.weights_facts
+    ]
+
+
 def weights_text(weights: WeightsHeader | None) -> str:
     """The version of a method's draft weights in words.
 

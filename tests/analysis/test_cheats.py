@@ -135,7 +135,7 @@ def test_no_rule_fires_on_the_recorded_runs_and_on_50_honest_random_ones() -> No
     stored = [read_run(path) for path in sorted(RECORDED.iterdir())]
     assert len(stored) >= 4
     parts = [part.at(load) for part in stored for load in part.loads]
-    idle = (find_idle_drafts(part.records, part.header.blocks) for part in parts)
-    assert [*map(list, idle)] == [[]] * len(parts)
     every = [*stored, *map(honest, range(50))]
+    idle = (find_idle_drafts(part.records, part.header) for part in (*parts, *every))
+    assert [*map(list, idle)] == [[]] * (len(parts) + len(every))
     assert {part.header.id: methods_named(part) for part in every if methods_named(part)} == {}

@@ -16,6 +16,7 @@ from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.stats.estimates import Missing
 from specbench.analysis.warnings import RunWarning, not_significant
 from specbench.log.run import Run
+from specbench.report.fact_notes import fact_notes
 from specbench.report.texts import make_note
 from specbench.types import Record
 from tests.analysis.run_factory import header, make_run, number, record
@@ -196,3 +197,82 @@ def test_a_sample_that_is_not_finished_by_all_yet_does_not_count_yet() -> None:
     metrics = measure(make_run([*whole.records, record("vanilla", "new")], whole.header))
     for method in ("pld", "vanilla"):
         assert metrics.cell(method, 0.0, "gsm8k").num_samples == 16
+
+
+def weighted(*methods: str, **options: Any) -> dict[str, Any]:
+    """A header whose methods draft with weights, except vanilla."""
+    about = header(("vanilla", *methods), TASKS)
+    for method in methods:
+        about["methods"][method] |= {"weights": {"revision": None, "files": {}}, "options": options}
+    return about
+
+
+def drafting(method: str, sample: str, lengths: list[int], repeat: int = 0) -> Record:
+    own = record(method, sample, accept_lengths=lengths, repeat=repeat)
+    return replace(own, num_nodes=(5,) * len(lengths))
+
+
+@pytest.mark.parametrize(
+    ("drafts", "options", "is_told"),
+    [
+        ([19, 13], {}, True),
+        ([19, 12], {}, False),
+        ([90], {}, False),
+        ([19, 13], {"datastore": "a.store"}, False),  # a look-up in texts
+        ([150, 50], {"other": "eagle2"}, True),
+        ([150, 49], {"other": "eagle2"}, False),  # look-ups among others
+    ],
+)
+def test_trained_drafts_that_nothing_accepts_are_named_after_few_steps(
+    drafts: list[int], options: dict[str, str], is_told: bool
+) -> None:
+    records = [drafting("eagle", str(i), [1] * steps) for i, steps in enumerate(drafts)]
+    run = make_run([record("vanilla"), *records], weighted("eagle", **options))
+    assert [one.numbers["drafts"] for one in of(measure(run), "idle_drafts")] == (
+        [sum(drafts)] * is_told
+    )
+
+
+def test_neither_copies_of_answers_nor_drafts_beside_an_accepted_one_make_a_head_idle() -> None:
+    few = [drafting("eagle", "a", [1] * 19, repeat) for repeat in range(3)]
+    few += [drafting("eagle", "b", [1] * 12, repeat) for repeat in range(3)]
+    assert not of(measure(make_run(few, weighted("eagle"))), "idle_drafts")
+    many = [drafting("eagle", str(i), [1] * 19) for i in range(5)]
+    assert of(measure(make_run(many, weighted("eagle"))), "idle_drafts")
+    many.append(drafting("eagle", "z", [1, 2]))
+    assert not of(measure(make_run(many, weighted("eagle"))), "idle_drafts")
+
+
+def test_prompts_beyond_the_positions_of_weights_are_counted_with_mat_on_either_side() -> None:
+    about = header(("vanilla", "eagle", "sps"), TASKS)
+    steps = {"mode": "eager", "reason": None}
+    about["execution"] = {"eagle": {**steps, "num_positions": 60}, "sps": steps}
+    prompt_tokens = {"a": 60, "b": 61, "c": 500}
+    lengths = {"a": [3, 4, 4], "b": [1, 2], "c": [1, 1, 1]}
+    records = [
+        replace(drafting(method, sample, lengths[sample], repeat), prompt_tokens=num)
+        for sample, num in prompt_tokens.items()
+        for method in ("vanilla", "eagle", "sps")
+        for repeat in range(2)
+    ]
+    metrics = measure(make_run(records, about))
+    (warning,) = of(metrics, "long_prompts")
+    told = make_note(warning.key, metrics.info, **warning.numbers).text
+    assert told == (
+        "EAGLE read 2 of 3 prompts beyond the 60 positions that its weights were made for: "
+        "MAT is 1.20 there and 3.67 for the others."
+    )
+    beyond = [one for one in records if one.prompt_tokens > 60]
+    (warning,) = of(measure(make_run(beyond, about)), "long_prompts")
+    assert "MAT is 1.20 there." in make_note(warning.key, **warning.numbers).text
+
+
+def test_facts_about_checkpoints_are_no_warnings() -> None:
+    about = header(("vanilla", "eagle"), TASKS)
+    facts = ["output layer: the target's", "rope_theta 700.0, the target's 10000.0"]
+    about["execution"] = {"eagle": {"mode": "eager", "reason": None, "weights_facts": facts}}
+    (note,) = (
+        note for note in fact_notes(measure(make_run([], about))) if note.label == "Draft weights"
+    )
+    assert not note.is_warning
+    assert note.text == f"EAGLE: {facts[0]}, {facts[1]}."

@@ -78,7 +78,7 @@ ADVICE = re.compile(
 )
 FACTS = (
     "more_warnings running failed_run incomplete failed_completions left_out recorded survived "
-    "slow_baseline interrupted_blocks long_drafts busy changed_weights"
+    "slow_baseline interrupted_blocks long_drafts long_prompts busy changed_weights"
 )
 """Warnings that state a fact about the run; the others ask for something."""
 

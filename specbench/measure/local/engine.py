@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 from msgspec.structs import replace as replace_part
 
 from specbench.errors import ContractFault, MethodFault, SpecbenchError, containing, describe_error
-from specbench.log.backend import ExecutionHeader, Preparation
+from specbench.log.backend import Preparation
 from specbench.log.header import RunHeader
 from specbench.log.machine import Threads
 from specbench.measure.base import BackendInfo, Log, Plan, Progress, outer_clock
@@ -28,6 +28,7 @@ from specbench.measure.local.engine_load import (
     LoadedEngine,
     broken_drafter,
     build_drafters,
+    describe_execution,
     describe_kernels,
     load_engine,
 )
@@ -219,17 +220,9 @@ class EngineBackend:
         self._compare_vanilla()
         for label, eager_reason in eager_reasons.items():
             eager_reason = eager_reason or self._setup.mode.reason  # why no method has graphs
-            drafter = self.drafters[label]
-            layer_inputs: tuple[int, ...] = ()  # target layers whose inputs the drafter reads
-            with suppress(Exception), containing("The needs of a drafter"):  # its samples will fail
-                layer_inputs = tuple(drafter.needs.layer_inputs)
-            self._info.execution[label] = ExecutionHeader(
-                mode="eager" if eager_reason else self._setup.mode.name,
-                reason=eager_reason,
-                layer_inputs=layer_inputs,
-                weights_layout=drafter.weights_layout,  # of its checkpoint, as published
-                has_guessed_layers=drafter.has_guessed_layers,  # True: no config names them
-            )
+            mode = "eager" if eager_reason else self._setup.mode.name
+            header = describe_execution(self.drafters[label], mode, eager_reason)
+            self._info.execution[label] = header
         warm_up_s = round(perf_counter() - began, 3)
         if self._info.preparation:
             self._info.preparation = replace_part(self._info.preparation, warm_up_s=warm_up_s)

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import convert
 
 from specbench.errors import MethodFault, SpecbenchError, containing
-from specbench.log.backend import HookTimes, Kernels
+from specbench.log.backend import ExecutionHeader, HookTimes, Kernels
 from specbench.log.machine import gpu_numbers
 from specbench.measure.base import outer_clock
 from specbench.measure.local.device import EAGER, Device, Mode
@@ -198,6 +199,27 @@ def _ops(mode: Mode, device: torch.device, dtype: torch.dtype) -> Ops:
     from specbench.engine.kernels.native_build import user_folder
 
     return pick_native_ops(dtype, user_folder())
+
+
+def describe_execution(
+    drafter: Drafter, mode: Literal["eager", "graph"], reason: str | None
+) -> ExecutionHeader:
+    """How a method's steps are executed, and what its drafter tells of its checkpoint.
+
+    `reason` says why its steps are not replayed as graphs; None if they are.
+    """
+    layer_inputs: tuple[int, ...] = ()  # target layers whose inputs the drafter reads
+    with suppress(Exception), containing("The needs of a drafter"):  # its samples will fail
+        layer_inputs = tuple(drafter.needs.layer_inputs)
+    return ExecutionHeader(
+        mode=mode,
+        reason=reason,
+        layer_inputs=layer_inputs,
+        weights_layout=drafter.weights_layout,  # of its checkpoint, as published
+        weights_facts=drafter.weights_facts,
+        num_positions=drafter.num_positions,
+        has_guessed_layers=drafter.has_guessed_layers,  # True: no config names them
+    )
 
 
 def describe_kernels(target: Target) -> Kernels:
