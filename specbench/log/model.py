@@ -45,6 +45,13 @@ class WeightsHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Files by name."""
 
 
+class ChatHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How dialogues become prompts."""
+
+    num_bos: int | None = None
+    """BOS tokens in front of a prompt; absent if the tokenizer has none."""
+
+
 class ModelHeader(Struct, frozen=True, kw_only=True):
     """The target model."""
 
@@ -74,6 +81,8 @@ class ModelHeader(Struct, frozen=True, kw_only=True):
     """Files of the checkpoint by name."""
     template_sha256: Annotated[str | None, shown_as("text of the chat template")] = None
     """Hash of the chat template; absent without one."""
+    chat: Annotated[ChatHeader | None, role("note")] = None
+    """How dialogues become prompts; absent in older runs."""
 
     @property
     def precision(self) -> str:

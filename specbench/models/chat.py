@@ -8,13 +8,15 @@ the special token's own text is encoded between the pieces.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from specbench.errors import UserError
+from specbench.log.model import ChatHeader
 from specbench.models.cards import ModelCard
 from specbench.models.embedding import embedding_rows
 from specbench.models.templates import (
@@ -50,13 +52,18 @@ class _Marked(NamedTuple):
     """Mark -> the special token that it replaces."""
 
 
+def _unused_characters(messages: Sequence[Message]) -> Iterator[str]:
+    """Characters without a meaning that no message contains."""
+    contents = "".join(message["content"] for message in messages)
+    return (chr(code) for code in _PRIVATE_USE if chr(code) not in contents)
+
+
 def _marked(messages: Sequence[Message], special: Sequence[str]) -> _Marked:
     """Replace the `special` tokens in the messages' text by marks."""
     contents = "".join(message["content"] for message in messages)
     present = {token for token in special if token in contents}
     longest_first = sorted(present, key=len, reverse=True)  # one may begin with another
-    unused = (chr(code) for code in _PRIVATE_USE if chr(code) not in contents)
-    mark_of = dict(zip(longest_first, unused, strict=False))
+    mark_of = dict(zip(longest_first, _unused_characters(messages), strict=False))
     if not mark_of:
         return _Marked(messages, {})
     any_token = re.compile("|".join(map(re.escape, mark_of)))
@@ -131,6 +138,12 @@ class ChatCodec:
         candidates += [self.tokenizer.eos_token_id, min(self.eos_ids, default=None)]
         return next((token_id for token_id in candidates if token_id in self.eos_ids), None)
 
+    def describe(self) -> ChatHeader:
+        """How prompts are made, for the header of a run."""
+        prompt_ids = self.render([{"role": "user", "content": "a"}])
+        bos_ids = bos_tokens(self.tokenizer).values()
+        return ChatHeader(num_bos=max(map(prompt_ids.count, bos_ids), default=None))
+
     def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         return tuple(render(self.template, self.tokenizer, messages))
 
@@ -198,20 +211,47 @@ def render(
             ids += _ids_in_the_middle(tokenizer, token or piece, is_plain=is_mark)
     if not ids:
         raise UserError("A prompt has no tokens.", "Give it text, or use a chat template.")
+    for bos_id in bos_tokens(tokenizer).values():
+        if ids.count(bos_id) > 1:  # in front, or of later turns, as in LLaMA-2's template
+            front = _text_before_user(template, tokenizer, marked.messages)
+            num_in_front = _first_ids(tokenizer, front).count(bos_id)
+            places = [i for i, token_id in enumerate(ids) if token_id == bos_id]
+            for i in reversed(places[1:num_in_front]):
+                del ids[i]
     return ids
 
 
-def _first_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """Token ids of the beginning of a prompt: one BOS, if the tokenizer has one, and no EOS
-    that is not in the text.
+def bos_tokens(tokenizer: PreTrainedTokenizerBase) -> Mapping[str, int]:
+    """Tokens that belong in front of a text, with their ids: BOS, and all that the tokenizer puts
+    there by itself, whether it names a BOS or not.
     """
-    bos_text, eos_text = tokenizer.bos_token, tokenizer.eos_token
-    bos_id, eos_id = tokenizer.bos_token_id, tokenizer.eos_token_id
-    has_bos = isinstance(bos_text, str) and text.startswith(bos_text)
+    with_added_ids = tokenizer("a")["input_ids"]
+    text_ids = tokenizer("a", add_special_tokens=False)["input_ids"]
+    bos_ids = {*takewhile(lambda token_id: token_id not in text_ids, with_added_ids)}
+    bos_ids |= {tokenizer.bos_token_id} - {None}
+    return {str(tokenizer.convert_ids_to_tokens(bos_id)): bos_id for bos_id in bos_ids}
+
+
+def _text_before_user(
+    template: Template, tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]
+) -> str:
+    """The text that a template writes before that of the first user."""
+    mark = next(_unused_characters(messages))
+    roles = [message["role"] for message in messages]
+    with_mark = [*map(dict, messages)]
+    if "user" in roles:
+        with_mark[roles.index("user")]["content"] = mark
+    return render_text(template, tokenizer, with_mark).partition(mark)[0]
+
+
+def _first_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    """Token ids of the beginning of a prompt, with the tokenizer's BOS unless the text begins with
+    it, and without an EOS that is not in the text.
+    """
+    eos_text, eos_id = tokenizer.eos_token, tokenizer.eos_token_id
+    has_bos = text.startswith(tuple(bos_tokens(tokenizer)))
     ids: list[int] = tokenizer(text, add_special_tokens=not has_bos)["input_ids"]
     if isinstance(eos_text, str) and not text.endswith(eos_text):
         while ids and ids[-1] == eos_id:  # a tokenizer that ends every text with EOS
             ids = ids[:-1]
-    while bos_id is not None and ids[:2] == [bos_id, bos_id]:
-        ids = ids[1:]
     return ids

@@ -109,6 +109,7 @@ class EngineSetup(EngineParts):
             revision=files.revision,
             files=files.files,
             template_sha256=self.codec.template.sha256,
+            chat=self.codec.describe(),
         )
         values = {
             "device": self.device.name,

@@ -57,6 +57,7 @@ class ServedSetup:
             dtype="dtype of the server" if self.spec.dtype == "auto" else self.spec.dtype,
             template_sha256=template.sha256,
             files=files,
+            chat=self.codec.describe(),
         )
         values = {"template": template.name}
         if device:
