@@ -21,6 +21,7 @@ from specbench.analysis.costs import NO_COST, Cost, measure_cost
 from specbench.analysis.divergence import Agreement, find_agreements
 from specbench.analysis.idle_drafts import find_idle_drafts
 from specbench.analysis.long_prompts import find_long_prompts
+from specbench.analysis.odd_answers import find_odd_answers
 from specbench.analysis.overall import Axes, MethodMetrics, axes_of, measure_overall
 from specbench.analysis.pools import find_changed_pools
 from specbench.analysis.ranking import Ranking, rank
@@ -160,12 +161,15 @@ def measure(
 
 
 def _warnings_of_records(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]:
-    """The warnings that need no numbers of cells: hidden work, drafts that fail, changed pools."""
+    """The warnings that need no numbers of cells: hidden work, drafts that fail, changed pools,
+    odd answers.
+    """
     return (
         *find_cheats(table, header),
         *find_idle_drafts(table.records, header),
         *find_long_prompts(table.records, header),
         *find_changed_pools(table.frame),
+        *find_odd_answers(table.records, header.model.chat),
     )
 
 

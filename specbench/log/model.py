@@ -50,6 +50,8 @@ class ChatHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     num_bos: int | None = None
     """BOS tokens in front of a prompt; absent if the tokenizer has none."""
+    ends: dict[str, tuple[int, ...]] = {}
+    """Tokens that end an answer, by what names them."""
 
 
 class ModelHeader(Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -26,13 +26,22 @@ from specbench.models.templates import (
     choose_template,
     render_text,
 )
-from specbench.models.tokenizers import TURN_ENDS, answer_text, eos_ids, load_tokenizer, vocab_size
+from specbench.models.tokenizers import (
+    TURN_ENDS,
+    answer_text,
+    end_tokens,
+    eos_ids,
+    load_tokenizer,
+    vocab_size,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _PRIVATE_USE = range(0xE000, 0xF8FF)
 """Code points without a meaning, from which the marks are taken."""
+_OF_TEMPLATE = "chat template"
+"""What names the end token that a chat template writes."""
 _ANCHORS = ("\n", ".", "a")
 """Texts to put before another text, so that it is encoded as the middle of a text."""
 
@@ -107,6 +116,8 @@ class ChatCodec:
     """Rows of the model's embedding; 0 if unknown."""
     ends_beyond: tuple[int, ...] = ()
     """End tokens that are left out, since the embedding has no row for them."""
+    ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The `eos_ids` by what names them."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -135,6 +146,7 @@ class ChatCodec:
         added_tokens = {str(token): i for i, token in self.tokenizer.added_tokens_decoder.items()}
         jinja = self.template.jinja or ""
         candidates = [added_tokens.get(token) for token in TURN_ENDS if token in jinja]
+        candidates = [*self.ends.get(_OF_TEMPLATE, ()), *candidates]
         candidates += [self.tokenizer.eos_token_id, min(self.eos_ids, default=None)]
         return next((token_id for token_id in candidates if token_id in self.eos_ids), None)
 
@@ -142,7 +154,8 @@ class ChatCodec:
         """How prompts are made, for the header of a run."""
         prompt_ids = self.render([{"role": "user", "content": "a"}])
         bos_ids = bos_tokens(self.tokenizer).values()
-        return ChatHeader(num_bos=max(map(prompt_ids.count, bos_ids), default=None))
+        num_bos = max(map(prompt_ids.count, bos_ids), default=None)
+        return ChatHeader(num_bos=num_bos, ends=dict(self.ends))
 
     def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         return tuple(render(self.template, self.tokenizer, messages))
@@ -175,17 +188,40 @@ def load_codec(path: Path, card: ModelCard, template: str) -> ChatCodec:
     tokenizer = load_tokenizer(path)
     chosen = choose_template(template, card, tokenizer)
     check_powers(chosen)
-    ends = eos_ids(path, tokenizer)
+    turn_end = turn_end_of(chosen, tokenizer)
     num_rows = embedding_rows(path)
-    ends_beyond = tuple(sorted(i for i in ends if i >= num_rows > 0))
+    every_end = eos_ids(path, tokenizer).union(() if turn_end is None else (turn_end,))
+    ends_beyond = tuple(sorted(i for i in every_end if i >= num_rows > 0))
+    ends = end_tokens(path, tokenizer)
+    if turn_end is not None:
+        ends[_OF_TEMPLATE] = (turn_end,)
     return ChatCodec(
         tokenizer,
         chosen,
-        ends.difference(ends_beyond),
-        vocab_size(path, tokenizer),
-        num_rows,
-        ends_beyond,
+        eos_ids=every_end.difference(ends_beyond),
+        vocab_size=vocab_size(path, tokenizer),
+        num_rows=num_rows,
+        ends_beyond=ends_beyond,
+        ends=ends,
     )
+
+
+def turn_end_of(template: Template, tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """The special token that a template writes after a last message, an assistant's; None if
+    another text follows.
+
+    What follows an earlier message may end no answer: gpt-oss closes its analysis with it, too.
+    """
+    mark = chr(_PRIVATE_USE.start)
+    chat = [{"role": "user", "content": "a"}, {"role": "assistant", "content": mark}]
+    try:
+        rendered = render_text(template, tokenizer, chat, is_answered=True)
+    except UserError:  # the template takes no chat that ends with an answer
+        return None
+    text_after = rendered.partition(mark)[2].lstrip()
+    special = special_tokens(tokenizer)
+    tokens = [token for token in special if text_after.startswith(token)]
+    return special[max(tokens, key=len)] if tokens else None
 
 
 def render(

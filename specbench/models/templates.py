@@ -163,9 +163,13 @@ def check_powers(template: Template) -> None:
 
 
 def render_text(
-    template: Template, tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]
+    template: Template,
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Message],
+    *,
+    is_answered: bool = False,
 ) -> str:
-    """The text of a dialogue, ready for an answer.
+    """The text of a dialogue, ready for an answer unless it ends with one (`is_answered`).
 
     Raises:
         UserError: the template fails, renders nothing or too much, takes too long, or has no
@@ -196,7 +200,7 @@ def render_text(
                 [dict(message) for message in messages],
                 chat_template=jinja,
                 tokenize=False,
-                add_generation_prompt=True,
+                add_generation_prompt=not is_answered,
                 date_string=_DATE,
                 **variables,
             )

@@ -1,9 +1,10 @@
 """Tokenizers of checkpoints: loading them, their end tokens, and the text of an answer."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specbench.errors import CheckpointError, describe_error, reading
 from specbench.models.checkpoints import read_config
@@ -41,34 +42,52 @@ def answer_text(tokenizer: "PreTrainedTokenizerBase", token_ids: Sequence[int]) 
     )
 
 
-def eos_ids(path: Path, tokenizer: "PreTrainedTokenizerBase") -> frozenset[int]:
-    """Every token that ends an answer.
+def end_tokens(path: Path, tokenizer: "PreTrainedTokenizerBase") -> dict[str, tuple[int, ...]]:
+    """The tokens that end an answer, by what names them.
 
-    The union of generation_config's EOS (or config's, without one), the tokenizer's EOS and
-    the known end-of-turn tokens in the tokenizer.
+    Generation_config's EOS (or config's, without one), the tokenizer's EOS, and the known
+    end-of-turn tokens in the tokenizer.
     """
-    token_ids: set[int] = set()
+    ends: dict[str, tuple[int, ...]] = {}
     for name in ("generation_config.json", "config.json"):
-        if (path / name).is_file():
-            token_ids |= _eos_of(path / name)
+        listed_ids = _eos_of(path / name) if (path / name).is_file() else ()
+        if listed_ids:
+            ends[name] = listed_ids
             break
     if isinstance(tokenizer.eos_token_id, int):
-        token_ids.add(tokenizer.eos_token_id)
+        ends["tokenizer"] = (tokenizer.eos_token_id,)
     added_tokens = {str(token): i for i, token in tokenizer.added_tokens_decoder.items()}
-    token_ids |= {added_tokens[token] for token in TURN_ENDS if token in added_tokens}
-    return frozenset(token_ids)
+    if known_ids := [added_tokens[token] for token in TURN_ENDS if token in added_tokens]:
+        ends["known names"] = tuple(known_ids)
+    return ends
 
 
-def _eos_of(file: Path) -> set[int]:
-    """The end tokens that a config lists: one, several or none."""
+def eos_ids(path: Path, tokenizer: "PreTrainedTokenizerBase") -> frozenset[int]:
+    """Every token that ends an answer."""
+    return frozenset(chain.from_iterable(end_tokens(path, tokenizer).values()))
+
+
+def _eos_of(file: Path) -> tuple[int, ...]:
+    """The end tokens that a config lists, or that of its language model: one, several or none."""
     with reading(file, "The end tokens", _AGAIN):
-        eos = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
-        listed = eos if isinstance(eos, list) else [eos]
-        token_ids = {token_id for token_id in listed if type(token_id) is int}
+        config = json.loads(file.read_text(encoding="utf-8"))
+        eos = config.get("eos_token_id")
+        if eos is None:
+            eos = (config.get("text_config") or {}).get("eos_token_id")
+        token_ids = tuple(_ids_in(eos))
     for token_id in token_ids:
         if not 0 <= token_id < _MOST_IDS:
             raise CheckpointError(f"{file}: eos_token_id {token_id} is not a token.", _AGAIN)
     return token_ids
+
+
+def _ids_in(listed: Any) -> Iterator[int]:
+    """The numbers in a list, in the lists in it, and in strings. All else, as null, is no id."""
+    if isinstance(listed, list):
+        for entry in listed:
+            yield from _ids_in(entry)
+    elif type(listed) is int or (isinstance(listed, str) and listed.lstrip("-").isdecimal()):
+        yield int(listed)
 
 
 def vocab_size(path: Path, tokenizer: "PreTrainedTokenizerBase") -> int:
