@@ -6,19 +6,32 @@ from collections.abc import Callable, Iterator, Sequence
 from specbench.analysis.warnings import RunWarning
 from specbench.log.model import ChatHeader
 from specbench.types import Record
+from specbench.types.reply import split_thinking
 
 
 def find_odd_answers(records: Sequence[Record], chat: ChatHeader | None) -> Iterator[RunWarning]:
-    """Counts of answers that go on after the end of their turn.
+    """Counts of answers that go on after the end of their turn, that have tokens which the server
+    does not send, and that have reasoning which nobody asked for.
 
-    Only those of servers do: the engine stops there. `chat` is None in older runs, which are not
-    judged.
+    The engine stops at an end, servers may not. `chat` is None in older runs, which are not judged.
     """
     if chat is None:
         return
     answers = [record for record in records if record.is_ok]
     end_ids = {token_id for token_ids in chat.ends.values() for token_id in token_ids}
     yield from _counts("passed_ends", answers, lambda record: end_ids & {*record.token_ids[:-1]})
+    yield from _counts(
+        "hidden_tokens", answers, lambda record: record.serving and record.serving.num_hidden
+    )
+    if not (chat.thinking and chat.thinking.is_on):
+        yield from _counts("think_marks", answers, lambda record: _has_reasoning(record, chat))
+
+
+def _has_reasoning(record: Record, chat: ChatHeader) -> bool:
+    """True if an answer has reasoning. Marks may be special tokens, which its text lacks."""
+    is_sent_apart = record.serving is not None and record.serving.num_reasoning > 0
+    is_marked = split_thinking(record.text) or {*chat.think_ids} & {*record.token_ids}
+    return is_sent_apart or bool(is_marked)
 
 
 def _counts(

@@ -23,7 +23,7 @@ def _group() -> None:
 
 
 @commands.command()
-@takes(*options(SpecValues, "template"), *options(Call, "offline"))
+@takes(*options(SpecValues, "template", "template_args"), *options(Call, "offline"))
 def build(
     data: Annotated[Path, typer.Argument(metavar="FILE", help=CORPUS)],
     model: TargetModel,
@@ -48,7 +48,7 @@ def build(
     spec = RunSpec(model=model, **values)
     quiet_libraries()
     path = resolve_model(spec.card, offline=call.offline)
-    codec = load_codec(path, spec.card, spec.template)
+    codec = load_codec(path, spec.card, spec.template, spec.template_args)
     longest = 1 << 40  # nothing is cut
     token_ids = [row.ids for row in encode(codec, examples, longest, 1.0, left_out)]
     if not token_ids:

@@ -38,7 +38,7 @@ _LEAST_COLUMN = 26
 
 @takes(
     *options(SpecValues, "methods", "model", "max_new_tokens", "seed", "device", "threads"),
-    *options(SpecValues, "dtype", "weights", "template", "settings"),
+    *options(SpecValues, "dtype", "weights", "template", "template_args", "settings"),
     *options(Call, "offline"),
 )
 def race(

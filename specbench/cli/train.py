@@ -54,7 +54,9 @@ def _check_inputs(spec: RunSpec, data: Path, openings: Path | None) -> None:
         raise UserError(f"There is no file {data}.", "Give --data a JSONL file of chats or text.")
 
 
-@takes(*options(SpecValues, "device", "template"), *options(Call, "resume", "offline"))
+@takes(
+    *options(SpecValues, "device", "template", "template_args"), *options(Call, "resume", "offline")
+)
 def train(
     values: dict[str, Any],
     call: Call,
@@ -100,7 +102,7 @@ def train(
     path = resolve_model(spec.card, offline=call.offline)
     quiet_libraries()
     with resumable(out, "--out", sys.argv[1:]):
-        codec = load_codec(path, spec.card, spec.template)
+        codec = load_codec(path, spec.card, spec.template, spec.template_args)
         train_head(
             method,
             path,

@@ -21,7 +21,9 @@ commands = typer.Typer(
     rich_markup_mode=None,
 )
 _WORK = options(SpecValues, "methods", "model", "tasks", "limit", "max_new_tokens", "seed")
-_ENGINE = options(SpecValues, "prompts", "device", "threads", "dtype", "weights", "template")
+_ENGINE = options(
+    SpecValues, "prompts", "device", "threads", "dtype", "weights", "template", "template_args"
+)
 _TIMED = options(SpecValues, "execution", "kernels")
 _DRAWN = options(SpecValues, "temperatures", "repeats")
 _OFFLINE = options(Call, "offline")

@@ -171,15 +171,15 @@ def _void_patterns(first: RunHeader, second: RunHeader) -> Iterator[str]:
     # The machine's other GPUs. The run's own is compared by `_named_fields`.
     yield "environment.gpus.*"
 
-    # Settings of sampling, if no temperature that both have is above 0: greedy decoding draws
-    # nothing.
+    # Settings of sampling, if no temperature of both is above 0: greedy decoding draws nothing.
     first_values, second_values = first.spec.values, second.spec.values
     shared_temperatures = {*first_values.temperatures} & {*second_values.temperatures}
     if not any(temperature > 0 for temperature in shared_temperatures):
         yield from ("spec.seed", "spec.top_p", "spec.top_k")
 
-    # Other templates have other texts, and the choice of a template is compared already.
-    if first_values.template != second_values.template:
+    # Other templates and values have other texts, and their choice is compared already.
+    choices = {(values.template, values.template_args) for values in (first_values, second_values)}
+    if len(choices) > 1:
         yield "model.template_sha256"
 
     # CPU threads compute the model only where both runs were on a CPU, in this process.

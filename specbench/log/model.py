@@ -1,7 +1,7 @@
 """The target model and its checkpoints in `run.json`."""
 
 import re
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from msgspec import Struct
 
@@ -45,6 +45,17 @@ class WeightsHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Files by name."""
 
 
+class ThinkingHeader(Struct, frozen=True, omit_defaults=True):
+    """The thinking mode of prompts, as measured on their tokens."""
+
+    state: Literal["switched", "fixed", "unknown"]
+    """Switches of the template change prompts; it has none, and thinks; or they change nothing."""
+    is_on: bool | None = None
+    """The model is asked to think, or always does; absent if unknown."""
+    values: dict[str, Any] = {}
+    """Values of the template's switches; absent without any."""
+
+
 class ChatHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How dialogues become prompts."""
 
@@ -52,6 +63,12 @@ class ChatHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """BOS tokens in front of a prompt; absent if the tokenizer has none."""
     ends: dict[str, tuple[int, ...]] = {}
     """Tokens that end an answer, by what names them."""
+    thinking: ThinkingHeader | None = None
+    """Thinking mode; absent if the template names no switch and leaves no think mark open."""
+    history: str = ""
+    """What goes back of an answer into later prompts; absent if all does, as in older runs."""
+    think_ids: tuple[int, ...] = ()
+    """Special tokens that are think marks, which texts of answers lack; absent if none."""
 
 
 class ModelHeader(Struct, frozen=True, kw_only=True):

@@ -4,9 +4,9 @@ Each is an option, declared here with its help, limits and role. Rules between
 values are in `measure.spec`.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import MsgspecError, Struct, json
 
 from specbench.errors import UserError
 from specbench.log.options import option, role
@@ -73,6 +73,9 @@ class SpecValues(Struct, frozen=True):
     template: Annotated[str, option(
         "Chat template: auto, thinking, none, or its name.", "model", "work", "NAME",
         is_compared=True)] = "auto"
+    template_args: Annotated[str, option(
+        """Values for the chat template in JSON, such as '{"thinking": false}'.""", "model", "work",
+        "JSON", is_compared=True)] = ""
     history: Annotated[Literal["shared", "own"], option(
         "Earlier answers in a chat: vanilla's (shared) or the method's own.", "decoding",
         "work", "KIND", choices=("shared", "own"), is_compared=True)] = "shared"
@@ -175,3 +178,18 @@ def parse_goodput(text: str) -> dict[str, float]:
                 f"{', '.join(GOODPUT)}.",
             )
     return limits_s
+
+
+def parse_template_args(text: str) -> dict[str, Any]:
+    """Values of a template's variables by name, from an object in JSON; none from "".
+
+    Raises:
+        UserError: it has another form.
+    """
+    try:
+        return json.decode(text or "{}", type=dict[str, Any])
+    except MsgspecError as error:
+        raise UserError(
+            f"--template-args {text} is not an object in JSON.",
+            """Give values by name, such as '{"thinking": false}'.""",
+        ) from error

@@ -7,12 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import ValidationError, convert
+from msgspec import ValidationError, convert, json
 from msgspec.structs import force_setattr
 
 from specbench.errors import UserError, few, unknown_name
 from specbench.log.options import options
-from specbench.log.spec import SpecValues, parse_goodput
+from specbench.log.spec import SpecValues, parse_goodput, parse_template_args
 from specbench.registry import MethodChoice, expand_groups, parse_choices, with_known_names
 from specbench.types import Sampling
 
@@ -64,6 +64,7 @@ class RunSpec(SpecValues, frozen=True, dict=True):
                 raise unknown_name("engine", self.serving_engine, NAMES)
         # Limits of latency; raises for wrong ones, as `server_root` does for a wrong address.
         parse_goodput(self.goodput)
+        parse_template_args(self.template_args)
         if self.urls:
             from specbench.measure.server.address import server_root
 
@@ -175,6 +176,8 @@ def make_spec(**values: Any) -> RunSpec:
         is_many = options_by_name[name].is_many  # its value is a list
         if isinstance(argument, Path):
             values[name] = str(argument)
+        elif isinstance(argument, dict):
+            values[name] = json.encode(argument).decode()
         elif is_many and isinstance(argument, str):
             values[name] = options_by_name[name].read([argument])  # "a,b" is a list of two
         elif is_many and isinstance(argument, int | float):

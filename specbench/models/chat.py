@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specbench.errors import UserError
 from specbench.log.model import ChatHeader
+from specbench.log.spec import parse_template_args
 from specbench.models.cards import ModelCard
 from specbench.models.embedding import embedding_rows
 from specbench.models.templates import (
@@ -26,6 +27,7 @@ from specbench.models.templates import (
     choose_template,
     render_text,
 )
+from specbench.models.thinking import with_measured_thinking
 from specbench.models.tokenizers import (
     TURN_ENDS,
     answer_text,
@@ -34,6 +36,8 @@ from specbench.models.tokenizers import (
     load_tokenizer,
     vocab_size,
 )
+from specbench.types import Record
+from specbench.types.reply import CHANNEL, is_think_mark, split_reply
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -63,22 +67,26 @@ class _Marked(NamedTuple):
 
 def _unused_characters(messages: Sequence[Message]) -> Iterator[str]:
     """Characters without a meaning that no message contains."""
-    contents = "".join(message["content"] for message in messages)
+    contents = "".join(str(text) for message in messages for text in message.values())
     return (chr(code) for code in _PRIVATE_USE if chr(code) not in contents)
 
 
 def _marked(messages: Sequence[Message], special: Sequence[str]) -> _Marked:
     """Replace the `special` tokens in the messages' text by marks."""
-    contents = "".join(message["content"] for message in messages)
+    contents = "".join(str(text) for message in messages for text in message.values())
     present = {token for token in special if token in contents}
     longest_first = sorted(present, key=len, reverse=True)  # one may begin with another
     mark_of = dict(zip(longest_first, _unused_characters(messages), strict=False))
     if not mark_of:
         return _Marked(messages, {})
     any_token = re.compile("|".join(map(re.escape, mark_of)))
+
+    def with_marks(text: Any) -> Any:
+        is_text = isinstance(text, str)  # not a list, as of tools
+        return any_token.sub(lambda match: mark_of[match[0]], text) if is_text else text
+
     marked_messages = [
-        {**message, "content": any_token.sub(lambda match: mark_of[match[0]], message["content"])}
-        for message in messages
+        {name: with_marks(text) for name, text in message.items()} for message in messages
     ]
     return _Marked(marked_messages, {mark: token for token, mark in mark_of.items()})
 
@@ -153,15 +161,47 @@ class ChatCodec:
     def describe(self) -> ChatHeader:
         """How prompts are made, for the header of a run."""
         prompt_ids = self.render([{"role": "user", "content": "a"}])
-        bos_ids = bos_tokens(self.tokenizer).values()
-        num_bos = max(map(prompt_ids.count, bos_ids), default=None)
-        return ChatHeader(num_bos=num_bos, ends=dict(self.ends))
+        bos_ids = {*added_bos(self.tokenizer), self.tokenizer.bos_token_id} - {None}
+        in_front = [*takewhile(bos_ids.__contains__, prompt_ids)]
+        special = special_tokens(self.tokenizer)
+        history = "content without think marks and channels"
+        if self.template.reasoning_field:
+            history += f", reasoning as {self.template.reasoning_field}"
+        return ChatHeader(
+            num_bos=max(map(in_front.count, bos_ids), default=None),
+            ends=dict(self.ends),
+            thinking=self.template.thinking,
+            history=history,
+            think_ids=tuple(i for token, i in special.items() if is_think_mark(token)),
+        )
 
     def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         return tuple(render(self.template, self.tokenizer, messages))
 
     def text(self, token_ids: Sequence[int]) -> str:
         return answer_text(self.tokenizer, token_ids)
+
+    def reply(self, record: Record) -> Message:
+        """The message of an answer in a later prompt: its content, and its reasoning apart.
+
+        The template decides what is kept of the reasoning. An answer without think marks and
+        channels stays as it is.
+        """
+        special = special_tokens(self.tokenizer)
+        marks = [i for token, i in special.items() if token == CHANNEL or is_think_mark(token)]
+        text = record.text
+        if {*marks} & {*record.token_ids}:  # which the text lacks
+            text = self.tokenizer.decode(
+                [*record.token_ids], skip_special_tokens=False, clean_up_tokenization_spaces=False
+            )
+        reply = split_reply(text, record.serving.num_reasoning if record.serving else 0)
+        if reply.content == record.text:
+            return {"role": "assistant", "content": record.text}
+        any_special = re.compile("|".join(map(re.escape, special)) or r"(?!)")
+        message = {"role": "assistant", "content": any_special.sub("", reply.content)}
+        if (field := self.template.reasoning_field) and reply.reasoning:
+            message[field] = any_special.sub("", reply.reasoning)
+        return message
 
     def control_tokens(self, text: str) -> tuple[str, ...]:
         """Special tokens in a user's text that stay control tokens in a prompt.
@@ -183,11 +223,13 @@ class ChatCodec:
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def load_codec(path: Path, card: ModelCard, template: str) -> ChatCodec:
-    """The codec of a checkpoint folder for `--template template`."""
+def load_codec(path: Path, card: ModelCard, template: str, template_args: str = "") -> ChatCodec:
+    """The codec of a checkpoint folder for `--template template` and `--template-args`."""
     tokenizer = load_tokenizer(path)
     chosen = choose_template(template, card, tokenizer)
     check_powers(chosen)
+    chosen = replace(chosen, args=parse_template_args(template_args))
+    chosen = with_measured_thinking(chosen, tokenizer, card.name)
     turn_end = turn_end_of(chosen, tokenizer)
     num_rows = embedding_rows(path)
     every_end = eos_ids(path, tokenizer).union(() if turn_end is None else (turn_end,))
@@ -247,7 +289,8 @@ def render(
             ids += _ids_in_the_middle(tokenizer, token or piece, is_plain=is_mark)
     if not ids:
         raise UserError("A prompt has no tokens.", "Give it text, or use a chat template.")
-    for bos_id in bos_tokens(tokenizer).values():
+    # A BOS that the template alone writes may begin each message, as <|im_start|> of SmolLM2 does.
+    for bos_id in added_bos(tokenizer):
         if ids.count(bos_id) > 1:  # in front, or of later turns, as in LLaMA-2's template
             front = _text_before_user(template, tokenizer, marked.messages)
             num_in_front = _first_ids(tokenizer, front).count(bos_id)
@@ -257,15 +300,11 @@ def render(
     return ids
 
 
-def bos_tokens(tokenizer: PreTrainedTokenizerBase) -> Mapping[str, int]:
-    """Tokens that belong in front of a text, with their ids: BOS, and all that the tokenizer puts
-    there by itself, whether it names a BOS or not.
-    """
-    with_added_ids = tokenizer("a")["input_ids"]
+def added_bos(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Tokens that the tokenizer puts in front of each text, whether it names a BOS or not."""
+    whole_ids = tokenizer("a")["input_ids"]
     text_ids = tokenizer("a", add_special_tokens=False)["input_ids"]
-    bos_ids = {*takewhile(lambda token_id: token_id not in text_ids, with_added_ids)}
-    bos_ids |= {tokenizer.bos_token_id} - {None}
-    return {str(tokenizer.convert_ids_to_tokens(bos_id)): bos_id for bos_id in bos_ids}
+    return [*takewhile(lambda token_id: token_id not in text_ids, whole_ids)]
 
 
 def _text_before_user(
@@ -281,13 +320,17 @@ def _text_before_user(
 
 
 def _first_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """Token ids of the beginning of a prompt, with the tokenizer's BOS unless the text begins with
-    it, and without an EOS that is not in the text.
+    """Token ids of the beginning of a prompt: one BOS, if the tokenizer has one, and no EOS
+    that is not in the text.
     """
     eos_text, eos_id = tokenizer.eos_token, tokenizer.eos_token_id
-    has_bos = text.startswith(tuple(bos_tokens(tokenizer)))
+    bos_id = tokenizer.bos_token_id
+    bos_ids = [*added_bos(tokenizer), *([] if bos_id is None else [bos_id])]
+    has_bos = text.startswith(tuple(tokenizer.convert_ids_to_tokens(bos_ids)))
     ids: list[int] = tokenizer(text, add_special_tokens=not has_bos)["input_ids"]
     if isinstance(eos_text, str) and not text.endswith(eos_text):
         while ids and ids[-1] == eos_id:  # a tokenizer that ends every text with EOS
             ids = ids[:-1]
+    while bos_id is not None and ids[:2] == [bos_id, bos_id]:
+        ids = ids[1:]
     return ids

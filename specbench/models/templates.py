@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from specbench.errors import UserError, memory_limit, reading, reason_of, time_limit, unknown_name
+from specbench.log.model import ThinkingHeader
 from specbench.models.cards import ModelCard, models_file
+from specbench.models.switches import switches_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -26,19 +29,8 @@ MOST_MEMORY = 2**30
 """Bytes that a template may need."""
 
 
-class _ModeValues(NamedTuple):
-    """Values of a template's variable for the thinking mode."""
-
-    without: bool | str
-    """Value without thinking, or with as little as the model can."""
-    thinking: bool | str
-    """Value with thinking."""
-
-
-_MODE_VARIABLES: Mapping[str, _ModeValues] = {
-    "enable_thinking": _ModeValues(without=False, thinking=True),  # Qwen3, GLM-4.5
-    "reasoning_effort": _ModeValues(without="low", thinking="medium"),  # gpt-oss
-}
+_OLDEST = ("enable_thinking", "reasoning_effort")
+"""Switches that all versions set, so that hashes need not show their usual values."""
 _THINKING = "thinking"
 """The name of the model's own template with its thinking mode on."""
 
@@ -63,28 +55,42 @@ class Template:
     system: str = ""
     """System message of dialogues that have none; empty without."""
     warning: str | None = None
-    """A warning for the run, if it should use another template."""
+    """A warning for the run, if it should use another template or a mode is unknown."""
+    args: Mapping[str, Any] = field(default_factory=dict)
+    """Values of its variables: the user's, and those of switches that were measured."""
+    thinking: ThinkingHeader | None = None
+    """What its switches of thinking do; None if it has none and does not think, or unmeasured."""
 
     @property
     def is_thinking(self) -> bool:
         return self.name == _THINKING
 
     @property
-    def modes(self) -> Mapping[str, bool | str]:
-        """The variables that the template reads to turn the thinking mode on or off."""
-        source = self.jinja or ""
-        return {
-            variable: values.thinking if self.is_thinking else values.without
-            for variable, values in _MODE_VARIABLES.items()
-            if variable in source
-        }
+    def modes(self) -> dict[str, Any]:
+        """The usual values of the switches that it names, to turn thinking on or off."""
+        switches = switches_of(self.jinja or "")
+        return {n: pairs[0].of(is_thinking=self.is_thinking) for n, pairs in switches.items()}
+
+    @property
+    def reasoning_field(self) -> str | None:
+        """The field of a message in which it reads an answer's reasoning; None if it reads none."""
+        fields = re.findall(r"""[.'"](reasoning_content|thinking|reasoning)\b""", self.jinja or "")
+        return fields[0] if fields else None
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values that its variables get."""
+        return {**self.modes, **self.args}
 
     @property
     def sha256(self) -> str | None:
-        """Hash of the template, its system message and thinking mode; None without a template."""
+        """Hash of the template, its system message, mode and values; None without a template."""
         if self.jinja is None:
             return None
         mode = "\nthinking" if self.is_thinking else ""
+        usual_values = {name: self.modes.get(name) for name in _OLDEST}  # not in any hash
+        if values := {n: v for n, v in self.values.items() if (n, v) not in usual_values.items()}:
+            mode += f"\n{json.dumps(values, sort_keys=True)}"
         return hashlib.sha256(f"{self.jinja}\n{self.system}{mode}".encode()).hexdigest()
 
 
@@ -177,7 +183,7 @@ def render_text(
     """
     if template.jinja is None:
         return _plain_text(messages)
-    variables = dict(template.modes)
+    variables = {"date_string": _DATE, **template.values}
     if template.system:  # our templates have one place for it, and take alternating roles
         system = template.system
         if messages and messages[0]["role"] == "system":
@@ -201,7 +207,6 @@ def render_text(
                 chat_template=jinja,
                 tokenize=False,
                 add_generation_prompt=not is_answered,
-                date_string=_DATE,
                 **variables,
             )
         except Exception as error:  # a template is a program
@@ -227,4 +232,9 @@ def _plain_text(messages: Sequence[Message]) -> str:
 
 
 def _template_error(template: Template, problem: str) -> UserError:
-    return UserError(f"The chat template {template.name!r} {problem}.", _OTHER_TEMPLATE)
+    message = f"The chat template {template.name!r} {problem.rstrip('.')}."
+    if not template.values:
+        return UserError(message, _OTHER_TEMPLATE)
+    values = json.dumps(template.values)
+    hint = f"Give other values: --template-args '{values}'. {_OTHER_TEMPLATE}"
+    return UserError(f"{message} It was given {values}.", hint)

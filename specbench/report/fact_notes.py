@@ -48,9 +48,9 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     # In one local pass, answers that a method remembers between passes cannot be detected.
     is_one_local_pass = not spec.backend and not info.servers and spec.repeats == 1
     yield "machine", {"device": info.device_phrase}
-    software = environment.software_phrase
-    yield "software", {"software": software, "commit": environment.commit_phrase}
+    yield "software", {"software": environment.software_phrase, "commit": environment.commit_phrase}
     yield "run", _settings(info)  # the settings that a report prints
+    yield "thinking", facts.thinking(info)  # the mode of prompts, if the template has any
     yield "servers", {"servers": _servers(info)}  # of the methods, if they ran on servers
     yield "workers", {"workers": facts.workers(info)}  # processes of a cluster, if it had one
     yield "steps", _execution(info)  # how they were executed, and the kernels

@@ -164,3 +164,14 @@ def weights_text(weights: WeightsHeader | None) -> str:
     # `files` has size (`bytes`) and hash of each file by its name
     name, largest_file = max(weights.files.items(), key=lambda named_file: named_file[1].bytes)
     return f"{name}, sha256 {(largest_file.sha256 or UNKNOWN)[:12]}"
+
+
+def thinking(info: RunHeader) -> dict[str, Any]:
+    """The thinking mode, and the template's values that switch it."""
+    mode = info.model.chat and info.model.chat.thinking
+    if not mode:
+        return {}
+    if mode.state != "switched":
+        return {"state": mode.state}
+    values = [f"{name}={value}" for name, value in mode.values.items()]
+    return {"state": "on" if mode.is_on else "off", "values": values}

@@ -102,6 +102,10 @@ class Serving:
     """Seconds to the first token by the server's own clock."""
     server_decode_s: float | None = None
     """Seconds of the other tokens by the server's own clock."""
+    num_reasoning: int = 0
+    """Characters in front of the text that the server sent as reasoning."""
+    num_hidden: int = 0
+    """Tokens that it counted beyond those of a text that lacks the marks around reasoning."""
     num_retries: int = 0
     """Earlier attempts that the server refused before it began."""
 

@@ -1,8 +1,12 @@
 """Answers with something that their run did not ask for are counted and told."""
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from specbench.analysis.metrics import measure
+from specbench.report.fact_notes import fact_notes
 from specbench.report.warning_notes import warnings
 from specbench.types import Record
 from tests.analysis.run_factory import header, make_run, record
@@ -30,3 +34,42 @@ def test_answers_that_pass_the_end_of_a_turn_are_counted_by_method() -> None:
 def test_a_run_without_recorded_ends_is_not_judged() -> None:
     passing = [record(token_ids=(5, 2, 7, 2))]
     assert told("passed_ends", passing, None) == told("passed_ends", passing, {"num_bos": 1}) == []
+
+
+OFF = {"state": "switched", "is_on": False, "values": {"enable_thinking": False}}
+
+
+@pytest.mark.parametrize("thinking", [None, OFF, {"state": "unknown"}])
+def test_think_marks_in_answers_of_a_run_without_thinking_are_counted(thinking: Any) -> None:
+    texts = ["<think>hm</think>yes", "hm</think>yes", "yes", "The tag <think> opens a thought."]
+    answers = [replace(record(sample=text, token_ids=(5, 6, 7, 2)), text=text) for text in texts]
+    special = record("pld", token_ids=(90, 6, 91, 2))
+    chat = {"thinking": thinking, "think_ids": [90, 91]}
+    (sentence,) = told("think_marks", [*answers, special], chat)
+    assert sentence.startswith(
+        "2 of 4 answers of Vanilla, 1 of 1 answers of PLD have think marks or reasoning"
+    )
+    assert told("think_marks", answers[2:], chat) == []
+    assert told("think_marks", answers, None) == []
+
+
+def test_they_belong_to_a_run_with_thinking() -> None:
+    answer = replace(record(), text="hm</think>yes")
+    for thinking in (OFF | {"is_on": True}, {"state": "fixed", "is_on": True}):
+        assert told("think_marks", [answer], {"thinking": thinking}) == []
+
+
+@pytest.mark.parametrize(
+    ("thinking", "text"),
+    [
+        (None, []),
+        (OFF, ["off by enable_thinking=False"]),
+        (OFF | {"is_on": True, "values": {"mode": "on"}}, ["on by mode=on"]),
+        ({"state": "fixed", "is_on": True}, ["always on: the chat template has no switch"]),
+        ({"state": "unknown"}, ["mode unknown"]),
+    ],
+)
+def test_a_report_says_the_mode_if_the_template_has_any(thinking: Any, text: list[str]) -> None:
+    model = {"label": "small", "chat": {"thinking": thinking}}
+    run = measure(make_run([record()], header(("vanilla",), ("gsm8k",), model=model)))
+    assert [note.text for note in fact_notes(run) if note.key == "thinking"] == text

@@ -79,6 +79,10 @@ CASES = [
     ({}, {"model__is_stand_in": True}, WORK, "stand-in instead of the real weights: no in the fi"),
     ({}, {"spec__values__max_new_tokens": 64}, WORK, "--max-new-tokens: 128 in the first, 64 in"),
     ({}, {"spec__values__template": "none"}, WORK, "--template: auto in the first, none in the"),
+    (
+        {TEMPLATE: "aa"}, {TEMPLATE: "bb", "spec__values__template_args": '{"a":1}'}, WORK,
+        '--template-args: none in the first, {"a":1} in the second',
+    ),
     ({}, {"spec__values__history": "own"}, WORK, "--history: shared in the first, own in the"),
     ({}, {"spec__values__phases": True}, WORK, "--phases: no in the first, yes in the second"),
     ({}, {"model__files": OTHER_FILES}, WORK, "file model.safetensors: sha256 aaaaaaaaaaaa… in"),

@@ -63,6 +63,15 @@ def test_a_bos_of_a_later_turn_stays(names_bos: bool) -> None:
     assert tokenizer.decode(render(doubled, tokenizer, CHAT)).count("<s>") == 3
 
 
+def test_a_bos_that_begins_each_message_stays_if_the_tokenizer_adds_none() -> None:
+    tokenizer = make_tokenizer(extra=("<|im_start|>",), adds_bos=False)
+    tokenizer.bos_token = "<|im_start|>"
+    chatml = (
+        "<|im_start|>system\nHi\n{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}"
+    )
+    assert tokenizer.decode(render(Template("own", chatml), tokenizer, CHAT)).count("<|im") == 4
+
+
 def test_a_bos_in_the_users_text_is_text_and_removes_none() -> None:
     tokenizer = adding("<s>")
     bos_id = tokenizer.convert_tokens_to_ids("<s>")

@@ -262,7 +262,7 @@ def _setup(
         has_graphs=has_graphs,
         is_dequantized=stored.is_dequantized,
     )
-    codec = load_codec(path, card, spec.template)  # tokenizer and chat template
+    codec = load_codec(path, card, spec.template, spec.template_args)  # tokenizer and chat template
     _check_vocabularies(codec, draft_folders)  # draft models must have the target's
     return EngineSetup(
         spec,
@@ -378,7 +378,7 @@ def _stand_in_setup(
         path,
         device,
         dtype,
-        codec=load_codec(path, tiny_card(), spec.template),
+        codec=load_codec(path, tiny_card(), spec.template, spec.template_args),
         methods=selected.methods,
         missing=selected.missing,  # methods for which the stand-in has no weights
         broken=selected.broken,  # sentences about plug-ins that cannot be imported

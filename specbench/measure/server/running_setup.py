@@ -108,8 +108,8 @@ def make_running_setup(spec: RunSpec, *, is_offline: bool = False) -> RunningSet
     labels = _labels(spec)  # as many as addresses, in their order
     roots = [server_root(url) for url in spec.urls]  # addresses without "/v1"
     card = spec.card
-    # Chats to tokens and back.
-    codec = load_codec(resolve_tokenizer(card, offline=is_offline), card, spec.template)
+    path = resolve_tokenizer(card, offline=is_offline)
+    codec = load_codec(path, card, spec.template, spec.template_args)  # chats to tokens and back
 
     async def find(root: str) -> FoundServer:
         """Ask the server at an address what it is."""

@@ -157,7 +157,7 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
     card = spec.card
     executable = find_executable(spec, engine)  # the words of its command, and its wheel
     model_path = resolve_model(card, offline=is_offline)  # the folder
-    codec = load_codec(model_path, card, spec.template)  # chats to tokens and back
+    codec = load_codec(model_path, card, spec.template, spec.template_args)
     # Raises if the engine cannot read it. "": the model, not the weights of a method.
     engine.check_folder(model_path, "")
     # In tokens, and limited: an engine's memory grows with it. The limit also if it is unknown.
