@@ -29,7 +29,7 @@ def find_odd_answers(records: Sequence[Record], chat: ChatHeader | None) -> Iter
 
 def _has_reasoning(record: Record, chat: ChatHeader) -> bool:
     """True if an answer has reasoning. Marks may be special tokens, which its text lacks."""
-    is_sent_apart = record.serving is not None and record.serving.num_reasoning > 0
+    is_sent_apart = bool(record.serving and record.serving.num_reasoning)
     is_marked = split_thinking(record.text) or {*chat.think_ids} & {*record.token_ids}
     return is_sent_apart or bool(is_marked)
 

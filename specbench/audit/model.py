@@ -36,7 +36,7 @@ from specbench.measure.local.engine import EngineBackend
 from specbench.measure.local.engine_setup import EngineSetup
 from specbench.measure.methods import BASELINE
 from specbench.measure.plan import make_plan
-from specbench.measure.requests import make_chat, make_request, reply_key
+from specbench.measure.requests import make_chat, make_request, reply_key, whole_reply
 from specbench.measure.spec import PAPER, RunSpec
 from specbench.models.cards import DTYPES
 from specbench.types import Record, RecordKey, Request, Sampling
@@ -97,6 +97,8 @@ class RunModel:
         _check_same(run.header, plan, plan.setup)  # model and prompts must be those of the run
         self._plan = plan
         self._codec = plan.setup.codec  # of chats and token ids
+        # Older runs sent answers back with their reasoning.
+        self._message_of = self._codec.reply if run.header.model.chat else whole_reply
         # Options, records and first method give the replies to earlier turns of a chat.
         self._asked = RunSpec(**structs.asdict(asked_values))
         self._records = {record.key: record for record in run.records}
@@ -122,7 +124,8 @@ class RunModel:
             raise UserError(f"The prompt {key.sample_id} of the run is missing.", _RESTORE)
         # The chat up to this turn, with the recorded replies to the turns before (`_history`).
         user_turns = prompt_by_id[key.sample_id].turns[: key.turn + 1]  # texts
-        prompt_ids = self._codec.render(make_chat(user_turns, self._history(key)))
+        chat = make_chat(user_turns, self._history(key), self._message_of)
+        prompt_ids = self._codec.render(chat)
         if len(prompt_ids) != record.prompt_tokens:  # the number of them in the run
             raise UserError(
                 f"The prompt {key.sample_id} has {len(prompt_ids)} tokens now, and had "

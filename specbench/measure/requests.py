@@ -1,6 +1,6 @@
 """Requests from prompts, with their chats and sampling, and the ends of tokens in answers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
@@ -85,11 +85,20 @@ def reply_key(spec: RunSpec, first: str, key: RecordKey) -> RecordKey:
     )
 
 
-def make_chat(turns: Sequence[str], replies: Sequence[Record]) -> list[Message]:
+def whole_reply(record: Record) -> Message:
+    """The message of an answer, with any reasoning in it, as older runs sent it back."""
+    return {"role": "assistant", "content": record.text}
+
+
+def make_chat(
+    turns: Sequence[str],
+    replies: Sequence[Record],
+    message_of: Callable[[Record], Message] = whole_reply,
+) -> list[Message]:
     """The chat up to the last of these turns, with a reply after each earlier one.
 
-    `turns` are texts of the user; `replies[turn]` is the record of the answer to a turn. A message
-    is a dict of its role and its content.
+    `turns` are texts of the user; `replies[turn]` is the record of the answer to a turn, and
+    `message_of` makes its message, a dict of its role and its content.
 
     Raises:
         SpecbenchError: a reply is missing.
@@ -101,7 +110,7 @@ def make_chat(turns: Sequence[str], replies: Sequence[Record]) -> list[Message]:
             # The chat cannot continue without the answer to this turn.
             if turn >= len(replies) or not replies[turn].is_ok:
                 raise SpecbenchError(f"Turn {turn}, which this turn follows, has failed.")
-            messages.append({"role": "assistant", "content": replies[turn].text})
+            messages.append(message_of(replies[turn]))
     return messages
 
 

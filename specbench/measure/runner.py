@@ -66,7 +66,8 @@ class SampleRunner:
         seed = seed_of(self.work.spec.seed, key.request)
         prompt_ids: tuple[int, ...] = ()
         try:
-            prompt_ids = codec.render(make_chat(prompt.turns[: key.turn + 1], history))
+            chat = make_chat(prompt.turns[: key.turn + 1], history, codec.reply)
+            prompt_ids = codec.render(chat)
             request = make_request(self.work, prompt_ids, key.request)
             self.watch.take()  # drops the seconds of pauses until now
             completion = self.backend.complete(key.method, request)

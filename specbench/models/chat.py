@@ -194,7 +194,7 @@ class ChatCodec:
             text = self.tokenizer.decode(
                 [*record.token_ids], skip_special_tokens=False, clean_up_tokenization_spaces=False
             )
-        reply = split_reply(text, record.serving.num_reasoning if record.serving else 0)
+        reply = split_reply(text, (record.serving and record.serving.num_reasoning) or 0)
         if reply.content == record.text:
             return {"role": "assistant", "content": record.text}
         any_special = re.compile("|".join(map(re.escape, special)) or r"(?!)")

@@ -3,6 +3,8 @@
 from dataclasses import astuple, dataclass, field
 from typing import Literal
 
+from msgspec import UNSET, UnsetType
+
 StopReason = Literal["eos", "budget", "length"]
 """Reason that ended a completion: an end token, the request's budget of new tokens, or the
 end of the model's context. (Servers call the budget "length".)
@@ -102,12 +104,12 @@ class Serving:
     """Seconds to the first token by the server's own clock."""
     server_decode_s: float | None = None
     """Seconds of the other tokens by the server's own clock."""
-    num_reasoning: int = 0
-    """Characters in front of the text that the server sent as reasoning."""
-    num_hidden: int = 0
-    """Tokens that it counted beyond those of a text that lacks the marks around reasoning."""
     num_retries: int = 0
     """Earlier attempts that the server refused before it began."""
+    num_reasoning: int | UnsetType = UNSET
+    """Characters in front of the text that the server sent as reasoning; absent if none."""
+    num_hidden: int | UnsetType = UNSET
+    """Tokens that it counted beyond its text, which lacks marks around reasoning; absent if none."""
 
 
 @dataclass(frozen=True, slots=True)

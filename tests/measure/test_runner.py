@@ -81,6 +81,12 @@ def test_a_history_holds_the_answer_of_the_baseline_or_of_the_method(
     assert len(second_turns) == 2 and {m[1]["content"] for m in second_turns} == contents
 
 
+def test_a_history_holds_what_the_codec_makes_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Words, "reply", lambda codec, record: {"role": "", "content": "content"})
+    _, _, codec = run(PAIR)
+    assert {chat[1]["content"] for chat in codec.rendered if len(chat) == 3} == {"content"}
+
+
 def test_a_failing_method_becomes_error_records_and_debug_shows_its_traceback_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -31,16 +31,26 @@ def end_of_prompt(codec: ChatCodec) -> str:
 
 SWITCHES = [
     ("{% if enable_thinking %}" + OPEN + "{% endif %}", "", OPEN, "enable_thinking", False),
-    ("{% if thinking is not defined or thinking %}" + OPEN + "{% endif %}", "", OPEN,
-     "thinking", False),
-    ("{% if not thinking is defined %}{% set thinking = true %}{% endif %}{{ thinking }}", "False",
-     "True", "thinking", False),
+    (
+        "{% if thinking is not defined or thinking %}" + OPEN + "{% endif %}",
+        "",
+        OPEN,
+        "thinking",
+        False,
+    ),
+    (
+        "{% if not thinking is defined %}{% set thinking = true %}{% endif %}{{ thinking }}",
+        "False",
+        "True",
+        "thinking",
+        False,
+    ),
     ("{% if thinking_mode == 'on' %}" + OPEN + "{% endif %}", "", OPEN, "thinking_mode", "off"),
     ("{% if thinking_mode != 'chat' %}" + OPEN + "{% endif %}", "", OPEN, "thinking_mode", "chat"),
     ("{% if thinking_mode %}" + OPEN + "{% endif %}", "", OPEN, "thinking_mode", False),
     ("{{ model_effort }}", "low", "medium", "model_effort", "low"),
     ("{{ {'low': 'a', 'high': 'b'}[think_effort] + '' }}", "a", "b", "think_effort", "low"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("jinja", "off", "on", "switch", "value"), SWITCHES)

@@ -47,6 +47,9 @@ class Words(Any):
     def text(self, token_ids: Sequence[int]) -> str:
         return f"answer {token_ids[0]}" if token_ids else ""
 
+    def reply(self, record: Record) -> Message:
+        return {"role": "assistant", "content": record.text}
+
     def token_ids(self, text: str) -> tuple[int, ...]:
         return tuple(int(word) for word in text.split()[1:])
 

@@ -165,16 +165,16 @@ class BlockRunner:
         num_prompt_tokens = 0
         try:
             # The user's turns up to this one, with the answers to the earlier ones between.
-            messages = make_chat(sample.prompt.turns[: key.turn + 1], self._replies(key))
-            prompt_ids = self.plan.setup.codec.render(messages)  # their tokens
-            num_prompt_tokens = len(prompt_ids)
-            request = make_request(self.plan.work, prompt_ids, key.request)
-            answer = await server.complete(ChatRequest(request, messages))
+            codec = self.plan.setup.codec
+            chat = make_chat(sample.prompt.turns[: key.turn + 1], self._replies(key), codec.reply)
+            request = make_request(self.plan.work, codec.render(chat), key.request)
+            num_prompt_tokens = len(request.prompt_ids)
+            answer = await server.complete(ChatRequest(request, chat))
             return make_record(
                 key,
                 request,
                 answer,
-                self.plan.setup.codec,
+                codec,
                 began=began,
                 is_prompt_sent=server.found.protocol.takes_tokens,  # else as messages
                 draft_length=server.draft_length,  # most tokens of a draft; 0 if unknown

@@ -65,9 +65,14 @@ class _Delta(Struct, frozen=True):
     reasoning_content: str | None = None
 
     @property
+    def thought(self) -> str:
+        """New reasoning. Servers send it under either of two names, or both."""
+        return self.reasoning or self.reasoning_content or ""
+
+    @property
     def text(self) -> str:
-        """The new text. Servers send the model's reasoning under either of two names, or both."""
-        return (self.reasoning or self.reasoning_content or "") + (self.content or "")
+        """The new text, reasoning included."""
+        return self.thought + (self.content or "")
 
 
 class _Choice(Struct, frozen=True):
@@ -116,4 +121,5 @@ def _read(data: bytes) -> Event:
         prompt_tokens=usage.prompt_tokens,
         counts=chunk.metrics.counts() if chunk.metrics else None,
         error=error_text(chunk.error),
+        num_reasoning=len(choice.delta.thought) if choice.delta else 0,
     )

@@ -6,6 +6,8 @@ Answers whose counts contradict each other are refused.
 from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 
+from msgspec import UNSET
+
 from specbench.errors import checked_seconds
 from specbench.measure.methods import BASELINE
 from specbench.measure.server.address import without_key
@@ -83,7 +85,8 @@ def make_record(
         decode_s=round(last_arrival - first_arrival, _DIGITS),
         accept_lengths=_accept_lengths(key.method, answer, num_tokens),  # tokens per step
         seed=request.seed,
-        serving=_serving(answer, num_tokens, began),  # what only a server's answer has
+        # What only a server's answer has.
+        serving=_serving(answer, num_tokens, began, len(codec.token_ids(answer.text))),
     )
 
 
@@ -100,8 +103,12 @@ def _stop_reason(answer: Answer, num_tokens: int, max_new_tokens: int) -> StopRe
     return "length" if num_tokens < max_new_tokens else "budget"
 
 
-def _serving(answer: Answer, num_tokens: int, began: float) -> Serving:
-    """The times and counts of an answer in a block that began at `began`."""
+def _serving(answer: Answer, num_tokens: int, began: float, num_of_text: int) -> Serving:
+    """The times and counts of an answer in a block that began at `began`.
+
+    `num_of_text` is the number of its text's tokens. Servers do not send the marks around
+    reasoning, and count them.
+    """
     counts = answer.counts
     gaps_s = [later - earlier for earlier, later in pairwise(answer.arrivals)]
     return Serving(
@@ -113,6 +120,8 @@ def _serving(answer: Answer, num_tokens: int, began: float) -> Serving:
         server_prefill_s=_seconds(counts.prefill_ms),
         server_decode_s=_seconds(counts.decode_ms),
         num_retries=answer.num_retries,
+        num_reasoning=answer.num_reasoning or UNSET,
+        num_hidden=max(0, num_tokens - num_of_text) or UNSET if answer.num_reasoning else UNSET,
     )
 
 
@@ -184,7 +193,10 @@ def _problems(
     # them, or a share of its tokens if that is more.
     num_tokens_off = abs(num_tokens - len(token_ids))
     most_tokens_off = max(_MOST_TOKENS_OFF, _MOST_SHARE_OFF * len(token_ids))
-    if answer.token_ids is None and num_tokens_off > most_tokens_off:
+    is_explained = answer.num_reasoning and num_tokens > len(
+        token_ids
+    )  # by marks that are not sent
+    if answer.token_ids is None and num_tokens_off > most_tokens_off and not is_explained:
         yield f"The server counted {num_tokens} tokens, but its text has about {len(token_ids)}."
     if num_tokens > request.max_new_tokens:
         yield (

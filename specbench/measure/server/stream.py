@@ -1,8 +1,7 @@
 """The form of requests and answers of servers, and answers put together from their events.
 
 A `StreamProtocol` turns requests and events into JSON and back: the OpenAI API's is in
-`openai_api`, an engine's own is in its file in `engines`. An `AnswerReader` puts the events of an
-answer together, with the time at which each arrived.
+`openai_api`, an engine's own is in its file in `engines`. An `AnswerReader` puts events together.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -77,6 +76,8 @@ class Event(Struct, frozen=True, gc=False):
     """The message of an error event."""
     is_whole: bool = False
     """The text includes that of all earlier events."""
+    num_reasoning: int = 0
+    """Characters in front of the text that are the model's reasoning."""
     num_so_far: int | None = None
     """Tokens so far. As many `token_ids` include those of all earlier events."""
 
@@ -144,6 +145,8 @@ class Answer:
     """
     num_retries: int = 0
     """Attempts that the server refused."""
+    num_reasoning: int = 0
+    """Characters in front of the text that are the model's reasoning."""
 
 
 class AnswerReader(Struct):
@@ -162,6 +165,7 @@ class AnswerReader(Struct):
     _texts: list[str] = []
     _ids: list[int] | None = None
     _num_characters: int = 0
+    _num_reasoning: int = 0
     _arrivals: list[float] = []
     _counts: Counts = Counts()
     _finish_reason: str | None = None
@@ -171,9 +175,8 @@ class AnswerReader(Struct):
     def feed(self, piece: bytes, now: float) -> None:
         """Read the bytes that arrived at the time `now` of `perf_counter`.
 
-        They are lines of server-sent events, `data: JSON`; a line may come in several pieces. The
-        answer so far has `_ids` of tokens (None without), `_num_characters` of text, and
-        `_arrivals`, the times at which new ones came. `budget` is the most tokens asked for.
+        They are lines of server-sent events, `data: JSON`; a line may come in several pieces.
+        `_arrivals` are the times at which new text or tokens came.
 
         Raises:
             RequestFailed: an error event, or something else than an event of the protocol.
@@ -196,8 +199,7 @@ class AnswerReader(Struct):
             self._arrivals.append(now)
         # Cuts off an endless answer. One with a few tokens too many may end: its record then fails.
         most_tokens = 2 * self.budget + 64
-        num_tokens = len(self._ids or ())
-        if num_tokens > most_tokens or self._num_characters > most_tokens * _LONGEST_TOKEN:
+        if max(len(self._ids or ()), self._num_characters / _LONGEST_TOKEN) > most_tokens:
             raise RequestFailed(
                 f"The server went on after the {self.budget} tokens that it was asked for."
             )
@@ -209,8 +211,7 @@ class AnswerReader(Struct):
             RequestFailed: it has no reason of its end, no token, or another reason than an end
                 token, the budget of tokens or the end of the context.
         """
-        if self._unfinished_line.strip():
-            # A last line without its line end: it counts as of the last arrival.
+        if self._unfinished_line.strip():  # without its line end: it counts as of the last arrival
             self.feed(b"\n", self._arrivals[-1] if self._arrivals else self.sent)
         if self._finish_reason is None:
             raise RequestFailed(
@@ -231,14 +232,14 @@ class AnswerReader(Struct):
             counts=self._counts,  # of drafts
             sent=self.sent,  # time of `perf_counter` at which the request was sent
             arrivals=tuple(self._arrivals),  # times at which text or tokens came
+            num_reasoning=self._num_reasoning,
         )
 
     def _take(self, data: bytes) -> bool:
         """Add an event, in JSON, to the answer; True if it has new text, tokens or an end token.
 
         The text and the token ids of an event are new, or all so far if `is_whole`: for ids, only
-        if they are as many as the event counts (`num_so_far`). What an event lacks is None. The
-        answer so far has `_texts`, `_ids` (None before any), and the server's own counts.
+        if they are as many as the event counts (`num_so_far`). What an event lacks is None.
         """
         try:
             event = self.protocol.read(data)
@@ -248,13 +249,14 @@ class AnswerReader(Struct):
             ) from error
         if event.error is not None:
             raise RequestFailed(f"The server reported an error: {_shown(event.error)}")
-        new_text = event.text
-        new_ids = event.token_ids
+        new_text, new_ids = event.text, event.token_ids
         if event.is_whole:
             new_text = new_text[self._num_characters :]
             if new_ids and len(new_ids) == event.num_so_far:
                 new_ids = new_ids[len(self._ids or ()) :]
         if new_text:
+            if self._num_reasoning == self._num_characters:  # no content so far
+                self._num_reasoning += event.num_reasoning
             self._texts.append(new_text)
             self._num_characters += len(new_text)
         if new_ids:

@@ -148,6 +148,16 @@ def test_a_server_gets_as_many_requests_at_once_as_asked_and_none_while_records_
     assert done.log.num_active == [0] * 7
 
 
+def test_the_second_turn_holds_what_the_codec_makes_of_the_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Letters, "reply", lambda codec, record: {"role": "", "content": "x" * 99})
+    stub = Stub()
+    run({"vanilla": stub})
+    prompts = [request["prompt"] for request in stub.requests]
+    assert {prompt[1] for prompt in prompts if len(prompt) == 3} == {99}
+
+
 def test_requests_at_a_rate_do_not_wait_for_answers() -> None:
     stub = Stub(delay_s=0.02)
     done = run({"vanilla": stub}, request_rates=(500.0,))
