@@ -30,7 +30,7 @@ MOST_MEMORY = 2**30
 
 
 _OLDEST = ("enable_thinking", "reasoning_effort")
-"""Switches that all versions set, so that hashes need not show their usual values."""
+"""Switches that all versions set."""
 _THINKING = "thinking"
 """The name of the model's own template with its thinking mode on."""
 
@@ -67,9 +67,10 @@ class Template:
 
     @property
     def modes(self) -> dict[str, Any]:
-        """The usual values of the switches that it names, to turn thinking on or off."""
+        """The values of the switches that it gets whether they change its prompts or not."""
         switches = switches_of(self.jinja or "")
-        return {n: pairs[0].of(is_thinking=self.is_thinking) for n, pairs in switches.items()}
+        values = {n: pairs[0].of(is_thinking=self.is_thinking) for n, pairs in switches.items()}
+        return {name: value for name, value in values.items() if name in _OLDEST}
 
     @property
     def reasoning_field(self) -> str | None:
@@ -88,8 +89,8 @@ class Template:
         if self.jinja is None:
             return None
         mode = "\nthinking" if self.is_thinking else ""
-        usual_values = {name: self.modes.get(name) for name in _OLDEST}  # not in any hash
-        if values := {n: v for n, v in self.values.items() if (n, v) not in usual_values.items()}:
+        usual_values = self.modes.items()  # which are in no hash
+        if values := {n: v for n, v in self.values.items() if (n, v) not in usual_values}:
             mode += f"\n{json.dumps(values, sort_keys=True)}"
         return hashlib.sha256(f"{self.jinja}\n{self.system}{mode}".encode()).hexdigest()
 
@@ -129,7 +130,7 @@ def choose_template(name: str, card: ModelCard, tokenizer: PreTrainedTokenizerBa
     """
     if name == _THINKING:
         template = choose_template("auto", card, tokenizer)
-        if not template.modes:
+        if not switches_of(template.jinja or ""):
             raise UserError(
                 f"The chat template of {card.name} has no thinking mode.", "Use `--template auto`."
             )
@@ -233,8 +234,10 @@ def _plain_text(messages: Sequence[Message]) -> str:
 
 def _template_error(template: Template, problem: str) -> UserError:
     message = f"The chat template {template.name!r} {problem.rstrip('.')}."
-    if not template.values:
+    switches = {name: pairs[0].without for name, pairs in switches_of(template.jinja or "").items()}
+    if not (switches or template.values):
         return UserError(message, _OTHER_TEMPLATE)
-    values = json.dumps(template.values)
-    hint = f"Give other values: --template-args '{values}'. {_OTHER_TEMPLATE}"
-    return UserError(f"{message} It was given {values}.", hint)
+    given = json.dumps(template.values) if template.values else "no values"
+    example = json.dumps({**switches, **template.values})
+    hint = f"Give others, in place of these: --template-args '{example}'. {_OTHER_TEMPLATE}"
+    return UserError(f"{message} It was given {given}.", hint)

@@ -45,7 +45,7 @@ def with_measured_thinking(
                 break
     template = replace(template, args={**working, **template.args})
     is_open = is_thinking_open(render_text(template, tokenizer, _DIALOGUE))
-    values = {switch: template.values[switch] for switch in switches}
+    values = {name: value for name, value in template.values.items() if name in switches}
     if working:
         is_on = is_open or not all(is_off(values[switch]) for switch in working)
         return replace(template, thinking=ThinkingHeader("switched", is_on, values))

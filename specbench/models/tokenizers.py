@@ -45,7 +45,7 @@ def answer_text(tokenizer: "PreTrainedTokenizerBase", token_ids: Sequence[int]) 
 def end_tokens(path: Path, tokenizer: "PreTrainedTokenizerBase") -> dict[str, tuple[int, ...]]:
     """The tokens that end an answer, by what names them.
 
-    Generation_config's EOS (or config's, without one), the tokenizer's EOS, and the known
+    The EOS of generation_config (or of config, without one) and of the tokenizer, and the known
     end-of-turn tokens in the tokenizer.
     """
     ends: dict[str, tuple[int, ...]] = {}

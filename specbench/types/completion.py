@@ -109,7 +109,7 @@ class Serving:
     num_reasoning: int | UnsetType = UNSET
     """Characters in front of the text that the server sent as reasoning; absent if none."""
     num_hidden: int | UnsetType = UNSET
-    """Tokens that it counted beyond its text, which lacks marks around reasoning; absent if none."""
+    """Tokens counted beyond its text, which lacks the marks around reasoning; absent if none."""
 
 
 @dataclass(frozen=True, slots=True)

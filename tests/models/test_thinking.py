@@ -1,5 +1,6 @@
 """Switches of thinking are measured: their two renderings are compared."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -116,10 +117,12 @@ REFUSING = (
 
 
 def test_a_refusal_names_the_values_and_the_option(tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match=r'fast or deep\. It was given {"work_effort": "low"}'
-    ) as no:
+    with pytest.raises(UserError, match=r"fast or deep\. It was given no values") as no:
         codec_of(REFUSING, tmp_path)
+    assert """--template-args '{"work_effort": "low"}'""" in no.value.hint
+    refusing = REFUSING.replace("work_effort", "reasoning_effort")
+    with pytest.raises(UserError, match=r'deep\. It was given {"reasoning_effort": "low"}') as no:
+        codec_of(refusing, tmp_path)
     assert "--template-args" in no.value.hint
     codec = codec_of(REFUSING, tmp_path, args='{"work_effort": "deep"}')
     assert end_of_prompt(codec) == "deep"
@@ -144,6 +147,9 @@ def test_values_that_older_versions_passed_leave_the_hash_as_it_was(tmp_path: Pa
     codec = codec_of("{{ enable_thinking }}{{ reasoning_effort }}", tmp_path)
     jinja = codec.template.jinja
     assert codec.template.sha256 == Template("tokenizer", jinja).sha256
+    idle = codec_of("{# thinking_mode #}{% if thinking and my_effort %}{% endif %}", tmp_path)
+    plain = hashlib.sha256(f"{idle.template.jinja}\n".encode()).hexdigest()
+    assert idle.template.sha256 == plain, "switches without an effect get no value"
     assert str(Template("own", "[{{ enable_thinking }}]").sha256).startswith("352b8d61")
 
 
