@@ -91,7 +91,6 @@ def test_a_stand_in_has_the_tree_of_its_shape_and_given_options_stay(
     assert (options_of["eagle3"].total_tokens, options_of["eagle3"].depth) == (50, 7)
 
 
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
