@@ -62,7 +62,13 @@ CHECK = Policy(blocking=("work", "methods.*.options"), reported=("hardware",), i
 """Speed is checked only on equal hardware. Nothing is checked if settings were chosen
 differently.
 """
-POOL = Policy(blocking=("work", "spec.methods", "hardware"), reported=("method", "draw", "machine"))
+POOL = Policy(
+    blocking=(
+        *("work", "spec.methods", "hardware"),
+        *("methods.*.weights.*", "methods.*.tree_sha256"),  # options may be those of the moment
+    ),
+    reported=("method", "draw", "machine"),
+)
 MERGE = Policy(blocking=("work", "method", "draw"), reported=("machine",))
 RESUME = Policy(blocking=("spec.*", "work", "method", "draw"), reported=("machine",), is_exact=True)
 """Another machine needs --force."""
