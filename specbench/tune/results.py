@@ -20,17 +20,20 @@ COLUMNS = ("method", "settings", "predicted_speedup", "low", "high", "measured_s
 """Columns of `predictions.csv`."""
 
 
-def write_results(folder: Path, choices: Sequence[Choice], setup: EngineSetup, run: Run) -> None:
+def write_results(
+    folder: Path, choices: Sequence[Choice], setup: EngineSetup, run: Run, *, is_steady: bool = True
+) -> None:
     """Write `predictions.csv`, `settings.toml` and the plot into the folder of a tune.
 
-    The chosen settings are also kept for later runs with `--settings auto`, unless the weights
-    are a stand-in's.
+    The chosen settings are also kept for later runs with `--settings auto`, unless the machine
+    changed its speed meanwhile, or the weights are a stand-in's.
 
     Args:
         folder: of the tune.
         choices: per method, the settings that were measured (`tried`) and the chosen one.
         setup: the model and the machine.
         run: the run that measured the settings.
+        is_steady: the machine had the same speed in the run as in the cost curve.
     """
     from specbench.report.build import plot_files, write_files
 
@@ -48,7 +51,7 @@ def write_results(folder: Path, choices: Sequence[Choice], setup: EngineSetup, r
     if plot is not None:
         write_files(folder, plot_files([plot]))  # as images, in all formats
     # A stand-in has generated weights in place of trained ones: its settings serve no real model.
-    if not setup.stand_in:
+    if is_steady and not setup.stand_in:
         keep_settings(settings_file)
 
 

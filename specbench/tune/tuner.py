@@ -49,7 +49,8 @@ CURVE_SHARE = 3
 CHANGED = 1.2
 """The machine's speed has changed if the ratio of vanilla's step times exceeds this."""
 CHANGED_WARNING = (
-    "Vanilla's step took {:.0%} of its time in the cost curve: the machine's speed changed."
+    "Vanilla's step took {:.0%} of its time in the cost curve: the machine's speed changed. "
+    "--settings auto will not take these settings; repeat on a quiet machine with another --out."
 )
 
 
@@ -107,11 +108,11 @@ def tune(
     settings_by_method = _settings_by_method(engine_plan, ranked_by_label, num_drawn)
     run = _run_settings(folder / "run", engine_plan, settings_by_method, prompts.second, progress)
     metrics = measure(run)  # speedups
-    _compare_steps(metrics, curve, progress)  # reports if the machine's speed changed
+    is_steady = _is_steady(metrics, curve, progress)
     choices = _choices(cost_model, profile, settings_by_method, prompts.second, metrics)
     if chosen:
         chosen(choices)
-    write_results(folder, choices, engine_plan.setup, run)
+    write_results(folder, choices, engine_plan.setup, run, is_steady=is_steady)
     return choices
 
 
@@ -285,11 +286,13 @@ def _run_settings(
     return run_plan(plan, folder, progress, given=())
 
 
-def _compare_steps(metrics: RunMetrics, curve: Curve, progress: Progress) -> None:
-    """Report if the time of vanilla's steps differs between the run and the curve."""
+def _is_steady(metrics: RunMetrics, curve: Curve, progress: Progress) -> bool:
+    """False, with a message, if the time of vanilla's steps differs between the run and the curve."""
     step_s = metrics.cost(BASELINE, metrics.temperatures[0]).step_s
     if not isinstance(step_s, Estimate):
-        return
+        return True
     ratio = step_s.value / curve.vanilla_s
-    if not 1 / CHANGED < ratio < CHANGED:
-        progress.message(CHANGED_WARNING.format(ratio))
+    if 1 / CHANGED < ratio < CHANGED:
+        return True
+    progress.message(CHANGED_WARNING.format(ratio))
+    return False

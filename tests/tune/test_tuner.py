@@ -6,6 +6,7 @@ import csv
 import json
 import shutil
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -40,6 +41,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))
+        patch.setattr("specbench.tune.tuner.CHANGED", inf)  # however busy this machine is
         time_few_rows(patch)
         yield folder
 
@@ -95,10 +97,7 @@ def test_a_second_call_measures_nothing_and_another_machine_is_refused(
 ) -> None:
     lines: list[str] = []
     given = VALUES | {"output": home / "tune", "minutes": 0.1}
-    curve = home / "tune" / "cost" / "cost.json"
-    curve.write_text(curve.read_text().replace('"vanilla_s": ', '"vanilla_s": 9'))
     again = tune("tiny", METHODS, say=lines.append, **given)
-    assert [line for line in lines if "took 0% of its time in the cost curve" in line]
     assert [choice.best.settings for choice in again] == [
         choice.best.settings for choice in choices
     ]
@@ -108,6 +107,24 @@ def test_a_second_call_measures_nothing_and_another_machine_is_refused(
     for methods, changes in ((METHODS, {"limit": 2}), (METHODS[1:], {})):
         with pytest.raises(UserError, match="profile of other prompts, lengths or methods"):
             tune("tiny", methods, **given | changes)
+
+
+@pytest.mark.usefixtures("choices")
+@pytest.mark.parametrize("is_steady", [True, False])
+def test_nothing_is_kept_for_auto_if_the_machine_changed_its_speed(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_steady: bool
+) -> None:
+    shutil.copytree(home / "tune", tmp_path / "tune")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    if not is_steady:
+        monkeypatch.setattr("specbench.tune.tuner.CHANGED", 1.2)
+        curve = tmp_path / "tune" / "cost" / "cost.json"
+        curve.write_text(curve.read_text().replace('"vanilla_s": ', '"vanilla_s": 9'))
+    lines: list[str] = []
+    tune("tiny", METHODS, output=tmp_path / "tune", minutes=0.1, say=lines.append, **VALUES)
+    warned = [line for line in lines if "took 0% of its time in the cost curve" in line]
+    assert len(warned) == (not is_steady)
+    assert len([*(tmp_path / "cache").rglob("*.toml")]) == is_steady
 
 
 @pytest.mark.parametrize("changed", ["sha256", "seed", "machine"])
