@@ -237,7 +237,10 @@ def ids_hash(prompt_ids: Sequence[int], token_ids: Sequence[int]) -> str:
 
 
 def _problems(header: ProfileHeader, arrays: Arrays) -> Iterator[str]:
-    """A sentence for each array that is missing or of a wrong length, and for wrong token ids."""
+    """A sentence per array that is missing or of a wrong length, wrong kind, and wrong answer."""
+    from specbench.tune.kind import find_kind
+    from specbench.tune.kinds import NAMES
+
     prompt_tokens = sum(about.prompt_tokens for about in header.answers)
     num_tokens = sum(about.num_tokens for about in header.answers)
     num_positions = num_tokens - len(header.answers)  # all tokens of an answer but the last
@@ -252,6 +255,14 @@ def _problems(header: ProfileHeader, arrays: Arrays) -> Iterator[str]:
         length = expected.get(name, num_positions)
         if len(array) != length:
             yield f"{name} has {len(array)} rows, and the answers have {length}."
+    for label, method in header.methods.items():
+        paths = {name for name in arrays if name.rpartition("/")[0] == label}
+        names_of_kind = find_kind(method.kind).array_names if method.kind in NAMES else None
+        if names_of_kind is None or (
+            num_positions and paths != {f"{label}/{name}" for name in names_of_kind}
+        ):
+            yield f"{label} is not of the kind {method.kind!r}."
+            return
     prompt_end = answer_end = 0
     for about in header.answers:
         prompt_ids = arrays["prompt_ids"][prompt_end : prompt_end + about.prompt_tokens]
