@@ -2,6 +2,7 @@
 every character.
 """
 
+import codecs
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -35,6 +36,21 @@ def check_arguments(arguments: Sequence[str]) -> None:
             )
 
 
+IN_ASCII = "specbench.in_ascii"
+"""The name of the error handler below."""
+_ASCII_OF = {"±": "+-", "×": "x", "…": "...", "→": "->", "─": "-", "–": "-"}
+
+
+def _in_ascii(error: UnicodeError) -> tuple[str, int]:
+    """Characters that a stream cannot hold, in ASCII, and the place after them."""
+    assert isinstance(error, UnicodeEncodeError)
+    lacking = error.object[error.start : error.end]
+    return "".join(_ASCII_OF.get(character, "?") for character in lacking), error.end
+
+
+codecs.register_error(IN_ASCII, _in_ascii)
+
+
 @contextmanager
 def checked_streams() -> Iterator[None]:
     """Replace characters that stdout and stderr cannot hold, and write all of stdout at the end.
@@ -46,7 +62,7 @@ def checked_streams() -> Iterator[None]:
         raise UserError("stdout is closed.", "Send it to a file, or to /dev/null.")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors=IN_ASCII)
     try:
         yield
     finally:

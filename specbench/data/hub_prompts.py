@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specbench.data.hub import failure_reason, is_offline, unreachable
-from specbench.data.prompt_files import Prompt
+from specbench.data.prompt_files import Prompt, is_blank
 from specbench.data.tasks import HubSource
 from specbench.errors import UserError, describe_error, printable, time_limit
 
@@ -128,7 +128,7 @@ def _make_prompt(task: str, source: HubSource, row: Mapping[str, Any], index: in
         turns = tuple(turn.strip() for turn in turns)
     row_id = row.get(source.id_field, index) if source.id_field else index
     category = str(row[source.category_field]) if source.category_field else source.category
-    has_text = all(turn.strip() for turn in turns)
+    has_text = not any(map(is_blank, turns))
     return Prompt(f"{task}/{printable(str(row_id))}", category, turns if has_text else ())
 
 

@@ -5,6 +5,7 @@ Every mistake is reported with file, line and reason.
 
 import codecs
 import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,8 @@ _HINT = (
     'A line looks like {"question_id": 1, "category": "math", "turns": ["first user turn"]}; '
     "only `turns` (or a `prompt` string) is required. The file must be UTF-8."
 )
-
+_HALF_PAIR = re.compile(rb"\\ud[89ab]..(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f]..", re.IGNORECASE)
+"""An escape of half a surrogate pair, without the other half."""
 _UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 """First bytes of files in UTF-16. Files in UTF-32 begin likewise or with zeros."""
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf]")
@@ -80,6 +82,11 @@ def parse_prompts(path: Path, task: str) -> tuple[Prompt, ...]:
     return tuple(prompts)
 
 
+def is_blank(text: str) -> bool:
+    """True if a text has no visible character: spaces and, say, U+200B alone."""
+    return all(character.isspace() or unicodedata.category(character) == "Cf" for character in text)
+
+
 def _numbered_lines(data: bytes) -> Iterator[tuple[int, bytes]]:
     """The lines that are not blank. Only \\n ends a line: articles contain U+2028."""
     lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
@@ -92,8 +99,11 @@ def _encoding_problem(line: bytes, error: Exception) -> str:
     """A clause on what is wrong with the characters of a line that cannot be read, or ""."""
     if line.startswith(codecs.BOM_UTF8):
         return "it begins with a byte order mark, as if a file had been appended. Remove the mark"
-    if "surrogate" in str(error) or _SURROGATE.search(line):  # escaped, or as bytes
-        return "it has a lone surrogate (\\ud800 to \\udfff), which is half of a character"
+    escape = _HALF_PAIR.search(line)
+    if escape and isinstance(error, msgspec.DecodeError):
+        return f"it has a lone surrogate, {escape[0].decode()}, which is half of a character"
+    if _SURROGATE.search(line):
+        return "it has the bytes of a lone surrogate, which is half of a character"
     return ""
 
 
@@ -118,6 +128,6 @@ def _parse_line(line: bytes, line_number: int) -> _Question:
     if not question_id.strip():
         raise ValueError("`question_id` is empty")
     for turn_number, turn in enumerate(turns, start=1):
-        if not turn.strip():
+        if is_blank(turn):
             raise ValueError(f"turn {turn_number} is empty")
     return _Question(printable(question_id), row.category or "", turns)

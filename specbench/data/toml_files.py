@@ -23,7 +23,7 @@ def read_toml(path: Path, kind: type[KindT], *, what: str, hint: str) -> KindT:
             message names `what` it is, the file and the field, and the line of an unknown field.
     """
     try:
-        return _convert(path.read_text(encoding="utf-8"), kind)
+        return _convert(path.read_text(encoding="utf-8-sig"), kind)
     except (OSError, ValueError, RecursionError) as error:  # msgspec's too
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{what} {path} cannot be read: {reason}", hint) from error

@@ -6,6 +6,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, fields
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from specbench.errors import UserError, unknown_name
@@ -69,7 +70,12 @@ def read_values(method: str, options: Any, given: Mapping[str, str]) -> dict[str
 
 
 def _check_range(method: str, option: Field[Any], hint: Any, value: Any, text: str) -> None:
-    """Raise UserError if a value is below the option's `min` or above its `max`."""
+    """Raise UserError if a value is infinite, below the option's `min` or above its `max`."""
+    if isinstance(value, float) and not isfinite(value):
+        raise UserError(
+            f"Option {option.name}={text} of method {method!r} is not a finite number.",
+            f"Its default is {option.default}.",
+        )
     smallest = option.metadata.get("min", value)
     default_largest = MAX_INTEGER if hint is int and method in described() else value
     largest = option.metadata.get("max", default_largest)

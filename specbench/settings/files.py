@@ -95,6 +95,12 @@ def read_settings(name: str, model: str) -> Settings:
         options_by_method = {  # in the types of the method's options
             method: checked_options(method, options) for method, options in file.methods.items()
         }
+        for label, options in options_by_method.items():
+            if "weights" in options:  # a checkpoint is the user's choice
+                raise UserError(
+                    f"{path} sets weights of {label}, which are no settings.",
+                    f"Give them with the method: --method {label}:weights={options['weights']}",
+                )
         file_path = path
         file_model = file.model  # empty: for any model
     else:

@@ -23,7 +23,7 @@ from specbench.training.head_files import read_head
 from specbench.training.loop import LogLine, TrainingPlan
 from specbench.training.options import TrainingOptions
 from specbench.training.own_requests import OVERLAP, task_prompts
-from specbench.training.own_text import SELF, Say, write_own_text
+from specbench.training.own_text import SELF, Say, check_template, write_own_text
 from specbench.training.recipe import HEADS, fit, new_head
 from specbench.training.work_folder import begin_work, write_settings
 
@@ -60,6 +60,8 @@ def train_head(
     check_method(method)
     left_out: Counter[str] = Counter()
     is_own_text = str(data) == SELF
+    if is_own_text:
+        check_template(codec)
     examples = [] if is_own_text else read_examples(data, left_out)
     settings = _settings(method, model_dir, codec, data, options, start)
     with begin_work(out, settings, is_resumed=is_resumed) as log:

@@ -62,6 +62,11 @@ class _Frame:
             )
 
 
+def check_template(codec: ChatCodec) -> None:
+    """Refuse a codec without a chat template: raise UserError."""
+    _Frame(codec)
+
+
 def _common_start(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
     """The longest common beginning."""
     common = []

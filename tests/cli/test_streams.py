@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from specbench.cli.streams import IN_ASCII
 from tests.cli.conftest import Specbench
 from tests.packaging.shell import ROOT, run
 
@@ -39,6 +40,11 @@ def test_an_ascii_terminal_shows_a_list(tmp_path: Path) -> None:
     code, out, err = shell("PYTHONIOENCODING=ascii LC_ALL=C $LIST", tmp_path)
     assert (code, err) == (0, "More about one of them: specbench show NAME\n")
     assert "vicuna-13b" in out
+
+
+@pytest.mark.parametrize(("text", "expected"), [("0.94x ±0.48 …", "0.94x +-0.48 ..."), ("é", "?")])
+def test_a_stream_of_ascii_has_the_nearest_characters(text: str, expected: str) -> None:
+    assert text.encode("ascii", IN_ASCII).decode() == expected
 
 
 @pytest.mark.parametrize("name", ["a\udcff", "a\x1b[31m", "a\n::error::b"])

@@ -183,12 +183,20 @@ def test_the_acceptance_of_sam_is_that_with_the_other_method(text: str, name: st
     ("[methods.pld]\nnum_tokens = 0", "too small"),
     ("[methods.pdl]\nnum_tokens = 2", "pld"),
     ("methods = 3", "cannot be read"),
+    ('[methods.medusa]\nweights = "mine"', "sets weights of medusa, which are no settings"),
+    ("[methods.medusa]\nalpha = inf", "alpha=inf of method 'medusa' is not a finite number"),
 ])  # fmt: skip
 def test_a_wrong_file_of_settings_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "settings.toml"
     path.write_text(text)
     with pytest.raises(UserError, match=message):
         read_settings(str(path), "tiny")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_settings(tmp_path: Path) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text("[methods.pld]\nnum_tokens = 3", encoding="utf-8-sig")
+    assert dict(read_settings(str(path), "tiny").methods["pld"]) == {"num_tokens": 3}
 
 
 def test_a_file_changes_the_methods_it_names_but_no_option_of_the_user(tmp_path: Path) -> None:

@@ -99,6 +99,16 @@ def test_a_training_starts_from_a_trained_head(train: Train, tmp_path: Path) -> 
     assert torch.equal(fewer["lm_head.weight"], before["lm_head.weight"][is_kept])
 
 
+def test_own_text_without_a_template_is_refused_before_a_folder_is_made(
+    train: Train, given: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = given["model_dir"]
+    plain = load_codec(folder, find_model(str(folder)), "none")
+    with pytest.raises(UserError, match="needs a chat template"):
+        train("medusa", out="self", data=Path("self"), codec=plain)
+    assert not (tmp_path / "self").exists()
+
+
 def test_only_more_steps_extend_a_training(head: Path, train: Train) -> None:
     kept = [head / name for name in ("README.md", "training/log.jsonl")]
     before = [file.read_text() for file in kept]
