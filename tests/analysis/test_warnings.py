@@ -208,8 +208,8 @@ def weighted(*methods: str, **options: Any) -> dict[str, Any]:
 
 
 def drafting(method: str, sample: str, lengths: list[int], repeat: int = 0) -> Record:
-    own = record(method, sample, accept_lengths=lengths, repeat=repeat)
-    return replace(own, num_nodes=(5,) * len(lengths))
+    answer = record(method, sample, accept_lengths=lengths, repeat=repeat)
+    return replace(answer, num_nodes=(5,) * len(lengths))
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_trained_drafts_that_nothing_accepts_are_named_after_few_steps(
 ) -> None:
     records = [drafting("eagle", str(i), [1] * steps) for i, steps in enumerate(drafts)]
     run = make_run([record("vanilla"), *records], weighted("eagle", **options))
-    assert [one.numbers["drafts"] for one in of(measure(run), "idle_drafts")] == (
+    assert [warning.numbers["drafts"] for warning in of(measure(run), "idle_drafts")] == (
         [sum(drafts)] * is_told
     )
 
@@ -262,7 +262,7 @@ def test_prompts_beyond_the_positions_of_weights_are_counted_with_mat_on_either_
         "EAGLE read 2 of 3 prompts beyond the 60 positions that its weights were made for: "
         "MAT is 1.20 there and 3.67 for the others."
     )
-    beyond = [one for one in records if one.prompt_tokens > 60]
+    beyond = [answer for answer in records if answer.prompt_tokens > 60]
     (warning,) = of(measure(make_run(beyond, about)), "long_prompts")
     assert "MAT is 1.20 there." in make_note(warning.key, **warning.numbers).text
 

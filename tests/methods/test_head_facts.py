@@ -152,11 +152,11 @@ def test_the_positions_are_those_that_a_config_states(target: Target, tmp_path: 
     assert build_in(eagle3(target, tmp_path / "silent"), "eagle3", target).num_positions == 0
     block = dflash(target, tmp_path / "block", max_position_embeddings=64)
     assert build_in(block, "dflash", target).num_positions == 64
-    five = random_target(layers=7)  # layers' classes have defaults, which nobody stated
+    larger = random_target(layers=7)  # layers' classes have defaults, which nobody stated
     layout = speculators()
-    folder = write_layout(five, layout, make_head(five, layout), tmp_path / "spec")
-    assert build_in(folder, "eagle3", five).num_positions == 0
-    pair = eagle(target, tmp_path / "pair", max_position_embeddings=33)
-    drafter = build_in(pair, "sam", target, other="eagle2")
+    folder = write_layout(larger, layout, make_head(larger, layout), tmp_path / "spec")
+    assert build_in(folder, "eagle3", larger).num_positions == 0
+    pair_head = eagle(target, tmp_path / "pair", max_position_embeddings=33)
+    drafter = build_in(pair_head, "sam", target, other="eagle2")
     header = describe_execution(drafter, "eager", None)
     assert (header.num_positions, header.weights_facts) == (33, ("output layer: the target's",))
