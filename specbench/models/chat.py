@@ -8,18 +8,23 @@ the special token's own text is encoded between the pieces.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from specbench.errors import UserError
 from specbench.log.model import ChatHeader
 from specbench.log.spec import parse_template_args
 from specbench.models.cards import ModelCard
 from specbench.models.embedding import embedding_rows
+from specbench.models.special_text import (
+    ids_in_the_middle,
+    mark_special,
+    special_tokens,
+    unused_characters,
+)
 from specbench.models.templates import (
     Message,
     Template,
@@ -42,70 +47,8 @@ from specbench.types.reply import CHANNEL, is_think_mark, split_reply
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_PRIVATE_USE = range(0xE000, 0xF8FF)
-"""Code points without a meaning, from which the marks are taken."""
 _OF_TEMPLATE = "chat template"
 """What names the end token that a chat template writes."""
-_ANCHORS = ("\n", ".", "a")
-"""Texts to put before another text, so that it is encoded as the middle of a text."""
-
-
-def special_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
-    """Texts that the tokenizer reads as control tokens wherever they stand, with their ids."""
-    added_tokens = tokenizer.added_tokens_decoder.items()
-    return {str(token): i for i, token in added_tokens if token.special and str(token)}
-
-
-class _Marked(NamedTuple):
-    """Messages in which unused characters, the marks, replace special tokens."""
-
-    messages: Sequence[Message]
-    """Messages with the marks."""
-    token_of: Mapping[str, str]
-    """Mark -> the special token that it replaces."""
-
-
-def _unused_characters(messages: Sequence[Message]) -> Iterator[str]:
-    """Characters without a meaning that no message contains."""
-    contents = "".join(str(text) for message in messages for text in message.values())
-    return (chr(code) for code in _PRIVATE_USE if chr(code) not in contents)
-
-
-def _marked(messages: Sequence[Message], special: Sequence[str]) -> _Marked:
-    """Replace the `special` tokens in the messages' text by marks."""
-    contents = "".join(str(text) for message in messages for text in message.values())
-    present = {token for token in special if token in contents}
-    longest_first = sorted(present, key=len, reverse=True)  # one may begin with another
-    mark_of = dict(zip(longest_first, _unused_characters(messages), strict=False))
-    if not mark_of:
-        return _Marked(messages, {})
-    any_token = re.compile("|".join(map(re.escape, mark_of)))
-
-    def with_marks(text: Any) -> Any:
-        is_text = isinstance(text, str)  # not a list, as of tools
-        return any_token.sub(lambda match: mark_of[match[0]], text) if is_text else text
-
-    marked_messages = [
-        {name: with_marks(text) for name, text in message.items()} for message in messages
-    ]
-    return _Marked(marked_messages, {mark: token for token, mark in mark_of.items()})
-
-
-def _ids_in_the_middle(
-    tokenizer: PreTrainedTokenizerBase, text: str, *, is_plain: bool
-) -> list[int]:
-    """Token ids of a text in the middle of another: no space is put in front of it.
-
-    With `is_plain`, special tokens in it are encoded as text.
-    """
-    encode = partial(tokenizer, add_special_tokens=False, split_special_tokens=is_plain)
-    for anchor in _ANCHORS:
-        anchor_ids = encode(anchor)["input_ids"]
-        joint_ids = encode(anchor + text)["input_ids"]
-        has_not_merged = joint_ids[: len(anchor_ids)] == anchor_ids
-        if has_not_merged:
-            return list(joint_ids[len(anchor_ids) :])
-    return list(encode(text)["input_ids"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +158,7 @@ class ChatCodec:
         return tuple(
             token
             for token in present
-            if special[token] in _ids_in_the_middle(self.tokenizer, token, is_plain=True)
+            if special[token] in ids_in_the_middle(self.tokenizer, token, is_plain=True)
         )
 
     def token_ids(self, text: str) -> tuple[int, ...]:
@@ -254,7 +197,7 @@ def turn_end_of(template: Template, tokenizer: PreTrainedTokenizerBase) -> int |
 
     What follows an earlier message may end no answer: gpt-oss closes its analysis with it, too.
     """
-    mark = chr(_PRIVATE_USE.start)
+    mark = next(unused_characters([]))
     chat = [{"role": "user", "content": "a"}, {"role": "assistant", "content": mark}]
     try:
         rendered = render_text(template, tokenizer, chat, is_answered=True)
@@ -276,7 +219,7 @@ def render(
     and a blank line separates later user turns.
     """
     special = () if template.jinja is None else tuple(special_tokens(tokenizer))
-    marked = _marked(messages, special)
+    marked = mark_special(messages, special)
     rendered = render_text(template, tokenizer, marked.messages)
     pieces = [rendered]
     if marked.token_of:
@@ -286,7 +229,7 @@ def render(
         if piece:
             token = marked.token_of.get(piece)
             is_mark = token is not None
-            ids += _ids_in_the_middle(tokenizer, token or piece, is_plain=is_mark)
+            ids += ids_in_the_middle(tokenizer, token or piece, is_plain=is_mark)
     if not ids:
         raise UserError("A prompt has no tokens.", "Give it text, or use a chat template.")
     # A BOS that the template alone writes may begin each message, as <|im_start|> of SmolLM2 does.
@@ -311,7 +254,7 @@ def _text_before_user(
     template: Template, tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]
 ) -> str:
     """The text that a template writes before that of the first user."""
-    mark = next(_unused_characters(messages))
+    mark = next(unused_characters(messages))
     roles = [message["role"] for message in messages]
     with_mark = [*map(dict, messages)]
     if "user" in roles:

@@ -9,15 +9,14 @@ from collections.abc import Iterable, Iterator
 from msgspec import structs
 
 from specbench.analysis.metrics import BASELINE, RunMetrics
-from specbench.analysis.overall import MethodMetrics
 from specbench.analysis.roofline import ABOVE, EXPERTS, IN_CACHE, Roofline
 from specbench.analysis.stats.estimates import Estimate
 from specbench.log.audit import StoredAudit
 from specbench.log.header import RunHeader
 from specbench.log.machine import Threads
 from specbench.log.usage import Span
-from specbench.methods import described
 from specbench.report import facts
+from specbench.report.cpu_notes import slow_on_cpu
 from specbench.report.texts import Note, Numbers, make_note
 from specbench.report.warning_notes import bandwidth_shares, failures
 
@@ -58,7 +57,7 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     yield "one_pass", {"is_one": is_one_local_pass}
     yield "threads", _threads(run)  # of the CPU
     yield _samples(run)  # a whole pair, as some below: numbers of samples and completions
-    yield "copied_prompts", {"tasks": facts.copied_prompts(info)}  # copies of earlier ones
+    yield "copied_prompts", {"tasks": facts.copied_prompts(info)}
     yield "lossless", {"counts": _agreements(run)}  # completions with vanilla's tokens
     if run.audit:  # the stored test of the output, if there was one
         yield _audit(run.audit)
@@ -66,7 +65,7 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     yield f"formula_{run.arithmetic}", {"changes": _formula(run)}
     if isinstance(run.roofline, Roofline):  # the memory bandwidth is known
         yield _memory(run, run.roofline)
-    yield "cpu_trees", _slow_on_cpu(run)  # methods slower than vanilla on a CPU
+    yield "cpu_trees", slow_on_cpu(run)  # methods slower than vanilla on a CPU
     yield "processor", _processor(info)  # load and clock
     yield "gpu", _gpu(info)  # clocks, temperature and power
 
@@ -232,47 +231,6 @@ def _memory(run: RunMetrics, roofline: Roofline) -> tuple[str, Numbers]:
         "kv_share": roofline.kv_share,
         "used": bandwidth_shares(run, roofline),
     }
-
-
-def _slow_on_cpu(run: RunMetrics) -> Numbers:
-    """Methods that are slower than vanilla on a CPU although they accept draft tokens, for a note.
-
-    `is_slower` is true if there is any. `methods` are those of them whose description has a
-    reason why a CPU slows them with any settings. Empty on a GPU and for servers.
-    """
-    if facts.is_on_gpu(run.info) or run.info.servers:
-        return {}
-    slow = [  # speedup below 1, MAT above 1
-        (method, temperature)
-        for (method, temperature), overall in run.overall.items()  # numbers over all tasks
-        if _is_slow_though_accepting(overall)
-    ]
-    # from the methods' descriptions, by name without options; empty for most
-    reason_by_name = {name: method.slow_on_cpu for name, method in described().items()}
-    slow_by_design: list[Numbers] = []
-    for method, temperature in slow:
-        name = method.partition(":")[0]  # without options
-        reason = reason_by_name.get(name)
-        if not reason:
-            continue
-        cost = run.cost(method, temperature)  # of a step, over all tasks as one
-        slow_by_design.append(
-            {
-                "method": method,
-                "temperature": temperature,
-                "why": reason,
-                "mat": cost.mat,
-                "cost": cost.relative,  # seconds of a step / vanilla's
-            }
-        )
-    return {"is_slower": bool(slow), "methods": slow_by_design}
-
-
-def _is_slow_though_accepting(overall: MethodMetrics) -> bool:
-    speedup, mat = overall.speedup, overall.mat
-    if not isinstance(speedup, Estimate) or not isinstance(mat, Estimate):
-        return False
-    return speedup.value < 1 < mat.value
 
 
 def _processor(info: RunHeader) -> Numbers:

@@ -287,7 +287,7 @@ def _run_settings(
 
 
 def _is_steady(metrics: RunMetrics, curve: Curve, progress: Progress) -> bool:
-    """False, with a message, if the time of vanilla's steps differs between the run and the curve."""
+    """False, with a message, if vanilla's steps took other times in the run than in the curve."""
     step_s = metrics.cost(BASELINE, metrics.temperatures[0]).step_s
     if not isinstance(step_s, Estimate):
         return True

@@ -10,7 +10,8 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from specbench.errors import CheckpointError, UserError
 from specbench.models.cards import find_model
-from specbench.models.chat import ChatCodec, load_codec, render, special_tokens
+from specbench.models.chat import ChatCodec, load_codec, render
+from specbench.models.special_text import special_tokens
 from specbench.models.templates import Message, Template, choose_template
 from specbench.models.tokenizers import eos_ids, load_tokenizer, vocab_size
 from specbench.zoo import TINY

@@ -1,0 +1,49 @@
+"""The numbers of the note on methods that a CPU slows down."""
+
+from specbench.analysis.metrics import RunMetrics
+from specbench.analysis.overall import MethodMetrics
+from specbench.analysis.stats.estimates import Estimate
+from specbench.methods import described
+from specbench.report import facts
+from specbench.report.texts import Numbers
+
+
+def slow_on_cpu(run: RunMetrics) -> Numbers:
+    """Methods that are slower than vanilla on a CPU although they accept draft tokens, for a note.
+
+    `is_slower` is true if there is any. `methods` are those of them whose description has a
+    reason why a CPU slows them with any settings. Empty on a GPU and for servers.
+    """
+    if facts.is_on_gpu(run.info) or run.info.servers:
+        return {}
+    slow = [  # speedup below 1, MAT above 1
+        (method, temperature)
+        for (method, temperature), overall in run.overall.items()  # numbers over all tasks
+        if _is_slow_though_accepting(overall)
+    ]
+    # from the methods' descriptions, by name without options; empty for most
+    reason_by_name = {name: method.slow_on_cpu for name, method in described().items()}
+    slow_by_design: list[Numbers] = []
+    for method, temperature in slow:
+        name = method.partition(":")[0]  # without options
+        reason = reason_by_name.get(name)
+        if not reason:
+            continue
+        cost = run.cost(method, temperature)  # of a step, over all tasks as one
+        slow_by_design.append(
+            {
+                "method": method,
+                "temperature": temperature,
+                "why": reason,
+                "mat": cost.mat,
+                "cost": cost.relative,  # seconds of a step / vanilla's
+            }
+        )
+    return {"is_slower": bool(slow), "methods": slow_by_design}
+
+
+def _is_slow_though_accepting(overall: MethodMetrics) -> bool:
+    speedup, mat = overall.speedup, overall.mat
+    if not isinstance(speedup, Estimate) or not isinstance(mat, Estimate):
+        return False
+    return speedup.value < 1 < mat.value
