@@ -1,5 +1,6 @@
 """Commands for finished runs: `specbench report`, `compare`, `site` and `merge`."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +9,7 @@ import typer
 
 from specbench.cli.options import Call, RunArguments, completing, say, takes, write_data
 from specbench.engine.garbage import no_garbage_collection
+from specbench.errors import UserError
 from specbench.log.options import options
 from specbench.report.export import FORMATS, load_format
 
@@ -85,15 +87,37 @@ def compare(
     force: Annotated[
         bool, typer.Option("--force", help="Compare runs of different work; the table says so.")
     ] = False,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Explain the first run's speedups over the second's, or one run's, as a product.",
+        ),
+    ] = False,
+    load: Annotated[
+        tuple[int, int] | None,
+        typer.Option(
+            metavar="N N", help="With --explain: the requests at once of each run, as in 8 1."
+        ),
+    ] = None,
     format: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="table, markdown, csv or json.")
+        str,
+        typer.Option(
+            "--format", metavar="FORMAT", help="table, markdown, csv or json; --explain: also html."
+        ),
     ] = "table",
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for all formats.")] = None,
 ) -> None:
     """Compare runs, versions or GPUs on the samples that they share.
 
-    The first run is the reference. A folder of several runs, as of `run --runs`, is one side.
+    The first run is the reference, except with --explain: there the ratio is first / second. A
+    folder of several runs, as of `run --runs`, is one side.
     """
+    if explain:
+        _explain(run, cross, load, format, out)
+        return
+    if load:
+        raise UserError("--load is for --explain.", "Add --explain.")
     from specbench.judge.comparison import compare_runs
     from specbench.judge.comparison_formats import (
         check_format,
@@ -111,6 +135,37 @@ def compare(
         write_data(render_comparison(comparisons, format))
     if out is not None:
         for path in write_comparison(comparisons, out):
+            say(str(path))
+
+
+def _explain(
+    paths: Sequence[Path],
+    methods: tuple[str, str] | None,
+    concurrencies: tuple[int, int] | None,
+    form: str,
+    out: Path | None,
+) -> None:
+    """Print and write the explanations of one or two runs."""
+    from specbench.judge import explanation_formats as formats
+    from specbench.judge.explanation import explain_runs
+    from specbench.log.folders import read_runs
+    from specbench.log.run import Load
+
+    formats.check_explanation_format(form)
+    if len(paths) > 2:
+        raise UserError(f"--explain explains one or two runs, not {len(paths)}.", "Name two.")
+    loads = None
+    if concurrencies:
+        loads = (Load(concurrency=concurrencies[0]), Load(concurrency=concurrencies[1]))
+    subject, *others = map(read_runs, paths)
+    reference = others[0] if others else None
+    explanations = explain_runs(subject, reference, methods, loads)
+    if form == "table":
+        formats.print_explanation(explanations)
+    else:
+        write_data(formats.render_explanation(explanations, form))
+    if out is not None:
+        for path in formats.write_explanation(explanations, out):
             say(str(path))
 
 

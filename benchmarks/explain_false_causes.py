@@ -1,0 +1,80 @@
+"""Count how often `compare --explain` claims a factor between equal runs.
+
+    python -m benchmarks.explain_false_causes FOLDER [NUM_RUNS]
+
+Makes runs of one command on `tiny` in FOLDER, one after the other, and explains each by the next
+one, the last by the first: as many pairs as runs. A claim about any factor of any method is false.
+Then one run is explained by others that differ in one thing: the length of drafts, the chat
+template, a program that keeps the processor busy. The table has what each explanation says. Runs
+that are there already are not made again.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.false_alarms import busy_machine
+from specbench.judge.explanation import Explanation, explain_runs
+from specbench.log.run import Run
+from specbench.log.store import HEADER, read_run
+
+NUM_RUNS = 20
+COMMAND = (
+    "run --model tiny --dataset gsm8k,alpaca,humaneval --limit 6 --repeats 3 --max-new-tokens 24 "
+    "--settings paper --threads 1 --offline --quiet"
+)
+METHODS = "pld,sps"
+OTHERS: Mapping[str, str] = {
+    "depth": "--method pld --method sps:num_tokens=2",
+    "template": f"--method {METHODS} --template none",
+    "neighbour": f"--method {METHODS}",
+}
+"""Runs that differ in one thing from the others, with their arguments."""
+
+
+def run_of(path: Path, arguments: str, *, is_busy: bool = False) -> Run:
+    """The run in a folder, which is made if it is not there."""
+    if not (path / HEADER).is_file() or read_run(path).header.status != "complete":
+        text = f"{COMMAND} {arguments} --output {path}"
+        with busy_machine(is_busy):
+            command = [sys.executable, "-m", "specbench", *text.split()]
+            subprocess.run(command, check=True, capture_output=True)
+    return read_run(path)
+
+
+def claims(explanations: Sequence[Explanation]) -> list[str]:
+    """The factors that are claimed, with the settings that can have moved them."""
+    return [
+        f"{explanation.subject.label}: {factor.name} x{factor.effect.value:.3f} by "
+        f"{'; '.join(explanation.causes(factor.name)) or 'no setting'}"
+        for explanation in explanations
+        for factor in explanation.factors
+        if explanation.is_claimed(factor.name)
+    ]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print a line for each false claim, their number, and what differing runs are explained by."""
+    folder = Path(arguments[0])
+    num_runs = int(arguments[1]) if len(arguments) > 1 else NUM_RUNS
+    runs = [
+        run_of(folder / f"equal-{number:02}", f"--method {METHODS}") for number in range(num_runs)
+    ]
+    num_false = 0
+    for number, run in enumerate(runs):
+        found = claims(explain_runs(run, runs[(number + 1) % num_runs]))
+        num_false += bool(found)
+        for claim in found:
+            print(f"pair {number}: {claim}")
+    print(f"{num_false} of {num_runs} pairs of equal runs have a claimed factor")
+    for name, differing in OTHERS.items():
+        other = run_of(folder / name, differing, is_busy=name == "neighbour")
+        for claim in claims(explain_runs(other, runs[0])) or ["nothing is claimed"]:
+            print(f"{name}: {claim}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,157 @@
+"""Answers of a method, each with vanilla's to the same request: the table that `factors` explains.
+
+It holds what every source of answers has, and NaN for what one lacks: an imported file may know
+a total time only, or no steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from specbench.analysis.stats.arrays import BoolArray, FloatArray, IntArray
+from specbench.types import RequestKey
+
+Arithmetic = Literal["tasks", "totals", "rates", "ratios"]
+"""How the source averages the number that it prints:
+
+- tasks: the mean over tasks of each task's speedup, as reports do,
+- totals: all tokens and all seconds as one,
+- rates: the mean over questions of the method's tokens/s / that of vanilla's (the published way),
+- ratios: the mean over questions of the quotient of the two rates.
+
+A question has all turns of a prompt in one pass.
+"""
+
+_NAN = float("nan")
+
+
+class PromptTurn(NamedTuple):
+    """A turn of a prompt, whatever pass, temperature and load it was answered in."""
+
+    task: str
+    sample_id: str
+    turn: int
+
+
+def prompt_turn(request: RequestKey) -> PromptTurn:
+    """The prompt and turn of a request."""
+    return PromptTurn(request.task, request.sample_id, request.turn)
+
+
+class Answer(NamedTuple):
+    """Counts and seconds of one answer. NaN is unknown."""
+
+    tokens: float
+    """Tokens, by our counting rule."""
+    wall_s: float
+    """Seconds of the whole request."""
+    decode_s: float = _NAN
+    """Seconds after the first token."""
+    steps: float = _NAN
+    """Forward passes of the target after the prefill. Vanilla's are the tokens that it emitted."""
+    first_tokens: float = 1.0
+    """Tokens that no step emitted: the prefill's. 0 if the source counts the prefill as a step."""
+    own_tokens: float = _NAN
+    """Tokens, by the counting rule of the source; NaN if it is ours."""
+    block_s: float = _NAN
+    """The answer's part of the seconds that a server took for all requests of a block."""
+
+
+class Answers(NamedTuple):
+    """The fields of answers as columns: [requests] each."""
+
+    tokens: FloatArray
+    wall_s: FloatArray
+    decode_s: FloatArray
+    steps: FloatArray
+    first_tokens: FloatArray
+    own_tokens: FloatArray
+    block_s: FloatArray
+
+    @classmethod
+    def of(cls, answers: Sequence[Answer]) -> Answers:
+        """The columns of these answers."""
+        table = np.array(answers, dtype=np.float64).reshape(len(answers), len(Answer._fields))
+        return cls(*table.T)
+
+    @property
+    def counted_tokens(self) -> FloatArray:
+        """Tokens by the counting rule of the source."""
+        return np.where(np.isnan(self.own_tokens), self.tokens, self.own_tokens)
+
+    @property
+    def emitted(self) -> FloatArray:
+        """Tokens that steps emitted."""
+        return self.tokens - self.first_tokens
+
+
+def one_per_second(number: int) -> Answers:
+    """Answers of one token, one step and one second: the baseline of sides that have none.
+
+    Speedups over it are tokens/s, and the cost of a step is in seconds.
+    """
+    one = np.ones(number)
+    return Answers(one, one, one, one, 0 * one, one, one)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AnswerPairs:
+    """The answers of a method at one temperature and load, and vanilla's to the same requests."""
+
+    requests: Sequence[RequestKey]
+    """The request of each row."""
+    method: Answers
+    """The method's answers [requests]."""
+    vanilla: Answers
+    """Vanilla's answers [requests], or `one_per_second` without a baseline."""
+    units: IntArray
+    """The pass, or the run of a pool, of each row [requests]."""
+    has_baseline: bool = True
+    """False: the explained number is tokens/s, or the throughput."""
+    arithmetic: Arithmetic = "tasks"
+    """The average behind the printed number."""
+
+    @property
+    def turns(self) -> list[PromptTurn]:
+        """The prompt and turn of each row."""
+        return [*map(prompt_turn, self.requests)]
+
+    @property
+    def are_blocks_known(self) -> bool:
+        """The seconds of a server's blocks are known of all answers."""
+        block_s = np.concatenate([self.method.block_s, self.vanilla.block_s])
+        return not np.isnan(block_s).any()
+
+    def where(self, is_kept: BoolArray) -> AnswerPairs:
+        """The rows that are kept [requests]."""
+        return replace(
+            self,
+            requests=[self.requests[row] for row in np.flatnonzero(is_kept).tolist()],
+            method=Answers(*(column[is_kept] for column in self.method)),
+            vanilla=Answers(*(column[is_kept] for column in self.vanilla)),
+            units=self.units[is_kept],
+        )
+
+
+def pair_answers(
+    method: Mapping[RequestKey, Answer],
+    vanilla: Mapping[RequestKey, Answer] | None,
+    arithmetic: Arithmetic = "tasks",
+) -> AnswerPairs:
+    """The requests that a method and vanilla answered; without a baseline, all of the method's."""
+    requests = [key for key in method if vanilla is None or key in vanilla]
+    baseline = one_per_second(len(requests))
+    if vanilla is not None:
+        baseline = Answers.of([vanilla[key] for key in requests])
+    return AnswerPairs(
+        requests=requests,
+        method=Answers.of([method[key] for key in requests]),
+        vanilla=baseline,
+        units=np.array([key.repeat for key in requests], dtype=np.intp),
+        has_baseline=vanilla is not None,
+        arithmetic=arithmetic,
+    )

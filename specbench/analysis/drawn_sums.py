@@ -1,0 +1,131 @@
+"""Sums of answers over prompts, as they are and over prompts drawn again and again.
+
+Prompts are drawn within their task, among those that both sides have, or that one has: the same
+draw for both sides where a prompt is shared. Of n prompts n - 1 are drawn and weighted by
+n / (n - 1), so that the variance of a sum is not too small for few prompts (Rao and Wu 1988).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from specbench.analysis.answer_pairs import AnswerPairs
+from specbench.analysis.ratios import cluster_sums
+from specbench.analysis.stats.arrays import FloatArray, IntArray
+from specbench.analysis.stats.bootstrap import Bootstrap, effective_number
+
+Sums = Mapping[str, FloatArray]
+"""Sums of columns by name: [tasks, 1 + resamples], or over all tasks [1 + resamples].
+
+The first is that of the prompts as they are. Names of vanilla's columns begin with `base_`.
+"""
+
+
+class Prompt(NamedTuple):
+    """A prompt."""
+
+    task: str
+    sample_id: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DrawnPrompts:
+    """The weights of prompts in each resample."""
+
+    index_of: Mapping[Prompt, int]
+    """The number of each prompt of either side."""
+    weights: FloatArray
+    """[1 + resamples, prompts]; the first row is of ones."""
+    num_strata: int
+    """Groups of prompts that are drawn apart."""
+
+    def sums(self, pairs: AnswerPairs) -> Sums:
+        """The columns of one side's answers, summed by task and resample."""
+        prompts = prompts_of(pairs)
+        prompt_of_row = np.array([self.index_of[prompt] for prompt in prompts], dtype=np.intp)
+        columns = _columns(pairs, prompt_of_row)
+        present = np.unique(prompt_of_row)  # prompts of this side, in the order of `cluster_sums`
+        by_prompt = cluster_sums(prompt_of_row, [*columns.values()])  # [prompts, columns]
+        all_prompts = [*self.index_of]
+        prompts_of_task: dict[str, list[int]] = defaultdict(list)
+        for position, prompt_index in enumerate(present.tolist()):
+            prompts_of_task[all_prompts[prompt_index].task].append(position)
+        by_task = np.stack(  # [tasks, 1 + resamples, columns]
+            [
+                self.weights[:, present[positions]] @ by_prompt[positions]
+                for positions in prompts_of_task.values()
+            ]
+        )
+        return {name: by_task[:, :, number] for number, name in enumerate(columns)}
+
+    def degrees(self, sides: Sequence[AnswerPairs]) -> float:
+        """Degrees of freedom of the resamples: prompts, as far as they weigh alike, less strata."""
+        wall_s = np.zeros((len(self.index_of), len(sides)))  # [prompts, sides]
+        for number, pairs in enumerate(sides):
+            rows = [self.index_of[prompt] for prompt in prompts_of(pairs)]
+            np.add.at(wall_s[:, number], rows, pairs.method.wall_s)
+        return max(0.0, effective_number(wall_s[wall_s.any(axis=1)]) - self.num_strata)
+
+
+def prompts_of(pairs: AnswerPairs) -> list[Prompt]:
+    """The prompt of each row."""
+    return [Prompt(request.task, request.sample_id) for request in pairs.requests]
+
+
+def draw_prompts(sides: Sequence[AnswerPairs], bootstrap: Bootstrap) -> DrawnPrompts:
+    """Draw the prompts of one or two sides."""
+    sets = [{*prompts_of(pairs)} for pairs in sides]
+    index_of = {prompt: index for index, prompt in enumerate(sorted(set().union(*sets)))}
+    strata: dict[tuple[str, tuple[bool, ...]], list[int]] = defaultdict(list)
+    for prompt, index in index_of.items():
+        strata[prompt.task, tuple(prompt in prompts for prompts in sets)].append(index)
+    generator = np.random.default_rng(bootstrap.seed)
+    weights = np.ones((1 + bootstrap.num_resamples, len(index_of)))
+    for indices in strata.values():
+        num_prompts = len(indices)
+        if num_prompts > 1:  # a single one cannot be drawn otherwise
+            shares = np.full(num_prompts, 1 / num_prompts)
+            counts = generator.multinomial(num_prompts - 1, shares, bootstrap.num_resamples)
+            weights[1:, indices] = counts * (num_prompts / (num_prompts - 1))
+    return DrawnPrompts(index_of, weights, len(strata))
+
+
+def undrawn(pairs: AnswerPairs) -> DrawnPrompts:
+    """The prompts as they are, without resamples."""
+    return draw_prompts([pairs], Bootstrap(num_resamples=0))
+
+
+def _columns(pairs: AnswerPairs, prompt_of_row: IntArray) -> dict[str, FloatArray]:
+    """The columns that are summed: [requests] each.
+
+    A question is a prompt in a pass, with all its turns. Its rate, tokens/s, stands in its first
+    row, as does the number of questions.
+    """
+    columns: dict[str, FloatArray] = {}
+    for prefix, answers in (("", pairs.method), ("base_", pairs.vanilla)):
+        columns |= {f"{prefix}{name}": column for name, column in answers._asdict().items()}
+        columns[f"{prefix}counted_tokens"] = answers.counted_tokens
+        columns[f"{prefix}emitted"] = answers.emitted
+    repeats = np.array([request.repeat for request in pairs.requests])
+    visits = prompt_of_row * (1 + repeats.max()) + repeats
+    _, first_rows, question_of_row = np.unique(visits, return_index=True, return_inverse=True)
+    names = ("counted_tokens", "wall_s", "base_counted_tokens", "base_wall_s")
+    # [questions] each
+    tokens, wall_s, base_tokens, base_wall_s = (
+        np.bincount(question_of_row, columns[name]) for name in names
+    )
+    rates = {
+        "questions": np.ones(len(first_rows)),
+        "rate": tokens / wall_s,
+        "base_rate": base_tokens / base_wall_s,
+        "rate_ratio": tokens / wall_s * base_wall_s / base_tokens,
+    }
+    for name, of_question in rates.items():
+        columns[name] = np.zeros(len(prompt_of_row))
+        columns[name][first_rows] = of_question
+    return columns

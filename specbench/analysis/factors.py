@@ -1,0 +1,287 @@
+"""The factors of a speedup, and of the ratio of two: an exact product, one step back at a time.
+
+Of a side, over pairs of the method's answer and vanilla's to the same request:
+
+    S = (T / W) / (T0 / W0) = MAT / cost * prefill
+    MAT = E / K    cost = (D / K) / (D0 / K0)    prefill = (T / E * D / W) / (T0 / E0 * D0 / W0)
+    printed number = S * prompts * counting * averaging * in flight
+
+T are tokens, E those that steps emitted, K steps, W and D seconds of the request and of decoding;
+0 marks vanilla's, whose steps emit a token each. The order of the steps matters:
+
+1. averaging: the printed number / S of the sums over all pairs;
+2. counting: that S by the side's own counts / by ours;
+3. prompts: S over all pairs / over the prompts and turns that both sides have;
+4. MAT, cost and prefill of the shared pairs.
+
+A throughput is tokens / seconds of blocks, T / B = (T / W) * in flight, with W / B in flight.
+The product closes by construction, so it proves no cause.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from specbench.analysis.answer_pairs import AnswerPairs, Arithmetic, PromptTurn
+from specbench.analysis.drawn_sums import DrawnPrompts, Sums, draw_prompts, undrawn
+from specbench.analysis.stats.arrays import BoolArray, FloatArray
+from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.analysis.stats.estimates import Estimate, with_interval
+from specbench.analysis.stats.variance import EXACT, of_groups
+
+IN_FLIGHT = "in flight"
+AVERAGING = "averaging"
+COUNTING = "counting"
+PROMPTS = "prompts"
+MAT = "MAT"
+COST = "cost"
+PER_TOKEN = "seconds per token"
+PREFILL = "prefill"
+STEP = "method's step"
+BASE_STEP = "baseline's step"
+FACTORS = (AVERAGING, IN_FLIGHT, COUNTING, PROMPTS, MAT, COST, PER_TOKEN, PREFILL)
+"""The factors in their order. `PER_TOKEN` stands for MAT / cost where steps are unknown."""
+WITHOUT_TIMES = (COUNTING, MAT)
+"""Factors that depend on counts alone, and so on no machine."""
+LESS_IS_FASTER = (COST, PER_TOKEN, STEP)
+"""Shown as their inverse: more of it makes the speedup smaller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """A factor of the ratio subject / reference, or of the subject alone."""
+
+    name: str
+    subject: float
+    """Its value for the subject: a cost is high where the factor of the speedup is low."""
+    reference: float | None
+    """Its value for the reference; None if the subject is explained alone."""
+    effect: Estimate
+    """What it multiplies the ratio by, with its interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A ratio as a product of factors."""
+
+    subject: float
+    """The printed number of the subject."""
+    reference: float | None
+    """That of the reference; None if the subject is explained alone."""
+    factors: tuple[Factor, ...]
+    """In the order of the steps back."""
+    steps: tuple[Factor, ...]
+    """Under cost: the method's step and the baseline's, in seconds; empty if there is no cost."""
+    num_shared: int
+    """Prompts and turns that both sides have."""
+    has_prefill: bool
+    """False: the prefill is inside cost, since a side knows total times only."""
+
+    @property
+    def ratio(self) -> float:
+        """The printed number of the subject / that of the reference."""
+        return self.subject / (1.0 if self.reference is None else self.reference)
+
+    @property
+    def remainder(self) -> float:
+        """The ratio / the product of the factors: 1 but for rounding."""
+        return self.ratio / math.prod(factor.effect.value for factor in self.factors)
+
+    def effect(self, name: str) -> float:
+        """What a factor multiplies the ratio by; 1 if it is none of the product."""
+        return math.prod(factor.effect.value for factor in self.factors if factor.name == name)
+
+
+class _Known(NamedTuple):
+    """What all answers of both sides know."""
+
+    steps: bool
+    prefill: bool
+    blocks: bool
+    emitted: bool
+    """Steps emitted tokens at all."""
+
+
+def explain(
+    subject: AnswerPairs,
+    reference: AnswerPairs | None = None,
+    *,
+    is_one_run: bool = False,
+    bootstrap: Bootstrap | None = None,
+) -> Product:
+    """The ratio of two sides' printed numbers as a product, or that of one side.
+
+    Both sides have a baseline, or neither has. If both are of one run (`is_one_run`), their
+    passes are paired. Intervals are over prompts and, for times, over passes or runs.
+    """
+    sides = [subject] if reference is None else [subject, reference]
+    turns = [{*pairs.turns} for pairs in sides]
+    shared_turns = set.intersection(*turns)
+    counted_turns = shared_turns or set.union(*turns)  # nothing shared: each side's own
+    is_shared = [np.array([turn in counted_turns for turn in pairs.turns]) for pairs in sides]
+    shared = [pairs.where(rows) for pairs, rows in zip(sides, is_shared, strict=True)]
+    known = _known(sides, shared)
+    drawn = draw_prompts(sides, bootstrap or Bootstrap())
+    degrees = drawn.degrees(shared)
+    effects = [_effects(*rows, drawn, known) for rows in zip(sides, is_shared, strict=True)]
+    logs = [_logs_of_units(*rows, known) for rows in zip(sides, is_shared, strict=True)]
+
+    def factor(name: str) -> Factor:
+        of_sides = [side_effects[name] for side_effects in effects]
+        ratio = of_sides[0] / of_sides[1] if len(of_sides) > 1 else of_sides[0]
+        is_time = name not in WITHOUT_TIMES
+        units = _units([side_logs[name] for side_logs in logs], is_one_run) if is_time else ()
+        effect = Estimate(
+            float(ratio[0]),
+            resamples=ratio[1:],
+            degrees=degrees,
+            units=units,
+            machine=of_groups(units) if is_time else EXACT,
+        )
+        power = -1 if name in LESS_IS_FASTER else 1
+        values = [float(side_effect[0]) ** power for side_effect in of_sides]
+        return Factor(
+            name,
+            subject=values[0],
+            reference=values[1] if len(values) > 1 else None,
+            effect=with_interval(effect),
+        )
+
+    numbers = [float(side_effects["printed"][0]) for side_effects in effects]
+    return Product(
+        subject=numbers[0],
+        reference=numbers[1] if len(numbers) > 1 else None,
+        factors=tuple(factor(name) for name in FACTORS if name in effects[0]),
+        steps=tuple(factor(name) for name in (STEP, BASE_STEP) if name in effects[0]),
+        num_shared=len(shared_turns),
+        has_prefill=known.prefill,
+    )
+
+
+def _known(sides: Sequence[AnswerPairs], shared: Sequence[AnswerPairs]) -> _Known:
+    """What all shared answers know, and if all answers have the seconds of their blocks."""
+    answers = [answers for pairs in shared for answers in (pairs.method, pairs.vanilla)]
+    has_emitted = all(side.emitted.sum() > 0 for side in answers)
+    # an answer of the first token alone has no steps to know
+    steps_unknown = [np.isnan(pairs.method.steps) & (pairs.method.emitted > 0) for pairs in shared]
+    return _Known(
+        steps=has_emitted and not any(unknown.any() for unknown in steps_unknown),
+        prefill=has_emitted and all(side.decode_s.sum() > 0 for side in answers),
+        blocks=all(pairs.are_blocks_known for pairs in sides),
+        emitted=has_emitted,
+    )
+
+
+def _effects(
+    pairs: AnswerPairs, is_shared: BoolArray, drawn: DrawnPrompts, known: _Known
+) -> dict[str, FloatArray]:
+    """What each factor of one side multiplies its printed number by: [1 + resamples] each."""
+    by_task = drawn.sums(pairs)
+    own = _over_tasks(by_task)
+    shared = _over_tasks(drawn.sums(pairs.where(is_shared)))
+    printed = ARITHMETICS[pairs.arithmetic](by_task)
+    speed_by_own_counts = _speed(own, "counted_tokens")
+    effects = {AVERAGING: printed / speed_by_own_counts}
+    effects[COUNTING] = speed_by_own_counts / _speed(own, "tokens")
+    effects[PROMPTS] = _speed(own, "tokens") / _speed(shared, "tokens")
+    effects |= _effects_of_steps(shared, known)
+    effects["printed"] = printed
+    if known.blocks:
+        in_flight = own["wall_s"] / own["block_s"]
+        effects[IN_FLIGHT] = in_flight / (own["base_wall_s"] / own["base_block_s"])
+        effects["printed"] = printed * effects[IN_FLIGHT]
+    return effects
+
+
+def _effects_of_steps(sums: Sums, known: _Known) -> dict[str, FloatArray]:
+    """MAT, cost with the steps under it, and prefill of the shared pairs."""
+    decode = "decode_s" if known.prefill else "wall_s"
+    emitted = "emitted" if known.emitted else "tokens"
+    decode_s, base_decode_s = sums[decode], sums[f"base_{decode}"]  # D and D0
+    num_emitted, base_emitted = sums[emitted], sums[f"base_{emitted}"]  # E, and E0 = K0
+    outside_steps = sums["tokens"] / num_emitted * decode_s / sums["wall_s"]
+    base_outside_steps = sums["base_tokens"] / base_emitted * base_decode_s / sums["base_wall_s"]
+    prefill = {PREFILL: outside_steps / base_outside_steps}
+    base_step_s = base_decode_s / base_emitted
+    if not known.steps:
+        return {PER_TOKEN: num_emitted / decode_s * base_step_s, **prefill}
+    step_s = decode_s / sums["steps"]
+    return {
+        MAT: num_emitted / sums["steps"],
+        COST: base_step_s / step_s,
+        STEP: 1 / step_s,
+        BASE_STEP: base_step_s,
+        **prefill,
+    }
+
+
+def _over_tasks(by_task: Sums) -> Sums:
+    return {name: column.sum(axis=0) for name, column in by_task.items()}
+
+
+def _speed(sums: Sums, tokens: str) -> FloatArray:
+    """S = T * W0 / (W * T0), with this column of tokens."""
+    return sums[tokens] * sums["base_wall_s"] / (sums["wall_s"] * sums[f"base_{tokens}"])
+
+
+def _quotient(by_task: Sums, *, top: str, bottom: str) -> FloatArray:
+    quotient: FloatArray = by_task[top].sum(axis=0) / by_task[bottom].sum(axis=0)
+    return quotient
+
+
+def _totals(by_task: Sums) -> FloatArray:
+    return _speed(_over_tasks(by_task), "counted_tokens")
+
+
+def _mean_of_tasks(by_task: Sums) -> FloatArray:
+    mean: FloatArray = _speed(by_task, "counted_tokens").mean(axis=0)
+    return mean
+
+
+ARITHMETICS: Mapping[Arithmetic, Callable[[Sums], FloatArray]] = {
+    "tasks": _mean_of_tasks,
+    "totals": _totals,
+    "rates": partial(_quotient, top="rate", bottom="base_rate"),
+    "ratios": partial(_quotient, top="rate_ratio", bottom="questions"),
+}
+"""The printed number from the sums by task, by the name of the arithmetic: [1 + resamples]."""
+
+
+def _logs_of_units(
+    pairs: AnswerPairs, is_shared: BoolArray, known: _Known
+) -> Mapping[str, FloatArray]:
+    """The logarithm of each factor of one side in each pass or run: [units] each.
+
+    It is over the requests that all units have. Units with half of the requests or fewer, such as
+    an interrupted pass, are left out.
+    """
+    turns = pairs.turns
+    turns_of_unit: dict[int, set[PromptTurn]] = {}
+    for turn, unit in zip(turns, pairs.units.tolist(), strict=True):
+        turns_of_unit.setdefault(unit, set()).add(turn)
+    units = [unit for unit, asked in turns_of_unit.items() if 2 * len(asked) > len({*turns})]
+    in_all = set.intersection(*(turns_of_unit[unit] for unit in units)) if units else set()
+    is_kept = np.array([turn in in_all for turn in turns])
+    effects = []
+    for unit in units:
+        rows = is_kept & (pairs.units == unit)
+        part, is_part_shared = pairs.where(rows), is_shared[rows]
+        if is_part_shared.any():
+            effects.append(_effects(part, is_part_shared, undrawn(part), known))
+    names = (*FACTORS, STEP, BASE_STEP)
+    return {
+        name: np.log([of_unit[name][0] for of_unit in effects if name in of_unit]) for name in names
+    }
+
+
+def _units(logs: Sequence[FloatArray], is_one_run: bool) -> tuple[FloatArray, ...]:
+    """The logarithms of the ratio in each unit: of each side, or of both together [units]."""
+    if is_one_run and len(logs) > 1:
+        return (logs[0] - logs[1],) if len(logs[0]) == len(logs[1]) else ()
+    return tuple(logs)

@@ -1,0 +1,248 @@
+"""Settings that differ between two sides, and the factors that each can move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+import numpy as np
+from msgspec import structs
+
+from specbench.analysis.factors import (
+    AVERAGING,
+    COST,
+    COUNTING,
+    IN_FLIGHT,
+    MAT,
+    PER_TOKEN,
+    PREFILL,
+    PROMPTS,
+    Product,
+)
+from specbench.judge.explained_sides import ExplainedSide
+from specbench.log.differences import Difference, differences
+from specbench.log.header import RunHeader
+
+_EVERY = (MAT, COST, PREFILL, IN_FLIGHT)
+_MACHINE = (COST, IN_FLIGHT)
+_TEXTS_OF_PROMPTS = (MAT, PREFILL)
+_MOVED: Mapping[str, tuple[str, ...]] = {
+    "methods.vanilla.*": _MACHINE,
+    "methods.*": (MAT, COST),
+    "model.template_sha256": _TEXTS_OF_PROMPTS,
+    "model.*": _EVERY,
+    "prompts.*": _TEXTS_OF_PROMPTS,
+    "spec.template": _TEXTS_OF_PROMPTS,
+    "spec.max_new_tokens": _TEXTS_OF_PROMPTS,
+    "spec.history": _TEXTS_OF_PROMPTS,
+    "spec.top_?": (MAT,),
+    "spec.seed": (MAT,),
+    "spec.backend": _EVERY,
+    "spec.serving_engine": _EVERY,
+    "num_threads": (),
+    "spec.*": (),  # the explained method, temperature and load are compared apart
+    "*": _MACHINE,
+}
+"""The factors that a field of the header can move, by its pattern; the first that fits counts."""
+_WITHOUT_VALUES = {
+    "prompts.*": "texts of the prompts",
+    "model.files.*": "weights of the model",
+    "*.weights.*": "weights of {}",
+    "*.tree_sha256": "tree of {}",
+    "*_sha256": "text of the chat template",
+}
+"""Words for fields whose values are hashes; "{}" stands for the method."""
+_LEAST_CHANGE = 0.005
+"""Relative difference of measured lengths and sizes from which they count."""
+_LEAST_OTHERS = 0.05
+"""Difference of the share of the processor that other programs took, from which it counts."""
+_ARITHMETICS = {
+    "tasks": "mean of the tasks",
+    "totals": "all tokens / all seconds",
+    "rates": "quotient of mean tokens/s",
+    "ratios": "mean of the questions' quotients",
+}
+
+
+class Setting(NamedTuple):
+    """A setting in which two sides differ."""
+
+    text: str
+    """The setting with both values, the subject's first."""
+    factors: tuple[str, ...]
+    """The factors that it can move."""
+
+
+def settings_that_differ(
+    subject: ExplainedSide, reference: ExplainedSide, product: Product
+) -> list[Setting]:
+    """The settings that differ and can move a factor, with both values in words."""
+    listed = [
+        *_of_keys(subject, reference),
+        *_of_headers(subject, reference),
+        *_of_texts(subject, reference),
+        *_of_measurements(subject, reference),
+        *_of_counting(subject, reference, product),
+    ]
+    # without steps, what moves MAT or cost moves the seconds per token
+    return [
+        Setting(text, (*factors, PER_TOKEN) if {MAT, COST} & {*factors} else factors)
+        for text, factors in dict.fromkeys(listed)
+    ]
+
+
+def _of_headers(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
+    """Differences of the headers, of which only vanilla and the explained method stay."""
+    name = subject.key.method.partition(":")[0]
+    sides = (subject, reference)
+    headers = [_alone(side.header, side.key.method, name) for side in sides]
+    for difference in sorted(differences(*headers), key=_place):
+        factors = next(
+            factors for pattern, factors in _MOVED.items() if fnmatchcase(difference.field, pattern)
+        )
+        words = next(
+            (
+                words.format(subject.header.method(subject.key.method).title)
+                for pattern, words in _WITHOUT_VALUES.items()
+                if fnmatchcase(difference.field, pattern)
+            ),
+            f"{difference.what}: {difference.first} against {difference.second}",
+        )
+        if difference.field == f"methods.{name}.options":
+            options = [header.methods[name].options for header in headers]
+            words = f"{subject.label}: {_options_text(*options)}"
+        if factors:
+            yield Setting(words, factors)
+
+
+def _place(difference: Difference) -> int:
+    """The place in the list: what is most often a cause comes first, versions last."""
+    patterns = ("methods.*", "hardware", "model.*", "spec.*", "prompts.*", "kernels.*", "*")
+    return next(
+        place for place, pattern in enumerate(patterns) if fnmatchcase(difference.field, pattern)
+    )
+
+
+def _alone(header: RunHeader, spelling: str, name: str) -> RunHeader:
+    """The header with vanilla and one method, which goes by this name."""
+
+    def only(entries: Mapping[str, Any]) -> dict[str, Any]:
+        renamed = {"vanilla": entries.get("vanilla"), name: entries.get(spelling)}
+        return {key: entry for key, entry in renamed.items() if entry is not None}
+
+    return structs.replace(
+        header,
+        methods=only(header.methods),
+        execution=only(header.execution),
+        servers=only(header.servers),
+    )
+
+
+def _options_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
+    """The options that differ, with both values: "6 levels against 8"."""
+    texts = []
+    for option in sorted(first.keys() & second.keys()):
+        if first[option] != second[option]:
+            if option == "depth" and "total_tokens" in first:  # of a tree: levels - 1
+                texts.append(f"{first[option] + 1} levels against {second[option] + 1}")
+            else:
+                texts.append(f"{option} {first[option]} against {second[option]}")
+    return ", ".join(texts)
+
+
+def _of_keys(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
+    """Another method, temperature or load."""
+    first, second = subject.key, reference.key
+    if first.method.partition(":")[0] != second.method.partition(":")[0]:
+        yield Setting(f"method: {subject.label} against {reference.label}", (MAT, COST))
+    if first.temperature != second.temperature:
+        text = f"temperature: {first.temperature:g} against {second.temperature:g}"
+        yield Setting(text, (MAT,))
+    if first.load != second.load:
+        texts = [load.text or "1 request at a time" for load in (first.load, second.load)]
+        if texts[0] != texts[1]:
+            yield Setting(f"load: {' against '.join(texts)}", (COST, PREFILL, IN_FLIGHT))
+
+
+def _version(side: ExplainedSide) -> str:
+    environment = side.header.environment
+    return f"{environment.specbench}, commit {environment.commit_phrase}"
+
+
+def _threads(side: ExplainedSide) -> str:
+    threads = side.header.threads
+    if side.header.cpu_threads is None or threads is None:
+        return ""
+    own, prefill = threads.of(side.key.method), threads.of_prefill
+    return f"{own} ({prefill} for prefills, {threads.num} for vanilla)"
+
+
+def _server_software(side: ExplainedSide) -> str:
+    servers = side.header.servers.values()
+    return ", ".join(dict.fromkeys(server.software for server in servers))
+
+
+def _engine_args(side: ExplainedSide) -> str:
+    return " ".join(side.header.spec.values.engine_args)
+
+
+_TEXTS: Mapping[str, tuple[Callable[[ExplainedSide], str], tuple[str, ...]]] = {
+    "CPU threads": (_threads, _MACHINE),
+    "engine's version": (_server_software, _EVERY),
+    "engine's arguments": (_engine_args, _EVERY),
+    "specbench": (_version, (MAT, COST)),
+}
+"""What no comparison of headers names: its text, and what it can move."""
+
+
+def _of_texts(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
+    """Threads, versions and arguments, and other programs on the processor or the GPU."""
+    for name, (text_of, factors) in _TEXTS.items():
+        texts = [text_of(subject), text_of(reference)]
+        is_unknown = text_of is _threads and not all(texts)
+        if texts[0] != texts[1] and not is_unknown:
+            yield Setting(f"{name}: {texts[0] or 'none'} against {texts[1] or 'none'}", factors)
+    first, second = subject.header, reference.header
+    # a server in another process counts among the other programs
+    if first.cpu and second.cpu and not (first.servers or second.servers):
+        shares = [header.cpu.share_of_others.mean for header in (first, second) if header.cpu]
+        if abs(shares[0] - shares[1]) >= _LEAST_OTHERS:
+            text = f"{shares[0]:.0%} against {shares[1]:.0%}".replace("%", " %")
+            yield Setting(f"other programs on the processor: {text}", (COST, PREFILL, IN_FLIGHT))
+    if first.gpu and second.gpu:
+        counts = [header.gpu.other_processes_most for header in (first, second) if header.gpu]
+        if counts[0] != counts[1]:
+            text = f"other processes on the GPU: {counts[0]} against {counts[1]}"
+            yield Setting(text, (COST, PREFILL, IN_FLIGHT))
+
+
+def _of_measurements(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
+    """Lengths and sizes of drafts as they were measured, on the requests that both sides have."""
+    counted = subject.turns & reference.turns or subject.turns | reference.turns
+    for name in sorted(subject.measured.keys() & reference.measured.keys()):
+        means = []
+        for side in (subject, reference):
+            is_counted = np.array([turn in counted for turn in side.pairs.turns])
+            means.append(side.measured[name].over(is_counted))
+        if abs(means[0] - means[1]) > _LEAST_CHANGE * max(means):
+            factors = (COST,) if "step" in name else (COST, PREFILL)
+            yield Setting(f"{name}: {means[0]:.1f} against {means[1]:.1f}", factors)
+
+
+def _of_counting(
+    subject: ExplainedSide, reference: ExplainedSide, product: Product
+) -> Iterator[Setting]:
+    """Other prompts, another rule of counting, another average."""
+    names = [_ARITHMETICS[side.pairs.arithmetic] for side in (subject, reference)]
+    if names[0] != names[1]:
+        yield Setting(f"average: {names[0]} against {names[1]}", (AVERAGING,))
+    if subject.turns != reference.turns:
+        text = f"{len(subject.turns)} against {len(reference.turns)}, {product.num_shared} of both"
+        factors = (PROMPTS,) if product.num_shared else (MAT, COST, PREFILL)
+        yield Setting(f"prompts and turns: {text}", factors)
+        tasks = [{task for task, *_ in side.turns} for side in (subject, reference)]
+        if apart := sorted(tasks[0] ^ tasks[1]):
+            yield Setting(f"tasks of one side only: {', '.join(apart)}", (PROMPTS,))
+    if product.effect(COUNTING) != 1:
+        yield Setting("tokens: each side by the counting rule of its source", (COUNTING,))

@@ -1,0 +1,188 @@
+"""One side of an explanation: a method's answers in a run, at one temperature and load."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from specbench.analysis.answer_pairs import AnswerPairs, Answers, PromptTurn, one_per_second
+from specbench.analysis.records import PHASES
+from specbench.analysis.roofline import Roofline, read_roofline
+from specbench.analysis.stats.arrays import BoolArray, FloatArray, IntArray
+from specbench.analysis.survivors import find_survivors
+from specbench.analysis.tables import TabledRun
+from specbench.log.backend import BlockHeader
+from specbench.log.header import RunHeader
+from specbench.log.run import BlockKey, Load, Run, block_key
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+class SideKey(NamedTuple):
+    """What is explained of a run."""
+
+    method: str
+    """As records spell it."""
+    temperature: float
+    load: Load
+
+
+class MeanParts(NamedTuple):
+    """A mean over requests: sum(top) / sum(bottom), of [requests] each."""
+
+    top: FloatArray
+    bottom: FloatArray
+
+    def over(self, is_counted: BoolArray) -> float:
+        """The mean over the requests that count [requests]."""
+        return float(self.top[is_counted].sum() / self.bottom[is_counted].sum())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExplainedSide:
+    """The answers of a method, with what else is known of them."""
+
+    run: Run
+    """The run, at one load."""
+    key: SideKey
+    pairs: AnswerPairs
+    measured: Mapping[str, MeanParts]
+    """Lengths and sizes of drafts as they were measured, by their names in words."""
+    phases: Mapping[str, float]
+    """Shares of a step, by phase; empty if phases were not timed."""
+    reading_s: float | None
+    """Seconds in which the machine reads the target's weights; None if unknown."""
+
+    @property
+    def header(self) -> RunHeader:
+        return self.run.header
+
+    @property
+    def turns(self) -> set[PromptTurn]:
+        """The prompts and turns that count."""
+        return {*self.pairs.turns}
+
+    @property
+    def label(self) -> str:
+        """The method's name in tables."""
+        return self.header.method(self.key.method).label
+
+
+def has_baseline(tabled: TabledRun, key: SideKey) -> bool:
+    """True if vanilla answered any request that the method answered."""
+    rows = _rows(tabled.table.frame, key)
+    return bool((tabled.table.frame["baseline_row"].to_numpy()[rows] >= 0).any())
+
+
+def make_side(
+    tabled: TabledRun, key: SideKey, *, is_over_baseline: bool, is_throughput: bool
+) -> ExplainedSide:
+    """The side of a run with its table.
+
+    `is_over_baseline`: vanilla's answers count, so that the number is a speedup; else it is
+    tokens/s. `is_throughput`: the number is over the seconds of blocks.
+    """
+    run, table = tabled.run, tabled.table
+    frame = table.frame
+    rows = _rows(frame, key)
+    baseline_rows = frame["baseline_row"].to_numpy()[rows]
+    if is_over_baseline:
+        rows, baseline_rows = rows[baseline_rows >= 0], baseline_rows[baseline_rows >= 0]
+    blocks = {block_key(block): block for block in run.header.blocks if is_throughput}
+    pairs = AnswerPairs(
+        requests=[table.records[row].key.request for row in rows],
+        method=_answers(tabled, rows, blocks),
+        vanilla=_answers(tabled, baseline_rows, blocks)
+        if is_over_baseline
+        else one_per_second(len(rows)),
+        units=frame["unit"].to_numpy()[rows],
+        has_baseline=is_over_baseline,
+        arithmetic="totals" if is_throughput else "tasks",
+    )
+    roofline = read_roofline(run.header.roofline, run.records, run.header.threads)
+    reading_s = None
+    if isinstance(roofline, Roofline) and not roofline.no_bound:
+        reading_s = roofline.target_bytes / roofline.bandwidth
+    return ExplainedSide(
+        run=run,
+        key=key,
+        pairs=pairs,
+        measured=_measured(tabled, rows),
+        phases=_phases(frame.iloc[rows]),
+        reading_s=reading_s,
+    )
+
+
+def _rows(frame: DataFrame, key: SideKey) -> IntArray:
+    """The rows of a method that its report counts: requests that every ranked method finished."""
+    is_side = (frame["method"] == key.method) & (frame["temperature"] == key.temperature)
+    return np.flatnonzero(is_side.to_numpy() & find_survivors(frame).is_shared)
+
+
+def _answers(tabled: TabledRun, rows: IntArray, blocks: Mapping[BlockKey, BlockHeader]) -> Answers:
+    """The answers of these rows. Steps and decode times that are unknown are NaN."""
+    names = ("num_tokens", "wall_s", "decode_s", "mat_steps", "mat_emitted")
+    tokens, wall_s, decode_s, steps, emitted = (
+        column.astype(np.float64) for column in tabled.table.values(rows, *names)
+    )
+    has_steps = emitted > 0
+    return Answers(
+        tokens=tokens,
+        wall_s=wall_s,
+        decode_s=decode_s,
+        steps=np.where(has_steps | (tokens < 2), steps, np.nan),
+        first_tokens=np.where(has_steps, tokens - emitted, 1.0),
+        own_tokens=np.full(len(rows), np.nan),
+        block_s=_block_seconds(tabled, rows, wall_s, blocks),
+    )
+
+
+def _block_seconds(
+    tabled: TabledRun, rows: IntArray, wall_s: FloatArray, blocks: Mapping[BlockKey, BlockHeader]
+) -> FloatArray:
+    """The seconds of blocks, spread over their answers by their own seconds [rows].
+
+    NaN if a block is unknown or was interrupted, or if not all of its answers are among the rows.
+    """
+    positions_of: dict[BlockKey, list[int]] = defaultdict(list)
+    for position, row in enumerate(rows.tolist()):
+        positions_of[block_key(tabled.table.records[row].key)].append(position)
+    seconds = np.full(len(rows), np.nan)
+    for key, positions in positions_of.items():
+        block = blocks.get(key)
+        is_whole = block and not block.num_before
+        if block and is_whole and len(positions) == block.num_requests - block.num_failed:
+            shares = wall_s[positions] / wall_s[positions].sum()
+            seconds[positions] = block.duration_s * shares
+    return seconds
+
+
+def _measured(tabled: TabledRun, rows: IntArray) -> Mapping[str, MeanParts]:
+    """Lengths and sizes of drafts as they were measured."""
+    records = [tabled.table.records[row] for row in rows]
+    prompt_tokens, num_tokens = tabled.table.values(rows, "prompt_tokens", "num_tokens")
+    ones = np.ones(len(rows))
+    means = {
+        "tokens of a prompt": MeanParts(prompt_tokens, ones),
+        "tokens of an answer": MeanParts(num_tokens, ones),
+    }
+    num_nodes = np.array([sum(record.num_nodes) for record in records])
+    num_drafts = np.array([len(record.num_nodes) for record in records])
+    if num_drafts.any():
+        means["nodes of a step"] = MeanParts(num_nodes, num_drafts)
+    return means
+
+
+def _phases(frame: DataFrame) -> Mapping[str, float]:
+    """Shares of a step by phase, with the rest, so that they add up to 1."""
+    timed = frame[frame["draft_s"].notna()]
+    decode_s = timed["decode_s"].sum()
+    if not decode_s:
+        return {}
+    shares = {name.removesuffix("_s"): float(timed[name].sum() / decode_s) for name in PHASES}
+    return {**shares, "rest": 1 - sum(shares.values())}

@@ -1,0 +1,315 @@
+"""The explanation of a speedup, or of the ratio of two: its factors and what can have moved them.
+
+`analysis.factors` has the arithmetic. Here runs become sides, differences of times are tested,
+and each factor gets the settings that differ and can move it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from specbench.analysis.factors import (
+    AVERAGING,
+    COST,
+    COUNTING,
+    MAT,
+    PER_TOKEN,
+    PREFILL,
+    PROMPTS,
+    Factor,
+    Product,
+    explain,
+)
+from specbench.analysis.records import BASELINE
+from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.analysis.stats.estimates import Estimate, Interval, without_spread
+from specbench.analysis.stats.scope import Scope
+from specbench.analysis.stats.significance import ALPHA, differs, holm
+from specbench.analysis.tables import RunTables, TabledRun
+from specbench.errors import UserError, unknown_name
+from specbench.judge.causes import Setting, settings_that_differ
+from specbench.judge.explained_sides import ExplainedSide, SideKey, has_baseline, make_side
+from specbench.log.differences import differences
+from specbench.log.policies import COMPARE
+from specbench.log.run import NO_LOAD, ONE_AT_A_TIME, Load, Run
+
+_SAME_CLOCK = ("hardware", "gpu.*", "num_threads", "model.name", "model.dtype",
+               "model.quantization", "model.is_stand_in", "model.files.*")  # fmt: skip
+"""Fields that must be equal, besides the load, for two steps to be compared in seconds."""
+
+
+class StepView(NamedTuple):
+    """The two lines under cost."""
+
+    unit: str
+    """Seconds, or the time in which the machine reads the weights."""
+    lines: tuple[Factor, ...]
+    """The method's step and the baseline's; none if the sides have no common unit."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Explanation:
+    """Why a method's number differs from another one, or from its MAT."""
+
+    subject: ExplainedSide
+    reference: ExplainedSide | None
+    """None if the subject is explained alone."""
+    product: Product
+    steps: StepView
+    settings: Sequence[Setting] = ()
+    """Settings that differ and can move a factor."""
+    work: Sequence[str] = ()
+    """Differences for which `compare` would refuse the two runs."""
+    p_values: dict[str, float | None] = field(default_factory=dict)
+    """Of "the factor is 1", corrected for all factors of all explanations; None: not tested."""
+
+    @property
+    def has_phases(self) -> bool:
+        """The phases of steps were timed on a side, which slows them: times are no evidence."""
+        sides = (self.subject, self.reference)
+        return any(side.phases for side in sides if side)
+
+    @property
+    def factors(self) -> tuple[Factor, ...]:
+        """The factors that count, the largest first."""
+        factors = [factor for factor in self.product.factors if self._is_shown(factor)]
+        return tuple(sorted(factors, key=lambda factor: -abs(np.log(factor.effect.value))))
+
+    def _is_shown(self, factor: Factor) -> bool:
+        if self.has_phases:
+            return factor.name == MAT
+        is_one = factor.effect.value == 1
+        if factor.name == PREFILL and not self.product.has_prefill:
+            return not is_one
+        return self.reference is not None or factor.name not in (COUNTING, PROMPTS) or not is_one
+
+    def causes(self, name: str) -> list[str]:
+        """The settings that differ and can move a factor."""
+        return [setting.text for setting in self.settings if name in setting.factors]
+
+    def is_claimed(self, name: str) -> bool:
+        """True if the factor differs significantly from 1."""
+        p_value = self.p_values.get(name)
+        return p_value is not None and p_value < ALPHA
+
+    def is_without_cause(self, name: str) -> bool:
+        """True if a factor differs from 1 although no setting that can move it does.
+
+        Averaging and prefill follow from other factors: the same average weighs their changes by
+        task, and a shorter decode makes the prefill's share larger.
+        """
+        if not self.is_claimed(name) or self.causes(name) or name == AVERAGING:
+            return False
+        decoding = (MAT, COST, PER_TOKEN)
+        is_followed = any(self.is_claimed(other) or self.causes(other) for other in decoding)
+        return name != PREFILL or not is_followed
+
+    @property
+    def scope(self) -> Scope:
+        """Passes or runs that intervals of times cover besides prompts."""
+        sides = [side for side in (self.subject, self.reference) if side]
+        units = next(
+            (factor.effect.units for factor in self.product.factors if factor.effect.units), ()
+        )
+        number = min((int(np.isfinite(logs).sum()) for logs in units), default=1)
+        is_pool = any(side.run.run_of_repeat for side in sides)
+        return Scope("runs" if is_pool else "passes", max(number, 1))
+
+
+def explain_runs(
+    subject: Run,
+    reference: Run | None = None,
+    methods: tuple[str, str] | None = None,
+    loads: tuple[Load, Load] | None = None,
+    bootstrap: Bootstrap | None = None,
+) -> list[Explanation]:
+    """Explain the ratio subject / reference of each common method, or each speedup of one run.
+
+    Args:
+        subject: the run whose numbers are explained.
+        reference: the run that they are compared with; None explains a run from its MAT down.
+        methods: a method of each run, instead of the common ones.
+        loads: a load of each run, instead of those that both have.
+        bootstrap: the draws of the intervals; None for the default.
+
+    Raises:
+        UserError: nothing can be explained, or a method or load is unknown.
+    """
+    tables = [RunTables(run) for run in (subject, reference) if run]
+    explanations = []
+    for load_pair in _load_pairs([table.run for table in tables], loads):
+        sides = [table.at(load) for table, load in zip(tables, load_pair, strict=True)]
+        for keys in _key_pairs(sides, load_pair, methods):
+            if explanation := _explanation(sides, keys, bootstrap):
+                explanations.append(explanation)
+    if not explanations:
+        names = " and ".join(table.run.header.id for table in tables)
+        raise UserError(
+            f"{names}: no method has finished answers to explain.",
+            "`specbench show RUN` lists what a run has. --cross METHOD METHOD pairs two methods.",
+        )
+    return _with_p_values(explanations)
+
+
+def _load_pairs(runs: Sequence[Run], loads: tuple[Load, Load] | None) -> list[tuple[Load, ...]]:
+    """The loads that are explained, one per run: those that both have, or the only ones."""
+    if loads:
+        for run, load in zip(runs, loads, strict=False):
+            if load not in run.loads:
+                texts = [other.text for other in run.loads]
+                raise unknown_name(f"load in run {run.header.id}", load.text, texts)
+        return [loads[: len(runs)]]
+    shared = [load for load in runs[0].loads if all(load in run.loads for run in runs)]
+    if shared:
+        return [(load,) * len(runs) for load in shared]
+    if all(len(run.loads) == 1 for run in runs):
+        return [tuple(run.loads[0] for run in runs)]
+    texts = [", ".join(load.text for load in run.loads) for run in runs]
+    raise UserError(
+        f"The runs have no load in common: {' against '.join(texts)}.",
+        "Choose one of each: --load 8 1.",
+    )
+
+
+def _key_pairs(
+    sides: Sequence[TabledRun], loads: Sequence[Load], methods: tuple[str, str] | None
+) -> Iterator[tuple[SideKey, ...]]:
+    """What is explained at these loads: a method and a temperature of each run."""
+    frames = [side.table.frame for side in sides]
+    measured = [frame[frame["is_measured"]] for frame in frames]
+    names_of_sides = [[*dict.fromkeys(frame["method"])] for frame in measured]
+    temperatures = [sorted({*frame["temperature"]}) for frame in measured]
+    shared = [t for t in temperatures[0] if all(t in others for others in temperatures)]
+    pairs_of_temperatures = [(t,) * len(sides) for t in shared]
+    if not shared and all(len(of_side) == 1 for of_side in temperatures):
+        pairs_of_temperatures = [tuple(of_side[0] for of_side in temperatures)]
+    if methods:
+        for side, names, method in zip(sides, names_of_sides, methods, strict=False):
+            if method not in names:
+                raise unknown_name(f"method in run {side.run.header.id}", method, names)
+        method_pairs = [methods[: len(sides)]]
+    else:
+        method_pairs = _common_methods(names_of_sides)
+    for temperature_pair in pairs_of_temperatures:
+        for method_pair in method_pairs:
+            yield tuple(map(SideKey, method_pair, temperature_pair, loads))
+
+
+def _common_methods(names: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Methods that all sides have; without any, those that only differ in their options.
+
+    Vanilla, whose speedup is 1, is explained only if there is no other method.
+    """
+    common = [
+        (name,) * len(names) for name in names[0] if all(name in of_side for of_side in names)
+    ]
+    drafting = [pair for pair in common if pair[0] != BASELINE]
+    if not drafting:
+        by_name = [{spelling.partition(":")[0]: spelling for spelling in side} for side in names]
+        drafting = [
+            tuple(side[name] for side in by_name)
+            for name in by_name[0]
+            if name != BASELINE and all(name in side for side in by_name)
+        ]
+    return drafting or common
+
+
+def _explanation(
+    tabled_runs: Sequence[TabledRun], keys: Sequence[SideKey], bootstrap: Bootstrap | None
+) -> Explanation | None:
+    """The explanation of a method of one or two runs, without tests; None without answers."""
+    is_over_baseline = all(map(has_baseline, tabled_runs, keys)) and not all(
+        key.method == BASELINE for key in keys
+    )
+    is_loaded = any(key.load not in (NO_LOAD, ONE_AT_A_TIME) for key in keys)
+
+    def make_sides(*, is_throughput: bool) -> list[ExplainedSide]:
+        return [
+            make_side(tabled, key, is_over_baseline=is_over_baseline, is_throughput=is_throughput)
+            for tabled, key in zip(tabled_runs, keys, strict=True)
+        ]
+
+    sides = make_sides(is_throughput=is_loaded)
+    if is_loaded and not all(side.pairs.are_blocks_known for side in sides):
+        sides = make_sides(is_throughput=False)
+    if not all(side.pairs.requests for side in sides):
+        return None
+    subject, reference = sides[0], sides[1] if len(sides) > 1 else None
+    product = explain(
+        subject.pairs,
+        reference.pairs if reference else None,
+        is_one_run=bool(reference and subject.run.records == reference.run.records),
+        bootstrap=bootstrap,
+    )
+    if reference is None:
+        return Explanation(subject, None, product, StepView("s", product.steps))
+    conflicts = COMPARE.conflicts(subject.header, reference.header)
+    return Explanation(
+        subject,
+        reference,
+        product,
+        steps=_step_view(subject, reference, product),
+        settings=settings_that_differ(subject, reference, product),
+        work=[difference.describe("A", "B") for difference in conflicts],
+    )
+
+
+def _step_view(subject: ExplainedSide, reference: ExplainedSide, product: Product) -> StepView:
+    """The steps in seconds on one machine; elsewhere in units of reading the weights, if known."""
+    sides = (subject, reference)
+    is_same_load = subject.key.load == reference.key.load
+    is_same_clock = is_same_load and not any(
+        difference.is_any_of(_SAME_CLOCK)
+        for difference in differences(subject.header, reference.header)
+    )
+    if is_same_clock:
+        return StepView("s", product.steps)
+    reading_s = [side.reading_s for side in sides if side.reading_s]
+    if len(reading_s) < len(sides):
+        return StepView("", ())
+    quotient = reading_s[0] / reading_s[1]
+    lines = []
+    for line, power in zip(product.steps, (1, -1), strict=False):
+        assert line.reference is not None
+        lines.append(
+            Factor(
+                line.name,
+                line.subject / reading_s[0],
+                line.reference / reading_s[1],
+                _scaled(line.effect, quotient**power),
+            )
+        )
+    return StepView("readings of the weights", tuple(lines))
+
+
+def _scaled(estimate: Estimate, factor: float) -> Estimate:
+    """The number and its interval times a factor."""
+    interval = estimate.interval
+    if interval:
+        interval = Interval(interval.low * factor, interval.high * factor)
+    return replace(estimate, value=estimate.value * factor, interval=interval)
+
+
+def _with_p_values(explanations: Sequence[Explanation]) -> list[Explanation]:
+    """The explanations with the tests of their factors, corrected for their number (Holm)."""
+    one = without_spread(1.0)
+    p_values = {
+        (number, factor.name): differs(factor.effect, one, factor.effect.machine)
+        for number, explanation in enumerate(explanations)
+        if explanation.reference
+        for factor in explanation.factors
+    }
+    corrected = holm(p_values)
+    return [
+        replace(
+            explanation,
+            p_values={
+                name: p_value for (owner, name), p_value in corrected.items() if owner == number
+            },
+        )
+        for number, explanation in enumerate(explanations)
+    ]

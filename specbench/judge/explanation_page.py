@@ -1,0 +1,84 @@
+"""Explanations as one HTML page that needs no network and no other file."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from specbench.judge.explanation import Explanation
+from specbench.judge.explanation_table import build_explanation, quantity
+from specbench.report.export.html import page_template
+
+_LABEL = 150
+_WIDTH = 560
+"""Pixels of the labels and of the bars of a waterfall."""
+_ROW = 26
+"""Pixels of a row."""
+
+
+class Bar(NamedTuple):
+    """A bar of a waterfall, on a log scale, in pixels."""
+
+    label: str
+    text: str
+    left: float
+    width: float
+    tone: str
+    """end: a printed number; up or down: a factor; one that is not claimed is "up faint"."""
+
+
+class Waterfall(NamedTuple):
+    """The way from the reference's number, or from 1, to the subject's."""
+
+    bars: tuple[Bar, ...]
+    alt: str
+
+    @property
+    def height(self) -> int:
+        return _ROW * len(self.bars)
+
+
+def explanation_html(explanations: Sequence[Explanation]) -> str:
+    """The page: a waterfall and a table per method, then the settings and notes."""
+    tables = build_explanation(explanations)
+    falls = [waterfall(explanation) for explanation in explanations]
+    return page_template("explanation.html", __package__).render(
+        tables=tables,
+        blocks=[*zip(tables.blocks, falls, strict=True)],
+        is_pair=explanations[0].reference is not None,
+        label_width=_LABEL,
+        width=_LABEL + _WIDTH + 80,
+        row_height=_ROW,
+    )
+
+
+def waterfall(explanation: Explanation) -> Waterfall | None:
+    """The bars of all factors, the largest first; None if times are no evidence."""
+    product = explanation.product
+    if explanation.has_phases:
+        return None
+    start = 1.0 if product.reference is None else product.reference
+    levels = [start]  # the product so far
+    for factor in explanation.factors:
+        levels.append(levels[-1] * factor.effect.value)
+    logs = [*map(math.log, levels)]
+    span = max(logs) - min(logs) or 1.0
+
+    def position(log: float) -> float:
+        return _LABEL + _WIDTH * (log - min(logs)) / span
+
+    def bars() -> Iterator[Bar]:
+        if product.reference is not None:
+            yield Bar("B", f"{start:.3g}", position(logs[0]) - 2, 4, "end")
+        for number, factor in enumerate(explanation.factors):
+            if levels[number] == levels[number + 1]:
+                continue
+            ends = sorted((position(logs[number]), position(logs[number + 1])))
+            tone = "up" if factor.effect.value >= 1 else "down"
+            if explanation.reference and not explanation.is_claimed(factor.name):
+                tone += " faint"
+            text = f"x{factor.effect.value:.3f}"
+            yield Bar(factor.name, text, ends[0], max(ends[1] - ends[0], 1), tone)
+        yield Bar("A", f"{product.subject:.3g}", position(logs[-1]) - 2, 4, "end")
+
+    texts = ", ".join(f"{factor.name} {factor.effect.value:.3f}" for factor in explanation.factors)
+    return Waterfall(tuple(bars()), f"{quantity(explanation)}: {texts}")

@@ -1,0 +1,278 @@
+"""Explanations as tables, sentences and notes: what every rendering shows.
+
+A is the subject and B the reference, whose ratio A / B is explained.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from specbench.analysis.factors import (
+    AVERAGING,
+    COST,
+    FACTORS,
+    IN_FLIGHT,
+    MAT,
+    PER_TOKEN,
+    PREFILL,
+    PROMPTS,
+    Factor,
+)
+from specbench.judge.causes import Setting
+from specbench.judge.explained_sides import ExplainedSide
+from specbench.judge.explanation import Explanation
+from specbench.log.run import loads_of
+from specbench.report import facts, formats
+from specbench.report.table import Cell, Column, Group, Row, Table, Tone
+from specbench.report.texts import Note
+
+_MOST_NAMED = 3
+"""Settings that a sentence names."""
+_MOST = 0.5
+"""Share of all changes, on a log scale, from which one factor carries most of them."""
+_ROUNDING = 1e-12
+"""Distance from 1 of a factor that nothing has moved."""
+_PHASES = "phases timed: shares of a step, which they slow down"
+
+
+class ExplainedBlock(NamedTuple):
+    """The explanation of one method."""
+
+    heading: str
+    sentence: str
+    table: Table
+    notes: tuple[Note, ...]
+    """The settings of this method alone, and what cannot be told apart."""
+
+
+class ExplainedTables(NamedTuple):
+    """All that a rendering shows."""
+
+    legend: tuple[Note, ...]
+    """Both runs in words."""
+    blocks: tuple[ExplainedBlock, ...]
+    notes: tuple[Note, ...]
+    """The settings that differ for all methods, other work, definitions."""
+
+
+def build_explanation(explanations: Sequence[Explanation]) -> ExplainedTables:
+    """The tables of all explanations, which are of one pair of runs, or of one run."""
+    first = explanations[0]
+    common: list[Setting] = []  # differ for all methods
+    if len(explanations) > 1:
+        in_all = set.intersection(*({*explanation.settings} for explanation in explanations))
+        common = [setting for setting in first.settings if setting in in_all]
+    moved = {name for explanation in explanations for name in _moved(explanation)}
+    notes = [*_cause_notes(common, [name for name in FACTORS if name in moved])]
+    notes += [Note("Other work", text) for text in first.work]
+    return ExplainedTables(
+        legend=tuple(_legend(first)),
+        blocks=tuple(_block(explanation, common) for explanation in explanations),
+        notes=(*notes, *_definitions(explanations)),
+    )
+
+
+def _moved(explanation: Explanation) -> list[str]:
+    """The factors that are not exactly 1, in their order."""
+    factors = explanation.product.factors
+    return [factor.name for factor in factors if abs(factor.effect.value - 1) > _ROUNDING]
+
+
+def _legend(explanation: Explanation) -> Iterator[Note]:
+    for letter, side in zip("AB", _sides(explanation), strict=False):
+        header = side.header
+        model = f"{facts.model_label(header)}, {header.model.precision}"
+        yield Note(letter, f"{header.id}: {model}; {header.device_phrase}")
+
+
+def _sides(explanation: Explanation) -> list[ExplainedSide]:
+    return [side for side in (explanation.subject, explanation.reference) if side]
+
+
+def _block(explanation: Explanation, common: Sequence[Setting]) -> ExplainedBlock:
+    specific = [setting for setting in explanation.settings if setting not in common]
+    notes = _cause_notes(specific, _moved(explanation))
+    return ExplainedBlock(
+        heading(explanation),
+        sentence(explanation),
+        _table(explanation),
+        (*notes, *_doubts(explanation)),
+    )
+
+
+def heading(explanation: Explanation) -> str:
+    """The method, temperature and load; of both sides where they differ."""
+    keys = [side.key for side in _sides(explanation)]
+    parts = (
+        [side.label for side in _sides(explanation)],
+        [formats.temperature(key.temperature) for key in keys],
+        [key.load.text for key in keys if loads_of(explanation.subject.header.spec.values)],
+    )
+    texts = (" against ".join(dict.fromkeys(texts)) for texts in parts)
+    return ", ".join(filter(None, texts))
+
+
+def quantity(explanation: Explanation) -> str:
+    """What is explained, in words."""
+    is_throughput = any(factor.name == IN_FLIGHT for factor in explanation.product.factors)
+    if explanation.subject.pairs.has_baseline:
+        return "throughput over vanilla's" if is_throughput else "speedup"
+    return "throughput" if is_throughput else "tokens/s"
+
+
+def sentence(explanation: Explanation) -> str:
+    """The ratio, and the factor that carries most of it with its cause."""
+    product = explanation.product
+    if explanation.has_phases:
+        return "No speedup is explained: the phases of steps were timed, which slows them down."
+    if product.reference is None:
+        return _sentence_of_one(explanation)
+    numbers = f"{_number(product.subject)} against {_number(product.reference)}"
+    text = f"A's {quantity(explanation)} is {product.ratio:.3f} of B's: {numbers}."
+    largest = explanation.factors[0]
+    changes = [abs(math.log(factor.effect.value)) for factor in explanation.factors]
+    if changes[0] <= _MOST * sum(changes):
+        if not any(explanation.is_claimed(factor.name) for factor in explanation.factors):
+            return f"{text} No factor is shown to differ from 1."
+        return f"{text} No factor carries most of it."
+    name = largest.name
+    causes = explanation.causes(name)
+    carrier = f"{text} Most of it is {name}, x{largest.effect.value:.3f}"
+    named = [*causes[:_MOST_NAMED]]
+    if len(causes) > _MOST_NAMED:
+        named.append(f"and {len(causes) - _MOST_NAMED} more")
+    differing = f"What differs and can move it: {'; '.join(named)}." if causes else ""
+    if explanation.is_without_cause(name):
+        return f"{carrier}, without a cause: no setting that can move it differs."
+    if explanation.is_claimed(name):
+        return f"{carrier}. {differing or 'It follows from the other factors.'}"
+    if explanation.p_values.get(name) is not None:
+        return f"{carrier}, which is not shown to differ from 1."
+    reason = "over prompts only" if largest.effect.interval else "without an interval"
+    return f"{carrier}, {reason}: nothing is claimed of it. {differing}".strip()
+
+
+def _sentence_of_one(explanation: Explanation) -> str:
+    """A speedup from its MAT down: "MAT 6.23, yet 0.61x"."""
+    product = explanation.product
+    values = {factor.name: factor.subject for factor in product.factors}
+    total = f"{_number(product.subject)} in {quantity(explanation)}"
+    if MAT not in values:
+        return f"{total}; steps are unknown."
+    linked = "yet" if product.subject < values[MAT] else "and"
+    text = f"MAT {values[MAT]:.2f}, {linked} {total}"
+    if explanation.subject.pairs.has_baseline:
+        return f"{text}: a step costs {values[COST]:.2f} steps of vanilla."
+    return f"{text}: a step takes {1e3 * values[COST]:#.3g} ms."
+
+
+def _number(number: float) -> str:
+    return f"{number:.0f}" if number >= 100 else f"{number:#.3g}"
+
+
+def _table(explanation: Explanation) -> Table:
+    """A row per factor, the largest first, with the lines under cost; the product is last."""
+    is_pair = explanation.reference is not None
+    headings = ("A", "B", "A / B", "95 %") if is_pair else ("", "factor", "95 %")
+    rows = []
+    for factor in explanation.factors:
+        if factor.name in _moved(explanation):
+            rows.append(_row(factor.name, factor, explanation))
+        if factor.name == COST:
+            rows += [_row(f"· {line.name}", line, explanation) for line in explanation.steps.lines]
+    rows += _phase_rows(explanation, len(headings))
+    product = explanation.product
+    if not explanation.has_phases:
+        numbers = [_number(product.subject)]
+        if product.reference is not None:
+            numbers.append(_number(product.reference))
+        texts = [*numbers, f"x{product.ratio:.3f}", ""]
+        rows.append(Row("", "product", tuple(map(Cell, texts))))
+    return Table("", tuple(map(Column, headings)), (Group("", tuple(rows)),), heading="Factor")
+
+
+def _row(label: str, factor: Factor, explanation: Explanation) -> Row:
+    """The values of both sides, the factor and its interval."""
+    is_line = factor.name != label
+    unit = explanation.steps.unit if is_line else ""
+    is_in_seconds = factor.name in (COST, PER_TOKEN) and not explanation.subject.pairs.has_baseline
+    values = [factor.subject] if factor.reference is None else [factor.subject, factor.reference]
+    if unit == "s" or is_in_seconds:
+        texts = [f"{1e3 * value:#.3g} ms" for value in values]
+    else:
+        texts = [f"{value:#.4g}" for value in values]
+    tone: Tone = "unsure"
+    if explanation.is_claimed(factor.name):
+        tone = "good" if factor.effect.value > 1 else "bad"
+    interval = factor.effect.interval
+    ends = f"{interval.low:.3f}–{interval.high:.3f}" if interval else formats.NONE
+    effect = f"x{factor.effect.value:.3f}"
+    if is_line and explanation.reference is None:  # of one run, the seconds alone say something
+        effect = ends = ""
+    return Row("", label, (*map(Cell, texts), Cell(effect, "" if is_line else tone), Cell(ends)))
+
+
+def _phase_rows(explanation: Explanation, num_columns: int) -> Iterator[Row]:
+    """The phases under cost, as shares of a step. They are a sum, not factors."""
+    sides = _sides(explanation)
+    for name in next((side.phases for side in sides if side.phases), ()):
+        texts = [
+            f"{100 * side.phases[name]:.1f} %" if side.phases else formats.NONE for side in sides
+        ]
+        texts += [""] * (num_columns - len(texts))
+        yield Row("", f"· {name}", tuple(map(Cell, texts)))
+
+
+def _cause_notes(settings: Sequence[Setting], names: Sequence[str]) -> Iterator[Note]:
+    """The settings that differ, by the factor that they can move."""
+    for name in names:
+        if texts := [setting.text for setting in settings if name in setting.factors]:
+            yield Note(f"Can move {name}", "; ".join(texts))
+
+
+def _doubts(explanation: Explanation) -> Iterator[Note]:
+    """Factors without a cause, and what cannot be told apart."""
+    for factor in explanation.factors:
+        if explanation.is_without_cause(factor.name):
+            percent = 100 * abs(factor.effect.value - 1)
+            text = f"{factor.name}: {percent:.1f} %, and no setting that can move it differs"
+            yield Note("Without a cause", text, is_warning=True)
+    product = explanation.product
+    names = [factor.name for factor in product.factors]
+    if not product.num_shared:
+        yield Note("Not separable", f"{PROMPTS}: the sides share no prompt, so each has its own")
+    if not product.has_prefill:
+        text = f"{PREFILL}: a side knows total times only, so it is inside {COST}"
+        yield Note("Not separable", text)
+    if PER_TOKEN in names:
+        yield Note("Not separable", f"{MAT} and {COST}: a side knows no steps")
+    for name in names:
+        if explanation.is_claimed(name) and len(explanation.causes(name)) > 1:
+            text = f"the settings that can move {name}; change one at a time"
+            yield Note("Not separable", text)
+    if explanation.has_phases:
+        yield Note("Phases", _PHASES)
+
+
+def _definitions(explanations: Sequence[Explanation]) -> Iterator[Note]:
+    """Notes that say what the product and the intervals are."""
+    first = explanations[0]
+    yield Note(
+        "Product",
+        "exact, one step back at a time; largest first, without factors that are exactly 1. It "
+        "closes by construction and proves no cause. docs/explain.md has the formulas.",
+    )
+    scopes = dict.fromkeys(explanation.scope.text for explanation in explanations)
+    untested = "" if first.scope.is_estimated else " Nothing is claimed of times."
+    yield Note(
+        "Intervals",
+        f"95 %; of times over {' or '.join(scopes)}. Colours are tests, corrected for their "
+        f"number.{untested}",
+    )
+    if any(factor.name == AVERAGING for factor in first.factors):
+        yield Note(AVERAGING.capitalize(), "the printed number / that of all tokens and seconds.")
+    if first.steps.lines and first.reference:
+        unit = "milliseconds" if first.steps.unit == "s" else first.steps.unit
+        yield Note("Steps", f"under cost, in {unit}: their product is the factor cost.")
