@@ -6,7 +6,7 @@ a total time only, or no steps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -26,8 +26,6 @@ Arithmetic = Literal["tasks", "totals", "rates", "ratios"]
 A question has all turns of a prompt in one pass.
 """
 
-_NAN = float("nan")
-
 
 class PromptTurn(NamedTuple):
     """A turn of a prompt, whatever pass, temperature and load it was answered in."""
@@ -42,41 +40,23 @@ def prompt_turn(request: RequestKey) -> PromptTurn:
     return PromptTurn(request.task, request.sample_id, request.turn)
 
 
-class Answer(NamedTuple):
-    """Counts and seconds of one answer. NaN is unknown."""
-
-    tokens: float
-    """Tokens, by our counting rule."""
-    wall_s: float
-    """Seconds of the whole request."""
-    decode_s: float = _NAN
-    """Seconds after the first token."""
-    steps: float = _NAN
-    """Forward passes of the target after the prefill. Vanilla's are the tokens that it emitted."""
-    first_tokens: float = 1.0
-    """Tokens that no step emitted: the prefill's. 0 if the source counts the prefill as a step."""
-    own_tokens: float = _NAN
-    """Tokens, by the counting rule of the source; NaN if it is ours."""
-    block_s: float = _NAN
-    """The answer's part of the seconds that a server took for all requests of a block."""
-
-
 class Answers(NamedTuple):
-    """The fields of answers as columns: [requests] each."""
+    """Counts and seconds of answers: [requests] each. NaN is unknown."""
 
     tokens: FloatArray
+    """Tokens, by our counting rule."""
     wall_s: FloatArray
+    """Seconds of the whole request."""
     decode_s: FloatArray
+    """Seconds after the first token. Unknown for any answer: prefill is inside cost."""
     steps: FloatArray
+    """Forward passes of the target after the prefill. Vanilla's are the tokens that it emitted."""
     first_tokens: FloatArray
+    """Tokens that no step emitted: the prefill's. 0 if the source counts the prefill as a step."""
     own_tokens: FloatArray
+    """Tokens, by the counting rule of the source; NaN if it is ours."""
     block_s: FloatArray
-
-    @classmethod
-    def of(cls, answers: Sequence[Answer]) -> Answers:
-        """The columns of these answers."""
-        table = np.array(answers, dtype=np.float64).reshape(len(answers), len(Answer._fields))
-        return cls(*table.T)
+    """The answer's part of the seconds that a server took for all requests of a block."""
 
     @property
     def counted_tokens(self) -> FloatArray:
@@ -135,23 +115,3 @@ class AnswerPairs:
             vanilla=Answers(*(column[is_kept] for column in self.vanilla)),
             units=self.units[is_kept],
         )
-
-
-def pair_answers(
-    method: Mapping[RequestKey, Answer],
-    vanilla: Mapping[RequestKey, Answer] | None,
-    arithmetic: Arithmetic = "tasks",
-) -> AnswerPairs:
-    """The requests that a method and vanilla answered; without a baseline, all of the method's."""
-    requests = [key for key in method if vanilla is None or key in vanilla]
-    baseline = one_per_second(len(requests))
-    if vanilla is not None:
-        baseline = Answers.of([vanilla[key] for key in requests])
-    return AnswerPairs(
-        requests=requests,
-        method=Answers.of([method[key] for key in requests]),
-        vanilla=baseline,
-        units=np.array([key.repeat for key in requests], dtype=np.intp),
-        has_baseline=vanilla is not None,
-        arithmetic=arithmetic,
-    )

@@ -101,19 +101,20 @@ def _of_headers(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Se
         factors = next(
             factors for pattern, factors in _MOVED.items() if fnmatchcase(difference.field, pattern)
         )
-        words = next(
-            (
-                words.format(subject.header.method(subject.key.method).title)
-                for pattern, words in _WITHOUT_VALUES.items()
-                if fnmatchcase(difference.field, pattern)
-            ),
-            f"{difference.what}: {difference.first} against {difference.second}",
-        )
+        text = words(difference, subject.header.method(subject.key.method).title)
         if difference.field == f"methods.{name}.options":
             options = [header.methods[name].options for header in headers]
-            words = f"{subject.label}: {_options_text(*options)}"
+            text = f"{subject.label}: {_options_text(*options)}"
         if factors:
-            yield Setting(words, factors)
+            yield Setting(text, factors)
+
+
+def words(difference: Difference, title: str = "a method") -> str:
+    """A difference with both values, or without those that are hashes. `title` is the method's."""
+    for pattern, text in _WITHOUT_VALUES.items():
+        if fnmatchcase(difference.field, pattern):
+            return text.format(title)
+    return f"{difference.what}: {difference.first} against {difference.second}"
 
 
 def _place(difference: Difference) -> int:
@@ -162,7 +163,8 @@ def _of_keys(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setti
     if first.load != second.load:
         texts = [load.text or "1 request at a time" for load in (first.load, second.load)]
         if texts[0] != texts[1]:
-            yield Setting(f"load: {' against '.join(texts)}", (COST, PREFILL, IN_FLIGHT))
+            # engines draft less under load, so it moves MAT as well
+            yield Setting(f"load: {' against '.join(texts)}", _EVERY)
 
 
 def _version(side: ExplainedSide) -> str:

@@ -31,7 +31,7 @@ from specbench.analysis.stats.scope import Scope
 from specbench.analysis.stats.significance import ALPHA, differs, holm
 from specbench.analysis.tables import RunTables, TabledRun
 from specbench.errors import UserError, unknown_name
-from specbench.judge.causes import Setting, settings_that_differ
+from specbench.judge.causes import Setting, settings_that_differ, words
 from specbench.judge.explained_sides import ExplainedSide, SideKey, has_baseline, make_side
 from specbench.log.differences import differences
 from specbench.log.policies import COMPARE
@@ -254,7 +254,7 @@ def _explanation(
         product,
         steps=_step_view(subject, reference, product),
         settings=settings_that_differ(subject, reference, product),
-        work=[difference.describe("A", "B") for difference in conflicts],
+        work=[*dict.fromkeys(map(words, conflicts))],
     )
 
 

@@ -66,7 +66,9 @@ def build_explanation(explanations: Sequence[Explanation]) -> ExplainedTables:
         common = [setting for setting in first.settings if setting in in_all]
     moved = {name for explanation in explanations for name in _moved(explanation)}
     notes = [*_cause_notes(common, [name for name in FACTORS if name in moved])]
-    notes += [Note("Other work", text) for text in first.work]
+    if first.work:
+        text = f"which `compare` refuses without --explain: {'; '.join(first.work)}"
+        notes.append(Note("Other work", text))
     return ExplainedTables(
         legend=tuple(_legend(first)),
         blocks=tuple(_block(explanation, common) for explanation in explanations),
