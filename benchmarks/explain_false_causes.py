@@ -4,9 +4,9 @@
 
 Makes runs of one command on `tiny` in FOLDER, one after the other, and explains each by the next
 one, the last by the first: as many pairs as runs. A claim about any factor of any method is false.
-Then one run is explained by others that differ in one thing: the length of drafts, the chat
-template, a program that keeps the processor busy. The table has what each explanation says. Runs
-that are there already are not made again.
+Then pairs of runs that differ in one thing are explained: the length of drafts, the chat template,
+a program that keeps the processor busy. The table has what each explanation says. Runs that are
+there already are not made again.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ COMMAND = (
     "--settings paper --threads 1 --offline --quiet"
 )
 METHODS = "pld,sps"
-OTHERS: Mapping[str, str] = {
-    "depth": "--method pld --method sps:num_tokens=2",
-    "template": f"--method {METHODS} --template none",
-    "neighbour": f"--method {METHODS}",
+PAIRS: Mapping[str, tuple[str, str]] = {
+    "depth": ("--method sps:num_tokens=2", "--method sps:num_tokens=8"),
+    "template": ("--method medusa,eagle3 --template none", "--method medusa,eagle3"),
+    "neighbour": ("--method sps", "--method sps"),
 }
-"""Runs that differ in one thing from the others, with their arguments."""
+"""The arguments of two runs that differ in one thing. The first one's neighbour is busy."""
 
 
 def run_of(path: Path, arguments: str, *, is_busy: bool = False) -> Run:
@@ -70,9 +70,10 @@ def main(arguments: Sequence[str]) -> None:
         for claim in found:
             print(f"pair {number}: {claim}")
     print(f"{num_false} of {num_runs} pairs of equal runs have a claimed factor")
-    for name, differing in OTHERS.items():
-        other = run_of(folder / name, differing, is_busy=name == "neighbour")
-        for claim in claims(explain_runs(other, runs[0])) or ["nothing is claimed"]:
+    for name, (arguments_a, arguments_b) in PAIRS.items():
+        subject = run_of(folder / f"{name}-a", arguments_a, is_busy=name == "neighbour")
+        reference = run_of(folder / f"{name}-b", arguments_b)
+        for claim in claims(explain_runs(subject, reference)) or ["nothing is claimed"]:
             print(f"{name}: {claim}")
 
 

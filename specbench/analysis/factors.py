@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -32,8 +32,8 @@ from specbench.analysis.answer_pairs import AnswerPairs, Arithmetic, PromptTurn
 from specbench.analysis.drawn_sums import DrawnPrompts, Sums, draw_prompts, undrawn
 from specbench.analysis.stats.arrays import BoolArray, FloatArray
 from specbench.analysis.stats.bootstrap import Bootstrap
-from specbench.analysis.stats.estimates import Estimate, with_interval
-from specbench.analysis.stats.variance import EXACT, of_groups
+from specbench.analysis.stats.estimates import Estimate, with_interval, with_machine
+from specbench.analysis.stats.variance import Variance, of_mean, total
 
 IN_FLIGHT = "in flight"
 AVERAGING = "averaging"
@@ -77,7 +77,7 @@ class Product:
     factors: tuple[Factor, ...]
     """In the order of the steps back."""
     steps: tuple[Factor, ...]
-    """Under cost: the method's step and the baseline's, in seconds; empty if there is no cost."""
+    """Under cost: the method's step and the baseline's; empty if there is no cost."""
     num_shared: int
     """Prompts and turns that both sides have."""
     has_prefill: bool
@@ -136,21 +136,18 @@ def explain(
         of_sides = [side_effects[name] for side_effects in effects]
         ratio = of_sides[0] / of_sides[1] if len(of_sides) > 1 else of_sides[0]
         is_time = name not in WITHOUT_TIMES
-        units = _units([side_logs[name] for side_logs in logs], is_one_run) if is_time else ()
-        effect = Estimate(
-            float(ratio[0]),
-            resamples=ratio[1:],
-            degrees=degrees,
-            units=units,
-            machine=of_groups(units) if is_time else EXACT,
-        )
+        effect = Estimate(float(ratio[0]), resamples=ratio[1:], degrees=degrees)
+        if is_time:
+            units = _units([side_logs[name] for side_logs in logs], is_one_run)
+            are_alone = [is_one_run or reference is None or pairs.are_units_runs for pairs in sides]
+            effect = replace(effect, units=units, machine=_machine(units, are_alone))
         power = -1 if name in LESS_IS_FASTER else 1
         values = [float(side_effect[0]) ** power for side_effect in of_sides]
         return Factor(
             name,
             subject=values[0],
             reference=values[1] if len(values) > 1 else None,
-            effect=with_interval(effect),
+            effect=_with_interval(effect),
         )
 
     numbers = [float(side_effects["printed"][0]) for side_effects in effects]
@@ -190,7 +187,7 @@ def _effects(
     effects = {AVERAGING: printed / speed_by_own_counts}
     effects[COUNTING] = speed_by_own_counts / _speed(own, "tokens")
     effects[PROMPTS] = _speed(own, "tokens") / _speed(shared, "tokens")
-    effects |= _effects_of_steps(shared, known)
+    effects |= _effects_of_steps(shared, known, pairs.step_unit_s)
     effects["printed"] = printed
     if known.blocks:
         in_flight = own["wall_s"] / own["block_s"]
@@ -199,7 +196,7 @@ def _effects(
     return effects
 
 
-def _effects_of_steps(sums: Sums, known: _Known) -> dict[str, FloatArray]:
+def _effects_of_steps(sums: Sums, known: _Known, step_unit_s: float) -> dict[str, FloatArray]:
     """MAT, cost with the steps under it, and prefill of the shared pairs."""
     decode = "decode_s" if known.prefill else "wall_s"
     emitted = "emitted" if known.emitted else "tokens"
@@ -215,8 +212,8 @@ def _effects_of_steps(sums: Sums, known: _Known) -> dict[str, FloatArray]:
     return {
         MAT: num_emitted / sums["steps"],
         COST: base_step_s / step_s,
-        STEP: 1 / step_s,
-        BASE_STEP: base_step_s,
+        STEP: step_unit_s / step_s,
+        BASE_STEP: base_step_s / step_unit_s,
         **prefill,
     }
 
@@ -285,3 +282,25 @@ def _units(logs: Sequence[FloatArray], is_one_run: bool) -> tuple[FloatArray, ..
     if is_one_run and len(logs) > 1:
         return (logs[0] - logs[1],) if len(logs[0]) == len(logs[1]) else ()
     return tuple(logs)
+
+
+def _machine(units: Sequence[FloatArray], are_means: Sequence[bool]) -> Variance | None:
+    """The variance that the machine adds to the logarithm of a factor; None with one unit a side.
+
+    That of a mean over units [units] of a side, where they are whole runs or the sides are one run.
+    Passes of one run share what changes from run to run: there it is that of a single pass.
+    """
+    variances = []
+    for logs, is_mean in zip(units, are_means, strict=False):
+        variance = of_mean(logs)
+        if variance is None:
+            return None
+        num_units = 1 if is_mean else len(logs)
+        variances.append(variance._replace(value=variance.value * num_units))
+    return total(variances) if variances else None
+
+
+def _with_interval(estimate: Estimate) -> Estimate:
+    """The number with its interval: over prompts, and over the machine if it is known."""
+    over_prompts = with_interval(replace(estimate, units=()))
+    return with_machine(replace(over_prompts, units=estimate.units), estimate.machine)

@@ -6,9 +6,10 @@ and each factor gets the settings that differ and can move it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TypeVar
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from specbench.analysis.factors import (
 )
 from specbench.analysis.records import BASELINE
 from specbench.analysis.stats.bootstrap import Bootstrap
-from specbench.analysis.stats.estimates import Estimate, Interval, without_spread
+from specbench.analysis.stats.estimates import without_spread
 from specbench.analysis.stats.scope import Scope
 from specbench.analysis.stats.significance import ALPHA, differs, holm
 from specbench.analysis.tables import RunTables, TabledRun
@@ -40,15 +41,9 @@ from specbench.log.run import NO_LOAD, ONE_AT_A_TIME, Load, Run
 _SAME_CLOCK = ("hardware", "gpu.*", "num_threads", "model.name", "model.dtype",
                "model.quantization", "model.is_stand_in", "model.files.*")  # fmt: skip
 """Fields that must be equal, besides the load, for two steps to be compared in seconds."""
-
-
-class StepView(NamedTuple):
-    """The two lines under cost."""
-
-    unit: str
-    """Seconds, or the time in which the machine reads the weights."""
-    lines: tuple[Factor, ...]
-    """The method's step and the baseline's; none if the sides have no common unit."""
+READINGS = "readings of the weights"
+"""The unit of steps on different machines: the time in which each reads the model's weights."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +54,10 @@ class Explanation:
     reference: ExplainedSide | None
     """None if the subject is explained alone."""
     product: Product
-    steps: StepView
+    step_unit: str = "s"
+    """Unit of the two lines under cost: seconds, or the time in which a machine reads the weights;
+    empty if the sides have none in common.
+    """
     settings: Sequence[Setting] = ()
     """Settings that differ and can move a factor."""
     work: Sequence[str] = ()
@@ -78,6 +76,11 @@ class Explanation:
         """The factors that count, the largest first."""
         factors = [factor for factor in self.product.factors if self._is_shown(factor)]
         return tuple(sorted(factors, key=lambda factor: -abs(np.log(factor.effect.value))))
+
+    @property
+    def step_lines(self) -> tuple[Factor, ...]:
+        """The lines under cost: the method's step and the baseline's."""
+        return self.product.steps if self.step_unit else ()
 
     def _is_shown(self, factor: Factor) -> bool:
         if self.has_phases:
@@ -141,9 +144,9 @@ def explain_runs(
     """
     tables = [RunTables(run) for run in (subject, reference) if run]
     explanations = []
-    for load_pair in _load_pairs([table.run for table in tables], loads):
+    for load_pair in _pair_loads([table.run for table in tables], loads):
         sides = [table.at(load) for table, load in zip(tables, load_pair, strict=True)]
-        for keys in _key_pairs(sides, load_pair, methods):
+        for keys in _pair_keys(sides, load_pair, methods):
             if explanation := _explanation(sides, keys, bootstrap):
                 explanations.append(explanation)
     if not explanations:
@@ -155,67 +158,61 @@ def explain_runs(
     return _with_p_values(explanations)
 
 
-def _load_pairs(runs: Sequence[Run], loads: tuple[Load, Load] | None) -> list[tuple[Load, ...]]:
-    """The loads that are explained, one per run: those that both have, or the only ones."""
+def _shared_or_only(values: Sequence[Sequence[T]]) -> list[tuple[T, ...]]:
+    """The values that all sides have, or the only one of each side; none if there is no such."""
+    shared = [value for value in values[0] if all(value in of_side for of_side in values)]
+    if not shared and all(len(of_side) == 1 for of_side in values):
+        return [tuple(of_side[0] for of_side in values)]
+    return [(value,) * len(values) for value in shared]
+
+
+def _pair_loads(runs: Sequence[Run], loads: tuple[Load, Load] | None) -> list[tuple[Load, ...]]:
+    """The loads that are explained, one per run."""
+    for run, load in zip(runs, loads or (), strict=False):
+        if load not in run.loads:
+            texts = [other.text for other in run.loads]
+            raise unknown_name(f"load in run {run.header.id}", load.text, texts)
     if loads:
-        for run, load in zip(runs, loads, strict=False):
-            if load not in run.loads:
-                texts = [other.text for other in run.loads]
-                raise unknown_name(f"load in run {run.header.id}", load.text, texts)
         return [loads[: len(runs)]]
-    shared = [load for load in runs[0].loads if all(load in run.loads for run in runs)]
-    if shared:
-        return [(load,) * len(runs) for load in shared]
-    if all(len(run.loads) == 1 for run in runs):
-        return [tuple(run.loads[0] for run in runs)]
-    texts = [", ".join(load.text for load in run.loads) for run in runs]
+    if pairs := _shared_or_only([run.loads for run in runs]):
+        return pairs
+    all_texts = [", ".join(load.text for load in run.loads) for run in runs]
     raise UserError(
-        f"The runs have no load in common: {' against '.join(texts)}.",
+        f"The runs have no load in common: {' against '.join(all_texts)}.",
         "Choose one of each: --load 8 1.",
     )
 
 
-def _key_pairs(
+def _pair_keys(
     sides: Sequence[TabledRun], loads: Sequence[Load], methods: tuple[str, str] | None
 ) -> Iterator[tuple[SideKey, ...]]:
-    """What is explained at these loads: a method and a temperature of each run."""
-    frames = [side.table.frame for side in sides]
-    measured = [frame[frame["is_measured"]] for frame in frames]
-    names_of_sides = [[*dict.fromkeys(frame["method"])] for frame in measured]
-    temperatures = [sorted({*frame["temperature"]}) for frame in measured]
-    shared = [t for t in temperatures[0] if all(t in others for others in temperatures)]
-    pairs_of_temperatures = [(t,) * len(sides) for t in shared]
-    if not shared and all(len(of_side) == 1 for of_side in temperatures):
-        pairs_of_temperatures = [tuple(of_side[0] for of_side in temperatures)]
+    """What is explained at these loads: a method and a temperature of each run.
+
+    Methods are paired by their names, or by their spellings where a run has several of a name.
+    Vanilla, whose speedup is 1, is explained only if a run has no other method.
+    """
+    method_of_label: list[dict[str, str]] = []  # of each side
+    temperatures = []
+    for side, method in zip(sides, methods or (None, None), strict=False):
+        measured = side.table.frame[side.table.frame["is_measured"]]
+        names = measured["method"].unique().tolist()
+        if method and method not in names:
+            raise unknown_name(f"method in run {side.run.header.id}", method, names)
+        drafting = [name for name in names if name != BASELINE] or names
+        num_variants = Counter(spelling.partition(":")[0] for spelling in drafting)
+        labels = {}
+        for spelling in drafting:
+            name = spelling.partition(":")[0]
+            labels[name if num_variants[name] == 1 else spelling] = spelling
+        method_of_label.append(labels)
+        temperatures.append(sorted({*measured["temperature"]}))
+    shared = [label for label in method_of_label[0] if all(label in of for of in method_of_label)]
+    method_pairs = [tuple(labels[label] for labels in method_of_label) for label in shared]
     if methods:
-        for side, names, method in zip(sides, names_of_sides, methods, strict=False):
-            if method not in names:
-                raise unknown_name(f"method in run {side.run.header.id}", method, names)
         method_pairs = [methods[: len(sides)]]
-    else:
-        method_pairs = _common_methods(names_of_sides)
-    for temperature_pair in pairs_of_temperatures:
+    for temperature_pair in _shared_or_only(temperatures):
         for method_pair in method_pairs:
             yield tuple(map(SideKey, method_pair, temperature_pair, loads))
-
-
-def _common_methods(names: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """Methods that all sides have; without any, those that only differ in their options.
-
-    Vanilla, whose speedup is 1, is explained only if there is no other method.
-    """
-    common = [
-        (name,) * len(names) for name in names[0] if all(name in of_side for of_side in names)
-    ]
-    drafting = [pair for pair in common if pair[0] != BASELINE]
-    if not drafting:
-        by_name = [{spelling.partition(":")[0]: spelling for spelling in side} for side in names]
-        drafting = [
-            tuple(side[name] for side in by_name)
-            for name in by_name[0]
-            if name != BASELINE and all(name in side for side in by_name)
-        ]
-    return drafting or common
 
 
 def _explanation(
@@ -234,64 +231,42 @@ def _explanation(
         ]
 
     sides = make_sides(is_throughput=is_loaded)
-    if is_loaded and not all(side.pairs.are_blocks_known for side in sides):
+    if not all(side.pairs.are_blocks_known for side in sides):
         sides = make_sides(is_throughput=False)
     if not all(side.pairs.requests for side in sides):
         return None
+    step_unit = _step_unit(sides)
+    pairs = [side.pairs for side in sides]
+    if step_unit == READINGS:
+        pairs = [replace(side.pairs, step_unit_s=side.reading_s or 1.0) for side in sides]
     subject, reference = sides[0], sides[1] if len(sides) > 1 else None
+    if reference is None:
+        return Explanation(subject, None, explain(pairs[0], bootstrap=bootstrap))
     product = explain(
-        subject.pairs,
-        reference.pairs if reference else None,
-        is_one_run=bool(reference and subject.run.records == reference.run.records),
+        *pairs,
+        is_one_run=subject.run.records == reference.run.records,
         bootstrap=bootstrap,
     )
-    if reference is None:
-        return Explanation(subject, None, product, StepView("s", product.steps))
     conflicts = COMPARE.conflicts(subject.header, reference.header)
     return Explanation(
         subject,
         reference,
         product,
-        steps=_step_view(subject, reference, product),
+        step_unit=step_unit,
         settings=settings_that_differ(subject, reference, product),
         work=[*dict.fromkeys(map(words, conflicts))],
     )
 
 
-def _step_view(subject: ExplainedSide, reference: ExplainedSide, product: Product) -> StepView:
-    """The steps in seconds on one machine; elsewhere in units of reading the weights, if known."""
-    sides = (subject, reference)
-    is_same_load = subject.key.load == reference.key.load
-    is_same_clock = is_same_load and not any(
-        difference.is_any_of(_SAME_CLOCK)
-        for difference in differences(subject.header, reference.header)
+def _step_unit(sides: Sequence[ExplainedSide]) -> str:
+    """Seconds on one machine; elsewhere the time of reading the weights, if all sides know it."""
+    first, last = sides[0], sides[-1]
+    is_same_clock = first.key.load == last.key.load and not any(
+        difference.is_any_of(_SAME_CLOCK) for difference in differences(first.header, last.header)
     )
     if is_same_clock:
-        return StepView("s", product.steps)
-    reading_s = [side.reading_s for side in sides if side.reading_s]
-    if len(reading_s) < len(sides):
-        return StepView("", ())
-    quotient = reading_s[0] / reading_s[1]
-    lines = []
-    for line, power in zip(product.steps, (1, -1), strict=False):
-        assert line.reference is not None
-        lines.append(
-            Factor(
-                line.name,
-                line.subject / reading_s[0],
-                line.reference / reading_s[1],
-                _scaled(line.effect, quotient**power),
-            )
-        )
-    return StepView("readings of the weights", tuple(lines))
-
-
-def _scaled(estimate: Estimate, factor: float) -> Estimate:
-    """The number and its interval times a factor."""
-    interval = estimate.interval
-    if interval:
-        interval = Interval(interval.low * factor, interval.high * factor)
-    return replace(estimate, value=estimate.value * factor, interval=interval)
+        return "s"
+    return READINGS if all(side.reading_s for side in sides) else ""
 
 
 def _with_p_values(explanations: Sequence[Explanation]) -> list[Explanation]:
@@ -303,13 +278,10 @@ def _with_p_values(explanations: Sequence[Explanation]) -> list[Explanation]:
         if explanation.reference
         for factor in explanation.factors
     }
-    corrected = holm(p_values)
+    corrected: list[dict[str, float | None]] = [{} for _ in explanations]
+    for (number, name), p_value in holm(p_values).items():
+        corrected[number][name] = p_value
     return [
-        replace(
-            explanation,
-            p_values={
-                name: p_value for (owner, name), p_value in corrected.items() if owner == number
-            },
-        )
-        for number, explanation in enumerate(explanations)
+        replace(explanation, p_values=of_factors)
+        for explanation, of_factors in zip(explanations, corrected, strict=True)
     ]

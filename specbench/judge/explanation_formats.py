@@ -97,7 +97,7 @@ def explanation_json(explanations: Sequence[Explanation]) -> str:
             "sentence": sentence(explanation),
             "factors": [row for row in _rows(explanation) if not row["part_of"]],
             "under_cost": [row for row in _rows(explanation) if row["part_of"]],
-            "step_unit": explanation.steps.unit,
+            "step_unit": explanation.step_unit,
             "settings": [
                 {"text": setting.text, "can_move": list(setting.factors)}
                 for setting in explanation.settings
@@ -135,7 +135,7 @@ def _side_values(name: str, explanation: Explanation) -> dict[str, Any]:
 
 def _rows(explanation: Explanation) -> Iterator[dict[str, Any]]:
     """A row for each factor in its order, then for the lines under cost."""
-    for factor in (*explanation.product.factors, *explanation.steps.lines):
+    for factor in (*explanation.product.factors, *explanation.step_lines):
         is_factor = factor in explanation.product.factors
         yield {
             "factor": factor.name,

@@ -183,7 +183,7 @@ def _table(explanation: Explanation) -> Table:
         if factor.name in _moved(explanation):
             rows.append(_row(factor.name, factor, explanation))
         if factor.name == COST:
-            rows += [_row(f"· {line.name}", line, explanation) for line in explanation.steps.lines]
+            rows += [_row(f"· {line.name}", line, explanation) for line in explanation.step_lines]
     rows += _phase_rows(explanation, len(headings))
     product = explanation.product
     if not explanation.has_phases:
@@ -198,7 +198,7 @@ def _table(explanation: Explanation) -> Table:
 def _row(label: str, factor: Factor, explanation: Explanation) -> Row:
     """The values of both sides, the factor and its interval."""
     is_line = factor.name != label
-    unit = explanation.steps.unit if is_line else ""
+    unit = explanation.step_unit if is_line else ""
     is_in_seconds = factor.name in (COST, PER_TOKEN) and not explanation.subject.pairs.has_baseline
     values = [factor.subject] if factor.reference is None else [factor.subject, factor.reference]
     if unit == "s" or is_in_seconds:
@@ -275,6 +275,6 @@ def _definitions(explanations: Sequence[Explanation]) -> Iterator[Note]:
     )
     if any(factor.name == AVERAGING for factor in first.factors):
         yield Note(AVERAGING.capitalize(), "the printed number / that of all tokens and seconds.")
-    if first.steps.lines and first.reference:
-        unit = "milliseconds" if first.steps.unit == "s" else first.steps.unit
+    if first.step_lines and first.reference:
+        unit = "milliseconds" if first.step_unit == "s" else first.step_unit
         yield Note("Steps", f"under cost, in {unit}: their product is the factor cost.")

@@ -262,8 +262,8 @@ def test_steps_are_in_seconds_on_one_machine_and_in_readings_elsewhere() -> None
     run = recorded("smollm2-135m-cpu")
     slow = slower(run, {"vanilla": 1.5, "eagle3": 1.2})
     one = only(explain_runs(slow, run, ("eagle3", "eagle3"), bootstrap=FEW))
-    assert one.steps.unit == "s"
-    step, base_step = (line.effect.value for line in one.steps.lines)
+    assert one.step_unit == "s"
+    step, base_step = (line.effect.value for line in one.step_lines)
     assert (step, base_step) == pytest.approx((1 / 1.2, 1.5))
     assert step * base_step == pytest.approx(effects(one)[COST], abs=1e-9)
     bandwidth = run.header.roofline
@@ -274,12 +274,12 @@ def test_steps_are_in_seconds_on_one_machine_and_in_readings_elsewhere() -> None
         roofline__bandwidth_bytes_per_s=bandwidth.bandwidth_bytes_per_s * 2,
     )
     other = only(explain_runs(elsewhere, run, ("eagle3", "eagle3"), bootstrap=FEW))
-    assert other.steps.unit == "readings of the weights"
-    step, base_step = (line.effect.value for line in other.steps.lines)
+    assert other.step_unit == "readings of the weights"
+    step, base_step = (line.effect.value for line in other.step_lines)
     assert (step, base_step) == pytest.approx((0.5 / 1.2, 1.5 / 0.5))
-    assert {line.name for line in other.steps.lines} == {STEP, BASE_STEP}
+    assert {line.name for line in other.step_lines} == {STEP, BASE_STEP}
     in_cache = recorded("amd-epyc-2-cores")
-    assert not only(explain_runs(in_cache, run, ("pld", "pld"), bootstrap=FEW)).steps.lines
+    assert not only(explain_runs(in_cache, run, ("pld", "pld"), bootstrap=FEW)).step_lines
 
 
 RUN = several(full_run(("vanilla", "eagle2"), num_samples=8, id="old"), 4)
