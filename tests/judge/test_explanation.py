@@ -407,6 +407,16 @@ def test_all_formats_have_the_factors(tmp_path: Path) -> None:
     assert list(explanation_frame(explanations)["factor"])[:2] == [AVERAGING, COUNTING]
 
 
+def test_the_example_of_the_docs_is_what_is_printed() -> None:
+    page = (CHECKOUT / "docs" / "explain.md").read_text(encoding="utf-8")
+    example = re.search(r"<!-- explained: (\S+) (\S+) (\S+) -->\n```text\n(.*?)\n```", page, re.S)
+    assert example
+    first, second, method = example.groups()[:3]
+    explanations = explain_runs(recorded(first), recorded(second), (method, method))
+    text = printed(partial(print_explanation, explanations))
+    assert [line.rstrip() for line in text.splitlines()] == example[4].splitlines()
+
+
 def test_python_explains_runs_as_data_frames() -> None:
     run = api.read_run(CHECKOUT / "results" / "recorded" / "h100-vicuna-13b")
     frame = api.explain(run, run, ("eagle3", "eagle2"))
