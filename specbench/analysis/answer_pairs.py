@@ -90,8 +90,6 @@ class AnswerPairs:
     """Vanilla's answers [requests], or `one_per_second` without a baseline."""
     units: IntArray
     """The pass, or the run of a pool, of each row [requests]."""
-    are_units_runs: bool = False
-    """Units are whole runs of a pool, not passes of one run."""
     has_baseline: bool = True
     """False: the explained number is tokens/s, or the throughput."""
     arithmetic: Arithmetic = "tasks"

@@ -32,8 +32,8 @@ from specbench.analysis.answer_pairs import AnswerPairs, Arithmetic, PromptTurn
 from specbench.analysis.drawn_sums import DrawnPrompts, Sums, draw_prompts, undrawn
 from specbench.analysis.stats.arrays import BoolArray, FloatArray
 from specbench.analysis.stats.bootstrap import Bootstrap
-from specbench.analysis.stats.estimates import Estimate, with_interval, with_machine
-from specbench.analysis.stats.variance import Variance, of_mean, total
+from specbench.analysis.stats.estimates import Estimate, with_interval
+from specbench.analysis.stats.variance import of_groups
 
 IN_FLIGHT = "in flight"
 AVERAGING = "averaging"
@@ -135,19 +135,17 @@ def explain(
     def factor(name: str) -> Factor:
         of_sides = [side_effects[name] for side_effects in effects]
         ratio = of_sides[0] / of_sides[1] if len(of_sides) > 1 else of_sides[0]
-        is_time = name not in WITHOUT_TIMES
         effect = Estimate(float(ratio[0]), resamples=ratio[1:], degrees=degrees)
-        if is_time:
+        if name not in WITHOUT_TIMES:
             units = _units([side_logs[name] for side_logs in logs], is_one_run)
-            are_alone = [is_one_run or reference is None or pairs.are_units_runs for pairs in sides]
-            effect = replace(effect, units=units, machine=_machine(units, are_alone))
+            effect = replace(effect, units=units, machine=of_groups(units))
         power = -1 if name in LESS_IS_FASTER else 1
         values = [float(side_effect[0]) ** power for side_effect in of_sides]
         return Factor(
             name,
             subject=values[0],
             reference=values[1] if len(values) > 1 else None,
-            effect=_with_interval(effect),
+            effect=with_interval(effect),
         )
 
     numbers = [float(side_effects["printed"][0]) for side_effects in effects]
@@ -282,25 +280,3 @@ def _units(logs: Sequence[FloatArray], is_one_run: bool) -> tuple[FloatArray, ..
     if is_one_run and len(logs) > 1:
         return (logs[0] - logs[1],) if len(logs[0]) == len(logs[1]) else ()
     return tuple(logs)
-
-
-def _machine(units: Sequence[FloatArray], are_means: Sequence[bool]) -> Variance | None:
-    """The variance that the machine adds to the logarithm of a factor; None with one unit a side.
-
-    That of a mean over units [units] of a side, where they are whole runs or the sides are one run.
-    Passes of one run share what changes from run to run: there it is that of a single pass.
-    """
-    variances = []
-    for logs, is_mean in zip(units, are_means, strict=False):
-        variance = of_mean(logs)
-        if variance is None:
-            return None
-        num_units = 1 if is_mean else len(logs)
-        variances.append(variance._replace(value=variance.value * num_units))
-    return total(variances) if variances else None
-
-
-def _with_interval(estimate: Estimate) -> Estimate:
-    """The number with its interval: over prompts, and over the machine if it is known."""
-    over_prompts = with_interval(replace(estimate, units=()))
-    return with_machine(replace(over_prompts, units=estimate.units), estimate.machine)

@@ -147,11 +147,12 @@ def _explain(
 ) -> None:
     """Print and write the explanations of one or two runs."""
     from specbench.judge import explanation_formats as formats
+    from specbench.judge.comparison_formats import check_format
     from specbench.judge.explanation import explain_runs
     from specbench.log.folders import read_runs
     from specbench.log.run import Load
 
-    formats.check_explanation_format(form)
+    check_format(form, formats.FORMATS)
     if len(paths) > 2:
         raise UserError(f"--explain explains one or two runs, not {len(paths)}.", "Name two.")
     loads = None

@@ -26,6 +26,7 @@ from specbench.log.header import RunHeader
 
 _EVERY = (MAT, COST, PREFILL, IN_FLIGHT)
 _MACHINE = (COST, IN_FLIGHT)
+_NEIGHBOUR = (COST, PREFILL, IN_FLIGHT)
 _TEXTS_OF_PROMPTS = (MAT, PREFILL)
 _MOVED: Mapping[str, tuple[str, ...]] = {
     "methods.vanilla.*": _MACHINE,
@@ -182,11 +183,15 @@ def _threads(side: ExplainedSide) -> str:
 
 def _server_software(side: ExplainedSide) -> str:
     servers = side.header.servers.values()
-    return ", ".join(dict.fromkeys(server.software for server in servers))
+    return ", ".join(dict.fromkeys(server.software for server in servers)) or "none"
 
 
 def _engine_args(side: ExplainedSide) -> str:
-    return " ".join(side.header.spec.values.engine_args)
+    return " ".join(side.header.spec.values.engine_args) or "none"
+
+
+def _gpu_neighbours(side: ExplainedSide) -> str:
+    return str(side.header.gpu.other_processes_most) if side.header.gpu else ""
 
 
 _TEXTS: Mapping[str, tuple[Callable[[ExplainedSide], str], tuple[str, ...]]] = {
@@ -194,29 +199,24 @@ _TEXTS: Mapping[str, tuple[Callable[[ExplainedSide], str], tuple[str, ...]]] = {
     "engine's version": (_server_software, _EVERY),
     "engine's arguments": (_engine_args, _EVERY),
     "specbench": (_version, (MAT, COST)),
+    "other processes on the GPU": (_gpu_neighbours, _NEIGHBOUR),
 }
-"""What no comparison of headers names: its text, and what it can move."""
+"""What no comparison of headers names: its text, empty if unknown, and what it can move."""
 
 
 def _of_texts(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
-    """Threads, versions and arguments, and other programs on the processor or the GPU."""
+    """Threads, versions and arguments, and other programs on the GPU or the processor."""
     for name, (text_of, factors) in _TEXTS.items():
         texts = [text_of(subject), text_of(reference)]
-        is_unknown = text_of is _threads and not all(texts)
-        if texts[0] != texts[1] and not is_unknown:
-            yield Setting(f"{name}: {texts[0] or 'none'} against {texts[1] or 'none'}", factors)
+        if all(texts) and texts[0] != texts[1]:
+            yield Setting(f"{name}: {' against '.join(texts)}", factors)
     first, second = subject.header, reference.header
     # a server in another process counts among the other programs
     if first.cpu and second.cpu and not (first.servers or second.servers):
-        shares = [header.cpu.share_of_others.mean for header in (first, second) if header.cpu]
+        shares = first.cpu.share_of_others.mean, second.cpu.share_of_others.mean
         if abs(shares[0] - shares[1]) >= _LEAST_OTHERS:
-            text = f"{shares[0]:.0%} against {shares[1]:.0%}".replace("%", " %")
-            yield Setting(f"other programs on the processor: {text}", (COST, PREFILL, IN_FLIGHT))
-    if first.gpu and second.gpu:
-        counts = [header.gpu.other_processes_most for header in (first, second) if header.gpu]
-        if counts[0] != counts[1]:
-            text = f"other processes on the GPU: {counts[0]} against {counts[1]}"
-            yield Setting(text, (COST, PREFILL, IN_FLIGHT))
+            text = f"{100 * shares[0]:.0f} % against {100 * shares[1]:.0f} %"
+            yield Setting(f"other programs on the processor: {text}", _NEIGHBOUR)
 
 
 def _of_measurements(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:

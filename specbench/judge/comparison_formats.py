@@ -28,10 +28,10 @@ _ENDINGS = {"markdown": "md", "csv": "csv", "json": "json"}
 """The formats of files, and how their names end."""
 
 
-def check_format(name: str) -> str:
+def check_format(name: str, formats: Sequence[str] = FORMATS) -> str:
     """Return the name if it is a format. Raises `UserError` otherwise."""
-    if name not in FORMATS:
-        raise unknown_name("format", name, FORMATS)
+    if name not in formats:
+        raise unknown_name("format", name, formats)
     return name
 
 

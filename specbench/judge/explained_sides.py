@@ -101,7 +101,6 @@ def make_side(
         if is_over_baseline
         else one_per_second(len(rows)),
         units=frame["unit"].to_numpy()[rows],
-        are_units_runs=bool(run.run_of_repeat),
         has_baseline=is_over_baseline,
         arithmetic="totals" if is_throughput else "tasks",
     )

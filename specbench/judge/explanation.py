@@ -16,11 +16,10 @@ import numpy as np
 from specbench.analysis.factors import (
     AVERAGING,
     COST,
-    COUNTING,
+    FACTORS,
     MAT,
     PER_TOKEN,
     PREFILL,
-    PROMPTS,
     Factor,
     Product,
     explain,
@@ -38,11 +37,21 @@ from specbench.log.differences import differences
 from specbench.log.policies import COMPARE
 from specbench.log.run import NO_LOAD, ONE_AT_A_TIME, Load, Run
 
-_SAME_CLOCK = ("hardware", "gpu.*", "num_threads", "model.name", "model.dtype",
-               "model.quantization", "model.is_stand_in", "model.files.*")  # fmt: skip
+_SAME_CLOCK = (
+    "hardware",
+    "gpu.*",
+    "num_threads",
+    "model.name",
+    "model.dtype",
+    "model.quantization",
+    "model.is_stand_in",
+    "model.files.*",
+)
 """Fields that must be equal, besides the load, for two steps to be compared in seconds."""
 READINGS = "readings of the weights"
 """The unit of steps on different machines: the time in which each reads the model's weights."""
+_ROUNDING = 1e-12
+"""Distance from 1 of a factor that nothing has moved."""
 T = TypeVar("T")
 
 
@@ -73,8 +82,9 @@ class Explanation:
 
     @property
     def factors(self) -> tuple[Factor, ...]:
-        """The factors that count, the largest first."""
-        factors = [factor for factor in self.product.factors if self._is_shown(factor)]
+        """The factors that count, the largest first: without times if these are no evidence."""
+        names = [MAT] if self.has_phases else FACTORS
+        factors = [factor for factor in self.product.factors if factor.name in names]
         return tuple(sorted(factors, key=lambda factor: -abs(np.log(factor.effect.value))))
 
     @property
@@ -82,13 +92,11 @@ class Explanation:
         """The lines under cost: the method's step and the baseline's."""
         return self.product.steps if self.step_unit else ()
 
-    def _is_shown(self, factor: Factor) -> bool:
-        if self.has_phases:
-            return factor.name == MAT
-        is_one = factor.effect.value == 1
-        if factor.name == PREFILL and not self.product.has_prefill:
-            return not is_one
-        return self.reference is not None or factor.name not in (COUNTING, PROMPTS) or not is_one
+    @property
+    def moved(self) -> list[str]:
+        """The factors that are not exactly 1 but for rounding, in their order."""
+        factors = self.product.factors
+        return [factor.name for factor in factors if abs(factor.effect.value - 1) > _ROUNDING]
 
     def causes(self, name: str) -> list[str]:
         """The settings that differ and can move a factor."""
@@ -270,13 +278,17 @@ def _step_unit(sides: Sequence[ExplainedSide]) -> str:
 
 
 def _with_p_values(explanations: Sequence[Explanation]) -> list[Explanation]:
-    """The explanations with the tests of their factors, corrected for their number (Holm)."""
+    """The explanations with the tests of their factors, corrected for their number (Holm).
+
+    A factor that is exactly 1 is not tested.
+    """
     one = without_spread(1.0)
     p_values = {
         (number, factor.name): differs(factor.effect, one, factor.effect.machine)
         for number, explanation in enumerate(explanations)
         if explanation.reference
         for factor in explanation.factors
+        if factor.name in explanation.moved
     }
     corrected: list[dict[str, float | None]] = [{} for _ in explanations]
     for (number, name), p_value in holm(p_values).items():

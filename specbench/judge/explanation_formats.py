@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from specbench.analysis.frames import value_columns
-from specbench.errors.kinds import unknown_name
 from specbench.judge.explanation import Explanation
 from specbench.judge.explanation_page import explanation_html
 from specbench.judge.explanation_table import build_explanation, quantity, sentence
@@ -24,13 +23,6 @@ if TYPE_CHECKING:
 FORMATS = ("table", "markdown", "json", "html")
 _ENDINGS = {"markdown": "md", "json": "json", "html": "html"}
 """The formats of files, and how their names end."""
-
-
-def check_explanation_format(name: str) -> str:
-    """The name, if explanations have the format. Raises `UserError` if not."""
-    if name not in FORMATS:
-        raise unknown_name("format of --explain", name, FORMATS)
-    return name
 
 
 def print_explanation(explanations: Sequence[Explanation], console: Console | None = None) -> None:

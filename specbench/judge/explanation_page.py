@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from specbench.judge.explanation import Explanation
-from specbench.judge.explanation_table import build_explanation, quantity
+from specbench.judge.explanation_table import build_explanation
 from specbench.report.export.html import page_template
 
 _LABEL = 150
@@ -26,17 +26,6 @@ class Bar(NamedTuple):
     """end: a printed number; up or down: a factor; one that is not claimed is "up faint"."""
 
 
-class Waterfall(NamedTuple):
-    """The way from the reference's number, or from 1, to the subject's."""
-
-    bars: tuple[Bar, ...]
-    alt: str
-
-    @property
-    def height(self) -> int:
-        return _ROW * len(self.bars)
-
-
 def explanation_html(explanations: Sequence[Explanation]) -> str:
     """The page: a waterfall and a table per method, then the settings and notes."""
     tables = build_explanation(explanations)
@@ -51,11 +40,11 @@ def explanation_html(explanations: Sequence[Explanation]) -> str:
     )
 
 
-def waterfall(explanation: Explanation) -> Waterfall | None:
-    """The bars of all factors, the largest first; None if times are no evidence."""
+def waterfall(explanation: Explanation) -> list[Bar]:
+    """The bars of all factors, the largest first; none if times are no evidence."""
     product = explanation.product
     if explanation.has_phases:
-        return None
+        return []
     start = 1.0 if product.reference is None else product.reference
     levels = [start]  # the product so far
     for factor in explanation.factors:
@@ -80,5 +69,4 @@ def waterfall(explanation: Explanation) -> Waterfall | None:
             yield Bar(factor.name, text, ends[0], max(ends[1] - ends[0], 1), tone)
         yield Bar("A", f"{product.subject:.3g}", position(logs[-1]) - 2, 4, "end")
 
-    texts = ", ".join(f"{factor.name} {factor.effect.value:.3f}" for factor in explanation.factors)
-    return Waterfall(tuple(bars()), f"{quantity(explanation)}: {texts}")
+    return [*bars()]

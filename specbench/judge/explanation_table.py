@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from specbench.analysis.factors import (
-    AVERAGING,
     COST,
     FACTORS,
     IN_FLIGHT,
@@ -32,8 +31,6 @@ _MOST_NAMED = 3
 """Settings that a sentence names."""
 _MOST = 0.5
 """Share of all changes, on a log scale, from which one factor carries most of them."""
-_ROUNDING = 1e-12
-"""Distance from 1 of a factor that nothing has moved."""
 _PHASES = "phases timed: shares of a step, which they slow down"
 
 
@@ -64,7 +61,7 @@ def build_explanation(explanations: Sequence[Explanation]) -> ExplainedTables:
     if len(explanations) > 1:
         in_all = set.intersection(*({*explanation.settings} for explanation in explanations))
         common = [setting for setting in first.settings if setting in in_all]
-    moved = {name for explanation in explanations for name in _moved(explanation)}
+    moved = {name for explanation in explanations for name in explanation.moved}
     notes = [*_cause_notes(common, [name for name in FACTORS if name in moved])]
     if first.work:
         text = f"which `compare` refuses without --explain: {'; '.join(first.work)}"
@@ -74,12 +71,6 @@ def build_explanation(explanations: Sequence[Explanation]) -> ExplainedTables:
         blocks=tuple(_block(explanation, common) for explanation in explanations),
         notes=(*notes, *_definitions(explanations)),
     )
-
-
-def _moved(explanation: Explanation) -> list[str]:
-    """The factors that are not exactly 1, in their order."""
-    factors = explanation.product.factors
-    return [factor.name for factor in factors if abs(factor.effect.value - 1) > _ROUNDING]
 
 
 def _legend(explanation: Explanation) -> Iterator[Note]:
@@ -95,7 +86,7 @@ def _sides(explanation: Explanation) -> list[ExplainedSide]:
 
 def _block(explanation: Explanation, common: Sequence[Setting]) -> ExplainedBlock:
     specific = [setting for setting in explanation.settings if setting not in common]
-    notes = _cause_notes(specific, _moved(explanation))
+    notes = _cause_notes(specific, explanation.moved)
     return ExplainedBlock(
         heading(explanation),
         sentence(explanation),
@@ -180,10 +171,12 @@ def _table(explanation: Explanation) -> Table:
     headings = ("A", "B", "A / B", "95 %") if is_pair else ("", "factor", "95 %")
     rows = []
     for factor in explanation.factors:
-        if factor.name in _moved(explanation):
+        if factor.name in explanation.moved:
             rows.append(_row(factor.name, factor, explanation))
         if factor.name == COST:
-            rows += [_row(f"· {line.name}", line, explanation) for line in explanation.step_lines]
+            unit = "" if explanation.step_unit == "s" else f", in {explanation.step_unit}"
+            lines = explanation.step_lines
+            rows += [_row(f"· {line.name}{unit}", line, explanation) for line in lines]
     rows += _phase_rows(explanation, len(headings))
     product = explanation.product
     if not explanation.has_phases:
@@ -273,8 +266,3 @@ def _definitions(explanations: Sequence[Explanation]) -> Iterator[Note]:
         f"95 %; of times over {' or '.join(scopes)}. Colours are tests, corrected for their "
         f"number.{untested}",
     )
-    if any(factor.name == AVERAGING for factor in first.factors):
-        yield Note(AVERAGING.capitalize(), "the printed number / that of all tokens and seconds.")
-    if first.step_lines and first.reference:
-        unit = "milliseconds" if first.step_unit == "s" else first.step_unit
-        yield Note("Steps", f"under cost, in {unit}: their product is the factor cost.")

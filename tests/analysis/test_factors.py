@@ -76,12 +76,15 @@ def test_a_side_is_explained_from_its_mat_down() -> None:
     assert product.subject == pytest.approx(base_wall_s / wall_s, rel=1e-12)
     assert effects(product) == pytest.approx(
         {
-            AVERAGING: 1, COUNTING: 1, PROMPTS: 1, MAT: emitted / steps,
+            AVERAGING: 1,
+            COUNTING: 1,
+            PROMPTS: 1,
+            MAT: emitted / steps,
             COST: (base_decode_s / emitted) / (decode_s / steps),
             PREFILL: (decode_s / wall_s) / (base_decode_s / base_wall_s),
         },
         rel=1e-12,
-    )  # fmt: skip
+    )
     assert product.remainder == pytest.approx(1, abs=1e-9)
     step, base_step = product.steps
     assert (step.subject, base_step.subject) == pytest.approx(
@@ -127,8 +130,10 @@ def test_answers_of_one_token_leave_no_steps_and_no_decode_time() -> None:
 
 def test_without_a_baseline_the_number_is_tokens_per_second() -> None:
     rows = method_rows(vanilla_rows(keys()))
-    slow = {key: row._replace(wall_s=row.wall_s / 0.92, decode_s=row.decode_s / 0.92)
-            for key, row in rows.items()}  # fmt: skip
+    slow = {
+        key: row._replace(wall_s=row.wall_s / 0.92, decode_s=row.decode_s / 0.92)
+        for key, row in rows.items()
+    }
     product = explain(pair_answers(slow, None, "totals"), pair_answers(rows, None, "totals"))
     tokens, wall_s = (sum(getattr(row, n) for row in rows.values()) for n in ("tokens", "wall_s"))
     assert product.reference == pytest.approx(tokens / wall_s)
@@ -140,10 +145,13 @@ def test_without_a_baseline_the_number_is_tokens_per_second() -> None:
 
 
 def test_requests_in_flight_are_a_factor_of_a_throughput() -> None:
-    rows = {key: row._replace(block_s=row.wall_s / 6) for key, row in
-            method_rows(vanilla_rows(keys())).items()}  # fmt: skip
-    vanilla = {key: row._replace(block_s=row.wall_s / 4) for key, row in
-               vanilla_rows(keys()).items()}  # fmt: skip
+    rows = {
+        key: row._replace(block_s=row.wall_s / 6)
+        for key, row in method_rows(vanilla_rows(keys())).items()
+    }
+    vanilla = {
+        key: row._replace(block_s=row.wall_s / 4) for key, row in vanilla_rows(keys()).items()
+    }
     product = explain(pair_answers(rows, vanilla, "totals"))
     assert effects(product)[IN_FLIGHT] == pytest.approx(6 / 4)
     tokens, block_s = (sum(getattr(row, n) for row in rows.values()) for n in ("tokens", "block_s"))
@@ -180,8 +188,10 @@ def test_passes_widen_the_interval_of_times_and_not_of_counts() -> None:
 
     def widths(spread: float) -> dict[str, float]:
         factors = (1 - spread, 1, 1 + spread)
-        noisy = {key: row._replace(decode_s=row.decode_s * factors[key.repeat])
-                 for key, row in method.items()}  # fmt: skip
+        noisy = {
+            key: row._replace(decode_s=row.decode_s * factors[key.repeat])
+            for key, row in method.items()
+        }
         product = explain(pair_answers(noisy, vanilla), pair_answers(method, vanilla))
         intervals = {factor.name: factor.effect.interval for factor in product.factors}
         return {name: ends.high - ends.low for name, ends in intervals.items() if ends}
@@ -238,9 +248,11 @@ def test_eagles_published_70b_speedup_is_its_mat_down() -> None:
     assert product.remainder == pytest.approx(1, abs=1e-9)
     ends = {factor.name: factor.effect.interval for factor in product.factors}
     for name, low, high, allowed in (
-        (AVERAGING, 1.015, 1.048, 2e-3), (COUNTING, 1.0030, 1.0037, 1e-4), (MAT, 3.53, 3.72, 0.03),
+        (AVERAGING, 1.015, 1.048, 2e-3),
+        (COUNTING, 1.0030, 1.0037, 1e-4),
+        (MAT, 3.53, 3.72, 0.03),
         (COST, 1 / 1.249, 1 / 1.242, 2e-3),
-    ):  # fmt: skip
+    ):
         interval = ends[name]
         assert interval is not None
         assert (interval.low, interval.high) == pytest.approx((low, high), abs=allowed)
@@ -256,7 +268,9 @@ def test_the_published_average_is_of_rates_per_question() -> None:
     assert explain(replace(pairs, arithmetic="totals")).subject == pytest.approx(2.907, abs=5e-4)
     rates = [
         (sum(m.tokens for m in rows) / sum(m.wall_s for m in rows))
-        for rows in ([method[key] for key in method if key.sample_id == sample]
-                     for sample in dict.fromkeys(key.sample_id for key in method))
-    ]  # fmt: skip
+        for rows in (
+            [method[key] for key in method if key.sample_id == sample]
+            for sample in dict.fromkeys(key.sample_id for key in method)
+        )
+    ]
     assert np.mean(rates) == pytest.approx(22.4714, abs=5e-5)

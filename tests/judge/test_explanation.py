@@ -88,9 +88,17 @@ def rows_of(run: Run, method: str) -> list[Row]:
             own, base = by_method[method], by_method["vanilla"]
             assert own.decode_s and own.wall_s and base.decode_s and base.wall_s
             rows.append(
-                Row((key.task, key.sample_id, key.turn), own.num_tokens, len(own.accept_lengths),
-                    own.decode_s, own.wall_s, base.num_tokens, base.decode_s, base.wall_s)
-            )  # fmt: skip
+                Row(
+                    (key.task, key.sample_id, key.turn),
+                    own.num_tokens,
+                    len(own.accept_lengths),
+                    own.decode_s,
+                    own.wall_s,
+                    base.num_tokens,
+                    base.decode_s,
+                    base.wall_s,
+                )
+            )
     return rows
 
 
@@ -196,9 +204,10 @@ def ratios_per_question(rows: Iterable[Row], fewer: int = 0) -> float:
 
 
 @pytest.mark.parametrize(
-    ("fewer", "is_macro"), [(1, False), (0, True), (1, True)],
+    ("fewer", "is_macro"),
+    [(1, False), (0, True), (1, True)],
     ids=["first tokens not counted", "macro", "both"],
-)  # fmt: skip
+)
 def test_a_planted_rule_is_the_factor_of_an_independent_walk(fewer: int, is_macro: bool) -> None:
     run = recorded(RUN_NAME)
     first_pass = with_records(run, lambda record: record if record.key.repeat == 0 else None)
@@ -318,7 +327,7 @@ def test_a_factor_that_no_differing_setting_can_move_is_without_a_cause() -> Non
         ),
         ({"environment__cpu__model": "another"}, "machine: another"),
     ],
-)  # fmt: skip
+)
 def test_a_setting_stands_under_the_factor_that_it_can_move(
     changes: dict[str, Any], setting: str
 ) -> None:
