@@ -53,7 +53,7 @@ class Answers(NamedTuple):
     """Forward passes of the target after the prefill. Vanilla's are the tokens that it emitted."""
     first_tokens: FloatArray
     """Tokens that no step emitted: the prefill's. 0 if the source counts the prefill as a step."""
-    own_tokens: FloatArray
+    source_tokens: FloatArray
     """Tokens, by the counting rule of the source; NaN if it is ours."""
     block_s: FloatArray
     """The answer's part of the seconds that a server took for all requests of a block."""
@@ -61,7 +61,7 @@ class Answers(NamedTuple):
     @property
     def counted_tokens(self) -> FloatArray:
         """Tokens by the counting rule of the source."""
-        return np.where(np.isnan(self.own_tokens), self.tokens, self.own_tokens)
+        return np.where(np.isnan(self.source_tokens), self.tokens, self.source_tokens)
 
     @property
     def emitted(self) -> FloatArray:

@@ -98,7 +98,7 @@ class Product:
         return math.prod(factor.effect.value for factor in self.factors if factor.name == name)
 
 
-class _Known(NamedTuple):
+class _Available(NamedTuple):
     """What all answers of both sides know."""
 
     steps: bool
@@ -126,11 +126,11 @@ def explain(
     counted_turns = shared_turns or set.union(*turns)  # nothing shared: each side's own
     is_shared = [np.array([turn in counted_turns for turn in pairs.turns]) for pairs in sides]
     shared = [pairs.where(rows) for pairs, rows in zip(sides, is_shared, strict=True)]
-    known = _known(sides, shared)
+    available = _available(sides, shared)
     drawn = draw_prompts(sides, bootstrap or Bootstrap())
     degrees = drawn.degrees(shared)
-    effects = [_effects(*rows, drawn, known) for rows in zip(sides, is_shared, strict=True)]
-    logs = [_logs_of_units(*rows, known) for rows in zip(sides, is_shared, strict=True)]
+    effects = [_effects(*rows, drawn, available) for rows in zip(sides, is_shared, strict=True)]
+    logs = [_logs_of_units(*rows, available) for rows in zip(sides, is_shared, strict=True)]
 
     def factor(name: str) -> Factor:
         of_sides = [side_effects[name] for side_effects in effects]
@@ -155,17 +155,17 @@ def explain(
         factors=tuple(factor(name) for name in FACTORS if name in effects[0]),
         steps=tuple(factor(name) for name in (STEP, BASE_STEP) if name in effects[0]),
         num_shared=len(shared_turns),
-        has_prefill=known.prefill,
+        has_prefill=available.prefill,
     )
 
 
-def _known(sides: Sequence[AnswerPairs], shared: Sequence[AnswerPairs]) -> _Known:
+def _available(sides: Sequence[AnswerPairs], shared: Sequence[AnswerPairs]) -> _Available:
     """What all shared answers know, and if all answers have the seconds of their blocks."""
     answers = [answers for pairs in shared for answers in (pairs.method, pairs.vanilla)]
     has_emitted = all(side.emitted.sum() > 0 for side in answers)
     # an answer of the first token alone has no steps to know
     steps_unknown = [np.isnan(pairs.method.steps) & (pairs.method.emitted > 0) for pairs in shared]
-    return _Known(
+    return _Available(
         steps=has_emitted and not any(unknown.any() for unknown in steps_unknown),
         prefill=has_emitted and all(side.decode_s.sum() > 0 for side in answers),
         blocks=all(pairs.are_blocks_known for pairs in sides),
@@ -174,37 +174,39 @@ def _known(sides: Sequence[AnswerPairs], shared: Sequence[AnswerPairs]) -> _Know
 
 
 def _effects(
-    pairs: AnswerPairs, is_shared: BoolArray, drawn: DrawnPrompts, known: _Known
+    pairs: AnswerPairs, is_shared: BoolArray, drawn: DrawnPrompts, available: _Available
 ) -> dict[str, FloatArray]:
     """What each factor of one side multiplies its printed number by: [1 + resamples] each."""
     by_task = drawn.sums(pairs)
-    own = _over_tasks(by_task)
+    whole = _over_tasks(by_task)
     shared = _over_tasks(drawn.sums(pairs.where(is_shared)))
     printed = ARITHMETICS[pairs.arithmetic](by_task)
-    speed_by_own_counts = _speed(own, "counted_tokens")
+    speed_by_own_counts = _speed(whole, "counted_tokens")
     effects = {AVERAGING: printed / speed_by_own_counts}
-    effects[COUNTING] = speed_by_own_counts / _speed(own, "tokens")
-    effects[PROMPTS] = _speed(own, "tokens") / _speed(shared, "tokens")
-    effects |= _effects_of_steps(shared, known, pairs.step_unit_s)
+    effects[COUNTING] = speed_by_own_counts / _speed(whole, "tokens")
+    effects[PROMPTS] = _speed(whole, "tokens") / _speed(shared, "tokens")
+    effects |= _effects_of_steps(shared, available, pairs.step_unit_s)
     effects["printed"] = printed
-    if known.blocks:
-        in_flight = own["wall_s"] / own["block_s"]
-        effects[IN_FLIGHT] = in_flight / (own["base_wall_s"] / own["base_block_s"])
+    if available.blocks:
+        in_flight = whole["wall_s"] / whole["block_s"]
+        effects[IN_FLIGHT] = in_flight / (whole["base_wall_s"] / whole["base_block_s"])
         effects["printed"] = printed * effects[IN_FLIGHT]
     return effects
 
 
-def _effects_of_steps(sums: Sums, known: _Known, step_unit_s: float) -> dict[str, FloatArray]:
+def _effects_of_steps(
+    sums: Sums, available: _Available, step_unit_s: float
+) -> dict[str, FloatArray]:
     """MAT, cost with the steps under it, and prefill of the shared pairs."""
-    decode = "decode_s" if known.prefill else "wall_s"
-    emitted = "emitted" if known.emitted else "tokens"
+    decode = "decode_s" if available.prefill else "wall_s"
+    emitted = "emitted" if available.emitted else "tokens"
     decode_s, base_decode_s = sums[decode], sums[f"base_{decode}"]  # D and D0
     num_emitted, base_emitted = sums[emitted], sums[f"base_{emitted}"]  # E, and E0 = K0
     outside_steps = sums["tokens"] / num_emitted * decode_s / sums["wall_s"]
     base_outside_steps = sums["base_tokens"] / base_emitted * base_decode_s / sums["base_wall_s"]
     prefill = {PREFILL: outside_steps / base_outside_steps}
     base_step_s = base_decode_s / base_emitted
-    if not known.steps:
+    if not available.steps:
         return {PER_TOKEN: num_emitted / decode_s * base_step_s, **prefill}
     step_s = decode_s / sums["steps"]
     return {
@@ -249,7 +251,7 @@ ARITHMETICS: Mapping[Arithmetic, Callable[[Sums], FloatArray]] = {
 
 
 def _logs_of_units(
-    pairs: AnswerPairs, is_shared: BoolArray, known: _Known
+    pairs: AnswerPairs, is_shared: BoolArray, available: _Available
 ) -> Mapping[str, FloatArray]:
     """The logarithm of each factor of one side in each pass or run: [units] each.
 
@@ -268,7 +270,7 @@ def _logs_of_units(
         rows = is_kept & (pairs.units == unit)
         part, is_part_shared = pairs.where(rows), is_shared[rows]
         if is_part_shared.any():
-            effects.append(_effects(part, is_part_shared, undrawn(part), known))
+            effects.append(_effects(part, is_part_shared, undrawn(part), available))
     names = (*FACTORS, STEP, BASE_STEP)
     return {
         name: np.log([of_unit[name][0] for of_unit in effects if name in of_unit]) for name in names

@@ -20,6 +20,7 @@ from specbench.analysis.factors import (
     PROMPTS,
     Product,
 )
+from specbench.analysis.records import BASELINE
 from specbench.judge.explained_sides import ExplainedSide
 from specbench.log.differences import Difference, differences
 from specbench.log.header import RunHeader
@@ -96,16 +97,17 @@ def settings_that_differ(
 def _of_headers(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
     """Differences of the headers, of which only vanilla and the explained method stay."""
     name = subject.key.method.partition(":")[0]
+    title = subject.header.method(subject.key.method).title
     sides = (subject, reference)
     headers = [_alone(side.header, side.key.method, name) for side in sides]
     for difference in sorted(differences(*headers), key=_place):
         factors = next(
             factors for pattern, factors in _MOVED.items() if fnmatchcase(difference.field, pattern)
         )
-        text = words(difference, subject.header.method(subject.key.method).title)
+        text = words(difference, title)
         if difference.field == f"methods.{name}.options":
             options = [header.methods[name].options for header in headers]
-            text = f"{subject.label}: {_options_text(*options)}"
+            text = f"{title}: {_options_text(*options)}"
         if factors:
             yield Setting(text, factors)
 
@@ -130,7 +132,8 @@ def _alone(header: RunHeader, spelling: str, name: str) -> RunHeader:
     """The header with vanilla and one method, which goes by this name."""
 
     def only(entries: Mapping[str, Any]) -> dict[str, Any]:
-        renamed = {"vanilla": entries.get("vanilla"), name: entries.get(spelling)}
+        of_method = entries.get(spelling) or entries.get(spelling.partition(":")[0])
+        renamed = {BASELINE: entries.get(BASELINE), name: of_method}
         return {key: entry for key, entry in renamed.items() if entry is not None}
 
     return structs.replace(

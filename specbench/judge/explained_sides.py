@@ -137,7 +137,7 @@ def _answers(tabled: TabledRun, rows: IntArray, blocks: Mapping[BlockKey, BlockH
         decode_s=decode_s,
         steps=np.where(has_steps | (tokens < 2), steps, np.nan),
         first_tokens=np.where(has_steps, tokens - emitted, 1.0),
-        own_tokens=np.full(len(rows), np.nan),
+        source_tokens=np.full(len(rows), np.nan),
         block_s=_block_seconds(tabled, rows, wall_s, blocks),
     )
 

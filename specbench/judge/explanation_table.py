@@ -31,7 +31,6 @@ _MOST_NAMED = 3
 """Settings that a sentence names."""
 _MOST = 0.5
 """Share of all changes, on a log scale, from which one factor carries most of them."""
-_PHASES = "phases timed: shares of a step, which they slow down"
 
 
 class ExplainedBlock(NamedTuple):
@@ -124,27 +123,40 @@ def sentence(explanation: Explanation) -> str:
         return _sentence_of_one(explanation)
     numbers = f"{_number(product.subject)} against {_number(product.reference)}"
     text = f"A's {quantity(explanation)} is {product.ratio:.3f} of B's: {numbers}."
-    largest = explanation.factors[0]
+    largest, *others = explanation.factors
     changes = [abs(math.log(factor.effect.value)) for factor in explanation.factors]
     if changes[0] <= _MOST * sum(changes):
-        if not any(explanation.is_claimed(factor.name) for factor in explanation.factors):
-            return f"{text} No factor is shown to differ from 1."
-        return f"{text} No factor carries most of it."
+        shown = _shown(explanation, explanation.factors) or " No factor is shown to differ from 1."
+        return f"{text} No factor carries most of it.{shown}"
     name = largest.name
     causes = explanation.causes(name)
-    carrier = f"{text} Most of it is {name}, x{largest.effect.value:.3f}"
+    do_others_cancel_it = abs(math.log(product.ratio)) < changes[0] / 2
+    opening = "Its largest factor is" if do_others_cancel_it else "Most of it is"
+    carrier = f"{text} {opening} {name}, x{largest.effect.value:.3f}"
     named = [*causes[:_MOST_NAMED]]
     if len(causes) > _MOST_NAMED:
         named.append(f"and {len(causes) - _MOST_NAMED} more")
-    differing = f"What differs and can move it: {'; '.join(named)}." if causes else ""
+    differing = f" What differs and can move it: {'; '.join(named)}." if causes else ""
     if explanation.is_without_cause(name):
-        return f"{carrier}, without a cause: no setting that can move it differs."
+        return f"{carrier}, without a cause: {_percent(largest)}."
     if explanation.is_claimed(name):
-        return f"{carrier}. {differing or 'It follows from the other factors.'}"
+        differing = differing or " It follows from the other factors."
+        return f"{carrier}.{differing}{_shown(explanation, others)}"
     if explanation.p_values.get(name) is not None:
-        return f"{carrier}, which is not shown to differ from 1."
+        return f"{carrier}, which is not shown to differ from 1.{_shown(explanation, others)}"
     reason = "over prompts only" if largest.effect.interval else "without an interval"
-    return f"{carrier}, {reason}: nothing is claimed of it. {differing}".strip()
+    return f"{carrier}, {reason}: nothing is claimed of it.{differing}"
+
+
+def _shown(explanation: Explanation, factors: Sequence[Factor]) -> str:
+    """The factors that are claimed, as a further sentence; empty if none is."""
+    claimed = [factor for factor in factors if explanation.is_claimed(factor.name)]
+    texts = [f"{factor.name} x{factor.effect.value:.3f}" for factor in claimed]
+    return f" Shown to differ from 1: {', '.join(texts)}." if texts else ""
+
+
+def _percent(factor: Factor) -> str:
+    return f"{100 * abs(factor.effect.value - 1):.1f} %"
 
 
 def _sentence_of_one(explanation: Explanation) -> str:
@@ -168,7 +180,7 @@ def _number(number: float) -> str:
 def _table(explanation: Explanation) -> Table:
     """A row per factor, the largest first, with the lines under cost; the product is last."""
     is_pair = explanation.reference is not None
-    headings = ("A", "B", "A / B", "95 %") if is_pair else ("", "factor", "95 %")
+    headings = ("A", "B", "A / B", "95 %") if is_pair else ("value", "factor", "95 %")
     rows = []
     for factor in explanation.factors:
         if factor.name in explanation.moved:
@@ -231,24 +243,21 @@ def _doubts(explanation: Explanation) -> Iterator[Note]:
     """Factors without a cause, and what cannot be told apart."""
     for factor in explanation.factors:
         if explanation.is_without_cause(factor.name):
-            percent = 100 * abs(factor.effect.value - 1)
-            text = f"{factor.name}: {percent:.1f} %, and no setting that can move it differs"
+            text = f"{factor.name}: {_percent(factor)}, and no setting that can move it differs"
             yield Note("Without a cause", text, is_warning=True)
     product = explanation.product
     names = [factor.name for factor in product.factors]
-    if not product.num_shared:
-        yield Note("Not separable", f"{PROMPTS}: the sides share no prompt, so each has its own")
-    if not product.has_prefill:
-        text = f"{PREFILL}: a side knows total times only, so it is inside {COST}"
-        yield Note("Not separable", text)
-    if PER_TOKEN in names:
-        yield Note("Not separable", f"{MAT} and {COST}: a side knows no steps")
+    inseparable = {
+        f"{PROMPTS}: the sides share no prompt, so each has its own": not product.num_shared,
+        f"{PREFILL}: a side knows total times only, so it is in {COST}": not product.has_prefill,
+        f"{MAT} and {COST}: a side knows no steps": PER_TOKEN in names,
+    }
     for name in names:
-        if explanation.is_claimed(name) and len(explanation.causes(name)) > 1:
-            text = f"the settings that can move {name}; change one at a time"
-            yield Note("Not separable", text)
+        text = f"the settings that can move {name}: change one at a time"
+        inseparable[text] = explanation.is_claimed(name) and len(explanation.causes(name)) > 1
+    yield from (Note("Not separable", text) for text, is_so in inseparable.items() if is_so)
     if explanation.has_phases:
-        yield Note("Phases", _PHASES)
+        yield Note("Phases", "shares of a step, which timing them slows down")
 
 
 def _definitions(explanations: Sequence[Explanation]) -> Iterator[Note]:

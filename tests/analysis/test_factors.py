@@ -222,7 +222,7 @@ def _eagle(name: str, *, is_baseline: bool) -> Rows:
         for turn, (index, num_tokens, wall_s) in enumerate(turns):
             key = RequestKey(0.0, "mt_bench", str(answer["question_id"]), turn, 0)
             if is_baseline:  # the index is of the last token
-                rows[key] = Answer(index + 1, wall_s, first_tokens=0, own_tokens=index)
+                rows[key] = Answer(index + 1, wall_s, first_tokens=0, source_tokens=index)
             else:
                 rows[key] = Answer(num_tokens, wall_s, steps=index + 1, first_tokens=0)
     return rows
@@ -262,7 +262,7 @@ def test_eagles_published_70b_speedup_is_its_mat_down() -> None:
 
 def test_the_published_average_is_of_rates_per_question() -> None:
     method, vanilla = _eagle("ea", is_baseline=False), _eagle("base", is_baseline=True)
-    whole = {key: row._replace(own_tokens=row.tokens) for key, row in vanilla.items()}
+    whole = {key: row._replace(source_tokens=row.tokens) for key, row in vanilla.items()}
     pairs = pair_answers(method, whole, "rates")
     assert explain(pairs).subject == pytest.approx(2.995, abs=5e-4)
     assert explain(replace(pairs, arithmetic="totals")).subject == pytest.approx(2.907, abs=5e-4)

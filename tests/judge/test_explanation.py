@@ -217,7 +217,7 @@ def test_a_planted_rule_is_the_factor_of_an_independent_walk(fewer: int, is_macr
     method = pairs.method
     planted = replace(
         pairs,
-        method=method._replace(own_tokens=method.tokens - fewer),
+        method=method._replace(source_tokens=method.tokens - fewer),
         arithmetic="ratios" if is_macro else "tasks",
     )
     product = explain(planted, pairs, bootstrap=FEW)

@@ -19,7 +19,7 @@ class Answer(NamedTuple):
     decode_s: float = UNKNOWN
     steps: float = UNKNOWN
     first_tokens: float = 1.0
-    own_tokens: float = UNKNOWN
+    source_tokens: float = UNKNOWN
     block_s: float = UNKNOWN
 
 
