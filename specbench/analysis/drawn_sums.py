@@ -41,8 +41,8 @@ class DrawnPrompts:
     """The number of each prompt of either side."""
     weights: FloatArray
     """[1 + resamples, prompts]; the first row is of ones."""
-    num_strata: int
-    """Groups of prompts that are drawn apart."""
+    stratum_of: IntArray
+    """The number of the group that each prompt is drawn in [prompts]."""
 
     def sums(self, pairs: AnswerPairs) -> Sums:
         """The columns of one side's answers, summed by task and resample."""
@@ -69,7 +69,9 @@ class DrawnPrompts:
         for number, pairs in enumerate(sides):
             rows = [self.index_of[prompt] for prompt in prompts_of(pairs)]
             np.add.at(wall_s[:, number], rows, pairs.method.wall_s)
-        return max(0.0, effective_number(wall_s[wall_s.any(axis=1)]) - self.num_strata)
+        is_counted = wall_s.any(axis=1)
+        num_strata = len(np.unique(self.stratum_of[is_counted]))
+        return max(0.0, effective_number(wall_s[is_counted]) - num_strata)
 
 
 def prompts_of(pairs: AnswerPairs) -> list[Prompt]:
@@ -86,13 +88,15 @@ def draw_prompts(sides: Sequence[AnswerPairs], bootstrap: Bootstrap) -> DrawnPro
         strata[prompt.task, tuple(prompt in prompts for prompts in sets)].append(index)
     generator = np.random.default_rng(bootstrap.seed)
     weights = np.ones((1 + bootstrap.num_resamples, len(index_of)))
-    for indices in strata.values():
+    stratum_of = np.zeros(len(index_of), dtype=np.intp)
+    for number, indices in enumerate(strata.values()):
+        stratum_of[indices] = number
         num_prompts = len(indices)
         if num_prompts > 1:  # a single one cannot be drawn otherwise
             shares = np.full(num_prompts, 1 / num_prompts)
             counts = generator.multinomial(num_prompts - 1, shares, bootstrap.num_resamples)
             weights[1:, indices] = counts * (num_prompts / (num_prompts - 1))
-    return DrawnPrompts(index_of, weights, len(strata))
+    return DrawnPrompts(index_of, weights, stratum_of)
 
 
 def undrawn(pairs: AnswerPairs) -> DrawnPrompts:

@@ -73,26 +73,47 @@ class ExplainedSide:
         return self.header.method(self.key.method).label
 
 
-def has_baseline(tabled: TabledRun, key: SideKey) -> bool:
-    """True if vanilla answered any request that the method answered."""
-    rows = _rows(tabled.table.frame, key)
-    return bool((tabled.table.frame["baseline_row"].to_numpy()[rows] >= 0).any())
+@dataclass(frozen=True, slots=True, eq=False)
+class CountedRun:
+    """A run with its table, and the rows that its report counts."""
+
+    tabled: TabledRun
+    is_counted: BoolArray
+    """True for answers to requests that every ranked method finished [records]."""
+
+    @classmethod
+    def of(cls, tabled: TabledRun) -> CountedRun:
+        return cls(tabled, find_survivors(tabled.table.frame).is_shared)
+
+    def rows(self, key: SideKey) -> IntArray:
+        """The rows of a method that count."""
+        frame = self.tabled.table.frame
+        is_side = (frame["method"] == key.method) & (frame["temperature"] == key.temperature)
+        return np.flatnonzero(is_side.to_numpy() & self.is_counted)
+
+    def has_baseline(self, key: SideKey) -> bool:
+        """True if vanilla answered any request that the method answered."""
+        (baseline_rows,) = self.tabled.table.values(self.rows(key), "baseline_row")
+        return bool((baseline_rows >= 0).any())
 
 
 def make_side(
-    tabled: TabledRun, key: SideKey, *, is_over_baseline: bool, is_throughput: bool
+    counted_run: CountedRun, key: SideKey, *, is_over_baseline: bool, is_throughput: bool
 ) -> ExplainedSide:
-    """The side of a run with its table.
+    """The side of a run.
 
     `is_over_baseline`: vanilla's answers count, so that the number is a speedup; else it is
     tokens/s. `is_throughput`: the number is over the seconds of blocks.
     """
+    tabled = counted_run.tabled
     run, table = tabled.run, tabled.table
-    frame = table.frame
-    rows = _rows(frame, key)
-    baseline_rows = frame["baseline_row"].to_numpy()[rows]
+    rows = counted_run.rows(key)
+    baseline_rows, units = table.values(rows, "baseline_row", "unit")
     if is_over_baseline:
-        rows, baseline_rows = rows[baseline_rows >= 0], baseline_rows[baseline_rows >= 0]
+        has_baseline = baseline_rows >= 0
+        rows, baseline_rows, units = (
+            column[has_baseline] for column in (rows, baseline_rows, units)
+        )
     blocks = {block_key(block): block for block in run.header.blocks if is_throughput}
     pairs = AnswerPairs(
         requests=[table.records[row].key.request for row in rows],
@@ -100,7 +121,7 @@ def make_side(
         vanilla=_answers(tabled, baseline_rows, blocks)
         if is_over_baseline
         else one_per_second(len(rows)),
-        units=frame["unit"].to_numpy()[rows],
+        units=units,
         has_baseline=is_over_baseline,
         arithmetic="totals" if is_throughput else "tasks",
     )
@@ -113,15 +134,9 @@ def make_side(
         key=key,
         pairs=pairs,
         measured=_measured(tabled, rows),
-        phases=_phases(frame.iloc[rows]),
+        phases=_phases(table.frame.iloc[rows]),
         reading_s=reading_s,
     )
-
-
-def _rows(frame: DataFrame, key: SideKey) -> IntArray:
-    """The rows of a method that its report counts: requests that every ranked method finished."""
-    is_side = (frame["method"] == key.method) & (frame["temperature"] == key.temperature)
-    return np.flatnonzero(is_side.to_numpy() & find_survivors(frame).is_shared)
 
 
 def _answers(tabled: TabledRun, rows: IntArray, blocks: Mapping[BlockKey, BlockHeader]) -> Answers:

@@ -6,10 +6,8 @@ and each factor gets the settings that differ and can move it.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 import numpy as np
 
@@ -29,10 +27,11 @@ from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.analysis.stats.estimates import without_spread
 from specbench.analysis.stats.scope import Scope
 from specbench.analysis.stats.significance import ALPHA, differs, holm
-from specbench.analysis.tables import RunTables, TabledRun
-from specbench.errors import UserError, unknown_name
+from specbench.analysis.tables import RunTables
+from specbench.errors import UserError
 from specbench.judge.causes import Setting, settings_that_differ, words
-from specbench.judge.explained_sides import ExplainedSide, SideKey, has_baseline, make_side
+from specbench.judge.explained_sides import CountedRun, ExplainedSide, SideKey, make_side
+from specbench.judge.side_pairs import pair_keys, pair_loads
 from specbench.log.differences import differences
 from specbench.log.policies import COMPARE
 from specbench.log.run import NO_LOAD, ONE_AT_A_TIME, Load, Run
@@ -52,7 +51,6 @@ READINGS = "readings of the weights"
 """The unit of steps on different machines: the time in which each reads the model's weights."""
 _ROUNDING = 1e-12
 """Distance from 1 of a factor that nothing has moved."""
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,9 +150,11 @@ def explain_runs(
     """
     tables = [RunTables(run) for run in (subject, reference) if run]
     explanations = []
-    for load_pair in _pair_loads([table.run for table in tables], loads):
-        sides = [table.at(load) for table, load in zip(tables, load_pair, strict=True)]
-        for keys in _pair_keys(sides, load_pair, methods):
+    for load_pair in pair_loads([table.run for table in tables], loads):
+        sides = [
+            CountedRun.of(table.at(load)) for table, load in zip(tables, load_pair, strict=True)
+        ]
+        for keys in pair_keys(sides, load_pair, methods):
             if explanation := _explanation(sides, keys, bootstrap):
                 explanations.append(explanation)
     if not explanations:
@@ -166,76 +166,19 @@ def explain_runs(
     return _with_p_values(explanations)
 
 
-def _shared_or_only(values: Sequence[Sequence[T]]) -> list[tuple[T, ...]]:
-    """The values that all sides have, or the only one of each side; none if there is no such."""
-    shared = [value for value in values[0] if all(value in of_side for of_side in values)]
-    if not shared and all(len(of_side) == 1 for of_side in values):
-        return [tuple(of_side[0] for of_side in values)]
-    return [(value,) * len(values) for value in shared]
-
-
-def _pair_loads(runs: Sequence[Run], loads: tuple[Load, Load] | None) -> list[tuple[Load, ...]]:
-    """The loads that are explained, one per run."""
-    for run, load in zip(runs, loads or (), strict=False):
-        if load not in run.loads:
-            texts = [other.text for other in run.loads]
-            raise unknown_name(f"load in run {run.header.id}", load.text, texts)
-    if loads:
-        return [loads[: len(runs)]]
-    if pairs := _shared_or_only([run.loads for run in runs]):
-        return pairs
-    all_texts = [", ".join(load.text for load in run.loads) for run in runs]
-    raise UserError(
-        f"The runs have no load in common: {' against '.join(all_texts)}.",
-        "Choose one of each: --load 8 1.",
-    )
-
-
-def _pair_keys(
-    sides: Sequence[TabledRun], loads: Sequence[Load], methods: tuple[str, str] | None
-) -> Iterator[tuple[SideKey, ...]]:
-    """What is explained at these loads: a method and a temperature of each run.
-
-    Methods are paired by their names, or by their spellings where a run has several of a name.
-    Vanilla, whose speedup is 1, is explained only if a run has no other method.
-    """
-    method_of_label: list[dict[str, str]] = []  # of each side
-    temperatures = []
-    for side, method in zip(sides, methods or (None, None), strict=False):
-        measured = side.table.frame[side.table.frame["is_measured"]]
-        names = measured["method"].unique().tolist()
-        if method and method not in names:
-            raise unknown_name(f"method in run {side.run.header.id}", method, names)
-        drafting = [name for name in names if name != BASELINE] or names
-        num_variants = Counter(spelling.partition(":")[0] for spelling in drafting)
-        labels = {}
-        for spelling in drafting:
-            name = spelling.partition(":")[0]
-            labels[name if num_variants[name] == 1 else spelling] = spelling
-        method_of_label.append(labels)
-        temperatures.append(sorted({*measured["temperature"]}))
-    shared = [label for label in method_of_label[0] if all(label in of for of in method_of_label)]
-    method_pairs = [tuple(labels[label] for labels in method_of_label) for label in shared]
-    if methods:
-        method_pairs = [methods[: len(sides)]]
-    for temperature_pair in _shared_or_only(temperatures):
-        for method_pair in method_pairs:
-            yield tuple(map(SideKey, method_pair, temperature_pair, loads))
-
-
 def _explanation(
-    tabled_runs: Sequence[TabledRun], keys: Sequence[SideKey], bootstrap: Bootstrap | None
+    runs: Sequence[CountedRun], keys: Sequence[SideKey], bootstrap: Bootstrap | None
 ) -> Explanation | None:
     """The explanation of a method of one or two runs, without tests; None without answers."""
-    is_over_baseline = all(map(has_baseline, tabled_runs, keys)) and not all(
+    is_over_baseline = all(map(CountedRun.has_baseline, runs, keys)) and not all(
         key.method == BASELINE for key in keys
     )
     is_loaded = any(key.load not in (NO_LOAD, ONE_AT_A_TIME) for key in keys)
 
     def make_sides(*, is_throughput: bool) -> list[ExplainedSide]:
         return [
-            make_side(tabled, key, is_over_baseline=is_over_baseline, is_throughput=is_throughput)
-            for tabled, key in zip(tabled_runs, keys, strict=True)
+            make_side(run, key, is_over_baseline=is_over_baseline, is_throughput=is_throughput)
+            for run, key in zip(runs, keys, strict=True)
         ]
 
     sides = make_sides(is_throughput=is_loaded)

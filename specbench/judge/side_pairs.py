@@ -1,0 +1,70 @@
+"""What is explained of two runs: the loads, temperatures and methods that are paired."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from specbench.analysis.records import BASELINE
+from specbench.errors import UserError, unknown_name
+from specbench.judge.explained_sides import CountedRun, SideKey
+from specbench.log.run import Load, Run
+
+T = TypeVar("T")
+
+
+def _shared_or_only(values: Sequence[Sequence[T]]) -> list[tuple[T, ...]]:
+    """The values that all sides have, or the only one of each side; none if there is no such."""
+    shared = [value for value in values[0] if all(value in of_side for of_side in values)]
+    if not shared and all(len(of_side) == 1 for of_side in values):
+        return [tuple(of_side[0] for of_side in values)]
+    return [(value,) * len(values) for value in shared]
+
+
+def pair_loads(runs: Sequence[Run], loads: tuple[Load, Load] | None) -> list[tuple[Load, ...]]:
+    """The loads that are explained, one per run."""
+    for run, load in zip(runs, loads or (), strict=False):
+        if load not in run.loads:
+            texts = [other.text for other in run.loads]
+            raise unknown_name(f"load in run {run.header.id}", load.text, texts)
+    if loads:
+        return [loads[: len(runs)]]
+    if pairs := _shared_or_only([run.loads for run in runs]):
+        return pairs
+    all_texts = [", ".join(load.text for load in run.loads) for run in runs]
+    raise UserError(
+        f"The runs have no load in common: {' against '.join(all_texts)}.",
+        "Choose one of each: --load 8 1.",
+    )
+
+
+def pair_keys(
+    sides: Sequence[CountedRun], loads: Sequence[Load], methods: tuple[str, str] | None
+) -> Iterator[tuple[SideKey, ...]]:
+    """What is explained at these loads: a method and a temperature of each run.
+
+    Methods are paired by their names, or by their spellings where a run has several of a name.
+    Vanilla, whose speedup is 1, is explained only if a run has no other method.
+    """
+    method_of_label: list[dict[str, str]] = []  # of each side
+    temperatures = []
+    for side, method in zip(sides, methods or (None, None), strict=False):
+        frame = side.tabled.table.frame
+        measured = frame[frame["is_measured"]]
+        names = measured["method"].unique().tolist()
+        if method and method not in names:
+            raise unknown_name(f"method in run {side.tabled.run.header.id}", method, names)
+        drafting = [name for name in names if name != BASELINE] or names
+        num_variants = Counter(spelling.partition(":")[0] for spelling in drafting)
+        labels = {}
+        for spelling in drafting:
+            name = spelling.partition(":")[0]
+            labels[name if num_variants[name] == 1 else spelling] = spelling
+        method_of_label.append(labels)
+        temperatures.append(sorted({*measured["temperature"]}))
+    shared = [label for label in method_of_label[0] if all(label in of for of in method_of_label)]
+    method_pairs = [tuple(labels[label] for labels in method_of_label) for label in shared]
+    if methods:
+        method_pairs = [methods[: len(sides)]]
+    for temperature_pair in _shared_or_only(temperatures):
+        for method_pair in method_pairs:
+            yield tuple(map(SideKey, method_pair, temperature_pair, loads))
