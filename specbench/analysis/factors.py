@@ -129,8 +129,10 @@ def explain(
     available = _available(sides, shared)
     drawn = draw_prompts(sides, bootstrap or Bootstrap())
     degrees = drawn.degrees(shared)
-    effects = [_effects(*rows, drawn, available) for rows in zip(sides, is_shared, strict=True)]
-    logs = [_logs_of_units(*rows, available) for rows in zip(sides, is_shared, strict=True)]
+    counted = [*zip(sides, is_shared, strict=True)]
+    with np.errstate(divide="ignore", invalid="ignore"):  # draws or passes without emitted tokens
+        effects = [_effects(*side, drawn, available) for side in counted]
+        logs = [_logs_of_units(*side, available) for side in counted]
 
     def factor(name: str) -> Factor:
         of_sides = [side_effects[name] for side_effects in effects]
@@ -255,8 +257,8 @@ def _logs_of_units(
 ) -> Mapping[str, FloatArray]:
     """The logarithm of each factor of one side in each pass or run: [units] each.
 
-    It is over the requests that all units have. Units with half of the requests or fewer, such as
-    an interrupted pass, are left out.
+    It is over the requests that all units have. NaN stands for a unit with half of the requests or
+    fewer, such as an interrupted pass.
     """
     turns = pairs.turns
     turns_of_unit: dict[int, set[PromptTurn]] = {}
@@ -266,14 +268,15 @@ def _logs_of_units(
     in_all = set.intersection(*(turns_of_unit[unit] for unit in units)) if units else set()
     is_kept = np.array([turn in in_all for turn in turns])
     effects = []
-    for unit in units:
+    for unit in sorted(turns_of_unit):
         rows = is_kept & (pairs.units == unit)
         part, is_part_shared = pairs.where(rows), is_shared[rows]
-        if is_part_shared.any():
-            effects.append(_effects(part, is_part_shared, undrawn(part), available))
-    names = (*FACTORS, STEP, BASE_STEP)
+        has_rows = unit in units and is_part_shared.any()
+        effects.append(_effects(part, is_part_shared, undrawn(part), available) if has_rows else {})
+    nothing = np.full(1, np.nan)
     return {
-        name: np.log([of_unit[name][0] for of_unit in effects if name in of_unit]) for name in names
+        name: np.log([of_unit.get(name, nothing)[0] for of_unit in effects])
+        for name in (*FACTORS, STEP, BASE_STEP)
     }
 
 

@@ -201,6 +201,19 @@ def test_passes_widen_the_interval_of_times_and_not_of_counts() -> None:
     assert noisy[MAT] == calm[MAT]
 
 
+def test_an_interrupted_pass_is_no_unit_of_variance() -> None:
+    vanilla = vanilla_rows(keys(num_passes=3))
+    method = method_rows(vanilla)
+    last = [key for key in method if key.repeat == 2]
+    for key in last[2:]:
+        del method[key]
+    product = explain(pair_answers(method, vanilla))
+    cost = next(factor for factor in product.factors if factor.name == COST)
+    (logs,) = cost.effect.units
+    assert np.isfinite(logs).tolist() == [True, True, False]
+    assert cost.effect.machine is not None and cost.effect.machine.degrees == 1
+
+
 def test_one_pass_leaves_the_machine_unknown() -> None:
     vanilla = vanilla_rows(keys())
     product = explain(pair_answers(method_rows(vanilla), vanilla))
