@@ -10,10 +10,10 @@ from specbench.types import VERSION as __version__
 if (CHECKOUT / "pyproject.toml").is_file() and (CHECKOUT / "methods").is_dir():
     __path__.append(str(CHECKOUT))
 
-__all__ = ["__version__", "explain", "load", "read_run", "run"]
+__all__ = ["__version__", "load", "read_run", "run"]
 
 if TYPE_CHECKING:
-    from specbench.api import explain, load, read_run, run
+    from specbench.api import load, read_run, run
 else:
 
     def __getattr__(name: str) -> object:

@@ -115,31 +115,27 @@ class Run:
         labelled = [frame.assign(**load._asdict()) for load, frame in frames.items()]
         return pd.concat(labelled, ignore_index=True)
 
+    def explain(
+        self, reference: Run | None = None, methods: tuple[str, str] | None = None
+    ) -> DataFrame:
+        """The factors of this run / the reference for each common method, or of its own speedups.
 
-def explain(
-    subject: Run,
-    reference: Run | None = None,
-    methods: tuple[str, str] | None = None,
-) -> DataFrame:
-    """The factors of subject / reference of each common method, or of one run's speedups.
+        A row per factor, and per line under cost (`part_of`): `subject` and `reference` are its
+        values, `effect` is what it multiplies the ratio by, with the ends of its interval, and
+        `causes` are the settings that differ and can move it.
 
-    A row per factor, and per line under cost (`part_of`): `subject` and `reference` are its values,
-    `effect` is what it multiplies the ratio by, with the ends of its interval, and `causes` are
-    the settings that differ and can move it. As `specbench compare A B --explain`.
+        Args:
+            reference: the run to compare with; None explains speedups from their MAT down.
+            methods: a method of each run, instead of the common ones.
 
-    Args:
-        subject: the run whose numbers are explained.
-        reference: the run that they are compared with; None explains a run from its MAT down.
-        methods: a method of each run, instead of the common ones.
+        Raises:
+            UserError: the runs have nothing to explain, or lack a method.
+        """
+        from specbench.judge.explanation import explain_runs
+        from specbench.judge.explanation_formats import explanation_frame
 
-    Raises:
-        UserError: the runs have nothing to explain, or lack a method.
-    """
-    from specbench.judge.explanation import explain_runs
-    from specbench.judge.explanation_formats import explanation_frame
-
-    other_run = reference._run if reference else None
-    return explanation_frame(explain_runs(subject._run, other_run, methods))
+        other_run = reference._run if reference else None
+        return explanation_frame(explain_runs(self._run, other_run, methods))
 
 
 def read_run(path: str | Path) -> Run:

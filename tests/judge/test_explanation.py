@@ -428,7 +428,7 @@ def test_the_example_of_the_docs_is_what_is_printed() -> None:
 
 def test_python_explains_runs_as_data_frames() -> None:
     run = api.read_run(CHECKOUT / "results" / "recorded" / "h100-vicuna-13b")
-    frame = api.explain(run, run, ("eagle3", "eagle2"))
+    frame = run.explain(run, ("eagle3", "eagle2"))
     factors = frame[frame["part_of"] == ""]
     ratio = number(measure(run._run).overall["eagle3", 0.0].speedup) / number(
         measure(run._run).overall["eagle2", 0.0].speedup
