@@ -65,9 +65,9 @@ def main(arguments: Sequence[str]) -> None:
     ]
     num_false = 0
     for number, run in enumerate(runs):
-        found = claims(explain_runs(run, runs[(number + 1) % num_runs]))
-        num_false += bool(found)
-        for claim in found:
+        claimed = claims(explain_runs(run, runs[(number + 1) % num_runs]))
+        num_false += bool(claimed)
+        for claim in claimed:
             print(f"pair {number}: {claim}")
     print(f"{num_false} of {num_runs} pairs of equal runs have a claimed factor")
     for name, (arguments_a, arguments_b) in PAIRS.items():

@@ -87,8 +87,9 @@ class Explanation:
 
     @property
     def step_lines(self) -> tuple[Factor, ...]:
-        """The lines under cost: the method's step and the baseline's."""
-        return self.product.steps if self.step_unit else ()
+        """The lines under cost: the method's step and the baseline's, if there is one."""
+        has_lines = self.step_unit and self.subject.pairs.has_baseline and not self.has_phases
+        return self.product.steps if has_lines else ()
 
     @property
     def moved(self) -> list[str]:

@@ -81,7 +81,7 @@ def explanation_json(explanations: Sequence[Explanation]) -> str:
             "quantity": quantity(explanation),
             **_side_values("subject", explanation),
             **_side_values("reference", explanation),
-            "ratio": explanation.product.ratio,
+            "ratio": None if explanation.has_phases else explanation.product.ratio,
             "remainder": explanation.product.remainder,
             "num_shared": explanation.product.num_shared,
             "intervals": explanation.scope.text,
@@ -120,15 +120,16 @@ def _side_values(name: str, explanation: Explanation) -> dict[str, Any]:
     side = explanation.subject if name == "subject" else explanation.reference
     if side is None:
         return {}
-    number = getattr(explanation.product, name)
+    number = None if explanation.has_phases else getattr(explanation.product, name)
     values = {"run": side.header.id, **side.key._asdict(), "load": side.key.load._asdict()}
     return {name: {**values, "value": number, "phases": dict(side.phases)}}
 
 
 def _rows(explanation: Explanation) -> Iterator[dict[str, Any]]:
     """A row for each factor in its order, then for the lines under cost."""
-    for factor in (*explanation.product.factors, *explanation.step_lines):
-        is_factor = factor in explanation.product.factors
+    factors = [factor for factor in explanation.product.factors if factor in explanation.factors]
+    for factor in (*factors, *explanation.step_lines):
+        is_factor = factor in factors
         yield {
             "factor": factor.name,
             "part_of": "" if is_factor else "cost",

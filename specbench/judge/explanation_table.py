@@ -183,8 +183,9 @@ def _table(explanation: Explanation) -> Table:
     headings = ("A", "B", "A / B", "95 %") if is_pair else ("value", "factor", "95 %")
     rows = []
     for factor in explanation.factors:
-        if factor.name in explanation.moved:
-            rows.append(_row(factor.name, factor, explanation))
+        if factor.name not in explanation.moved:
+            continue
+        rows.append(_row(factor.name, factor, explanation))
         if factor.name == COST:
             unit = "" if explanation.step_unit == "s" else f", in {explanation.step_unit}"
             lines = explanation.step_lines

@@ -225,11 +225,11 @@ def test_a_planted_rule_is_the_factor_of_an_independent_walk(fewer: int, is_macr
     turns = {row.turn for row in rows}
     average = ratios_per_question if is_macro else mean_of_tasks
     expected = quotients(walk(rows, turns, average, fewer), walk(rows, turns))
-    found = {factor.name: factor.effect.value for factor in product.factors}
-    assert found == pytest.approx(expected, abs=1e-9)
-    assert found[PROMPTS] == found[MAT] == found[COST] == found[PREFILL] == 1
+    factors = {factor.name: factor.effect.value for factor in product.factors}
+    assert factors == pytest.approx(expected, abs=1e-9)
+    assert factors[PROMPTS] == factors[MAT] == factors[COST] == factors[PREFILL] == 1
     assert product.remainder == pytest.approx(1, abs=1e-9)
-    assert (found[COUNTING] == 1) is (fewer == 0)
+    assert (factors[COUNTING] == 1) is (fewer == 0)
 
 
 def test_every_pair_of_recorded_runs_is_an_exact_product() -> None:
@@ -387,6 +387,8 @@ def test_phases_are_shares_and_leave_no_speedup() -> None:
     )
     assert [factor.name for factor in explanation.factors] == [MAT]
     assert "No speedup is explained" in sentence_of(explanation)
+    (entry,) = json.loads(render_explanation([explanation], "json"))["explanations"]
+    assert entry["ratio"] is None and [row["factor"] for row in entry["factors"]] == [MAT]
     assert "· verify" in printed(partial(print_explanation, [explanation]))
 
 
@@ -434,6 +436,15 @@ def test_python_explains_runs_as_data_frames() -> None:
         measure(run._run).overall["eagle2", 0.0].speedup
     )
     assert factors["effect"].prod() == pytest.approx(ratio, rel=1e-9)
+
+
+def test_without_a_baseline_the_number_is_tokens_per_second() -> None:
+    run = with_records(full_run(("pld", "sps")), lambda r: replace(r, prefill_s=0.0))
+    for explanation in explain_runs(slower(run, {"pld": 0.8, "sps": 0.8}), run):
+        expected = {name: 1.25 if name == COST else 1 for name in effects(explanation)}
+        assert effects(explanation) == pytest.approx(expected, abs=1e-9)
+        assert not explanation.step_lines
+        assert "A's tokens/s is 1.250 of B's" in sentence_of(explanation)
 
 
 def test_what_cannot_be_explained_is_one_message() -> None:
