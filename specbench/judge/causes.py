@@ -225,12 +225,14 @@ def _of_texts(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Sett
 def _of_measurements(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
     """Lengths and sizes of drafts as they were measured, on the requests that both sides have."""
     counted = subject.turns & reference.turns or subject.turns | reference.turns
-    for name in sorted(subject.measured.keys() & reference.measured.keys()):
+    for name in subject.measured:
         means = []
         for side in (subject, reference):
             is_counted = np.array([turn in counted for turn in side.pairs.turns])
-            means.append(side.measured[name].over(is_counted))
-        if abs(means[0] - means[1]) > _LEAST_CHANGE * max(means):
+            sizes = side.measured[name][is_counted]
+            sizes = sizes[np.isfinite(sizes)]
+            means.append(float(sizes.sum()) / max(len(sizes), 1))  # 0 is unknown
+        if min(means) and abs(means[0] - means[1]) > _LEAST_CHANGE * max(means):
             factors = (COST,) if "step" in name else (COST, PREFILL)
             yield Setting(f"{name}: {means[0]:.1f} against {means[1]:.1f}", factors)
 

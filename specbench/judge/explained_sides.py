@@ -32,17 +32,6 @@ class SideKey(NamedTuple):
     load: Load
 
 
-class MeanParts(NamedTuple):
-    """A mean over requests: sum(top) / sum(bottom), of [requests] each."""
-
-    top: FloatArray
-    bottom: FloatArray
-
-    def over(self, is_counted: BoolArray) -> float:
-        """The mean over the requests that count [requests]."""
-        return float(self.top[is_counted].sum() / self.bottom[is_counted].sum())
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ExplainedSide:
     """The answers of a method, with what else is known of them."""
@@ -51,8 +40,8 @@ class ExplainedSide:
     """The run, at one load."""
     key: SideKey
     pairs: AnswerPairs
-    measured: Mapping[str, MeanParts]
-    """Lengths and sizes of drafts as they were measured, by their names in words."""
+    measured: Mapping[str, FloatArray]
+    """Lengths and sizes of drafts as they were measured, by their names in words [requests]."""
     phases: Mapping[str, float]
     """Shares of a step, by phase; empty if phases were not timed."""
     reading_s: float | None
@@ -177,20 +166,16 @@ def _block_seconds(
     return seconds
 
 
-def _measured(tabled: TabledRun, rows: IntArray) -> Mapping[str, MeanParts]:
-    """Lengths and sizes of drafts as they were measured."""
-    records = [tabled.table.records[row] for row in rows]
+def _measured(tabled: TabledRun, rows: IntArray) -> Mapping[str, FloatArray]:
+    """Lengths and sizes of drafts as they were measured [requests]. NaN is an unknown size."""
     prompt_tokens, num_tokens = tabled.table.values(rows, "prompt_tokens", "num_tokens")
-    ones = np.ones(len(rows))
-    means = {
-        "tokens of a prompt": MeanParts(prompt_tokens, ones),
-        "tokens of an answer": MeanParts(num_tokens, ones),
+    num_nodes = [tabled.table.records[row].num_nodes for row in rows]  # of each step
+    mean_nodes = [sum(counts) / len(counts) if counts else np.nan for counts in num_nodes]
+    return {
+        "tokens of a prompt": prompt_tokens.astype(np.float64),
+        "tokens of an answer": num_tokens.astype(np.float64),
+        "nodes of a step": np.array(mean_nodes),
     }
-    num_nodes = np.array([sum(record.num_nodes) for record in records])
-    num_drafts = np.array([len(record.num_nodes) for record in records])
-    if num_drafts.any():
-        means["nodes of a step"] = MeanParts(num_nodes, num_drafts)
-    return means
 
 
 def _phases(frame: DataFrame) -> Mapping[str, float]:
