@@ -10,15 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
 
-from specbench.analysis.cells import WITH_PHASES, Arithmetic, CellKey, CellMetrics, CellSource
+from specbench.analysis.cells import (
+    NO_STEPS,
+    WITH_PHASES,
+    Arithmetic,
+    CellKey,
+    CellMetrics,
+    CellSource,
+)
 from specbench.analysis.cells import rows_by_cell as rows_by_cell
 from specbench.analysis.cheats import find_cheats
 from specbench.analysis.costs import NO_COST, Cost, measure_cost
 from specbench.analysis.divergence import Agreement, find_agreements
+from specbench.analysis.drafting import Drafting, find_drafting
 from specbench.analysis.idle_drafts import find_idle_drafts
 from specbench.analysis.long_prompts import find_long_prompts
 from specbench.analysis.odd_answers import find_odd_answers
@@ -41,11 +49,8 @@ from specbench.analysis.warnings import RunWarning, find_warnings
 from specbench.errors import unknown_name
 from specbench.log.audit import StoredAudit
 from specbench.log.header import RunHeader
-from specbench.log.run import BETWEEN, BlockKey, Run, block_key
+from specbench.log.run import BETWEEN, Run, block_key
 from specbench.log.spec import parse_goodput
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,21 +119,13 @@ def measure(
     no_times = WITH_PHASES if spec.phases or frame["draft_s"].notna().any() else None  # slowed
     cell_source = CellSource(table, header, survivors, no_times)
     roofline = read_roofline(header.roofline, run.records, header.threads)  # memory traffic
-    costs = {  # of steps, by cell
-        key: measure_cost(key, table, rows, Draws(bootstrap, key.task), roofline, no_times)
-        for key, rows in cell_source.shared_rows.items()  # rows that count, of each cell
-    }
-    cells: dict[CellKey, CellMetrics] = {}  # by method, temperature and task, or all as one
-    for temperature in axes.temperatures:
-        for task in (*axes.tasks, POOLED):
-            draws = None if task == POOLED else Draws(bootstrap, task)  # None: no intervals
-            for method in axes.methods:
-                key = CellKey(method, temperature, task)
-                cell = cell_source.measure_cell(key, draws, arithmetic)
-                cell = _with_counters(cell, key, header, table.served.contradictions)  # MAT
-                if task == POOLED:
-                    cell = _with_mat_of_costs(cell, costs.get(key))
-                cells[key] = cell
+    costs: dict[CellKey, Cost] = {}  # of steps, by cell
+    shared_rows = cell_source.shared_rows  # rows that count, of each cell
+    drafting = find_drafting(table, header, shared_rows)  # answers of servers without drafts
+    for key, rows in shared_rows.items():
+        cost = measure_cost(key, table, rows, Draws(bootstrap, key.task), roofline, no_times)
+        costs[key] = drafting.checked_cost(cost, key)
+    cells = _measure_cells(cell_source, axes, costs, drafting, bootstrap, arithmetic)
     overall = measure_overall(cells, axes)  # means over tasks, by method and temperature
     rankings = _rank_methods(overall, axes)  # by temperature
     task_rankings = _rank_on_tasks(cells, axes)  # by temperature and task
@@ -151,12 +148,16 @@ def measure(
         costs=costs,
         roofline=roofline,
         agreements={method: agreements[method] for method in axes.methods if method in agreements},
-        audit=run.audit,  # the last one of these records, or None
-        serving={key: numbers for key, numbers in serving.items() if key in overall},
+        audit=run.audit,  # the last one of these records; or None
+        serving={
+            key: drafting.checked_serving(numbers, CellKey(*key, POOLED))
+            for key, numbers in serving.items()
+            if key in overall
+        },
         scope=Scope("runs" if run.run_of_repeat else "passes", _num_covered(overall, table)),
         rankings=rankings,
         task_rankings=task_rankings,
-        step_bins=_bin_steps(cell_source, table, axes, bootstrap),
+        step_bins=_bin_steps(cell_source, cells, table, bootstrap),
     )
 
 
@@ -174,17 +175,47 @@ def _warnings_of_records(table: RecordTable, header: RunHeader) -> tuple[RunWarn
 
 
 def _bin_steps(
-    cell_source: CellSource, table: RecordTable, axes: Axes, bootstrap: Bootstrap
+    source: CellSource,
+    cells: Mapping[CellKey, CellMetrics],
+    table: RecordTable,
+    bootstrap: Bootstrap,
 ) -> dict[tuple[str, float], tuple[StepBin, ...]]:
-    """The bins of all steps that count, of each drafting method at each temperature."""
+    """The bins of all steps that count, of each drafting method that has a MAT."""
     draws = Draws(bootstrap, "step bins")
-    step_bins = {}
+    return {
+        (key.method, key.temperature): bin_steps(table, rows, draws)
+        for key, rows in source.shared_rows.items()
+        if key.task == POOLED and key.method != BASELINE and isinstance(cells[key].mat, Estimate)
+    }
+
+
+def _measure_cells(
+    source: CellSource,
+    axes: Axes,
+    costs: Mapping[CellKey, Cost],
+    drafting: Drafting,
+    bootstrap: Bootstrap,
+    arithmetic: Arithmetic,
+) -> dict[CellKey, CellMetrics]:
+    """The cells by method, temperature and task, or all tasks as one.
+
+    `axes` are the methods, temperatures and tasks of the run, `costs` those of steps by cell, and
+    `drafting` the answers of servers with and without drafts.
+    """
+    cells: dict[CellKey, CellMetrics] = {}
     for temperature in axes.temperatures:
-        for method in axes.methods:
-            rows = cell_source.shared_rows.get(CellKey(method, temperature, POOLED))
-            if method != BASELINE and rows is not None:
-                step_bins[method, temperature] = bin_steps(table, rows, draws)
-    return step_bins
+        for task in (*axes.tasks, POOLED):
+            draws = None if task == POOLED else Draws(bootstrap, task)  # None: no intervals
+            for method in axes.methods:
+                key = CellKey(method, temperature, task)
+                cell = source.measure_cell(key, draws, arithmetic)
+                cell = drafting.without_part(cell, key)
+                cell = _with_counters(cell, key, drafting)  # MAT
+                cell = drafting.checked_cell(cell, key)
+                if task == POOLED:
+                    cell = _with_mat_of_costs(cell, costs.get(key))
+                cells[key] = cell
+    return cells
 
 
 def _num_covered(overall: Mapping[Any, MethodMetrics], table: RecordTable) -> int:
@@ -230,9 +261,7 @@ def _rank(metrics: dict[Any, Any], keys: Mapping[str, Any]) -> Ranking:
     return ranking
 
 
-def _with_counters(
-    cell: CellMetrics, key: CellKey, header: RunHeader, contradictions: Mapping[BlockKey, str]
-) -> CellMetrics:
+def _with_counters(cell: CellMetrics, key: CellKey, drafting: Drafting) -> CellMetrics:
     """The cell with the MAT of its server's counters, if no answer came with its own counts.
 
     MAT is missing if one of its blocks contradicts itself. A block is a group of requests that a
@@ -240,10 +269,11 @@ def _with_counters(
     `key` names the method, temperature and task of the cell; BETWEEN stands between a task and a
     category of its samples.
     """
+    contradictions = drafting.table.served.contradictions
     task = key.task.partition(BETWEEN)[0]  # without its category; POOLED is all tasks together
     blocks = [
         block
-        for block in header.blocks
+        for block in drafting.header.blocks
         if (block.method, block.temperature) == (key.method, key.temperature)
         and task in (block.task, POOLED)
     ]
@@ -256,7 +286,9 @@ def _with_counters(
         return cell  # MAT is known from the answers, or nothing is
     if task != key.task:  # counters are of a whole task
         return cell
-    return replace(cell, mat=mat_of_blocks(blocks))
+    mat = mat_of_blocks(blocks)
+    is_counted_in_part = cell.mat != NO_STEPS  # the reason tells of how many answers
+    return cell if is_counted_in_part and isinstance(mat, Missing) else replace(cell, mat=mat)
 
 
 def _with_mat_of_costs(cell: CellMetrics, cost: Cost | None) -> CellMetrics:

@@ -39,6 +39,11 @@ class ServedSteps:
     contradictions: Mapping[BlockKey, str]
     """Contradictions in the counts of blocks whose answers do not list their steps."""
 
+    has_drafts: Sequence[bool | None]
+    """True if drafts were made for an answer, or in its block if it has no counts of its own; None
+    if that is unknown [records].
+    """
+
 
 def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> ServedSteps:
     """The steps of records: those that are listed, or those that their server's counts imply.
@@ -51,11 +56,12 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
     blocks_by_key: dict[BlockKey, list[BlockHeader]] = defaultdict(list)
     for block in blocks:
         blocks_by_key[block_key(block)].append(block)
-    # Methods whose server reports accepted tokens of any answer.
-    counting_methods = {
+    # Methods whose server counts the answers with drafts alone, as llama.cpp's does: in others,
+    # an answer without counts is unknown.
+    silent_methods = {
         record.key.method
         for record in records
-        if record.serving and _num_accepted(record) is not None
+        if _num_accepted(record) is not None and _num_drafts_of(record) is None
     }
     # Of each record: tokens that steps emitted; steps; 1 if it may have taken a step more.
     num_emitted: list[int] = []
@@ -63,8 +69,11 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
     num_more = [0] * len(records)
     # Rows of answers whose server does not list their steps, by block.
     unlisted_rows: dict[BlockKey, list[int]] = defaultdict(list)
+    has_drafts: list[bool | None] = []
     for row, record in enumerate(records):
-        implied = _implied(record, is_counting=record.key.method in counting_methods)
+        is_silent = record.key.method in silent_methods
+        implied = _implied(record, is_silent=is_silent)
+        has_drafts.append(_has_drafts(record, blocks_by_key[block_key(record.key)], is_silent))
         num_emitted.append(implied.num_emitted)
         num_steps.append(float(implied.num_steps))
         if record.serving and record.is_ok and not record.accept_lengths:  # lists no steps
@@ -96,7 +105,7 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
                 num_emitted[row] = 0
                 num_steps[row] = 0.0
                 num_more[row] = 0
-    return ServedSteps(num_emitted, num_steps, num_more, contradictions)
+    return ServedSteps(num_emitted, num_steps, num_more, contradictions, has_drafts)
 
 
 class ImpliedSteps(NamedTuple):
@@ -108,14 +117,14 @@ class ImpliedSteps(NamedTuple):
     num_steps: int
 
 
-def _implied(record: Record, *, is_counting: bool) -> ImpliedSteps:
+def _implied(record: Record, *, is_silent: bool) -> ImpliedSteps:
     """The steps that are listed, or those that the counts of the record imply.
 
-    `is_counting` is true if its method reports accepted tokens of any answer: llama.cpp reports
-    none of an answer without a draft.
+    `is_silent` is true if its method's server leaves out the counts of an answer without a draft.
     """
     serving = record.serving
-    if record.accept_lengths or serving is None or not (is_counting and record.is_ok):
+    has_counts = is_silent or _num_accepted(record) is not None or _num_drafts_of(record) == 0
+    if record.accept_lengths or serving is None or not (has_counts and record.is_ok):
         return ImpliedSteps(sum(record.accept_lengths), len(record.accept_lengths))
     num_emitted = max(record.num_tokens - 1, 0)  # the first token is the prefill's
     num_steps = max(
@@ -161,14 +170,32 @@ def _contradiction(blocks: Sequence[BlockHeader]) -> str | None:
     return None
 
 
+def _has_drafts(record: Record, blocks: Sequence[BlockHeader], is_silent: bool) -> bool | None:
+    """True if an answer of a server had drafts, by its own counts or those of its `blocks`."""
+    num_drafts = _num_drafts_of(record)
+    if record.serving is None or not record.is_ok:
+        return None
+    if num_drafts is not None:
+        return num_drafts > 0
+    if is_silent:
+        return _num_accepted(record) is not None
+    if not blocks or not all("num_drafts" in block.counters for block in blocks):
+        return None
+    return any(block.counters["num_drafts"] for block in blocks)
+
+
 def _num_accepted(record: Record) -> int | None:
     return record.serving.num_accepted if record.serving else None
 
 
+def _num_drafts_of(record: Record) -> int | None:
+    return record.serving.num_drafts if record.serving else None
+
+
 def _may_have_more(record: Record) -> bool:
     """True if an accepted end token may have hidden a step."""
-    has_drafts = record.serving is not None and record.serving.num_drafts is not None
-    return record.stop_reason == "eos" and bool(_num_accepted(record)) and not has_drafts
+    has_no_drafts = _num_drafts_of(record) is None
+    return record.stop_reason == "eos" and bool(_num_accepted(record)) and has_no_drafts
 
 
 def _num_drafts(blocks: Sequence[BlockHeader], num_answers: int) -> float | None:

@@ -8,6 +8,7 @@ ones, give no number.
 from collections.abc import Iterable, Sequence
 from itertools import count
 
+from specbench.analysis.stats.arrays import FloatArray
 from specbench.analysis.stats.estimates import Estimate, Missing, Value
 from specbench.log.backend import BlockHeader
 from specbench.types import Record
@@ -71,6 +72,28 @@ def engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
     if not num_drafts:
         return NO_COUNTS
     return Estimate(1 + counter_total(drafting_blocks, "num_accepted") / num_drafts)
+
+
+def drafting_share(
+    blocks: Sequence[BlockHeader], done: Sequence[Record], steps: FloatArray
+) -> float | None:
+    """Steps with a draft / all steps, as counted for each answer, else by the server's counters.
+
+    `steps` are those of the completed records `done` [done], 0 if unknown. None if it is unknown.
+    """
+    num_drafts = 0.0
+    num_steps = 0.0
+    for record, record_steps in zip(done, steps, strict=True):
+        if record.serving and record.serving.num_drafts is not None:
+            num_drafts += record.serving.num_drafts
+            num_steps += record_steps
+    if num_steps:
+        return float(num_drafts / num_steps)
+    mat = mat_of_blocks(blocks)
+    if isinstance(mat, Missing):
+        return None
+    num_emitted = sum(block.num_tokens - block.num_requests for block in blocks)
+    return counter_total(blocks, "num_drafts") * mat.value / num_emitted
 
 
 def acceptance_rates(blocks: Sequence[BlockHeader]) -> tuple[float, ...]:

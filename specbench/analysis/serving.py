@@ -6,8 +6,7 @@ whole request. Times are the client's, except decode times of answers that arriv
 `decode_times`): their TPOT and ITL are the server's, or left out. Throughputs are sums over blocks
 / the blocks' durations. Interrupted blocks are left out: their rest ran at a lower load.
 
-If a server does not list its steps, MAT is (tokens - 1) / steps, with the steps that its counts
-imply (see `served_steps`).
+MAT is that of the steps that a server lists, or that its counts imply (see `served_steps`).
 """
 
 from collections import defaultdict
@@ -26,6 +25,7 @@ from specbench.analysis.server_counters import (
     NO_COUNTS,
     acceptance_rates,
     counter_total,
+    drafting_share,
     engine_mat,
 )
 from specbench.analysis.stats.arrays import FloatArray, IntArray
@@ -79,6 +79,9 @@ class ServingMetrics:
 
     draft_length: float = 0.0
     """The mean of the tokens of a draft, by the server's counters."""
+
+    drafting_share: float | None = None
+    """Steps with a draft / all steps; None if unknown."""
 
     acceptance_rates: tuple[float, ...] = ()
 
@@ -169,6 +172,7 @@ def _measure(
         in_flight=requests_in_flight(blocks, done),
         least_mat=_least_mat(table, rows),
         draft_length=num_draft_tokens / num_drafts if num_drafts else 0.0,
+        drafting_share=drafting_share(blocks, done, table.columns["mat_steps"][done_rows]),
         acceptance_rates=acceptance_rates(blocks),
         contradictions=_contradictions(table, blocks),
         client_share=_client_share(blocks, e2e_s),

@@ -58,6 +58,7 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     yield "threads", _threads(run)  # of the CPU
     yield _samples(run)  # a whole pair, as some below: numbers of samples and completions
     yield "copied_prompts", {"tasks": facts.copied_prompts(info)}
+    yield "drafting", {"methods": facts.drafting_shares(run)}  # of servers that draft in some steps
     yield "lossless", {"counts": _agreements(run)}  # completions with vanilla's tokens
     if run.audit:  # the stored test of the output, if there was one
         yield _audit(run.audit)

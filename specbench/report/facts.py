@@ -4,14 +4,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from specbench.analysis.metrics import RunMetrics
+from specbench.analysis.drafting import drafts_in_every_step
+from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.log.backend import WorkerHeader
 from specbench.log.header import PromptsHeader, RunHeader
 from specbench.log.machine import UNKNOWN
 from specbench.log.methods import MethodHeader
 from specbench.log.model import HUB_ID, WeightsHeader
 from specbench.log.run import loads_of
-from specbench.report.texts import make_note
+from specbench.report.texts import Numbers, make_note
 
 _SOURCES = {
     "bundled": "prompts bundled with specbench, in the style of the tasks",
@@ -131,6 +132,17 @@ def listed_facts(info: RunHeader) -> list[tuple[str, str]]:
         "To": info.finished,
     }
     return [(name, text) for name, text in facts.items() if text]
+
+
+def drafting_shares(run: RunMetrics) -> list[Numbers]:
+    """The share of steps with a draft of methods that draft when they find something."""
+    return [
+        {"method": method, "temperature": temperature, "share": server.drafting_share}
+        for (method, temperature), server in run.serving.items()
+        if method != BASELINE
+        and server.drafting_share is not None
+        and not drafts_in_every_step(run.info, method)
+    ]
 
 
 def options_text(method: MethodHeader | None) -> str:

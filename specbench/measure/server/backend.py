@@ -12,8 +12,15 @@ from specbench.errors import SpecbenchError, describe_error
 from specbench.log.backend import BlockHeader
 from specbench.measure.base import BackendInfo, Log, Plan, Progress, Sample
 from specbench.measure.requests import make_chat, make_request, reply_key, token_ends
-from specbench.measure.server.blocks import Block, BlockClock, at_rate, blocks, closed_loop
-from specbench.measure.server.counters import increase
+from specbench.measure.server.blocks import (
+    Block,
+    BlockClock,
+    at_rate,
+    block_header,
+    blocks,
+    closed_loop,
+)
+from specbench.measure.server.counters import SETTLE_S, AnswerCounts, increase
 from specbench.measure.server.records import make_record
 from specbench.measure.server.servers import OpenServer, ServerSource
 from specbench.measure.server.stream import ChatRequest, RequestFailed
@@ -21,8 +28,6 @@ from specbench.types import Record, RecordKey, Request, seed_of
 
 WARM_UP_TOKENS = 32
 """Most tokens of an answer in the warm-up."""
-SETTLE_S = 0.05
-"""Seconds that a server has to bring its counters up to date."""
 
 T = TypeVar("T")
 
@@ -74,17 +79,15 @@ class BlockRunner:
     async def _run_block(self, block: Block) -> None:
         """Complete what is missing of a block, and describe it in the header.
 
-        The description has the block's time, its new requests and tokens, and the growth of the
-        server's counters, by name. If the server does not answer, error records take the place of
-        those that are missing. A sample is a prompt with its turns: each turn has a record.
+        The description has the block's time and the growth of the server's counters, by name. If
+        the server does not answer, error records take the place of those that are missing. A sample
+        is a prompt with its turns: each turn has a record.
         """
         try:
             server = await self.backend.open(block.method)
         except SpecbenchError as error:
             self._fail_block(block, error)
             return
-        first = block.first  # a sample: all of a block have its task, pass, temperature and load
-        load = first.load  # requests at once (`concurrency`) or per second (`request_rate`)
         num_records_before = len(self._records)
         unfinished = [
             sample
@@ -92,40 +95,33 @@ class BlockRunner:
             if any(key not in self._records for key in sample.keys(block.method))
         ]
         counters_before = await server.counters()  # empty if it has none
-        clock = BlockClock(has_rate=bool(load.request_rate))  # 0: a number at once instead
-        await self._complete_samples(block, unfinished, server, clock)
+        clock = BlockClock(has_rate=bool(block.first.load.request_rate))
+        has_drafts = {"num_tokens", "num_drafts"} <= counters_before.keys()
+        answer_counts: AnswerCounts | None = None
+        if has_drafts and block.first.load.concurrency == 1:  # one request at a time is under way
+            answer_counts = AnswerCounts(server.counters, counters_before)
+        await self._complete_samples(block, unfinished, server, clock, answer_counts)
         client_s = clock.client_s  # CPU seconds of this process, without those of the wait below
         counters: dict[str, float] = {}
         if counters_before:
             await asyncio.sleep(SETTLE_S)  # the counters come after the answers
             counters = increase(counters_before, await server.counters())
         new_records = list(self._records.values())[num_records_before:]  # they keep their order
-        self.backend.blocks.append(
-            BlockHeader(
-                method=block.method,
-                temperature=first.temperature,
-                task=first.task,
-                repeat=first.repeat,
-                duration_s=round(clock.duration_s, 6),  # without writing, except at a rate
-                num_requests=len(new_records),
-                num_failed=sum(not record.is_ok for record in new_records),
-                num_tokens=sum(record.num_tokens for record in new_records),
-                num_before=len(block.keys) - len(new_records),  # of earlier parts of the run
-                client_s=round(client_s, 6),
-                concurrency=load.concurrency,
-                request_rate=float(load.request_rate),
-                counters=counters,
-            )
-        )
+        self.backend.blocks.append(block_header(block, clock, new_records, client_s, counters))
 
     async def _complete_samples(
-        self, block: Block, samples: Sequence[Sample], server: OpenServer, clock: BlockClock
+        self,
+        block: Block,
+        samples: Sequence[Sample],
+        server: OpenServer,
+        clock: BlockClock,
+        answer_counts: AnswerCounts | None,
     ) -> None:
         """Complete samples of a block at its load, and write their records.
 
-        A sample is a prompt with its turns; `samples` are those of the block with missing records.
-        `server` is that of the block's method. The clock leaves out the time of writing, except
-        at a rate of requests, whose times are fixed.
+        A sample is a prompt with its turns; `samples` are those with missing records. `server` is
+        that of the block's method. The clock leaves out the time of writing, except at a rate of
+        requests. `answer_counts` reads the counters after each answer, if they can count one.
         """
         num_active = 0  # samples under way
 
@@ -140,10 +136,14 @@ class BlockRunner:
             num_active += 1
             for key in sample.keys(block.method):  # the record's key of each turn
                 if key not in self._records:  # `began` is the time at which the block began
-                    self._keep(await self._complete(server, key, sample, began=clock.began))
+                    record = await self._complete(server, key, sample, began=clock.began)
+                    if answer_counts:
+                        with clock.untimed():
+                            record = await answer_counts.counted(record)
+                    self._keep(record)
             num_active -= 1
             if num_active == 0:
-                with clock.writing():  # taken off the block's time, except at a rate
+                with clock.untimed():  # taken off the block's time, except at a rate
                     self._write()  # the records kept
 
         load = block.first.load  # that of all its samples

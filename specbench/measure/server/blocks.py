@@ -6,15 +6,16 @@ the machine affects all methods alike.
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from time import perf_counter, thread_time
 from typing import Any
 
+from specbench.log.backend import BlockHeader
 from specbench.measure.base import Plan, Sample
-from specbench.types import RecordKey
+from specbench.types import Record, RecordKey
 
 Work = Callable[[Sample], Coroutine[Any, Any, None]]
 """Completes a sample."""
@@ -41,29 +42,29 @@ class Block:
 
 
 class BlockClock:
-    """The time of a block, without the time in which records are written between requests.
+    """The time of a block, without that of other work between requests.
 
-    With `has_rate`, requests come at fixed times, so writing does not lengthen the block and
-    nothing is subtracted.
+    That is to write records and to read counters. With `has_rate`, requests come at fixed times, so
+    this work does not lengthen the block and nothing is subtracted.
     """
 
     def __init__(self, *, has_rate: bool) -> None:
         self._has_rate = has_rate
-        self._writing_s = 0.0
+        self._untimed_s = 0.0
         self._cpu_began = thread_time()
         self.began = perf_counter()
         self._ended = self.began
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Write records, while no request is under way."""
+    def untimed(self) -> Iterator[None]:
+        """Do other work, while no request is under way."""
         cpu_now = thread_time()
         now = perf_counter()
-        self._ended = now - self._writing_s
+        self._ended = now - self._untimed_s
         yield
         self._cpu_began += thread_time() - cpu_now
         if not self._has_rate:
-            self._writing_s += perf_counter() - now
+            self._untimed_s += perf_counter() - now
 
     @property
     def duration_s(self) -> float:
@@ -74,6 +75,36 @@ class BlockClock:
     def client_s(self) -> float:
         """CPU seconds of the client."""
         return thread_time() - self._cpu_began
+
+
+def block_header(
+    block: Block,
+    clock: BlockClock,
+    records: Sequence[Record],
+    client_s: float,
+    counters: Mapping[str, float],
+) -> BlockHeader:
+    """The description of a block that was measured.
+
+    `records` are its new ones: `num_before` were made in earlier parts of the run. `client_s` are
+    CPU seconds of this process, and `counters` the growth of the server's counters.
+    """
+    first = block.first
+    return BlockHeader(
+        method=block.method,
+        temperature=first.temperature,
+        task=first.task,
+        repeat=first.repeat,
+        duration_s=round(clock.duration_s, 6),
+        num_requests=len(records),
+        num_failed=sum(not record.is_ok for record in records),
+        num_tokens=sum(record.num_tokens for record in records),
+        num_before=len(block.keys) - len(records),
+        client_s=round(client_s, 6),
+        concurrency=first.load.concurrency,
+        request_rate=float(first.load.request_rate),
+        counters=dict(counters),
+    )
 
 
 def blocks(plan: Plan, *, is_one_at_a_time: bool) -> Iterator[Block]:

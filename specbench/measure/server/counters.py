@@ -4,12 +4,21 @@ Engines say which of their metrics matter. Values are summed over labels, so tha
 several engines counts for all of them.
 """
 
+import asyncio
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from time import perf_counter
 
 from specbench.measure.server import NAMES
 from specbench.measure.server.engine import load_engine
+from specbench.types import Record
+
+SETTLE_S = 0.05
+"""Seconds that a server has to bring its counters up to date."""
+_POLL_S = 0.005
+"""Seconds between readings of counters that are not up to date."""
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _SAMPLE = re.compile(rf"^([\w:]+)(?:\{{(.*)\}})? +({_NUMBER})(?=\s|$)", re.M | re.A)
@@ -47,3 +56,44 @@ def increase(before: Mapping[str, float], after: Mapping[str, float]) -> dict[st
     if any(after.get(counter, 0.0) < count for counter, count in before.items()):
         return {}
     return {counter: count - before.get(counter, 0.0) for counter, count in after.items()}
+
+
+@dataclass(slots=True)
+class AnswerCounts:
+    """Counts of single answers of a server that completes one request at a time."""
+
+    read: Callable[[], Awaitable[dict[str, float]]]
+    """Reads the server's counters."""
+    counters: dict[str, float]
+    """The counters after the last answer."""
+
+    async def counted(self, record: Record) -> Record:
+        """The record of a new answer, with the drafts that the counters show where it lists none.
+
+        No other request of this run may be under way. The counters follow the answer, by SETTLE_S
+        at most. If they did not grow by the answer's tokens, they also count requests of others.
+        """
+        before = self.counters
+        deadline = perf_counter() + SETTLE_S
+        self.counters = await self.read()
+        num_expected = before.get("num_tokens", 0.0) + record.num_tokens
+        while self.counters.get("num_tokens", 0.0) < num_expected and perf_counter() < deadline:
+            await asyncio.sleep(_POLL_S)
+            self.counters = await self.read()
+        growth = increase(before, self.counters)
+        serving = record.serving
+        if serving is None or growth.get("num_tokens") != record.num_tokens:
+            return record
+        num_drafts = growth.get("num_drafts")
+        num_accepted = growth.get("num_accepted")
+        # Counts that contradict each other are not the answer's.
+        if num_drafts is None or num_accepted is None or num_drafts > record.num_tokens:
+            return record
+        counted_serving = replace(
+            serving,
+            num_drafts=int(num_drafts) if serving.num_drafts is None else serving.num_drafts,
+            num_accepted=(
+                int(num_accepted) if serving.num_accepted is None else serving.num_accepted
+            ),
+        )
+        return replace(record, serving=counted_serving)

@@ -1,0 +1,203 @@
+"""Answers for which a server made drafts, those for which it made none, and those without counts.
+
+Off, zero and absent differ. A draft model, a head or a module for several tokens drafts in every
+step: an answer without a draft shows that speculation was off, and a mean over both states says
+nothing about either. Look-ups in the text (N-gram, suffix) draft when they find something, so that
+none is a result. Where a server gives no counts, nothing is known.
+
+The counts are those of an answer, else of its block by the server's counters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from specbench.analysis.cells import CellKey, CellMetrics
+from specbench.analysis.costs import Cost
+from specbench.analysis.records import RecordTable
+from specbench.analysis.serving import ServingMetrics
+from specbench.analysis.stats.arrays import BoolArray, IntArray
+from specbench.analysis.stats.estimates import Estimate, Missing
+from specbench.log.header import RunHeader
+from specbench.log.run import ONE_AT_A_TIME, loads_of
+
+NO_DRAFTS = Missing("the server drafted nothing")
+LEAST_EMITTED = 8
+"""Tokens after the first without a draft, from which on drafts were off: a shorter answer may
+rightly have none.
+"""
+_EVERY_STEP = (
+    "draft",
+    "dflash",
+    "dspark",
+    "eagle",
+    "hydra",
+    "medusa",
+    "mtp",
+    "nextn",
+    "sps",
+    "standalone",
+)
+"""Parts of the names of methods that draft in every step."""
+_LOOK_UPS = ("gram", "lookup", "suffix")
+"""Parts of the names of methods that draft when they find something."""
+_NO_ROWS: IntArray = np.empty(0, dtype=np.intp)
+"""The rows of a cell without records."""
+_SCHEDULES = ("per_batch_size", "adaptive")
+"""Parts of the arguments of servers that draft by a schedule, which may ask for no draft."""
+
+
+def drafts_in_every_step(header: RunHeader, method: str) -> bool:
+    """True for a method whose server drafts in every step, as far as its name tells.
+
+    False for one that was started with a schedule of drafts.
+    """
+    name = method.partition(":")[0].lower()  # without options
+    if any(part in name for part in _LOOK_UPS):
+        return False
+    server = header.servers.get(method)
+    arguments = " ".join(server.command) if server else ""
+    if any(part in arguments for part in _SCHEDULES):
+        return False
+    return any(part in name for part in _EVERY_STEP)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drafting:
+    """The answers of servers with and without drafts."""
+
+    header: RunHeader
+    table: RecordTable
+
+    rows_by_cell: Mapping[CellKey, IntArray]
+    """The rows of each cell that methods are compared on."""
+
+    is_on: BoolArray
+    """True if drafts were made for the answer [records]."""
+
+    is_off: BoolArray
+    """True if none were, in LEAST_EMITTED tokens or more [records]."""
+
+    def without_part(self, cell: CellMetrics, key: CellKey) -> CellMetrics:
+        """The cell without a MAT, if that is of a part of its answers."""
+        names = ("num_tokens", "mat_emitted", "mat_steps")
+        num_tokens, emitted, steps = self.table.values(self._rows(key), *names)
+        is_uncounted = (num_tokens > 1) & (steps == 0)
+        if not isinstance(cell.mat, Estimate) or not is_uncounted.any():
+            return cell
+        # At worst, none of the other answers accepted a draft token: a step for each token.
+        num_more = (num_tokens[is_uncounted] - 1).sum()
+        least_mat = (emitted.sum() + num_more) / (steps.sum() + num_more)
+        num_answers = int((num_tokens > 1).sum())
+        num_counted = num_answers - int(is_uncounted.sum())
+        missing = Missing(
+            f"counts in {num_counted} of {num_answers} answers: at least {least_mat:.2f}"
+        )
+        return _without_mat(cell, missing)
+
+    def checked_cell(self, cell: CellMetrics, key: CellKey) -> CellMetrics:
+        """The cell without the numbers that mix answers with and without drafts."""
+        reason = self._reason(key)
+        if not reason:
+            return cell
+        cell = _without_mat(cell, reason)
+        if not self._no_speedup(key):
+            return cell
+        return replace(
+            cell,
+            speedup=reason,
+            our_speedup=reason,
+            paper_speedup=reason,
+            decode_speedup=reason,
+        )
+
+    def checked_serving(self, numbers: ServingMetrics, key: CellKey) -> ServingMetrics:
+        """The numbers of a method over all tasks, without the ratio to vanilla if it mixes them."""
+        no_speedup = self._no_speedup(key)
+        return replace(numbers, throughput_ratio=no_speedup) if no_speedup else numbers
+
+    def checked_cost(self, cost: Cost, key: CellKey) -> Cost:
+        """The cost, if it is of answers with drafts alone, and of all answers.
+
+        Steps are listed ones: if some answers list none, they are a part.
+        """
+        num_tokens, num_steps = self.table.values(self._rows(key), "num_tokens", "num_steps")
+        has_steps = num_steps > 0
+        reason = self._reason(key)
+        if not reason and has_steps.any() and (num_tokens[~has_steps] > 1).any():
+            num_answers = int((num_tokens > 1).sum())
+            reason = Missing(f"steps are listed in {has_steps.sum()} of {num_answers} answers")
+        if not reason:
+            return cost
+        return replace(
+            cost,
+            mat=reason,
+            step_s=reason,
+            relative=reason,
+            decode_speedup=reason,
+            bound=reason,
+            reached=reason,
+        )
+
+    def _rows(self, key: CellKey) -> IntArray:
+        return self.rows_by_cell.get(key, _NO_ROWS)
+
+    def _no_speedup(self, key: CellKey) -> Missing | None:
+        """The reason why a cell has no speedup; None if it may have one.
+
+        A server that drafted nothing under a load of several requests has one: it may follow a
+        schedule.
+        """
+        is_at_load = loads_of(self.header.spec.values) != (ONE_AT_A_TIME,)
+        if is_at_load and not self.is_on[self._rows(key)].any():
+            return None
+        return self._reason(key)
+
+    def _reason(self, key: CellKey) -> Missing | None:
+        """The reason why numbers of a cell would mix answers with and without drafts, or be of none
+        with drafts; None if they do not.
+
+        It describes all answers of the method at the temperature, in the order of the run.
+        """
+        if not self.is_off[self._rows(key)].any():
+            return None
+        if not drafts_in_every_step(self.header, key.method):
+            return None
+        frame = self.table.frame
+        is_of_method = (frame["method"] == key.method) & (frame["temperature"] == key.temperature)
+        is_on = self.is_on[is_of_method]
+        is_off = self.is_off[is_of_method]
+        if not is_on.any():
+            return NO_DRAFTS
+        first_off = int(is_off.argmax())
+        if not is_on[first_off:].any():
+            return Missing(f"no drafts from request {first_off + 1} on")
+        return Missing(f"no drafts in {is_off.sum()} of {(is_on | is_off).sum()} answers")
+
+
+def find_drafting(
+    table: RecordTable, header: RunHeader, rows_by_cell: Mapping[CellKey, IntArray]
+) -> Drafting:
+    """The answers of a run with and without drafts.
+
+    `rows_by_cell` are the rows of the table that methods are compared on.
+    """
+    has_drafts = table.served.has_drafts
+    is_long = table.columns["num_tokens"] > LEAST_EMITTED
+    return Drafting(
+        header,
+        table,
+        rows_by_cell,
+        is_on=np.array([state is True for state in has_drafts], dtype=bool),
+        is_off=np.array([state is False for state in has_drafts], dtype=bool) & is_long,
+    )
+
+
+def _without_mat(cell: CellMetrics, missing: Missing) -> CellMetrics:
+    """The cell without a MAT and what it is made of."""
+    return replace(
+        cell, mat=missing, mat_macro=missing, accept_histogram={}, acceptance_by_depth=()
+    )

@@ -1,0 +1,149 @@
+"""Speculation that is off, that stops, or that is not counted: what is said, what is left out."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.analysis.stats.estimates import Missing
+from specbench.log.run import Load, Run
+from specbench.report.build import make_report
+from tests.analysis.run_factory import number
+from tests.analysis.test_serving import FOUR, ONE, answer, block, measured, run
+from tests.judge.changing import with_header
+
+DRAFTING = {"num_drafts": 4, "num_accepted": 6}
+SILENT = {"num_drafts": 0, "num_accepted": 0}
+
+
+def of_answers(
+    method: str,
+    counts: Sequence[dict[str, Any]],
+    load: Load = ONE,
+    counters: Sequence[dict[str, float]] = ({},),
+) -> Run:
+    """Vanilla and a method with these counts of its answers, in a pass per dict of counters."""
+    num_passes = len(counters)
+    records, blocks = [], []
+    for name, wall_s in (("vanilla", 1.0), (method, 0.5)):
+        for repeat in range(num_passes):
+            own_counters = counters[repeat] if name == method else {}
+            blocks.append(block(name, load, duration_s=2.0, repeat=repeat, counters=own_counters))
+        for i, figures in enumerate(counts):
+            own = {} if name == "vanilla" else figures
+            records.append(answer(name, i, load, wall_s=wall_s, repeat=i % num_passes, **own))
+    records = [
+        replace(one, accept_lengths=(1,) * 10) if one.key.method == "vanilla" else one
+        for one in sorted(records, key=lambda one: one.key.repeat)
+    ]
+    return run(records, blocks, [load])
+
+
+@pytest.mark.parametrize("method", ["medusa", "draft_model:k=3", "glm-mtp", "eagle"])
+@pytest.mark.parametrize(
+    ("states", "reason"),
+    [
+        ("0000", "the server drafted nothing"),
+        ("1110", "no drafts from request 4 on"),
+        ("1000", "no drafts from request 2 on"),
+        ("1011", "no drafts in 1 of 4 answers"),
+        ("0001", "no drafts in 3 of 4 answers"),
+    ],
+)
+def test_answers_with_and_without_drafts_have_no_mean(
+    method: str, states: str, reason: str
+) -> None:
+    made = of_answers(method, [DRAFTING if state == "1" else SILENT for state in states])
+    metrics = measured(made)
+    cell, overall = metrics.cell(method, 0.0, "gsm8k"), metrics.overall[method, 0.0]
+    throughput_ratio = metrics.serving[method, 0.0].throughput_ratio
+    numbers = [cell.mat, cell.mat_macro, cell.speedup, cell.decode_speedup, throughput_ratio]
+    numbers += [overall.speedup, overall.mat, metrics.cost(method, 0.0).mat]
+    assert set(numbers) == {Missing(reason)}
+    assert number(cell.tokens_per_s) == 22.0, "what was measured stays"
+    notes = [note.text for note in make_report(made, Bootstrap(50)).notes]
+    assert any(reason in text.lower() for text in notes)
+
+
+@pytest.mark.parametrize("states", ["0000", "1100", "1111"])
+def test_a_method_that_drafts_when_it_finds_something_keeps_its_numbers(states: str) -> None:
+    made = of_answers("suffix", [DRAFTING if state == "1" else SILENT for state in states])
+    metrics = measured(made)
+    num_drafting = states.count("1")
+    num_steps = 4 * num_drafting + 10 * (4 - num_drafting)
+    assert number(metrics.pooled("suffix", 0.0).mat) == pytest.approx(40 / num_steps)
+    assert number(metrics.overall["suffix", 0.0].speedup) == 2.0
+    share = metrics.serving["suffix", 0.0].drafting_share
+    assert share is not None and share == pytest.approx(4 * num_drafting / num_steps)
+    notes = {note.key: note.text for note in make_report(made, Bootstrap(50)).notes}
+    assert f": suffix {100 * share:.1f} %." in notes["drafting"]
+
+
+def test_a_schedule_may_ask_for_no_drafts() -> None:
+    states = [DRAFTING, SILENT]
+    schedule = '{"num_speculative_tokens_per_batch_size": [[1, 1, 3], [2, 64, 0]]}'
+    server: dict[str, Any] = {"url": "http://a:1", "software": "", "model": "", "protocol": ""}
+    server["command"] = ["vllm", "--speculative-config", schedule]
+    metrics = measured(with_header(of_answers("eagle3", states), servers={"eagle3": server}))
+    assert number(metrics.overall["eagle3", 0.0].speedup) == 2.0
+    assert number(metrics.overall["eagle3", 0.0].mat) == pytest.approx(20 / 14)
+
+
+@pytest.mark.parametrize(
+    ("drafts", "reason", "has_speedup"),
+    [
+        ((0, 0), "the server drafted nothing", True),  # a schedule may ask for it
+        ((8, 0), "no drafts from request 3 on", False),
+        ((8, 8), "", True),
+    ],
+)
+def test_counters_of_blocks_tell_the_state_of_answers_without_counts(
+    drafts: tuple[int, int], reason: str, has_speedup: bool
+) -> None:
+    counters = [
+        {"num_drafts": n, "num_accepted": 1.5 * n, "num_tokens": 44.0} for n in map(float, drafts)
+    ]
+    overall = measured(of_answers("eagle3", [{}] * 4, FOUR, counters)).overall["eagle3", 0.0]
+    assert overall.mat == Missing(reason) if reason else number(overall.mat) > 1
+    assert isinstance(overall.speedup, Missing) is not has_speedup
+
+
+@pytest.mark.parametrize("has_counters", [False, True])
+def test_a_mat_of_a_part_of_the_answers_is_in_no_table(has_counters: bool) -> None:
+    """Two answers of four list five steps. The counters, if there are any, have all steps."""
+    counters = {"num_drafts": 20.0, "num_accepted": 20.0, "num_tokens": 44.0}
+    counts = [{"num_drafts": 5, "num_accepted": 5}, {}] * 2
+    made = of_answers("eagle3", counts, FOUR, [counters if has_counters else {}])
+    listed = [
+        replace(one, accept_lengths=(2,) * 5) if one.serving and one.serving.num_drafts else one
+        for one in made.records
+    ]
+    metrics = measured(replace(made, records=tuple(listed)))
+    mats = [metrics.pooled("eagle3", 0.0).mat, metrics.overall["eagle3", 0.0].mat]
+    if has_counters:
+        assert [number(mat) for mat in mats] == [2.0, 2.0]
+    else:
+        assert mats == [Missing("counts in 2 of 4 answers: at least 1.33")] * 2
+    assert metrics.cost("eagle3", 0.0).mat == Missing("steps are listed in 2 of 4 answers")
+    assert number(metrics.overall["eagle3", 0.0].speedup) == 2.0
+
+
+def test_llama_cpp_leaves_out_the_counts_of_an_answer_without_drafts() -> None:
+    """They are none, not unknown."""
+    metrics = measured(of_answers("ngram", [{"num_accepted": 5}, {}]))
+    assert number(metrics.pooled("ngram", 0.0).mat) == pytest.approx(20 / 15)
+    reason = measured(of_answers("sps", [{"num_accepted": 5}, {}])).pooled("sps", 0.0).mat
+    assert reason == Missing("no drafts from request 2 on")
+
+
+def test_a_short_answer_may_have_no_drafts() -> None:
+    made = of_answers("eagle3", [DRAFTING, SILENT])
+    short = [
+        replace(one, token_ids=one.token_ids[:8])
+        if one.serving and one.serving.num_drafts == 0
+        else one
+        for one in made.records
+    ]
+    assert number(measured(replace(made, records=tuple(short))).overall["eagle3", 0.0].speedup) > 1
