@@ -23,6 +23,7 @@ import numpy as np
 
 from specbench.analysis.acceptance import DepthAcceptance, acceptance_by_depth, count_steps
 from specbench.analysis.latency import Latency, latency
+from specbench.analysis.prompts_read import OTHER_PROMPTS
 from specbench.analysis.ratios import COLUMNS, RowGroups, RowRatio, cluster_sums, row_ratios
 from specbench.analysis.records import BASELINE as BASELINE
 from specbench.analysis.records import CELL_KEY, POOLED, RecordTable
@@ -250,7 +251,8 @@ class CellSource:
             return NO_BASELINE
         if not self._is_measured[baseline_rows].any():
             return BASELINE_FAILED
-        return NO_SHARED
+        has_other = self._table.columns["other_row"][self._rows_of(key)] >= 0
+        return OTHER_PROMPTS if has_other.any() else NO_SHARED
 
     def _reason_for_no_rows(self, key: CellKey, all_rows: IntArray, num_done: int) -> Missing:
         """The reason why none of the cell's rows are compared.

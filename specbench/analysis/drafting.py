@@ -102,7 +102,7 @@ class Drafting:
         """The cell without the numbers that mix answers with and without drafts."""
         reason = self._reason(key)
         if not reason:
-            return cell
+            return _without_steps(cell) if self._part_listed(key) else cell
         cell = _without_mat(cell, reason)
         if not self._no_speedup(key):
             return cell
@@ -120,16 +120,8 @@ class Drafting:
         return replace(numbers, throughput_ratio=no_speedup) if no_speedup else numbers
 
     def checked_cost(self, cost: Cost, key: CellKey) -> Cost:
-        """The cost, if it is of answers with drafts alone, and of all answers.
-
-        Steps are listed ones: if some answers list none, they are a part.
-        """
-        num_tokens, num_steps = self.table.values(self._rows(key), "num_tokens", "num_steps")
-        has_steps = num_steps > 0
-        reason = self._reason(key)
-        if not reason and has_steps.any() and (num_tokens[~has_steps] > 1).any():
-            num_answers = int((num_tokens > 1).sum())
-            reason = Missing(f"steps are listed in {has_steps.sum()} of {num_answers} answers")
+        """The cost, if it is of answers with drafts alone, and of all answers."""
+        reason = self._reason(key) or self._part_listed(key)
         if not reason:
             return cost
         return replace(
@@ -144,6 +136,15 @@ class Drafting:
 
     def _rows(self, key: CellKey) -> IntArray:
         return self.rows_by_cell.get(key, _NO_ROWS)
+
+    def _part_listed(self, key: CellKey) -> Missing | None:
+        """The reason why listed steps are not all of a cell: some of its answers list none."""
+        num_tokens, num_steps = self.table.values(self._rows(key), "num_tokens", "num_steps")
+        has_steps = num_steps > 0
+        if not has_steps.any() or not (num_tokens[~has_steps] > 1).any():
+            return None
+        num_answers = int((num_tokens > 1).sum())
+        return Missing(f"steps are listed in {has_steps.sum()} of {num_answers} answers")
 
     def _no_speedup(self, key: CellKey) -> Missing | None:
         """The reason why a cell has no speedup; None if it may have one.
@@ -197,7 +198,10 @@ def find_drafting(
 
 
 def _without_mat(cell: CellMetrics, missing: Missing) -> CellMetrics:
-    """The cell without a MAT and what it is made of."""
-    return replace(
-        cell, mat=missing, mat_macro=missing, accept_histogram={}, acceptance_by_depth=()
-    )
+    """The cell without a MAT and the steps that it is made of."""
+    return replace(_without_steps(cell), mat=missing, mat_macro=missing)
+
+
+def _without_steps(cell: CellMetrics) -> CellMetrics:
+    """The cell without the numbers of its listed steps."""
+    return replace(cell, accept_histogram={}, acceptance_by_depth=())

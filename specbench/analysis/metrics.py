@@ -27,6 +27,7 @@ from specbench.analysis.cheats import find_cheats
 from specbench.analysis.costs import NO_COST, Cost, measure_cost
 from specbench.analysis.divergence import Agreement, find_agreements
 from specbench.analysis.drafting import Drafting, find_drafting
+from specbench.analysis.idle_after_long import find_idle_after_long
 from specbench.analysis.idle_drafts import find_idle_drafts
 from specbench.analysis.long_prompts import find_long_prompts
 from specbench.analysis.odd_answers import find_odd_answers
@@ -168,6 +169,7 @@ def _warnings_of_records(table: RecordTable, header: RunHeader) -> tuple[RunWarn
     return (
         *find_cheats(table, header),
         *find_idle_drafts(table.records, header),
+        *find_idle_after_long(table, header),
         *find_long_prompts(table.records, header),
         *find_changed_pools(table.frame),
         *find_odd_answers(table.records, header.model.chat),

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbench.analysis.decode_times import decode_times
+from specbench.analysis.prompts_read import other_rows, prompt_offsets
 from specbench.analysis.ratios import RowGroups
 from specbench.analysis.served_steps import ServedSteps, served_steps
 from specbench.analysis.stats.arrays import IntArray
@@ -72,6 +73,9 @@ class RecordTable:
     - `baseline_row`: the row of vanilla's measured record of the same request on the same worker,
       or -1; and that record's `baseline_num_tokens`, `baseline_num_steps`, `baseline_decode_s` and
       `baseline_wall_s`, all 0 without one.
+    - `prompt_offset`: tokens of the prompt that the server counted less ours; NaN if unknown.
+      `read_tokens`: those that it counted, or ours. If that of vanilla differs otherwise from ours,
+      vanilla's row is `other_row` (else -1) and no `baseline_row`.
     - `unit`: the pass over the prompts, or the run of a pool.
     - `request`: the number of sample and turn, the same in every unit.
     - `asked`: the number of the request, the same for every method.
@@ -196,6 +200,11 @@ def make_table(
     frame["is_left_out"] = times.is_left_out
     # the row of vanilla's record of the same request, or -1; its numbers are columns too, else 0
     baseline_rows = _baseline_rows(frame)
+    offsets = prompt_offsets(records)
+    frame["prompt_offset"] = offsets
+    frame["read_tokens"] = frame["prompt_tokens"] + np.nan_to_num(offsets)
+    frame["other_row"] = other_rows(offsets, baseline_rows)
+    baseline_rows = np.where(frame["other_row"] >= 0, -1, baseline_rows)  # not the same work
     frame["baseline_row"] = baseline_rows
     for name in _BASELINE_COLUMNS:
         baseline_column = frame[name].to_numpy()[baseline_rows]

@@ -10,7 +10,7 @@ MAT is that of the steps that a server lists, or that its counts imply (see `ser
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ import numpy as np
 from specbench.analysis.cells import NOT_RUN
 from specbench.analysis.in_flight import NONE_IN_FLIGHT, InFlight, requests_in_flight
 from specbench.analysis.latency import Percentiles, percentiles, seconds_between_arrivals
+from specbench.analysis.prompts_read import NO_PROMPTS, OTHER_PROMPTS, PromptsRead, prompts_read
 from specbench.analysis.records import BASELINE, CELL_KEY, RecordTable
 from specbench.analysis.server_counters import (
     NO_COUNTS,
@@ -29,15 +30,15 @@ from specbench.analysis.server_counters import (
     engine_mat,
 )
 from specbench.analysis.stats.arrays import FloatArray, IntArray
-from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws
 from specbench.analysis.stats.estimates import Estimate, Missing, Value
+from specbench.analysis.throughput import throughput, throughput_ratio, total_throughput
 from specbench.log.backend import BlockHeader
 from specbench.log.header import RunHeader
 from specbench.log.run import block_key
+from specbench.types import Serving
 
 NO_GOODPUT = Missing("no --goodput")
-NO_BLOCKS = Missing("no block of vanilla at this load")
-INTERRUPTED = Missing("all blocks were interrupted")
 _MOST_CLIENT = 0.02
 """Largest share of a latency that the client may take."""
 _MOST_UTILISATION = 0.99
@@ -91,6 +92,7 @@ class ServingMetrics:
     client_share: float = 0.0
     """The client's own part of a request's time."""
 
+    prompts: PromptsRead = NO_PROMPTS
     num_cached_tokens: int = 0
     num_retries: int = 0
     num_interrupted: int = 0
@@ -140,43 +142,44 @@ def _measure(
     answers = [record.serving for record in done if record.serving]  # what servers said of them
     # Seconds to the first token, of the rest and of the whole request; tokens: [done rows] each.
     ttft_s, decode_s, e2e_s, num_tokens, prompt_tokens = table.values(
-        done_rows, "prefill_s", "decode_s", "wall_s", "num_tokens", "prompt_tokens"
+        done_rows, "prefill_s", "decode_s", "wall_s", "num_tokens", "read_tokens"
     )
+    prompt_columns = table.values(done_rows, "prompt_offset", "other_row")
+    prompts = prompts_read(table.records, done_rows, *prompt_columns)
     # Seconds per token after the first, NaN if left out, and between arrivals of tokens.
     tpot_s = decode_s / np.maximum(num_tokens - 1, 1)
     has_tpot = (num_tokens > 1) & ~np.isnan(tpot_s)
 
-    throughput = partial(_throughput, blocks, draws)
-    output_throughput = throughput(lambda block: block.num_tokens)
+    over_blocks = partial(throughput, blocks, draws)
+    output_throughput = over_blocks(lambda block: block.num_tokens)
     goodput: Value = NO_GOODPUT
     if bounds:
         # A run that was interrupted has only some records, hence the share of those.
         seconds_by_name = {"ttft": ttft_s, "tpot": tpot_s, "e2e": e2e_s}
         num_unknown = int(np.isnan(tpot_s).sum()) if "tpot" in bounds else 0
         share_good = _share_good(seconds_by_name, bounds, len(rows) - num_unknown)
-        asked_throughput = throughput(lambda block: block.num_requests)
-        goodput = _scaled(asked_throughput, share_good)
-    num_drafts = counter_total(blocks, "num_drafts")
-    num_draft_tokens = counter_total(blocks, "num_draft_tokens")
+        goodput = _scaled(over_blocks(lambda block: block.num_requests), share_good)
+    ratio = throughput_ratio(blocks, baseline_blocks, draws)
     return ServingMetrics(
         ttft=_times(ttft_s),
         tpot=_times(tpot_s[has_tpot]),
         itl=_times(seconds_between_arrivals(table, done_rows)),
         e2e=_times(e2e_s),
-        request_throughput=throughput(lambda block: block.num_requests - block.num_failed),
+        request_throughput=over_blocks(lambda block: block.num_requests - block.num_failed),
         output_throughput=output_throughput,
-        total_throughput=_total_throughput(output_throughput, num_tokens, prompt_tokens),
+        total_throughput=total_throughput(output_throughput, num_tokens, prompt_tokens),
         goodput=goodput,
-        throughput_ratio=_throughput_ratio(blocks, baseline_blocks, draws),
+        throughput_ratio=OTHER_PROMPTS if prompts.num_other else ratio,
         engine_mat=engine_mat(blocks, done),
         in_flight=requests_in_flight(blocks, done),
         least_mat=_least_mat(table, rows),
-        draft_length=num_draft_tokens / num_drafts if num_drafts else 0.0,
+        draft_length=_draft_length(blocks),
         drafting_share=drafting_share(blocks, done, table.columns["mat_steps"][done_rows]),
         acceptance_rates=acceptance_rates(blocks),
         contradictions=_contradictions(table, blocks),
         client_share=_client_share(blocks, e2e_s),
-        num_cached_tokens=int(counter_total(blocks, "num_cached_tokens")),
+        prompts=prompts,
+        num_cached_tokens=_num_cached_tokens(blocks, answers),
         num_retries=sum(answer.num_retries for answer in answers),
         num_interrupted=sum(block.num_before > 0 for block in blocks),
         num_restarted=_num_restarted(blocks),
@@ -194,12 +197,16 @@ def _scaled(value: Value, factor: float) -> Value:
     return Estimate(value.value * factor) if isinstance(value, Estimate) else value
 
 
-def _total_throughput(output: Value, num_tokens: IntArray, prompt_tokens: IntArray) -> Value:
-    """Prompt and output tokens/s, from output tokens/s and the tokens of completions."""
-    if isinstance(output, Missing) or not output.value or not num_tokens.any():
-        return NOT_RUN
-    requests_per_token = output.value / int(num_tokens.sum())
-    return Estimate(int((num_tokens + prompt_tokens).sum()) * requests_per_token)
+def _draft_length(blocks: Sequence[BlockHeader]) -> float:
+    """The mean of the tokens of a draft, by the server's counters; 0 without."""
+    num_drafts = counter_total(blocks, "num_drafts")
+    return counter_total(blocks, "num_draft_tokens") / num_drafts if num_drafts else 0.0
+
+
+def _num_cached_tokens(blocks: Sequence[BlockHeader], answers: Sequence[Serving]) -> int:
+    """Tokens of prompts from a cache, by the server's counters, else by its answers."""
+    num_counted = int(counter_total(blocks, "num_cached_tokens"))
+    return num_counted or sum(answer.cached_prompt_tokens or 0 for answer in answers)
 
 
 def _least_mat(table: RecordTable, rows: IntArray) -> Value:
@@ -226,51 +233,6 @@ def _num_restarted(blocks: Sequence[BlockHeader]) -> int:
     """Blocks without counters, if others of the method have some."""
     num_without = sum(not block.counters for block in blocks)
     return num_without if num_without < len(blocks) else 0
-
-
-def _throughput(
-    blocks: Sequence[BlockHeader], draws: Draws, amount: Callable[[BlockHeader], float]
-) -> Value:
-    """The throughput of an amount of a block, with an interval over blocks.
-
-    `amount` gives the requests or tokens of a block: the sum of amounts / the sum of seconds. A
-    block in which everything failed counts with its time, and leaves no interval.
-    """
-    # `num_before`: requests done before an interruption; the rest ran at a lower load.
-    whole_blocks = [block for block in blocks if not block.num_before]
-    if blocks and not whole_blocks:
-        return INTERRUPTED
-    timed_blocks = [block for block in whole_blocks if block.duration_s > 0]
-    amounts = np.array([[amount(block)] for block in timed_blocks], dtype=np.float64)  # [blocks, 1]
-    if not amounts.any():
-        return NOT_RUN
-    durations_s = np.array([[block.duration_s] for block in timed_blocks])
-    ratio = Ratio(amounts, durations_s)
-    return draws.estimate(ratio) if amounts.all() else ratio.estimate
-
-
-def _throughput_ratio(
-    blocks: Sequence[BlockHeader], baseline_blocks: Sequence[BlockHeader], draws: Draws
-) -> Value:
-    """Output tokens/s / vanilla's, over the blocks of the same tasks and passes."""
-    baseline_by_key = _comparable(baseline_blocks)
-    # Per pair of blocks: (tokens * vanilla's seconds) / (seconds * vanilla's tokens); [pairs, 2].
-    top_rows = []
-    bottom_rows = []
-    for key, block in _comparable(blocks).items():
-        baseline_block = baseline_by_key.get(key)
-        if baseline_block:
-            top_rows.append([block.num_tokens, baseline_block.duration_s])
-            bottom_rows.append([block.duration_s, baseline_block.num_tokens])
-    if not top_rows:
-        return NO_BLOCKS
-    return draws.estimate(Ratio(np.array(top_rows), np.array(bottom_rows)))
-
-
-def _comparable(blocks: Sequence[BlockHeader]) -> dict[tuple[str, int], BlockHeader]:
-    """Uninterrupted blocks with tokens, by task and pass."""
-    whole = [block for block in blocks if block.num_tokens and not block.num_before]
-    return {(block.task, block.repeat): block for block in whole}
 
 
 def _client_share(blocks: Sequence[BlockHeader], e2e: FloatArray) -> float:

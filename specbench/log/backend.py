@@ -166,7 +166,7 @@ class BlockHeader(Struct, frozen=True, omit_defaults=True):
     repeat: int
     """Pass over the prompts."""
     duration_s: float
-    """Seconds from the first request to the last answer, without writing records between."""
+    """Seconds in which a request was under way, up to its last token; at a rate, all up to it."""
     num_requests: int
     """Requests."""
     num_failed: int = 0

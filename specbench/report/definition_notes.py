@@ -91,7 +91,9 @@ def bounds(run: RunMetrics) -> Iterator[Note]:
     for (method, temperature), server in run.serving.items():
         mat = run.pooled(method, temperature).mat
         least = server.least_mat
-        if isinstance(mat, Estimate) and formats.mat(mat) != formats.mat(least):
+        if not isinstance(mat, Estimate) or not isinstance(least, Estimate):
+            continue
+        if formats.mat(mat) != formats.mat(least):
             where = {"method": method, "temperature": temperature}
             yield make_note("least_mat", run.info, **where, least=least)
 

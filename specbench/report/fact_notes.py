@@ -37,10 +37,7 @@ def fact_notes(run: RunMetrics) -> Iterable[Note]:
 
 
 def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
-    """Pairs of a note's key in `texts.toml` and the numbers of its sentence, in a report's order.
-
-    `fact_notes` leaves out a note whose numbers are all empty. `run` has the numbers of a run.
-    """
+    """Pairs of a note's key in `texts.toml` and its sentence's numbers, in a report's order."""
     info = run.info  # the header of the run
     environment = info.environment  # hardware and software
     spec = info.spec.values  # the settings in effect
@@ -58,7 +55,8 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     yield "threads", _threads(run)  # of the CPU
     yield _samples(run)  # a whole pair, as some below: numbers of samples and completions
     yield "copied_prompts", {"tasks": facts.copied_prompts(info)}
-    yield "drafting", {"methods": facts.drafting_shares(run)}  # of servers that draft in some steps
+    yield "prompts_read", {"methods": facts.prompt_offsets(run)}  # if servers render chats
+    yield "drafting", {"methods": facts.drafting_shares(run)}  # of methods without drafts in a step
     yield "lossless", {"counts": _agreements(run)}  # completions with vanilla's tokens
     if run.audit:  # the stored test of the output, if there was one
         yield _audit(run.audit)

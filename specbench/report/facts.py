@@ -134,6 +134,18 @@ def listed_facts(info: RunHeader) -> list[tuple[str, str]]:
     return [(name, text) for name, text in facts.items() if text]
 
 
+def prompt_offsets(run: RunMetrics) -> list[Numbers]:
+    """The differences of the servers' prompts from ours in tokens, where there are any."""
+    offsets: list[Numbers] = []
+    for (method, temperature), server in run.serving.items():
+        least, most = server.prompts.least_offset, server.prompts.most_offset
+        ends = [f"{offset:+,}" if offset else "0" for offset in dict.fromkeys((least, most))]
+        if ends != ["0"]:
+            text = " to ".join(ends)
+            offsets.append({"method": method, "temperature": temperature, "offset": text})
+    return offsets
+
+
 def drafting_shares(run: RunMetrics) -> list[Numbers]:
     """The share of steps with a draft of methods that draft when they find something."""
     return [

@@ -184,6 +184,12 @@ def _of_server(
     where = {"method": method, "temperature": temperature}
     if server.num_cached_tokens:  # prompt tokens that it took from its prefix cache
         yield _Warning("prefix_cache", {**where, "tokens": server.num_cached_tokens})
+    prompts = server.prompts  # as the server counted their tokens
+    if prompts.num_uncounted:
+        yield _Warning("uncounted_prompts", {**where, "answers": prompts.num_uncounted})
+    if prompts.first_other:  # other prompts than vanilla's server read
+        numbers = {"requests": prompts.num_other, **prompts.first_other._asdict()}
+        yield _Warning("other_prompts", {**where, **numbers})
     if server.num_retries:  # requests that it refused at first, and that were sent again
         yield _Warning("retries", {**where, "requests": server.num_retries})
     if server.num_interrupted:  # blocks that went on after an interruption of the run

@@ -110,6 +110,10 @@ class Serving:
     """Characters in front of the text that the server sent as reasoning; absent if none."""
     num_hidden: int | UnsetType = UNSET
     """Tokens counted beyond its text, which lacks the marks around reasoning; absent if none."""
+    reported_prompt_tokens: int | UnsetType = UNSET
+    """Tokens of the prompt that the server counted; 0 if it gave no count, absent in older runs."""
+    cached_prompt_tokens: int | UnsetType = UNSET
+    """Tokens of the prompt that the server took from a cache; absent if it says nothing of it."""
 
 
 @dataclass(frozen=True, slots=True)

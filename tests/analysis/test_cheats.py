@@ -11,10 +11,11 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from specbench.analysis.cheats import find_cheats
+from specbench.analysis.idle_after_long import find_idle_after_long
 from specbench.analysis.idle_drafts import find_idle_drafts
 from specbench.analysis.metrics import measure
 from specbench.analysis.records import make_table
-from specbench.analysis.tables import RunTables
+from specbench.analysis.tables import RunTables, tabled
 from specbench.judge.sources import check_sources
 from specbench.log.files import open_lines
 from specbench.log.header import RunHeader
@@ -138,4 +139,8 @@ def test_no_rule_fires_on_the_recorded_runs_and_on_50_honest_random_ones() -> No
     every = [*stored, *map(honest, range(50))]
     idle = (find_idle_drafts(part.records, part.header) for part in (*parts, *every))
     assert [*map(list, idle)] == [[]] * (len(parts) + len(every))
+    after_long = (
+        find_idle_after_long(tabled(part).table, part.header) for part in (*parts, *every)
+    )
+    assert [*map(list, after_long)] == [[]] * (len(parts) + len(every))
     assert {part.header.id: methods_named(part) for part in every if methods_named(part)} == {}

@@ -105,9 +105,12 @@ def test_counters_of_blocks_tell_the_state_of_answers_without_counts(
     counters = [
         {"num_drafts": n, "num_accepted": 1.5 * n, "num_tokens": 44.0} for n in map(float, drafts)
     ]
-    overall = measured(of_answers("eagle3", [{}] * 4, FOUR, counters)).overall["eagle3", 0.0]
+    made = of_answers("eagle3", [{}] * 4, FOUR, counters)
+    overall = measured(made).overall["eagle3", 0.0]
     assert overall.mat == Missing(reason) if reason else number(overall.mat) > 1
     assert isinstance(overall.speedup, Missing) is not has_speedup
+    notes = {note.key for note in make_report(made, Bootstrap(50)).notes}
+    assert "least_mat" not in notes, "the counters have no answer with a hidden step"
 
 
 @pytest.mark.parametrize("has_counters", [False, True])
@@ -127,6 +130,7 @@ def test_a_mat_of_a_part_of_the_answers_is_in_no_table(has_counters: bool) -> No
     else:
         assert mats == [Missing("counts in 2 of 4 answers: at least 1.33")] * 2
     assert metrics.cost("eagle3", 0.0).mat == Missing("steps are listed in 2 of 4 answers")
+    assert not metrics.pooled("eagle3", 0.0).accept_histogram
     assert number(metrics.overall["eagle3", 0.0].speedup) == 2.0
 
 
@@ -147,3 +151,40 @@ def test_a_short_answer_may_have_no_drafts() -> None:
         for one in made.records
     ]
     assert number(measured(replace(made, records=tuple(short))).overall["eagle3", 0.0].speedup) > 1
+
+
+def after_prompts(method: str, lengths: Sequence[int], accepting: Sequence[bool]) -> list[str]:
+    """The notes on a method whose server lists 5 or 19 drafting steps after prompts this long."""
+    records = []
+    for i, (length, is_accepting) in enumerate(zip(lengths, accepting, strict=True)):
+        steps = (4,) * 5 if is_accepting else (1,) * 19
+        counts = {"num_drafts": len(steps), "num_accepted": sum(steps) - len(steps)}
+        record = answer(method, i, ONE, wall_s=1.0, **counts)
+        token_ids = tuple(range(1 + sum(steps)))
+        records.append(
+            replace(record, prompt_tokens=length, accept_lengths=steps, token_ids=token_ids)
+        )
+    made = run(records, [block(method, ONE, duration_s=2.0)], [ONE])
+    return [note.text for note in make_report(made, Bootstrap(50)).notes if "After" in note.text]
+
+
+@pytest.mark.parametrize(
+    ("method", "lengths", "accepting"),
+    [
+        ("sps", [90, 100, 70, 2100], [True, False, True, True]),  # a hard prompt among others
+        ("sps", [90, 100, 70, 2100], [True, True, True, False]),  # one prompt shows nothing
+        ("ngram", [90, 100, 1800, 2100], [True, True, False, False]),  # look-ups fail more often
+        ("sps", [90, 100, 1800, 2100], [False] * 4),  # not a matter of length
+    ],
+)
+def test_a_few_prompts_without_accepted_drafts_are_usual(
+    method: str, lengths: list[int], accepting: list[bool]
+) -> None:
+    assert after_prompts(method, lengths, accepting) == []
+
+
+def test_drafts_that_fail_after_long_prompts_alone_are_named_with_both_means() -> None:
+    lengths = [700, 90, 4100, 100, 2300, 110]
+    (text,) = after_prompts("eagle", lengths, [True, True, False, True, False, True])
+    assert "prompts of more than 700 tokens, eagle accepted nothing: 0 of 38 drafting" in text
+    assert "in 2 answers, MAT 1.00. After the shorter ones, its MAT is 4.00." in text

@@ -33,6 +33,9 @@ S = TypeVar("S", bound=Server)
 class Stub(Server):
     """The behaviour of the server. `answer` maps the prompt to the answer, both tokens.
 
+    `count` is its number of tokens of a prompt, which are tokens or messages. The event with the
+    counts comes `late_s` after the others.
+
     `fault` names what goes wrong from request `fault_from` on, for `num_faults` requests.
     """
 
@@ -42,10 +45,12 @@ class Stub(Server):
     answer: Callable[[Sequence[int]], Sequence[int]] = lambda prompt: (5, 6, 7, 2)
     eos: int = 2
     accepted_per_step: Sequence[int] | None = None
+    count: Callable[[Sequence[Any]], int] = len
     fault: str = ""
     fault_from: int = 0
     num_faults: int = 10**9
     delay_s: float = 0.0
+    late_s: float = 0.0
     requests: list[dict[str, Any]] = field(default_factory=list)
     most_at_once: int = 0
     counters: dict[str, float] = field(default_factory=dict)
@@ -115,7 +120,7 @@ class Stub(Server):
             await asyncio.sleep(3600)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        prompt = body.get("prompt") or body.get("input_ids") or ()
+        prompt = body.get("prompt") or body.get("input_ids") or body.get("messages") or ()
         ids = list(self.answer(prompt))
         is_eos = ids[-1] == self.eos
         if self.counters:
@@ -140,7 +145,8 @@ class Stub(Server):
                     chunk = json.dumps({"error": {"message": "EngineCore died", "code": 500}})
             if fault == "wrong count" and '"completion_tokens"' in chunk:
                 chunk = chunk.replace(f'"completion_tokens": {len(ids)}', '"completion_tokens": 99')
-            await asyncio.sleep(self.delay_s)
+            is_late = '"usage"' in chunk
+            await asyncio.sleep(self.late_s if is_late and self.late_s else self.delay_s)
             await response.write(f"data: {chunk}\n\n".encode())
         self.active.discard(number)  # before the client can know
         await response.write(b"data: [DONE]\n\n")
@@ -154,7 +160,7 @@ def chunks_of(
     """The chunks of an answer in the engine's own shape, one per token."""
     finish = "stop" if is_eos else "length"
     texts = ["" if token == stub.eos else TEXT[token % 26] for token in ids]
-    usage = {"prompt_tokens": len(prompt), "completion_tokens": len(ids)}
+    usage = {"prompt_tokens": stub.count(prompt), "completion_tokens": len(ids)}
     if path == "/completion":  # llama.cpp counts the end token and does not send it
         sent = ids[:-1] if is_eos else ids
         for token in sent:

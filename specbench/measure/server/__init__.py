@@ -2,7 +2,7 @@
 
 A run on servers is set up by `running_setup` for servers that run already, or by `started_setup`
 for those that are started for it. `find` asks a server what it is, `client` sends it a request and
-measures the answer, which `stream` puts together, and `records` makes records of answers.
+measures the answer, which `answer_reader` puts together, and `records` makes records of answers.
 `servers` holds the servers of a run, and `backend` completes a plan in the order of `blocks`.
 Each engine that can be started is a file in `engines`.
 """

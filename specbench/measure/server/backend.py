@@ -6,20 +6,14 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Any, Self, TypeVar
 
 from specbench.errors import SpecbenchError, describe_error
 from specbench.log.backend import BlockHeader
 from specbench.measure.base import BackendInfo, Log, Plan, Progress, Sample
 from specbench.measure.requests import make_chat, make_request, reply_key, token_ends
-from specbench.measure.server.blocks import (
-    Block,
-    BlockClock,
-    at_rate,
-    block_header,
-    blocks,
-    closed_loop,
-)
+from specbench.measure.server.blocks import Block, BlockClock, at_load, block_header, blocks
 from specbench.measure.server.counters import SETTLE_S, AnswerCounts, increase
 from specbench.measure.server.records import make_record
 from specbench.measure.server.servers import OpenServer, ServerSource
@@ -120,8 +114,8 @@ class BlockRunner:
         """Complete samples of a block at its load, and write their records.
 
         A sample is a prompt with its turns; `samples` are those with missing records. `server` is
-        that of the block's method. The clock leaves out the time of writing, except at a rate of
-        requests. `answer_counts` reads the counters after each answer, if they can count one.
+        that of the block's method. `clock` gets the times of the requests. `answer_counts` reads
+        the counters after each answer, if they can count one.
         """
         num_active = 0  # samples under way
 
@@ -135,51 +129,52 @@ class BlockRunner:
                 self.progress.sample_started(block.method, sample.task, sample.prompt.sample_id)
             num_active += 1
             for key in sample.keys(block.method):  # the record's key of each turn
-                if key not in self._records:  # `began` is the time at which the block began
-                    record = await self._complete(server, key, sample, began=clock.began)
+                if key not in self._records:
+                    record = await self._complete(server, key, sample, clock)
                     if answer_counts:
                         with clock.untimed():
                             record = await answer_counts.counted(record)
                     self._keep(record)
             num_active -= 1
             if num_active == 0:
-                with clock.untimed():  # taken off the block's time, except at a rate
+                with clock.untimed():
                     self._write()  # the records kept
 
-        load = block.first.load  # that of all its samples
-        if load.request_rate:  # samples per second; 0: `concurrency` samples at once
-            seed = self.plan.spec.seed + block.first.repeat  # other times in each pass
-            await at_rate(samples, load.request_rate, seed, complete_turns)
-        else:
-            await closed_loop(samples, load.concurrency, complete_turns)
+        seed = self.plan.spec.seed + block.first.repeat  # other times in each pass
+        await at_load(block.first.load, samples, seed, complete_turns)
 
     async def _complete(
-        self, server: OpenServer, key: RecordKey, sample: Sample, *, began: float
+        self, server: OpenServer, key: RecordKey, sample: Sample, clock: BlockClock
     ) -> Record:
         """The record of one turn of a sample, a prompt. Any error becomes an error record.
 
-        `key` says method, prompt and turn; `key.request` is the same without the method. `began`
-        is the time of `perf_counter` at which the block began. If the server's process ended, the
-        error says so too.
+        `key` says method, prompt and turn; `key.request` is the same without the method. The clock
+        gets the time of the request. If the server's process ended, the error says so too.
         """
         num_prompt_tokens = 0
+        sent = perf_counter()
         try:
             # The user's turns up to this one, with the answers to the earlier ones between.
             codec = self.plan.setup.codec
             chat = make_chat(sample.prompt.turns[: key.turn + 1], self._replies(key), codec.reply)
             request = make_request(self.plan.work, codec.render(chat), key.request)
             num_prompt_tokens = len(request.prompt_ids)
+            server.sent_prompts.append(request.prompt_ids)
+            sent = perf_counter()
             answer = await server.complete(ChatRequest(request, chat))
+            clock.add(sent, answer.arrivals[-1])
             return make_record(
                 key,
                 request,
                 answer,
                 codec,
-                began=began,
+                began=clock.began,
                 is_prompt_sent=server.found.protocol.takes_tokens,  # else as messages
                 draft_length=server.draft_length,  # most tokens of a draft; 0 if unknown
+                offset=replace(server.found.offset, sent_prompts=server.sent_prompts),
             )
         except Exception as error:  # of a server, a template or a tokenizer
+            clock.add(sent, perf_counter())
             record = self._error_record(key, num_prompt_tokens, error)
             is_dead = server.client.dead_reason is not None  # it no longer answers
             # How its process ended; empty if it runs. Connections fail a little before it ends.

@@ -14,6 +14,7 @@ from time import perf_counter, thread_time
 from typing import Any
 
 from specbench.log.backend import BlockHeader
+from specbench.log.run import Load
 from specbench.measure.base import Plan, Sample
 from specbench.types import Record, RecordKey
 
@@ -42,34 +43,41 @@ class Block:
 
 
 class BlockClock:
-    """The time of a block, without that of other work between requests.
+    """The time of a block: that in which a request is under way, from its start to its last token.
 
-    That is to write records and to read counters. With `has_rate`, requests come at fixed times, so
-    this work does not lengthen the block and nothing is subtracted.
+    What comes later, as a count of tokens, does not lengthen it, nor does other work of ours
+    between requests. With `has_rate`, requests come at fixed times, and the time goes from the
+    start of the block to the last token.
     """
 
     def __init__(self, *, has_rate: bool) -> None:
         self._has_rate = has_rate
-        self._untimed_s = 0.0
+        self._spans: list[tuple[float, float]] = []
         self._cpu_began = thread_time()
         self.began = perf_counter()
-        self._ended = self.began
+
+    def add(self, sent: float, ended: float) -> None:
+        """Add a request: the times at which it was sent, and its last token or its failure came."""
+        self._spans.append((sent, ended))
 
     @contextmanager
     def untimed(self) -> Iterator[None]:
-        """Do other work, while no request is under way."""
+        """Write records or read counters, while no request is under way: not the client's time."""
         cpu_now = thread_time()
-        now = perf_counter()
-        self._ended = now - self._untimed_s
         yield
         self._cpu_began += thread_time() - cpu_now
-        if not self._has_rate:
-            self._untimed_s += perf_counter() - now
 
     @property
     def duration_s(self) -> float:
-        """Seconds from the start to the last answer; 0 (unknown) if the clock went back."""
-        return max(0.0, self._ended - self.began)
+        """Seconds of the block; 0 (unknown) if the clock went back."""
+        if self._has_rate:
+            return max(0.0, max((ended for _, ended in self._spans), default=0.0) - self.began)
+        duration_s = 0.0
+        covered = self.began  # all time up to here is counted
+        for sent, ended in sorted(self._spans):
+            duration_s += max(0.0, ended - max(sent, covered))
+            covered = max(covered, ended)
+        return duration_s
 
     @property
     def client_s(self) -> float:
@@ -139,6 +147,14 @@ def blocks(plan: Plan, *, is_one_at_a_time: bool) -> Iterator[Block]:
             for samples in cells_of_pass:
                 for label in order:
                     yield Block(label, samples)
+
+
+async def at_load(load: Load, samples: Sequence[Sample], seed: int, work: Work) -> None:
+    """Work on all samples at a load: some at once, or so many per second at random times."""
+    if load.request_rate:
+        await at_rate(samples, load.request_rate, seed, work)
+    else:
+        await closed_loop(samples, load.concurrency, work)
 
 
 async def closed_loop(samples: Sequence[Sample], concurrency: int, work: Work) -> None:

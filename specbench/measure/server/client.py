@@ -15,10 +15,10 @@ import msgspec
 
 from specbench.errors import cut, describe_error, printable
 from specbench.measure.server.address import authorization, without_key
+from specbench.measure.server.answer_reader import AnswerReader
 from specbench.measure.server.counters import read_counters
 from specbench.measure.server.stream import (
     Answer,
-    AnswerReader,
     ChatRequest,
     RequestFailed,
     StreamProtocol,

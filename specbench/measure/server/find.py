@@ -16,6 +16,7 @@ from specbench.measure.server import NAMES
 from specbench.measure.server.client import Client
 from specbench.measure.server.engine import load_engine
 from specbench.measure.server.openai_api import completions
+from specbench.measure.server.prompt_counts import UNKNOWN_OFFSET, PromptOffset, find_offset
 from specbench.measure.server.stream import ChatRequest, RequestFailed, StreamProtocol
 from specbench.models.cards import ModelCard
 from specbench.models.chat import ChatCodec
@@ -45,6 +46,8 @@ class FoundServer:
     """Tokens of its context; None if it does not tell."""
     has_counters: bool = False
     """It counts its tokens and drafts."""
+    offset: PromptOffset = UNKNOWN_OFFSET
+    """Tokens that its own prompts have more than ours."""
 
 
 async def find_server(
@@ -62,7 +65,7 @@ async def find_server(
 
     Returns:
         The server's part of the run's header, its protocol, the tokens of its context (None if it
-        does not tell), and whether it has counters of tokens and drafts.
+        does not tell), whether it has counters of tokens and drafts, and how its prompts differ.
 
     Raises:
         UserError: nothing answers there, the model is not served, or no form of request works.
@@ -94,7 +97,11 @@ async def find_server(
             sends_token_ids=answer.token_ids is not None,  # else text alone
         )
         has_counters = bool(await client.counters())  # some appear with the first answer
-        return FoundServer(header, protocol, model.context, has_counters)
+        offset = UNKNOWN_OFFSET
+        if not protocol.takes_tokens:  # it renders chats itself
+            num_sent = len(probe.request.prompt_ids)
+            offset = await find_offset(client, protocol, codec, model.name, answer, num_sent)
+        return FoundServer(header, protocol, model.context, has_counters, offset)
     reasons = " ".join(dict.fromkeys(failures))  # each once
     raise UserError(
         f"The server at {client.root} gave no answer. {reasons}",

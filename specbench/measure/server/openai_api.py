@@ -78,16 +78,24 @@ class _Delta(Struct, frozen=True):
 class _Choice(Struct, frozen=True):
     """New text and tokens of an answer, and the reason of its end."""
 
+    index: int | None = None
     text: str | None = None
     delta: _Delta | None = None
     token_ids: tuple[int, ...] | None = None
     finish_reason: str | None = None
 
 
+class _PromptDetails(Struct, frozen=True):
+    """Parts of the number of tokens of a prompt."""
+
+    cached_tokens: int | None = None
+
+
 class _Usage(Struct, frozen=True):
     """Numbers of tokens, sent once."""
 
     prompt_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
     completion_tokens: int | None = None
 
 
@@ -98,7 +106,7 @@ _NO_USAGE = _Usage()
 class _Chunk(Struct, frozen=True):
     """An event of the OpenAI API."""
 
-    choices: tuple[_Choice, ...] = ()
+    choices: tuple[_Choice, ...] | None = None
     usage: _Usage | None = None
     metrics: AnswerMetrics | None = None
     error: Any = None
@@ -111,7 +119,10 @@ def _read(data: bytes) -> Event:
     """The event of one `data:` line."""
     chunk = _read_chunk(data)
     usage = chunk.usage or _NO_USAGE
-    choice = chunk.choices[0] if chunk.choices else _NO_CHOICE
+    details = usage.prompt_tokens_details
+    # A single answer was asked for: the choice 0, in whatever place it stands.
+    choices = (choice for choice in chunk.choices or () if not choice.index)
+    choice = next(choices, _NO_CHOICE)
     text = choice.delta.text if choice.delta else choice.text or ""
     return Event(
         text,
@@ -119,6 +130,7 @@ def _read(data: bytes) -> Event:
         finish=choice.finish_reason,
         num_tokens=usage.completion_tokens,
         prompt_tokens=usage.prompt_tokens,
+        cached_tokens=details.cached_tokens if details else None,
         counts=chunk.metrics.counts() if chunk.metrics else None,
         error=error_text(chunk.error),
         num_reasoning=len(choice.delta.thought) if choice.delta else 0,

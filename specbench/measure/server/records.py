@@ -11,6 +11,12 @@ from msgspec import UNSET
 from specbench.errors import checked_seconds
 from specbench.measure.methods import BASELINE
 from specbench.measure.server.address import without_key
+from specbench.measure.server.prompt_counts import (
+    UNKNOWN_OFFSET,
+    PromptOffset,
+    cut_text,
+    tokens_read,
+)
 from specbench.measure.server.stream import Answer, Counts, RequestFailed
 from specbench.models.chat import ChatCodec
 from specbench.types import Record, RecordKey, Request, Serving, StopReason
@@ -37,6 +43,7 @@ def make_record(
     began: float,
     is_prompt_sent: bool,
     draft_length: int = 0,
+    offset: PromptOffset = UNKNOWN_OFFSET,
 ) -> Record:
     """The record of an answer.
 
@@ -50,6 +57,7 @@ def make_record(
         began: time of `perf_counter` at which the block of requests began.
         is_prompt_sent: the prompt was sent as tokens, so that the server must count as many.
         draft_length: most tokens of a draft; 0 if unknown.
+        offset: tokens that the server's own prompts have more than ours.
 
     Raises:
         ClockError: the clock went back, or stood still.
@@ -57,12 +65,12 @@ def make_record(
             the answer.
     """
     token_ids = _token_ids(answer, codec)  # those sent, else those of the text
-    num_tokens = len(token_ids)
-    # Without ids, those of the text may differ from the ones that were generated.
-    if answer.token_ids is None and answer.num_tokens is not None:
-        num_tokens = answer.num_tokens
+    num_tokens = _num_tokens(answer, token_ids)
+    num_sent = len(request.prompt_ids)
+    num_read = tokens_read(answer, request, key.turn, offset)  # 0: no count
     problems = chain(  # sentences, one for each
-        _problems(request, answer, codec, token_ids, num_tokens, is_prompt_sent=is_prompt_sent),
+        _prompt_problems(num_read, num_sent, key.turn, offset, is_sent=is_prompt_sent),
+        _problems(request, answer, codec, token_ids, num_tokens),
         _contradictions(answer.counts, num_tokens, draft_length),
     )
     if problem := next(problems, ""):
@@ -71,13 +79,12 @@ def make_record(
     answer_text = answer.text if answer.token_ids is None else codec.text(token_ids)
     if without_key(answer_text) != answer_text:  # the user's API key, which no file may have
         raise RequestFailed("The server sent the key back in its answer.")
-    first_arrival = answer.arrivals[0]
-    last_arrival = answer.arrivals[-1]
+    first_arrival, last_arrival = answer.arrivals[0], answer.arrivals[-1]
     _check_clock(answer)
     return Record(
         key,
         "ok",
-        prompt_tokens=len(request.prompt_ids),
+        prompt_tokens=num_sent,
         token_ids=token_ids,
         text=answer_text,
         stop_reason=_stop_reason(answer, num_tokens, request.max_new_tokens),
@@ -86,8 +93,18 @@ def make_record(
         accept_lengths=_accept_lengths(key.method, answer, num_tokens),  # tokens per step
         seed=request.seed,
         # What only a server's answer has.
-        serving=_serving(answer, num_tokens, began, len(codec.token_ids(answer.text))),
+        serving=_serving(answer, num_tokens, num_read, began, len(codec.token_ids(answer.text))),
     )
+
+
+def _num_tokens(answer: Answer, token_ids: Sequence[int]) -> int:
+    """The number of an answer's tokens.
+
+    Those of a text may differ from the ones that were generated: the server's own count is right.
+    """
+    if answer.token_ids is None and answer.num_tokens is not None:
+        return answer.num_tokens
+    return len(token_ids)
 
 
 def _check_clock(answer: Answer) -> None:
@@ -103,9 +120,12 @@ def _stop_reason(answer: Answer, num_tokens: int, max_new_tokens: int) -> StopRe
     return "length" if num_tokens < max_new_tokens else "budget"
 
 
-def _serving(answer: Answer, num_tokens: int, began: float, num_of_text: int) -> Serving:
+def _serving(
+    answer: Answer, num_tokens: int, num_read: int, began: float, num_of_text: int
+) -> Serving:
     """The times and counts of an answer in a block that began at `began`.
 
+    `num_tokens` are those of the answer, `num_read` those of the prompt, 0 without a count.
     `num_of_text` is the number of its text's tokens. Servers do not send the marks around
     reasoning, and count them.
     """
@@ -122,6 +142,8 @@ def _serving(answer: Answer, num_tokens: int, began: float, num_of_text: int) ->
         num_retries=answer.num_retries,
         num_reasoning=answer.num_reasoning or UNSET,
         num_hidden=max(0, num_tokens - num_of_text) or UNSET if answer.num_reasoning else UNSET,
+        reported_prompt_tokens=num_read,
+        cached_prompt_tokens=max(0, answer.cached_tokens or 0) or UNSET,
     )
 
 
@@ -167,14 +189,28 @@ def _with_end(ids: tuple[int, ...], answer: Answer, codec: ChatCodec) -> tuple[i
     return (*ids, codec.end_id)
 
 
+def _prompt_problems(
+    num_read: int, num_sent: int, turn: int, offset: PromptOffset, *, is_sent: bool
+) -> Iterator[str]:
+    """Describe how the prompt that was read differs from ours, if that is an error.
+
+    A prompt that was sent as tokens (`is_sent`) has as many. `num_read` is 0 without a count.
+    """
+    if is_sent and num_read and num_read != num_sent:
+        yield (
+            f"The server counted {num_read} tokens of the prompt, but {num_sent} were sent: it "
+            "changed the prompt."
+        )
+    if text := cut_text(num_read, num_sent, turn, offset):
+        yield text
+
+
 def _problems(
     request: Request,
     answer: Answer,
     codec: ChatCodec,
     token_ids: tuple[int, ...],
     num_tokens: int,
-    *,
-    is_prompt_sent: bool,
 ) -> Iterator[str]:
     """Describe how an answer differs from what was sent or asked for, a sentence for each.
 
@@ -185,7 +221,6 @@ def _problems(
         codec: knows the number of tokens that the model can emit; 0 if unknown.
         token_ids: the answer's tokens: those that were sent, else those of the text.
         num_tokens: number of these tokens; if only text was sent, as the server counted them.
-        is_prompt_sent: the prompt was sent as tokens, so that the server must count as many.
     """
     if answer.num_tokens is not None and answer.num_tokens != num_tokens:
         yield f"The server counted {answer.num_tokens} tokens and sent {num_tokens}."
@@ -202,13 +237,6 @@ def _problems(
         yield (
             f"The server sent {num_tokens} tokens, more than the {request.max_new_tokens} that it "
             "was asked for."
-        )
-    num_counted = answer.prompt_tokens  # of the prompt, by the server
-    num_sent = len(request.prompt_ids)
-    if is_prompt_sent and num_counted is not None and num_counted != num_sent:
-        yield (
-            f"The server counted {num_counted} tokens of the prompt, but {num_sent} were sent: it "
-            "changed the prompt."
         )
     for token in token_ids:  # without a known vocabulary, any id from 0 is right
         if not 0 <= token < (codec.vocab_size or token + 1):

@@ -28,7 +28,7 @@ NO_BASELINE_WARNING = (
 )
 CHAT_WARNING = (
     "{} take no prompt as tokens: the chat was sent as messages, and the server's own template "
-    "made the prompt. Token counts of the prompt are ours."
+    "made the prompt."
 )
 TEXT_WARNING = (
     "{} send no token ids: the text was tokenised, which can differ from the tokens that were "

@@ -2,9 +2,11 @@
 
 import asyncio
 import re
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -23,6 +25,8 @@ DEATH_S = 3.0
 """Seconds after which a process that has not ended is taken for one that hangs."""
 _POLL_S = 0.02
 """Seconds between looks at a process that may have ended."""
+_LATEST = 64
+"""Prompts that are kept of a server."""
 START_S = 900.0
 """Seconds that an engine has to load and compile a model."""
 MOST_STARTS = 2
@@ -47,6 +51,8 @@ class OpenServer:
     """The most tokens of a draft that it was asked for; 0 if unknown."""
     is_warm: bool = False
     """It has answered the requests of the warm-up."""
+    sent_prompts: deque[tuple[int, ...]] = field(default_factory=partial(deque, maxlen=_LATEST))
+    """The prompts of its latest requests."""
     _death_deadline: float | None = None
     """Time at which its process counts as hanging; None until it no longer answers."""
 

@@ -94,7 +94,7 @@ def plan_of(labels: Sequence[str], **values: Any) -> Plan:
     return plan
 
 
-def found_at(url: str, protocol: StreamProtocol | None = None, **more: bool) -> FoundServer:
+def found_at(url: str, protocol: StreamProtocol | None = None, **more: Any) -> FoundServer:
     return FoundServer(ServerHeader(url, "", "tiny", ""), protocol or completions(), **more)
 
 
@@ -314,20 +314,38 @@ def test_what_stops_a_run_is_raised_as_it_is(error: BaseException) -> None:
     assert len(log.records) == 3
 
 
-@pytest.mark.parametrize(("has_rate", "duration_s"), [(False, 6.0), (True, 7.0)])
-def test_the_time_of_a_block_is_without_that_of_writing_records(
+@pytest.mark.parametrize(("has_rate", "duration_s"), [(False, 7.5), (True, 24.0)])
+def test_the_time_of_a_block_is_that_of_its_requests(
     monkeypatch: pytest.MonkeyPatch, has_rate: bool, duration_s: float
 ) -> None:
-    now = 0.0
+    now = 10.0
     monkeypatch.setattr(blocks_module, "perf_counter", lambda: now)
     monkeypatch.setattr(blocks_module, "thread_time", lambda: now / 2)
     clock = BlockClock(has_rate=has_rate)
-    for requests_s, writing_s in ((2, 1), (4, 100)):
-        now += requests_s
-        with clock.untimed():
-            now += writing_s
-    assert clock.duration_s == duration_s
+    for sent, ended in ((12.0, 15.0), (30.5, 34.0), (13.0, 16.0), (12.5, 14.0), (20.0, 19.0)):
+        clock.add(sent, ended)
+    assert clock.duration_s == duration_s, "4 and 3.5 s with a request, or 24 s to the last token"
+    now += 6
+    with clock.untimed():
+        now += 100
     assert clock.client_s == 3.0
+    assert BlockClock(has_rate=has_rate).duration_s == 0.0
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_counts_that_come_late_do_not_lengthen_a_block(concurrency: int) -> None:
+    done = run({"vanilla": Stub(delay_s=1e-3, late_s=0.05)}, concurrency=(concurrency,))
+    for block in done.blocks:
+        spans = sorted(
+            (record.serving.began_s, record.serving.began_s + (record.wall_s or 0.0))
+            for record in done.records
+            if record.serving and record.key.task == block.task
+        )
+        covered = duration_s = 0.0
+        for began_s, ended_s in spans:
+            duration_s += max(0.0, ended_s - max(began_s, covered))
+            covered = max(covered, ended_s)
+        assert block.duration_s == pytest.approx(duration_s, abs=2e-3)
 
 
 @pytest.mark.parametrize(("source", "num_requests"), [(RunningServers, 1), (Dying, 2)])

@@ -9,16 +9,16 @@ import pytest
 from aiohttp import web
 
 from specbench.errors import UserError
+from specbench.measure.server import answer_reader as reader_module
 from specbench.measure.server import client as client_module
-from specbench.measure.server import stream as stream_module
 from specbench.measure.server.address import API_KEY, server_root
+from specbench.measure.server.answer_reader import AnswerReader
 from specbench.measure.server.client import Client
 from specbench.measure.server.engine import load_engine
 from specbench.measure.server.find import FoundServer, find_server
 from specbench.measure.server.openai_api import completions
 from specbench.measure.server.stream import (
     Answer,
-    AnswerReader,
     ChatRequest,
     RequestFailed,
 )
@@ -75,7 +75,7 @@ def test_a_server_is_recognised_and_asked_in_a_form_that_it_takes(
     assert (server.header.protocol, server.header.software) == (protocol, software)
     assert server.header.sends_token_ids == bool(ids)
     assert (answer.token_ids, answer.text, answer.num_tokens) == (ids, "fgh", 4)
-    assert (answer.prompt_tokens, answer.stop) == (3 if ids else 0, "eos")
+    assert (answer.prompt_tokens, answer.stop) == (3 if ids else 1, "eos")
     assert stub.requests[0].get("messages") == (None if ids else ASK.messages)
 
 
@@ -252,14 +252,38 @@ def test_a_server_that_goes_on_and_on_is_left(choice: str) -> None:
 def test_the_bytes_of_an_answer_and_the_texts_in_messages_are_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stream_module, "MOST_BYTES", 1000)
+    monkeypatch.setattr(reader_module, "MOST_BYTES", 1000)
     with pytest.raises(RequestFailed, match="an answer of more than"):
         feed(b'data: {"choices": []}\n', times=100)
     for event in (f'{{"error": "{LONG}"}}', f'{{"choices": [{{"finish_reason": "{LONG}"}}]}}'):
         with pytest.raises(RequestFailed) as failed:
-            monkeypatch.setattr(stream_module, "MOST_BYTES", 10**6)
+            monkeypatch.setattr(reader_module, "MOST_BYTES", 10**6)
             feed(f"data: {event}\n".encode())
         assert LONG[:50] in failed.value.message and len(failed.value.message) < 300
+
+
+END = b'data: {"choices": [{"index": 0, "text": "", "finish_reason": "stop"}]}\n\n'
+
+
+@pytest.mark.parametrize(
+    ("events", "text"),
+    [
+        ('\ufeffdata: {"choices": [{"text": "ab"}]}\n', "ab"),
+        ('data: \ufeff{"choices": [{"text": "ab"}]}\n', "ab"),
+        ('\ufeff: a comment\ndata: {"choices": [{"text": "\ufeffb"}]}\n', "\ufeffb"),
+        ('data: {"choices": null, "usage": null}\ndata: {"choices": [{"text": "ab"}]}\n', "ab"),
+        ('data: {"choices": [{"index": 1, "text": "x"}, {"index": 0, "text": "ab"}]}\n', "ab"),
+        (
+            'data: {"choices": [{"index": 2, "text": "x", "finish_reason": "length"}]}\n'
+            'data: {"choices": [{"index": 0, "text": "ab"}]}\n',
+            "ab",
+        ),
+        ('data: {"choices": [{"index": null, "text": "ab"}]}\n', "ab"),
+    ],
+)
+def test_an_answer_is_that_of_the_first_choice_in_whatever_form(events: str, text: str) -> None:
+    answer = feed(events.encode() + END)
+    assert (answer.text, answer.stop) == (text, "eos")
 
 
 def feed(piece: bytes, times: int = 1) -> Answer:

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from specbench.measure.server.answer_reader import AnswerReader
 from specbench.measure.server.openai_api import completions
 from specbench.measure.server.records import make_record
-from specbench.measure.server.stream import AnswerReader, RequestFailed
+from specbench.measure.server.stream import RequestFailed
 from specbench.models.cards import find_model
 from specbench.models.chat import load_codec
 from specbench.types import Record, RecordKey, Request

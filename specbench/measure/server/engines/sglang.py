@@ -47,6 +47,7 @@ class _Meta(Struct, frozen=True):
 
     finish_reason: _Finish | None = None
     prompt_tokens: int | None = None
+    cached_tokens: int | None = None
     completion_tokens: int | None = None
     spec_verify_ct: int | None = None
     spec_num_correct_drafts: int | None = None
@@ -96,6 +97,7 @@ def _read(data: bytes) -> stream.Event:
         finish=meta.finish_reason.type,
         num_tokens=meta.completion_tokens,
         prompt_tokens=meta.prompt_tokens,
+        cached_tokens=meta.cached_tokens,
         counts=stream.Counts(num_drafts=meta.spec_verify_ct, num_accepted=_num_accepted(meta)),
     )
 

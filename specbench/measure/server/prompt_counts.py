@@ -1,0 +1,116 @@
+"""The tokens of a prompt that a server read, against those that were rendered here.
+
+A server that takes chats renders them itself. Its prompt may have a few tokens more or fewer, the
+same number in each chat: another BOS, a system text. What it lacks beyond them was cut.
+"""
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import takewhile
+
+from specbench.measure.server.client import Client
+from specbench.measure.server.stream import Answer, ChatRequest, RequestFailed, StreamProtocol
+from specbench.models.chat import ChatCodec
+from specbench.models.templates import Message
+from specbench.types import Request
+
+_LONGER_CHAT: Sequence[Message] = (
+    {"role": "user", "content": "The ship waits in the harbour for the wind to turn. " * 8},
+    {"role": "assistant", "content": "Then it sails."},
+    {"role": "user", "content": "Where does it go?"},
+)
+"""A chat of two turns, which shows with a short one what each turn adds."""
+_MOST_PER_TURN = 8
+"""Tokens of difference that a turn may add: by more, a count depends on the text, or on nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptOffset:
+    """Tokens that a server's own prompts have more than those that are rendered here."""
+
+    of_chat: int = 0
+    """In any chat."""
+    per_turn: int = 0
+    """For each turn after the first."""
+    is_known: bool = False
+    """Both were seen. If not, a difference may have other reasons."""
+    sent_prompts: Collection[tuple[int, ...]] = ()
+    """Latest prompts of the server, as rendered here: it may have their tokens in a cache."""
+
+    def tokens_expected(self, num_sent: int, turn: int) -> int:
+        """The tokens of a whole prompt at the server, by ours and the turn, from 0."""
+        return num_sent + self.of_chat + self.per_turn * turn
+
+    def most_missing(self, num_expected: int) -> float:
+        """Tokens that a whole prompt may lack: texts with special tokens may have fewer."""
+        return max(8, 0.01 * num_expected) if self.is_known else max(40, 0.1 * num_expected)
+
+
+UNKNOWN_OFFSET = PromptOffset()
+
+
+async def find_offset(
+    client: Client, protocol: StreamProtocol, codec: ChatCodec, model: str, short: Answer, sent: int
+) -> PromptOffset:
+    """The offset of a server, by its counts of two chats.
+
+    `short` is its answer to a chat of one turn, which has `sent` tokens here. Unknown if it does
+    not count the tokens of prompts, or counts something else.
+    """
+    request = Request(codec.render(_LONGER_CHAT), max_new_tokens=1)
+    num_read = 0
+    with suppress(RequestFailed):
+        longer = await client.complete(protocol, model, ChatRequest(request, _LONGER_CHAT))
+        num_read = longer.prompt_tokens or 0
+    of_chat = (short.prompt_tokens or 0) - sent
+    per_turn = num_read - len(request.prompt_ids) - of_chat
+    if not short.prompt_tokens or not num_read or abs(per_turn) > _MOST_PER_TURN:
+        return UNKNOWN_OFFSET
+    return PromptOffset(of_chat, per_turn, is_known=True)
+
+
+def tokens_read(answer: Answer, request: Request, turn: int, offset: PromptOffset) -> int:
+    """The tokens of a prompt that a server counted; 0 if it gave no count.
+
+    Some servers do not count what they take from a cache: the whole prompt, but for its last token,
+    or what it shares with an earlier prompt, and the answer to that.
+    """
+    num_counted = answer.prompt_tokens or 0
+    num_expected = offset.tokens_expected(len(request.prompt_ids), turn)
+    if num_counted <= 1 < num_expected:
+        return 0
+    if num_counted >= num_expected - offset.most_missing(num_expected):
+        return num_counted
+    if num_counted + (answer.cached_tokens or 0) == num_expected:
+        return num_expected
+    num_new = num_expected - _num_shared(request.prompt_ids, offset.sent_prompts)
+    least_new = num_new - (request.max_new_tokens if turn else 0)
+    is_rest = least_new - _MOST_PER_TURN <= num_counted <= num_new + _MOST_PER_TURN
+    return 0 if is_rest else num_counted
+
+
+def _num_shared(prompt: tuple[int, ...], sent_prompts: Collection[tuple[int, ...]]) -> int:
+    """The most tokens at the beginning that a prompt shares with another one."""
+    num_shared = 0
+    for other in sent_prompts:
+        if other is not prompt:
+            pairs = zip(prompt, other, strict=False)
+            num_equal = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+            num_shared = max(num_shared, num_equal)
+    return num_shared
+
+
+def cut_text(num_read: int, num_sent: int, turn: int, offset: PromptOffset) -> str:
+    """The message about a prompt of which a server read a part; empty if it read the whole.
+
+    `num_read` is 0 if it gave no count. `num_sent` are tokens rendered here.
+    """
+    num_expected = offset.tokens_expected(num_sent, turn)
+    if not num_read or num_read >= num_expected - offset.most_missing(num_expected):
+        return ""
+    num_whole = num_sent if num_read < num_sent else num_expected
+    return (
+        f"The server read {num_read:,} of {num_whole:,} tokens of the prompt: it cut the rest. "
+        "Start it with a longer context."
+    )
