@@ -73,12 +73,13 @@ def test_every_text_belongs_to_a_note_of_the_code() -> None:
 
 
 ADVICE = re.compile(
-    r"(^|[.!:\]] ?)\[? ?"
+    r"(^|[.!:\]}] ?)\[? ?"
     r"(Repeat|Keep|Stop|Raise|Run|Use|Turn|Lower|See|Check|Compare|Read|Continue)\b|`specbench "
 )
 FACTS = (
     "more_warnings running failed_run incomplete failed_completions left_out recorded survived "
-    "slow_baseline interrupted_blocks long_drafts long_prompts busy changed_weights"
+    "slow_baseline interrupted_blocks long_drafts long_prompts passed_ends busy "
+    "changed_weights"
 )
 """Warnings that state a fact about the run; the others ask for something."""
 
