@@ -15,7 +15,6 @@ from typing import Any, get_args
 import numpy as np
 
 from specbench.analysis.cells import (
-    NO_STEPS,
     WITH_PHASES,
     Arithmetic,
     CellKey,
@@ -26,7 +25,7 @@ from specbench.analysis.cells import rows_by_cell as rows_by_cell
 from specbench.analysis.cheats import find_cheats
 from specbench.analysis.costs import NO_COST, Cost, measure_cost
 from specbench.analysis.divergence import Agreement, find_agreements
-from specbench.analysis.drafting import Drafting, find_drafting
+from specbench.analysis.drafting import find_drafting
 from specbench.analysis.idle_after_long import find_idle_after_long
 from specbench.analysis.idle_drafts import find_idle_drafts
 from specbench.analysis.long_prompts import find_long_prompts
@@ -38,7 +37,7 @@ from specbench.analysis.records import BASELINE as BASELINE
 from specbench.analysis.records import POOLED as POOLED
 from specbench.analysis.records import RecordTable
 from specbench.analysis.roofline import Roofline, read_roofline
-from specbench.analysis.server_counters import mat_of_blocks
+from specbench.analysis.run_cells import measure_cells
 from specbench.analysis.serving import ServingMetrics, measure_serving
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws
 from specbench.analysis.stats.estimates import Estimate, Missing
@@ -50,7 +49,7 @@ from specbench.analysis.warnings import RunWarning, find_warnings
 from specbench.errors import unknown_name
 from specbench.log.audit import StoredAudit
 from specbench.log.header import RunHeader
-from specbench.log.run import BETWEEN, Run, block_key
+from specbench.log.run import Run
 from specbench.log.spec import parse_goodput
 
 
@@ -126,7 +125,7 @@ def measure(
     for key, rows in shared_rows.items():
         cost = measure_cost(key, table, rows, Draws(bootstrap, key.task), roofline, no_times)
         costs[key] = drafting.checked_cost(cost, key)
-    cells = _measure_cells(cell_source, axes, costs, drafting, bootstrap, arithmetic)
+    cells = measure_cells(cell_source, axes, costs, drafting, bootstrap, arithmetic)
     overall = measure_overall(cells, axes)  # means over tasks, by method and temperature
     rankings = _rank_methods(overall, axes)  # by temperature
     task_rankings = _rank_on_tasks(cells, axes)  # by temperature and task
@@ -191,35 +190,6 @@ def _bin_steps(
     }
 
 
-def _measure_cells(
-    source: CellSource,
-    axes: Axes,
-    costs: Mapping[CellKey, Cost],
-    drafting: Drafting,
-    bootstrap: Bootstrap,
-    arithmetic: Arithmetic,
-) -> dict[CellKey, CellMetrics]:
-    """The cells by method, temperature and task, or all tasks as one.
-
-    `axes` are the methods, temperatures and tasks of the run, `costs` those of steps by cell, and
-    `drafting` the answers of servers with and without drafts.
-    """
-    cells: dict[CellKey, CellMetrics] = {}
-    for temperature in axes.temperatures:
-        for task in (*axes.tasks, POOLED):
-            draws = None if task == POOLED else Draws(bootstrap, task)  # None: no intervals
-            for method in axes.methods:
-                key = CellKey(method, temperature, task)
-                cell = source.measure_cell(key, draws, arithmetic)
-                cell = drafting.without_part(cell, key)
-                cell = _with_counters(cell, key, drafting)  # MAT
-                cell = drafting.checked_cell(cell, key)
-                if task == POOLED:
-                    cell = _with_mat_of_costs(cell, costs.get(key))
-                cells[key] = cell
-    return cells
-
-
 def _num_covered(overall: Mapping[Any, MethodMetrics], table: RecordTable) -> int:
     """The passes or runs that all intervals cover, without those that have few of the requests."""
     nums_covered = []
@@ -261,43 +231,6 @@ def _rank(metrics: dict[Any, Any], keys: Mapping[str, Any]) -> Ranking:
         key = keys[method]
         metrics[key] = replace(metrics[key], speedup=speedup)
     return ranking
-
-
-def _with_counters(cell: CellMetrics, key: CellKey, drafting: Drafting) -> CellMetrics:
-    """The cell with the MAT of its server's counters, if no answer came with its own counts.
-
-    MAT is missing if one of its blocks contradicts itself. A block is a group of requests that a
-    server completed together; `contradictions` describes what is impossible in a block's counts.
-    `key` names the method, temperature and task of the cell; BETWEEN stands between a task and a
-    category of its samples.
-    """
-    contradictions = drafting.table.served.contradictions
-    task = key.task.partition(BETWEEN)[0]  # without its category; POOLED is all tasks together
-    blocks = [
-        block
-        for block in drafting.header.blocks
-        if (block.method, block.temperature) == (key.method, key.temperature)
-        and task in (block.task, POOLED)
-    ]
-    for block in blocks:
-        contradiction = contradictions.get(block_key(block))
-        if contradiction:
-            missing = Missing(contradiction)
-            return replace(cell, mat=missing, mat_macro=missing)
-    if isinstance(cell.mat, Estimate) or not cell.num_done or not blocks:
-        return cell  # MAT is known from the answers, or nothing is
-    if task != key.task:  # counters are of a whole task
-        return cell
-    mat = mat_of_blocks(blocks)
-    is_counted_in_part = cell.mat != NO_STEPS  # the reason tells of how many answers
-    return cell if is_counted_in_part and isinstance(mat, Missing) else replace(cell, mat=mat)
-
-
-def _with_mat_of_costs(cell: CellMetrics, cost: Cost | None) -> CellMetrics:
-    """The cell of all tasks, with the MAT of its costs if both are known."""
-    if cost is None or isinstance(cost.mat, Missing) or isinstance(cell.mat, Missing):
-        return cell
-    return replace(cell, mat=cost.mat)
 
 
 def check_arithmetic(name: str) -> Arithmetic:

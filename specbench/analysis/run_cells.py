@@ -1,0 +1,80 @@
+"""The cells of a run: its answers, with the counters of servers and the answers without drafts."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from specbench.analysis.cells import NO_STEPS, Arithmetic, CellKey, CellMetrics, CellSource
+from specbench.analysis.costs import Cost
+from specbench.analysis.drafting import Drafting
+from specbench.analysis.overall import Axes
+from specbench.analysis.records import POOLED
+from specbench.analysis.server_counters import mat_of_blocks
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws
+from specbench.analysis.stats.estimates import Estimate, Missing
+from specbench.log.run import BETWEEN, block_key
+
+
+def measure_cells(
+    source: CellSource,
+    axes: Axes,
+    costs: Mapping[CellKey, Cost],
+    drafting: Drafting,
+    bootstrap: Bootstrap,
+    arithmetic: Arithmetic,
+) -> dict[CellKey, CellMetrics]:
+    """The cells by method, temperature and task, or all tasks as one.
+
+    `axes` are the methods, temperatures and tasks of the run, `costs` those of steps by cell, and
+    `drafting` the answers of servers with and without drafts.
+    """
+    cells: dict[CellKey, CellMetrics] = {}
+    for temperature in axes.temperatures:
+        for task in (*axes.tasks, POOLED):
+            draws = None if task == POOLED else Draws(bootstrap, task)  # None: no intervals
+            for method in axes.methods:
+                key = CellKey(method, temperature, task)
+                cell = source.measure_cell(key, draws, arithmetic)
+                cell = drafting.without_part(cell, key)
+                cell = _with_counters(cell, key, drafting)  # MAT
+                cell = drafting.checked_cell(cell, key)
+                if task == POOLED:
+                    cell = _with_mat_of_costs(cell, costs.get(key))
+                cells[key] = cell
+    return cells
+
+
+def _with_counters(cell: CellMetrics, key: CellKey, drafting: Drafting) -> CellMetrics:
+    """The cell with the MAT of its server's counters, if no answer came with its own counts.
+
+    MAT is missing if one of its blocks contradicts itself. A block is a group of requests that a
+    server completed together; `contradictions` describes what is impossible in a block's counts.
+    `key` names the method, temperature and task of the cell; BETWEEN stands between a task and a
+    category of its samples.
+    """
+    contradictions = drafting.table.served.contradictions
+    task = key.task.partition(BETWEEN)[0]  # without its category; POOLED is all tasks together
+    blocks = [
+        block
+        for block in drafting.header.blocks
+        if (block.method, block.temperature) == (key.method, key.temperature)
+        and task in (block.task, POOLED)
+    ]
+    for block in blocks:
+        contradiction = contradictions.get(block_key(block))
+        if contradiction:
+            missing = Missing(contradiction)
+            return replace(cell, mat=missing, mat_macro=missing)
+    if isinstance(cell.mat, Estimate) or not cell.num_done or not blocks:
+        return cell  # MAT is known from the answers, or nothing is
+    if task != key.task:  # counters are of a whole task
+        return cell
+    mat = mat_of_blocks(blocks)
+    is_counted_in_part = cell.mat != NO_STEPS  # the reason tells of how many answers
+    return cell if is_counted_in_part and isinstance(mat, Missing) else replace(cell, mat=mat)
+
+
+def _with_mat_of_costs(cell: CellMetrics, cost: Cost | None) -> CellMetrics:
+    """The cell of all tasks, with the MAT of its costs if both are known."""
+    if cost is None or isinstance(cost.mat, Missing) or isinstance(cell.mat, Missing):
+        return cell
+    return replace(cell, mat=cost.mat)
