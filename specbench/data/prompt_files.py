@@ -120,14 +120,7 @@ class _Question(NamedTuple):
 
 def _parse_line(line: bytes, line_number: int) -> _Question:
     """The question in a line. Raises ValueError for a mistake in it."""
-    try:
-        row = msgspec.json.decode(line, type=_Line)
-    except msgspec.DecodeError as error:
-        half = _HALF_PAIR.search(line)
-        if half:
-            message = f"{half[0].decode()} is half of a surrogate pair, not a character"
-            raise ValueError(message) from error
-        raise
+    row = msgspec.json.decode(line, type=_Line)
     if bool(row.turns) == bool(row.prompt):
         raise ValueError("it needs `turns` or `prompt`, one of them, and not empty")
     turns = row.turns or (row.prompt,)
