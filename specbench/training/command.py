@@ -60,8 +60,6 @@ def train_head(
     check_method(method)
     left_out: Counter[str] = Counter()
     is_own_text = str(data) == SELF
-    if is_own_text:
-        check_template(codec)
     examples = [] if is_own_text else read_examples(data, left_out)
     settings = _settings(method, model_dir, codec, data, options, start)
     with begin_work(out, settings, is_resumed=is_resumed) as log:
@@ -137,7 +135,9 @@ def _settings(
         check_checkpoint(start, what="The head to start from", needs_tokenizer=False)
         settings["start"] = _digest(start)
     settings["data"] = SELF
-    if str(data) != SELF:
+    if str(data) == SELF:
+        check_template(codec)
+    else:
         content = data.read_bytes()
         settings["data"] = hashlib.sha256(content).hexdigest()
         settings["data_bytes"] = len(content)
