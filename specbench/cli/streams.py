@@ -36,7 +36,7 @@ def check_arguments(arguments: Sequence[str]) -> None:
             )
 
 
-IN_ASCII = "specbench.in_ascii"
+IN_ASCII = "specbench-ascii"
 """The name of the error handler below."""
 _ASCII_OF = {"±": "+-", "×": "x", "…": "...", "→": "->", "─": "-", "–": "-"}
 
