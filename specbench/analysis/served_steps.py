@@ -79,11 +79,9 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
         if record.serving and record.is_ok and not record.accept_lengths:  # lists no steps
             unlisted_rows[block_key(record.key)].append(row)
 
-    contradictions = {}  # block -> a sentence on what is impossible in its counts
-    for key in unlisted_rows:
-        contradiction = _contradiction(blocks_by_key[key])
-        if contradiction:
-            contradictions[key] = contradiction
+    # block -> a sentence on what is impossible in its counts
+    sentences = {key: _contradiction(blocks_by_key[key]) for key in unlisted_rows}
+    contradictions = {key: sentence for key, sentence in sentences.items() if sentence}
     for key, rows in unlisted_rows.items():
         # Answers that ended with a draft token, each of which may have taken a step more.
         end_rows = [row for row in rows if _may_have_more(records[row])]

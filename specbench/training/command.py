@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from specbench.engine.load import load_target
 from specbench.errors import UserError, unknown_name
-from specbench.log.files import write_whole
+from specbench.log.files import LineFile, write_whole
 from specbench.models.chat import ChatCodec
 from specbench.models.checkpoints import check_checkpoint, identify
 from specbench.registry import get
@@ -74,7 +74,7 @@ def train_head(
             examples = read_examples(data, left_out)
         say(f"Encoding {len(examples)} examples …")
         length = min(options.length, target.context)
-        rows = list(encode(codec, examples, length, options.request_weight, left_out))
+        rows = [*encode(codec, examples, length, options.request_weight, left_out)]
         if any(left_out.values()):
             say(f"Left out of {data}: {reasons(left_out)}.")
         held_out_rows, training_rows = _split(rows, data)
@@ -86,12 +86,15 @@ def train_head(
             read_head(head, start)
         say(about_training := _about_training(head, batches, held_out, options))
         write_settings(log, settings)
-        plan = TrainingPlan(
-            options.schedule, log, on_log=lambda line: say(_progress(line, options))
-        )
+        plan = _plan(options, log, say)
         rates = fit(head, target.model, options, batches, held_out, plan, out)
         card = _card(method, source or str(model_dir), about_training, about_text, rates)
         write_whole(out / "README.md", card.encode())
+
+
+def _plan(options: TrainingOptions, log: LineFile, say: Say) -> TrainingPlan:
+    """The plan of a training that reports its progress."""
+    return TrainingPlan(options.schedule, log, on_log=lambda line: say(_progress(line, options)))
 
 
 _CARD = """# A head of {method} for {name}

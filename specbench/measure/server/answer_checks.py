@@ -1,0 +1,103 @@
+"""Checks of a server's answer: its prompt, its tokens, and its counts of drafts."""
+
+from collections.abc import Iterator
+
+from specbench.measure.server.prompt_counts import PromptOffset, cut_text
+from specbench.measure.server.stream import Answer, Counts
+from specbench.models.chat import ChatCodec
+from specbench.types import Request
+
+_MOST_TOKENS_OFF = 3
+"""Tokens by which the count of a server may differ from that of its text: a text may tokenise
+into other tokens than it was made of, but not into many more or less.
+"""
+_MOST_SHARE_OFF = 0.2
+"""The same as a share of the text's tokens, for long texts."""
+_COUNTS = "The counts of the server contradict each other"
+_LONGEST_DRAFT = 1024
+"""Tokens that a last step may have accepted beyond the end of an answer."""
+
+
+def prompt_problems(
+    num_read: int, num_sent: int, turn: int, offset: PromptOffset, *, is_sent: bool
+) -> Iterator[str]:
+    """Describe how the prompt that was read differs from ours, if that is an error.
+
+    A prompt that was sent as tokens (`is_sent`) has as many. `num_read` is 0 without a count.
+    """
+    if is_sent and num_read and num_read != num_sent:
+        yield (
+            f"The server counted {num_read} tokens of the prompt, but {num_sent} were sent: it "
+            "changed the prompt."
+        )
+    if text := cut_text(num_read, num_sent, turn, offset):
+        yield text
+
+
+def answer_problems(
+    request: Request,
+    answer: Answer,
+    codec: ChatCodec,
+    token_ids: tuple[int, ...],
+    num_tokens: int,
+) -> Iterator[str]:
+    """Describe how an answer differs from what was sent or asked for, a sentence for each.
+
+    Args:
+        request: the prompt's tokens, and the most tokens of an answer.
+        answer: what the server sent. Its `token_ids` are None if it sent text only; its numbers of
+            tokens, of the answer and of the prompt, are the server's own, None if it sent none.
+        codec: knows the number of tokens that the model can emit; 0 if unknown.
+        token_ids: the answer's tokens: those that were sent, else those of the text.
+        num_tokens: number of these tokens; if only text was sent, as the server counted them.
+    """
+    if answer.num_tokens is not None and answer.num_tokens != num_tokens:
+        yield f"The server counted {answer.num_tokens} tokens and sent {num_tokens}."
+    # A text may tokenise into a few tokens more or less than it was made of: _MOST_TOKENS_OFF of
+    # them, or a share of its tokens if that is more.
+    num_tokens_off = abs(num_tokens - len(token_ids))
+    most_tokens_off = max(_MOST_TOKENS_OFF, _MOST_SHARE_OFF * len(token_ids))
+    is_explained = answer.num_reasoning and num_tokens > len(
+        token_ids
+    )  # by marks that are not sent
+    if answer.token_ids is None and num_tokens_off > most_tokens_off and not is_explained:
+        yield f"The server counted {num_tokens} tokens, but its text has about {len(token_ids)}."
+    if num_tokens > request.max_new_tokens:
+        yield (
+            f"The server sent {num_tokens} tokens, more than the {request.max_new_tokens} that it "
+            "was asked for."
+        )
+    for token in token_ids:  # without a known vocabulary, any id from 0 is right
+        if not 0 <= token < (codec.vocab_size or token + 1):
+            yield f"The server sent the token {token}, and the model has {codec.vocab_size}."
+
+
+def contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Iterator[str]:
+    """Describe impossible counts of an answer's drafts, a sentence for each.
+
+    `num_tokens` is the number of the answer's tokens, `draft_length` the most tokens of a draft; 0
+    if unknown. A draft may go on after the end of the answer, by _LONGEST_DRAFT tokens at most.
+    A count is None if the server does not report it; the sentences begin with _COUNTS.
+    """
+    num_drafts = counts.num_drafts  # steps with a draft
+    num_drafted = counts.num_drafted  # draft tokens of all steps
+    num_accepted = counts.num_accepted or 0  # accepted ones of all steps
+    per_step = counts.accepted_per_step  # accepted draft tokens of each step with a draft [steps]
+    # The most draft tokens that there can be: each accepted one is in the answer or beyond its end.
+    most_drafted = num_tokens + _LONGEST_DRAFT if num_drafted is None else num_drafted
+    if num_drafts is not None and draft_length:  # no draft is longer
+        most_drafted = min(most_drafted, num_drafts * draft_length)
+    if min(num_drafts or 0, num_drafted or 0, num_accepted, *(per_step or ())) < 0:
+        yield f"{_COUNTS}: one is negative."
+    if num_accepted > most_drafted:
+        yield (
+            f"{_COUNTS}: {num_accepted} tokens were accepted of at most {most_drafted} draft "
+            "tokens."
+        )
+    if num_drafts is not None and num_drafts > num_tokens:  # each step makes a token or more
+        yield f"{_COUNTS}: {num_drafts} steps made {num_tokens} tokens."
+    if per_step is not None and (len(per_step), sum(per_step)) != (num_drafts, num_accepted):
+        yield (
+            f"{_COUNTS}: {num_drafts} steps accepted {num_accepted} tokens, but the list of steps "
+            f"has {len(per_step)} with {sum(per_step)}."
+        )
