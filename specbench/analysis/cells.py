@@ -26,7 +26,7 @@ from specbench.analysis.latency import Latency, latency
 from specbench.analysis.prompts_read import OTHER_PROMPTS
 from specbench.analysis.ratios import COLUMNS, RowGroups, RowRatio, cluster_sums, row_ratios
 from specbench.analysis.records import BASELINE as BASELINE
-from specbench.analysis.records import CELL_KEY, POOLED, RecordTable
+from specbench.analysis.records import CELL_KEY, POOLED, RecordTable, answer_of
 from specbench.analysis.stats.arrays import IntArray
 from specbench.analysis.stats.bootstrap import Draws, Ratio
 from specbench.analysis.stats.estimates import Estimate, Missing, Value
@@ -46,6 +46,8 @@ BASELINE_FAILED = Missing("baseline failed")
 NO_SHARED = Missing("no shared samples")
 NO_STEPS = Missing("no steps")
 NOT_GREEDY = Missing("temperature above 0")
+NO_TIMES = Missing("no times in the imported files")
+NO_ANSWERS = Missing("no answers in the imported files")
 WITH_PHASES = Missing("the phases of steps were timed, which slows them down")
 """Measuring phases makes the clock wait for the device within a step: such times are not
 evidence.
@@ -210,6 +212,8 @@ class CellSource:
         match_rate: Value = no_pairs
         if key.temperature > 0:
             match_rate = NOT_GREEDY
+        elif num_pairs and not any(answer_of(table.records[row]) for row in rows):
+            match_rate = NO_ANSWERS
         elif num_pairs:
             match_rate = Estimate(float(is_equal.sum()) / num_pairs)
         errors = (table.records[row].error for row in failed_rows)  # texts, or None

@@ -57,8 +57,11 @@ def find_agreements(table: RecordTable, history: str = "shared") -> dict[str, Ag
 
     With `history` "own" each method sees its own earlier answers of a chat. Once they differ from
     vanilla's, later turns answer another prompt and are not compared. With "shared" all see
-    vanilla's. `table` has one row per record of a run. Agreements are by method.
+    vanilla's. `table` has one row per record of a run. Agreements are by method. Imported answers
+    have none: few files have token ids.
     """
+    if any(record.imported for record in table.records):
+        return {}
     frame = table.frame  # `baseline_row`: the row of vanilla's record of the request, or -1
     greedy_rows = frame[
         (frame["temperature"] == 0)

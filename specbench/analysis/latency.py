@@ -43,7 +43,7 @@ def latency(table: RecordTable, rows: IntArray, missing: Missing | None) -> Late
     num_tokens, prefill_s, decode_s = table.values(rows, "num_tokens", "prefill_s", "decode_s")
     has_decoded = (num_tokens > 1) & ~np.isnan(decode_s)
     per_token_s = decode_s[has_decoded] / (num_tokens[has_decoded] - 1)
-    return Latency(percentiles(prefill_s), percentiles(per_token_s))
+    return Latency(percentiles(prefill_s[~np.isnan(prefill_s)]), percentiles(per_token_s))
 
 
 def seconds_between_arrivals(table: RecordTable, rows: IntArray) -> FloatArray:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from specbench.analysis.cells import (
+    NO_TIMES,
     WITH_PHASES,
     Arithmetic,
     CellKey,
@@ -51,6 +52,9 @@ from specbench.log.audit import StoredAudit
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
 from specbench.log.spec import parse_goodput
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,7 @@ def measure(
     frame = table.frame  # the same in pandas
     survivors = find_survivors(frame)  # rows of requests that every ranked method finished
     axes = axes_of(header, frame)  # methods, temperatures, tasks
-    no_times = WITH_PHASES if spec.phases or frame["draft_s"].notna().any() else None  # slowed
+    no_times = _no_times(header, frame)
     cell_source = CellSource(table, header, survivors, no_times)
     roofline = read_roofline(header.roofline, run.records, header.threads)  # memory traffic
     costs: dict[CellKey, Cost] = {}  # of steps, by cell
@@ -163,8 +167,10 @@ def measure(
 
 def _warnings_of_records(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]:
     """The warnings that need no numbers of cells: hidden work, drafts that fail, changed pools,
-    odd answers.
+    odd answers. These rules are for runs that specbench measured.
     """
+    if header.imported:
+        return ()
     return (
         *find_cheats(table, header),
         *find_idle_drafts(table.records, header),
@@ -188,6 +194,14 @@ def _bin_steps(
         for key, rows in source.shared_rows.items()
         if key.task == POOLED and key.method != BASELINE and isinstance(cells[key].mat, Estimate)
     }
+
+
+def _no_times(header: RunHeader, frame: DataFrame) -> Missing | None:
+    """The reason why a run's times are no evidence; None if they are."""
+    if header.spec.values.phases or frame["draft_s"].notna().any():
+        return WITH_PHASES
+    has_none = header.imported and not frame["wall_s"].notna().any()
+    return NO_TIMES if has_none else None
 
 
 def _num_covered(overall: Mapping[Any, MethodMetrics], table: RecordTable) -> int:

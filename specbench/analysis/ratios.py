@@ -115,7 +115,8 @@ def row_ratios(columns: Mapping[str, NDArray[Any]]) -> dict[str, RowRatio]:
     base_wall_s = columns["baseline_wall_s"]
     base_decode_s = columns["baseline_decode_s"]
 
-    is_paired = base_num_tokens > 0  # vanilla answered the request
+    has_time = wall_s > 0  # NaN in files of other tools that have no times
+    is_paired = (base_num_tokens > 0) & has_time & (base_wall_s > 0)  # vanilla answered too
     # The first token is the prefill's, so that decoding takes two tokens or more.
     has_decoded = (num_tokens > 1) & (decode_s > 0)
     has_base_decoded = (base_num_tokens > 1) & (base_decode_s > 0)
@@ -132,7 +133,7 @@ def row_ratios(columns: Mapping[str, NDArray[Any]]) -> dict[str, RowRatio]:
     return {
         "speedup": speedup,
         "decode_speedup": decode_speedup,
-        "tokens_per_s": RowRatio(num_tokens > 0, (num_tokens,), (wall_s,)),
+        "tokens_per_s": RowRatio((num_tokens > 0) & has_time, (num_tokens,), (wall_s,)),
         "mat": RowRatio(has_steps, (num_emitted,), (num_steps,), is_time=False),
         "mat_macro": RowRatio(has_steps, (mat_of_row,), (ones,), is_time=False),
     }

@@ -133,7 +133,8 @@ def records_frame(records: Sequence[Record]) -> DataFrame:
       (after it), `wall_s` (both), `energy_j`, `peak_memory_bytes`, and `draft_s`, `verify_s`,
       `commit_s`, `host_s` (sums over the record's steps): floats. NaN stands for what was not
       measured.
-    - `is_measured`: True if the record has tokens and a time. Any other record counts as failed.
+    - `is_measured`: True if the record has tokens and a time. Any other record counts as failed,
+      except imported ones from a file without times.
     - `error`: the text, or None.
     """
     import pandas as pd
@@ -165,7 +166,8 @@ def records_frame(records: Sequence[Record]) -> DataFrame:
     frame = pd.DataFrame(columns)
     is_timed = frame["wall_s"].between(0, np.inf, inclusive="neither")
     has_tokens = (frame["status"] == "ok") & (frame["num_tokens"] > 0)
-    frame["is_measured"] = is_timed & has_tokens
+    is_imported = np.array([record.imported is not None for record in records], dtype=bool)
+    frame["is_measured"] = (is_timed | (is_imported & frame["wall_s"].isna())) & has_tokens
     return frame
 
 
@@ -250,12 +252,19 @@ def _baseline_rows(frame: DataFrame) -> IntArray:
 
 
 def _is_same(records: Sequence[Record], baseline_rows: IntArray) -> NDArray[np.bool_]:
-    """True for records with the token ids of vanilla's record [records]."""
+    """True for records with vanilla's answer [records]: its token ids, else its text."""
     is_same = [
-        row >= 0 and record.token_ids == records[row].token_ids
+        row >= 0 and answer_of(record) == answer_of(records[row])
         for record, row in zip(records, baseline_rows.tolist(), strict=True)
     ]
     return np.array(is_same, dtype=bool)
+
+
+def answer_of(record: Record) -> object:
+    """The token ids; of an imported answer without them, its text or the hash of that."""
+    if record.token_ids or record.imported is None:
+        return record.token_ids
+    return record.text or record.imported.answer_hash
 
 
 def _is_cut(record: Record) -> bool:

@@ -76,7 +76,8 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
         has_drafts.append(_has_drafts(record, blocks_by_key[block_key(record.key)], is_silent))
         num_emitted.append(implied.num_emitted)
         num_steps.append(float(implied.num_steps))
-        if record.serving and record.is_ok and not record.accept_lengths:  # lists no steps
+        lists_steps = record.accept_lengths or record.imported
+        if record.serving and record.is_ok and not lists_steps:
             unlisted_rows[block_key(record.key)].append(row)
 
     # block -> a sentence on what is impossible in its counts
@@ -121,6 +122,9 @@ def _implied(record: Record, *, is_silent: bool) -> ImpliedSteps:
     `is_silent` is true if its method's server leaves out the counts of an answer without a draft.
     """
     serving = record.serving
+    if record.imported:
+        counts = record.imported
+        return ImpliedSteps(counts.num_emitted or 0, counts.num_steps or 0)
     has_counts = is_silent or _num_accepted(record) is not None or _num_drafts_of(record) == 0
     if record.accept_lengths or serving is None or not (has_counts and record.is_ok):
         return ImpliedSteps(sum(record.accept_lengths), len(record.accept_lengths))

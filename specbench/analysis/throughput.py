@@ -14,6 +14,7 @@ from specbench.analysis.stats.estimates import Estimate, Missing, Value
 from specbench.log.backend import BlockHeader
 
 NO_BLOCKS = Missing("no block of vanilla at this load")
+NO_PROMPT_TOKENS = Missing("unknown numbers of prompt tokens")
 INTERRUPTED = Missing("all blocks were interrupted")
 
 
@@ -60,6 +61,8 @@ def total_throughput(output: Value, num_tokens: IntArray, prompt_tokens: IntArra
     """Prompt and output tokens/s, from output tokens/s and the tokens of completions."""
     if isinstance(output, Missing) or not output.value or not num_tokens.any():
         return NOT_RUN
+    if not prompt_tokens.all():
+        return NO_PROMPT_TOKENS
     requests_per_token = output.value / int(num_tokens.sum())
     return Estimate(int((num_tokens + prompt_tokens).sum()) * requests_per_token)
 

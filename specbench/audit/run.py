@@ -56,6 +56,7 @@ def audit(
         UserError: there is nothing to compare, or the model or its prompts are not the run's.
     """
     header = run.header
+    header.refuse_import("audited")
     table = make_table(run.records)  # a row per record
     # By method: its greedy answers against vanilla's, with the first difference of each.
     agreements = find_agreements(table, header.spec.values.history)

@@ -46,6 +46,7 @@ COMMANDS = {
         "Look", "Compare runs, versions or GPUs on the samples that they share.", "report.compare"
     ),
     "site": Listed("Look", "Write a page over many runs.", "report.site"),
+    "convert": Listed("Look", "Read result files of other tools into a run."),
     "check": Listed("Judge", "Fail if a run is slower or accepts less than its baseline runs."),
     "audit": Listed("Judge", "Check that outputs are lossless; separate rounding from bugs."),
     "list": Listed("Prepare", "List methods, models, datasets or runs.", "catalog.list_"),

@@ -111,7 +111,8 @@ def compare(
     """Compare runs, versions or GPUs on the samples that they share.
 
     The first run is the reference, except with --explain: there the ratio is first / second. A
-    folder of several runs, as of `run --runs`, is one side.
+    folder of several runs, as of `run --runs`, is one side, and so is a cell of a published table:
+    TABLE:model/method/task[,temperature=0,load=8].
     """
     if explain:
         _explain(run, cross, load, format, out)
@@ -125,9 +126,18 @@ def compare(
         render_comparison,
         write_comparison,
     )
+    from specbench.judge.printer import print_page
+    from specbench.judge.published_cells import cells_json, cells_page, compare_cells, is_cell
     from specbench.log.folders import read_runs
 
     check_format(format)
+    if any(is_cell(str(path)) for path in run):
+        sides = compare_cells([str(path) for path in run], cross)
+        if format == "json":
+            write_data(cells_json(sides))
+        else:
+            print_page(cells_page(sides))
+        return
     comparisons = compare_runs([read_runs(path) for path in run], cross, is_forced=force)
     if format == "table":
         print_comparison(comparisons)

@@ -201,6 +201,8 @@ def _legend_text(header: RunHeader) -> str:
     """A run in words: its name, model, machine and software."""
     model = f"{facts.model_label(header)}, {header.model.precision}"
     environment = header.environment
+    if header.imported:
+        return f"{header.id}: {model}; {header.device_phrase}; {header.imported.tools}"
     software = f"{environment.software_phrase}, commit {environment.commit_phrase}"
     return f"{header.id}: {model}; {header.device_phrase}; {software}"
 

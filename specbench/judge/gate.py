@@ -225,6 +225,9 @@ def _no_speed_reason(run: Run, baselines: Sequence[Run], rule: SpeedRule) -> str
         return "--speed never"
     if rule == "always":
         return None
+    for measured in (run, *baselines):
+        if measured.header.imported:
+            return f"the machine of the imported run {measured.header.id} is unknown"
     for baseline in baselines:
         cautions = CHECK.cautions(baseline.header, run.header)
         if cautions:  # fields of the hardware that differ, with their text in either run

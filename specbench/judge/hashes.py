@@ -35,6 +35,8 @@ def check_hashes(header: RunHeader, records: Sequence[Record]) -> HashFindings:
 
     The findings are sentences: faults, and what cannot be checked on this machine.
     """
+    if header.imported:
+        return HashFindings([], ["The weights and the prompts of an imported run are unknown."])
     faults = [*_without_hash("The model", header.model.files)]  # on files without a hash
     for spelling, method in header.methods.items():
         if method.weights:  # its draft model's

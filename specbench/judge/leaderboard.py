@@ -27,6 +27,9 @@ def find_exclusions(
     header: RunHeader, records: Sequence[Record], audit: StoredAudit | None
 ) -> Iterator[str]:
     """The reasons, a sentence each; none for a run that may enter."""
+    if header.imported:
+        yield f"The run is imported ({header.imported.tools}): specbench measured nothing of it."
+        return
     yield from _subject(header)
     if header.status != "complete":
         yield f"The run is {header.status}, not complete. Go on with --resume."

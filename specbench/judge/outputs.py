@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from specbench.analysis.cells import BASELINE, CellKey
-from specbench.analysis.records import CELL_KEY, REQUEST_KEY, RecordTable
+from specbench.analysis.records import CELL_KEY, REQUEST_KEY, RecordTable, answer_of
 from specbench.analysis.stats.arrays import FloatArray
 from specbench.analysis.stats.sign_test import sign_test
 from specbench.analysis.stats.significance import GATE_ALPHA
@@ -85,7 +85,7 @@ def _gains(joined: DataFrame, table: RecordTable, baseline: RecordTable) -> Seri
     for i in np.flatnonzero(joined["is_compared"] & (joined["method"] == BASELINE)):
         old_record = baseline.records[joined["row_before"].iat[i]]
         new_record = table.records[int(joined["row"].iat[i])]
-        is_same[i] = old_record.token_ids == new_record.token_ids
+        is_same[i] = answer_of(old_record) == answer_of(new_record)
     gains: Series = is_same.astype(float) - joined["is_same_before"]
     return gains.where(joined["is_compared"])
 

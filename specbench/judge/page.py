@@ -267,6 +267,7 @@ def published_rows() -> Iterator[SiteRow]:
     cards = load_cards().values()  # a card is of a task, or of a suite of several tasks
     task_titles = {task.name: task.title for card in cards for task in card.tasks}
     task_titles |= {card.name: card.title for card in cards}  # of a suite: of all its questions
+    titles = {name: registry.get(name).title for name in registry.names()}
     for published in published_values():
         model = models_by_name.get(published.model)  # its card; None if it is unknown
         task = published.task  # its name; "mean" is the mean over the publication's tasks
@@ -274,14 +275,18 @@ def published_rows() -> Iterator[SiteRow]:
             machine=published.table.known_hardware or "not stated",  # "" if unknown
             model=model.title if model else published.model,
             engine="published",
-            method=registry.get(published.method).title,
+            method=titles.get(published.method, published.method),
             task=MEAN if task == "mean" else task_titles.get(task, task),
             temperature=published.temperature,
-            speedup=Estimate(published.speedup),
-            mat=NOT_PUBLISHED if published.mat is None else Estimate(published.mat),
+            speedup=_published(published.speedup),
+            mat=_published(published.mat),
             source=published.publication.name,
             url=published.publication.url,
         )
+
+
+def _published(number: float | None) -> Value:
+    return NOT_PUBLISHED if number is None else Estimate(number)
 
 
 def engine_name(header: RunHeader) -> str:

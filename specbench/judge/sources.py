@@ -50,7 +50,7 @@ def check_sources_alone(run: TabledRun) -> Iterator[Check]:
     steps are faster than vanilla's: vanilla itself may be slow.
     """
     header = run.run.header
-    warnings = () if header.servers else find_cheats(run.table, header)
+    warnings = () if header.servers or header.imported else find_cheats(run.table, header)
     return _checks(
         header,
         warnings,
@@ -80,9 +80,11 @@ def _checks(
 
 
 def _find_cheats(tables: RunTables) -> tuple[RunWarning, ...]:
-    """The findings in a run. The rules are for the engine in this process, not for servers."""
+    """The findings in a run. The rules are for the engine in this process, not for servers
+    or other tools.
+    """
     header = tables.run.header
-    if header.servers:
+    if header.servers or header.imported:
         return ()
     return find_cheats(tables.whole.table, header)
 

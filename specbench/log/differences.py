@@ -120,6 +120,7 @@ def _named_fields(header: RunHeader) -> Iterator[_Field]:
     yield _Field(header.machine_name, "hardware", role="machine", what="machine")
     yield from (field for field in _walk(_Field(gpu, "gpu", role="machine")) if field.what)
     yield _Field(threads, "num_threads", role="machine", what="CPU threads")
+    yield _Field(header.counting_rule, "counting", role="method", what="counting rule")
 
 
 def _walk(field: _Field, owner: str = "", *, is_exact: bool = False) -> Iterator[_Field]:
@@ -164,10 +165,10 @@ def _walk(field: _Field, owner: str = "", *, is_exact: bool = False) -> Iterator
 
 
 def _void_patterns(first: RunHeader, second: RunHeader) -> Iterator[str]:
-    """Patterns of the paths of fields ("*" for any text) whose difference says nothing about
-    the two runs with these headers. In a header, `spec.values` are the run's options, `threads`
-    its CPU threads, if known, and `servers` its servers by method, none for the engine itself.
+    """Patterns of the paths of fields ("*" for any text) whose difference says nothing about the
+    two runs with these headers. `threads` is None if unknown, `servers` empty for the engine.
     """
+    yield from (*first.untold_patterns, *second.untold_patterns)
     # The machine's other GPUs. The run's own is compared by `_named_fields`.
     yield "environment.gpus.*"
 
@@ -182,8 +183,7 @@ def _void_patterns(first: RunHeader, second: RunHeader) -> Iterator[str]:
     if len(choices) > 1:
         yield "model.template_sha256"
 
-    # CPU threads compute the model only where both runs were on a CPU, in this process.
-    # A device is "cpu", "cuda" or "cuda:1".
+    # CPU threads compute the model only where both runs were on a CPU ("cpu"), in this process.
     device_kinds = {values.device.partition(":")[0] for values in (first_values, second_values)}
     if device_kinds != {"cpu"} or first.servers or second.servers:
         yield "num_threads"

@@ -7,16 +7,20 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Struct, to_builtins
 
+from specbench.errors import UserError
 from specbench.log import backend
+from specbench.log.imported import OUR_RULE, UNTOLD, ImportedHeader, Refused
 from specbench.log.machine import Environment, Threads
 from specbench.log.methods import MethodHeader, MethodLabel
 from specbench.log.model import ModelHeader
 from specbench.log.options import role
-from specbench.log.spec import SpecHeader
+from specbench.log.spec import SpecHeader, SpecValues
 from specbench.log.usage import CpuUse, GpuUse
 
 SCHEMA = 1
 """Version of the run files."""
+IMPORTED_SCHEMA = 2
+"""The same of imported runs, which older versions of specbench refuse."""
 
 _IN_FIRST_VERSION = frozenset(
     {"id", "status", "created", "finished", "command", "spec", "environment", "warnings", "model"}
@@ -161,6 +165,8 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     """Runs that this one was merged from; absent if it was not."""
     workers: Annotated[dict[str, backend.WorkerHeader], role("note")] = {}
     """Workers by name; absent without --ray."""
+    imported: Annotated[ImportedHeader | None, role("note")] = None
+    """The other tool and its files; absent in runs that specbench measured."""
 
     def method(self, spelling: str) -> MethodLabel:
         """The names of a method; one that the header does not list goes by its own name."""
@@ -206,6 +212,8 @@ class RunHeader(Struct, frozen=True, kw_only=True):
         `cpu_threads` is the number of threads on a CPU; None on a GPU or for a server. `workers`
         are the processes of a cluster.
         """
+        if self.imported:
+            return "unknown hardware"
         spec_values = self.spec.values
         environments = [origin.environment for origin in self.origins] or [self.environment]
         phrases = [
@@ -224,6 +232,8 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     @property
     def hardware_name(self) -> str:
         """The GPU or the processor on which the answers were computed."""
+        if self.imported:
+            return "unknown hardware"
         spec_values = self.spec.values
         if spec_values.urls:
             return f"the servers at {', '.join(spec_values.urls)}"
@@ -241,8 +251,30 @@ class RunHeader(Struct, frozen=True, kw_only=True):
         """CPU threads of one operation; None on a GPU and for servers, which have their own."""
         spec_values = self.spec.values
         is_on_server = spec_values.backend or spec_values.urls
-        is_elsewhere = is_on_server or self.environment.gpu(spec_values.device)
+        is_elsewhere = self.imported or is_on_server or self.environment.gpu(spec_values.device)
         return None if is_elsewhere else self.num_threads
+
+    @property
+    def counting_rule(self) -> str:
+        """How tokens and steps are counted, in words."""
+        return self.imported.counting_text if self.imported else OUR_RULE
+
+    @property
+    def untold_patterns(self) -> list[str]:
+        """Patterns of the paths of header fields that are unknown in an imported run."""
+        if self.imported is None:
+            return []
+        options = [name for name in SpecValues.__struct_fields__ if not self.imported.tells(name)]
+        model = [] if self.imported.tells("model") else ["model.name"]
+        return [*UNTOLD, *model, *(f"spec.{option}" for option in options)]
+
+    def refuse_import(self, refused: Refused) -> None:
+        """Raise UserError if the run is an imported one: it cannot be `refused`."""
+        if self.imported:
+            raise UserError(
+                f"{self.id} is an imported run ({self.imported.tools}): it cannot be {refused}.",
+                "Give runs that specbench measured. report, compare, check and site take both.",
+            )
 
     @property
     def uids(self) -> set[str]:

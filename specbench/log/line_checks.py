@@ -13,7 +13,7 @@ from typing import Any
 
 from specbench.log.amounts import MOST_AMOUNT
 from specbench.log.header import RunHeader
-from specbench.log.record import RecordLine
+from specbench.log.record import ImportedLine, RecordLine
 from specbench.types import BASELINE, RecordKey
 
 
@@ -51,14 +51,15 @@ class RecordCheck:
         self._turns: set[tuple[str, str, int]] = set()  # task, sample id and turn of these lines
         self._line_numbers: dict[RecordKey, int] = {}  # of the lines so far, by their keys
 
-    def check(self, line: RecordLine, key: RecordKey, line_number: int) -> None:
+    def check(self, line: RecordLine | ImportedLine, key: RecordKey, line_number: int) -> None:
         """Raise ImpossibleRecord for the first thing wrong with the line."""
-        problems = chain(
-            self._key_problems(key, line_number),
-            _problems(line, self._budget),
-            _time_problems(line, self._least_step_s),
-        )
-        problem = next(problems, None)
+        if isinstance(line, ImportedLine):
+            problems_of_line = _imported_problems(line)
+        else:
+            problems_of_line = chain(
+                _problems(line, self._budget), _time_problems(line, self._least_step_s)
+            )
+        problem = next(chain(self._key_problems(key, line_number), problems_of_line), None)
         if problem is not None:
             raise ImpossibleRecord(f"$.{problem}")
 
@@ -143,6 +144,24 @@ def _amount_problems(part: str, amounts: Mapping[str, Any]) -> Iterator[str]:
         for number in numbers:
             if isinstance(number, int | float) and not 0 <= number <= MOST_AMOUNT:
                 yield f"{part}.{field}: {number:g} is not between 0 and {MOST_AMOUNT:g}"
+
+
+def _imported_problems(line: ImportedLine) -> Iterator[str]:
+    """The same of an imported answer, which may lack what another tool's file lacks."""
+    if line.status == "error":
+        if line.num_tokens or line.accept_lengths or line.num_steps is not None:
+            yield "status: 'error', but the line has tokens or steps"
+        return
+    if not line.num_tokens:
+        yield "num_tokens: 0 in a line that is ok"
+    if line.token_ids and len(line.token_ids) != line.num_tokens:
+        yield f"num_tokens: {line.num_tokens}, but token_ids has {len(line.token_ids)}"
+    if line.accept_lengths and len(line.accept_lengths) != line.num_steps:
+        yield f"num_steps: {line.num_steps}, but accept_lengths has {len(line.accept_lengths)}"
+    if line.accept_lengths and sum(line.accept_lengths) != line.num_emitted:
+        yield f"num_emitted: {line.num_emitted}, but accept_lengths emit {sum(line.accept_lengths)}"
+    if (line.num_emitted is None) != (line.num_steps is None):
+        yield "num_steps: without num_emitted, or the other way round"
 
 
 def _least_step_s(header: RunHeader) -> float:

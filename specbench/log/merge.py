@@ -48,6 +48,8 @@ def merged(runs: Sequence[Run]) -> Run:
         UserError: there are fewer than two runs, or they do not fit together. The message
             names every difference.
     """
+    for run in runs:
+        run.header.refuse_import("merged")
     if len(runs) < 2:
         raise UserError("One run cannot be merged.", "Give several runs.")
     problems = [*merge_problems(runs)]  # sentences

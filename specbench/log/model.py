@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Struct
 
+from specbench.log.machine import UNKNOWN
 from specbench.log.options import role, shown_as
 from specbench.types import Shape
 
@@ -16,6 +17,8 @@ _DEQUANTISED = "dequantised "
 
 def precision(quantization: str, dtype: str) -> str:
     """The formats of a model's numbers in words: "Q4_1 → bfloat16" for dequantised weights."""
+    if dtype == UNKNOWN:
+        return "unknown dtype"
     if quantization.startswith(_DEQUANTISED):
         return f"{quantization.removeprefix(_DEQUANTISED)} → {dtype}"
     return f"{quantization} weights, {dtype}" if quantization else dtype

@@ -1,5 +1,6 @@
 """One line of `samples.jsonl`, and the `Record` it becomes."""
 
+from dataclasses import fields as fields_of
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -7,8 +8,8 @@ from msgspec.structs import force_setattr
 
 from specbench.errors import printable_values
 from specbench.log.amounts import MOST_AMOUNT
-from specbench.log.header import SCHEMA
-from specbench.types import Phases, Record, RecordKey, Serving, StopReason
+from specbench.log.header import IMPORTED_SCHEMA, SCHEMA
+from specbench.types import ImportedCounts, Phases, Record, RecordKey, Serving, StopReason
 
 # Numbers within the ranges that a run can write. JSON has neither NaN nor infinity.
 Whole = Annotated[int, Meta(ge=0, lt=2**31)]
@@ -109,32 +110,94 @@ class RecordLine(
             force_setattr(self, "error", printable_values(self.error))
 
 
+class ImportedLine(
+    KeyFields,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="schema",
+    tag=IMPORTED_SCHEMA,
+):
+    """An answer from another tool's file. What the file lacks is absent."""
+
+    status: Literal["ok", "error"]
+    """error: it failed, and has no tokens."""
+    num_tokens: Whole = 0
+    """Tokens of the answer."""
+    counted_tokens: Whole | None = None
+    """Tokens as the publisher counts them; absent if that is num_tokens."""
+    num_emitted: Whole | None = None
+    """Tokens that steps emitted."""
+    num_steps: Whole | None = None
+    """Steps after the prefill."""
+    total_s: Amount | None = None
+    """Seconds of the whole answer."""
+    prefill_s: Amount | None = None
+    """Seconds until the first token."""
+    decode_s: Amount | None = None
+    """Seconds from the first token to the last."""
+    accept_lengths: tuple[Positive, ...] = ()
+    """Tokens emitted per step."""
+    prompt_tokens: Whole = 0
+    """Tokens of the prompt."""
+    token_ids: tuple[Whole, ...] = ()
+    """Tokens of the answer by their ids."""
+    text: str = ""
+    """The answer in text."""
+    answer_hash: str = ""
+    """Hash of the text, where the file has no text."""
+    stop_reason: StopReason | None = None
+    """What ended the answer."""
+    serving: Serving | None = None
+    """Figures of an answer from a server."""
+    error: str | None = None
+    """Reason of a failure."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.error is not None:
+            force_setattr(self, "error", printable_values(self.error))
+
+
+_COUNTS = tuple(field.name for field in fields_of(ImportedCounts))
+"""Fields of an imported line that a record keeps apart."""
 _KEY_FIELDS = KeyFields.__struct_fields__
 _RECORD_FIELDS = sorted(set(RecordLine.__struct_fields__) & set(Record.__slots__))
 """Fields that a record and its line share, except those of the key."""
+
+_IMPORTED_FIELDS = sorted(set(ImportedLine.__struct_fields__) & set(Record.__slots__))
+"""The same of an imported record and its line."""
 
 _LONG_FIELDS = ("token_ids", "text", "token_ends", "accept_lengths", "num_nodes")
 _OFTEN_EQUAL = ("method", "temperature", "task", "sample_id", "origin", "worker", *_LONG_FIELDS)
 """Fields that have equal values in many lines of a run: most methods give the same tokens."""
 
 
-def to_line(record: Record) -> RecordLine:
+def to_line(record: Record) -> RecordLine | ImportedLine:
     """The line of a record."""
     key_fields = {name: getattr(record.key, name) for name in _KEY_FIELDS}
+    if record.imported:
+        counts = {name: getattr(record.imported, name) for name in _COUNTS}
+        fields = {name: getattr(record, name) for name in _IMPORTED_FIELDS}
+        return ImportedLine(**key_fields, **fields, **counts)
     record_fields = {name: getattr(record, name) for name in _RECORD_FIELDS}
     return RecordLine(**key_fields, **record_fields, num_tokens=record.num_tokens)
 
 
-def to_record(line: RecordLine, shared_values: dict[Any, Any]) -> Record:
+def to_record(line: RecordLine | ImportedLine, shared_values: dict[Any, Any]) -> Record:
     """The record of a line.
 
     `shared_values` maps each value of earlier lines to itself. Equal values of the run become
     one object that way: large runs must fit into memory.
     """
-    fields = {name: getattr(line, name) for name in (*_KEY_FIELDS, *_RECORD_FIELDS)}
-    for name in _OFTEN_EQUAL:
+    names = _IMPORTED_FIELDS if isinstance(line, ImportedLine) else _RECORD_FIELDS
+    fields = {name: getattr(line, name) for name in (*_KEY_FIELDS, *names)}
+    for name in fields.keys() & _OFTEN_EQUAL:
         fields[name] = shared_values.setdefault(fields[name], fields[name])
     key = RecordKey(**{name: fields.pop(name) for name in _KEY_FIELDS})
+    if isinstance(line, ImportedLine):
+        counts = ImportedCounts(**{name: getattr(line, name) for name in _COUNTS})
+        return Record(key=key, **fields, imported=counts)
     if line.num_paused > 1:  # an older version measured a paused line again, and it paused again
         fields["is_paused"] = True
     return Record(key=key, **fields)

@@ -205,6 +205,7 @@ def _check_poolable(runs: Sequence[Run]) -> None:
     first_header = runs[0].header
     for run_index, run in enumerate(runs):
         header = run.header
+        header.refuse_import("pooled")
         if any(_is_copy(run, earlier_run) for earlier_run in runs[:run_index]):
             raise UserError(
                 f"The run {header.id} is pooled with itself or a copy.", "Name it once."

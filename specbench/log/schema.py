@@ -14,6 +14,7 @@ from specbench.log import (
     audit,
     backend,
     header,
+    imported,
     machine,
     methods,
     model,
@@ -27,22 +28,24 @@ from specbench.types import completion, shape
 KINDS: Mapping[str, type] = {
     "header": header.RunHeader,
     "record": record.RecordLine,
+    "imported": record.ImportedLine,
     "trace": trace.TraceLine,
     "audit": audit.StoredAudit,
 }
-"""Kinds of files: `run.json`, a line of `samples.jsonl` and of `trace.jsonl`, `audit.json`."""
+"""Kinds of files: `run.json`, a line of `samples.jsonl` (of an imported run, too) and of
+`trace.jsonl`, `audit.json`.
+"""
 
 _MODULES = (
     *(shape, completion),
-    *(machine, usage, model, methods, backend, spec, header),
+    *(machine, usage, model, methods, backend, spec, imported, header),
     *(audit, record, trace),
 )
 """The modules that declare parts of the files; a base class stands before its subclasses."""
 
 
 def json_schema(kind: str) -> dict[str, Any]:
-    """The JSON Schema of a kind of file ("header", "record", "trace" or "audit"), with the
-    descriptions of its fields.
+    """The JSON Schema of a kind of file (one of `KINDS`), with the descriptions of its fields.
 
     Raises:
         UserError: there is no such kind.

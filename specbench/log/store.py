@@ -27,9 +27,9 @@ from specbench.log.files import (
     open_lines,
     write_whole,
 )
-from specbench.log.header import SCHEMA, RunHeader, header_values
+from specbench.log.header import IMPORTED_SCHEMA, RunHeader, header_values
 from specbench.log.line_checks import ImpossibleRecord, RecordCheck
-from specbench.log.record import RecordLine, to_line, to_record
+from specbench.log.record import ImportedLine, RecordLine, to_line, to_record
 from specbench.log.run import Run
 from specbench.log.trace import TraceLine, to_trace_line
 from specbench.types import Record, RecordKey
@@ -41,6 +41,7 @@ _MOST_SHOWN = 60
 """Most characters of a wrong value that an error message shows."""
 
 _decode_record = msgspec.json.Decoder(RecordLine).decode
+_decode_imported = msgspec.json.Decoder(ImportedLine).decode
 _decode_trace = msgspec.json.Decoder(TraceLine).decode
 
 ContentT = TypeVar("ContentT")
@@ -135,7 +136,8 @@ def read_run(path: Path, *, is_lenient: bool = False) -> Run:
 
         `content` is the line's JSON.
         """
-        record_line = _decode_record(content)  # its fields, with types, as they are stored
+        decode = _decode_imported if header.imported else _decode_record
+        record_line = decode(content)  # its fields, with types, as they are stored
         record = to_record(record_line, shared_values)
         record_check.check(record_line, record.key, line_number)  # raises a ValueError
         return record
@@ -190,10 +192,10 @@ def read_header(path: Path) -> RunHeader:
     schema = header_fields.get("schema") if isinstance(header_fields, dict) else None
     if type(schema) is not int or schema < 1:
         raise RunFolderError(f"{file} is not the header of a run.", "Restore it.")
-    if schema > SCHEMA:  # the version of run files that this program writes
+    if schema > IMPORTED_SCHEMA:  # the newest version of run files that this program writes
         raise RunFolderError(
             f"{path} was written by a newer specbench (schema {schema}, this version reads up to "
-            f"{SCHEMA}).",
+            f"{IMPORTED_SCHEMA}).",
             "Upgrade: git pull in its checkout, then pip install .",
         )
     for problem in huge_numbers(header_fields):
@@ -201,11 +203,16 @@ def read_header(path: Path) -> RunHeader:
     header_fields["id"] = path.resolve().name  # a copied folder goes by its own name
     try:
         # Texts lose their control characters.
-        return msgspec.convert(printable_values(header_fields), RunHeader)
+        header = msgspec.convert(printable_values(header_fields), RunHeader)
     except msgspec.ValidationError as error:
         raise RunFolderError(  # with the path of the wrong value, and the value
             f"{file}: {_reason(error, content)}", "Restore or correct the file."
         ) from error
+    if (header.schema == IMPORTED_SCHEMA) != bool(header.imported):
+        raise RunFolderError(
+            f"{file}: schema {header.schema} and imported do not fit together.", "Restore it."
+        )
+    return header
 
 
 def read_trace(path: Path) -> Iterator[TraceLine]:

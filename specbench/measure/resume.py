@@ -27,6 +27,7 @@ def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader
         RunFolderError: the inputs differ, or without `is_forced` the machine or the versions.
     """
     before = stored.header
+    before.refuse_import("resumed")
     if before.origins:  # the headers of the runs that it was merged from
         raise RunFolderError(
             f"The run in {stored.path} was merged from {len(before.origins)} runs.",

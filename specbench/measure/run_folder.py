@@ -80,6 +80,7 @@ def resumed_run(
     """
     path = run_folder(output) if output else _newest_unfinished(spec, given, root)
     header = read_header(path)
+    header.refuse_import("resumed")
     if mismatches := _mismatches(spec, given, header):
         raise RunFolderError(
             f"The run in {path} has other options: {'; '.join(mismatches)}.",

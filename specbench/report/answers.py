@@ -57,12 +57,14 @@ class Answers:
 def _timed_steps(record: Record) -> dict[str, Any]:
     """The times and the steps of an answer.
 
-    `counted`: the steps are known; `exact`: the ends of the tokens are.
+    `counted`: the steps are known; `exact`: the ends of the tokens are. An imported answer may
+    have the time of the whole alone, which then counts as that of decoding.
     """
     lengths = _lengths(record)
+    is_split = record.prefill_s is not None and record.decode_s is not None
     return {
-        "prefill_s": record.prefill_s,
-        "decode_s": record.decode_s,
+        "prefill_s": record.prefill_s if is_split else 0.0,
+        "decode_s": record.decode_s if is_split else record.wall_s,
         "tokens": record.num_tokens,
         "steps": step_ends(_token_ends(record), lengths),
         "counted": lengths == record.accept_lengths,
@@ -77,8 +79,11 @@ def step_ends(token_ends: Sequence[int], accept_lengths: Sequence[int]) -> list[
 
 
 def _lengths(record: Record) -> Sequence[int]:
-    """The tokens of each step; one per step if a server does not list them."""
-    return record.accept_lengths or (1,) * (record.num_tokens - 1)
+    """The tokens of each step; one per step where a server does not list them, or where they are
+    not those after the first, as in some imported answers.
+    """
+    is_listed = 1 + sum(record.accept_lengths) == record.num_tokens
+    return record.accept_lengths if is_listed else (1,) * (record.num_tokens - 1)
 
 
 def _token_ends(record: Record) -> Sequence[int]:
@@ -105,6 +110,8 @@ def pick_answers(run: Run) -> tuple[Answers, ...]:
         key = record.key  # the request, its pass (`repeat`, from 0) and the method
         shown_ids = shown_ids_by_task[key.task]
         is_shown = key.sample_id in shown_ids or len(shown_ids) < SAMPLES_PER_TASK
+        if record.imported and not (record.text and record.wall_s):
+            continue  # the file has no text, or no time
         if key.repeat == 0 and is_shown:
             shown_ids.add(key.sample_id)
             # `visible`: with signs in place of control characters

@@ -28,6 +28,8 @@ def full_command(info: RunHeader) -> str:
     `info` is the header of the run. The number of passes is the actual one, so `--until-ci` (passes
     until intervals are narrow) is left out.
     """
+    if info.imported:
+        return typed_command(info)
     spec = info.spec.values  # the settings in effect
     asked = info.spec.asked or spec  # the settings as the user gave them, if they are known
     # A card is a file that defines a task, named after it, or its sub-tasks TASK/NAME.

@@ -53,7 +53,7 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     yield "draft_weights", {"methods": facts.draft_weights(info)}
     yield "one_pass", {"is_one": is_one_local_pass}
     yield "threads", _threads(run)  # of the CPU
-    yield _samples(run)  # a whole pair, as some below: numbers of samples and completions
+    yield samples(run)  # a whole pair, as some below: numbers of samples and completions
     yield "copied_prompts", {"tasks": facts.copied_prompts(info)}
     yield "prompts_read", {"methods": facts.prompt_offsets(run)}  # if servers render chats
     yield "drafting", {"methods": facts.drafting_shares(run)}  # of methods without drafts in a step
@@ -150,7 +150,8 @@ def _with_common_threads(run: RunMetrics, threads: Threads, method: str, num: in
     ]
 
 
-def _samples(run: RunMetrics) -> tuple[str, Numbers]:
+def samples(run: RunMetrics) -> tuple[str, Numbers]:
+    """The key of the note on samples and completions, and its numbers."""
     cells = [overall.pooled for overall in run.overall.values() if overall.pooled.num_done]
     if not cells:
         return "no_samples", {"done": [0]}

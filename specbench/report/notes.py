@@ -6,6 +6,7 @@ from dataclasses import replace
 from specbench.analysis.metrics import RunMetrics
 from specbench.report.definition_notes import bounds, definitions, gaps
 from specbench.report.fact_notes import fact_notes
+from specbench.report.imported_notes import imported_notes
 from specbench.report.texts import Note, make_note
 from specbench.report.warning_notes import warnings
 
@@ -22,7 +23,10 @@ def notes(runs: Sequence[RunMetrics], labels: Sequence[str]) -> tuple[Note, ...]
     begins with the run's name. No note is repeated.
     """
     # notes of each run: how it was made, and the least MATs of methods on servers
-    facts_of_runs = [[*fact_notes(run), *bounds(run)] for run in runs]
+    facts_of_runs = [
+        [*(imported_notes(run) if run.info.imported else fact_notes(run)), *bounds(run)]
+        for run in runs
+    ]
     common_facts = set(facts_of_runs[0]).intersection(*facts_of_runs) if facts_of_runs else set()
     facts: list[Note] = []
     gaps_and_warnings: list[Note] = []

@@ -46,12 +46,14 @@ class Publication(Struct, frozen=True, kw_only=True):
     """Its short name: "Spec-Bench"."""
     title: str
     """Title of the paper or page."""
-    authors: str
-    """As printed there."""
-    year: int
-    """Date of publication."""
-    url: str
-    """Its address."""
+    authors: str = ""
+    """As printed there; empty for imported tables."""
+    year: int = 0
+    """Date of publication; 0 for imported tables."""
+    url: str = ""
+    """Its address; empty for imported tables."""
+    files: dict[str, str] = {}
+    """Files that an imported table was made of, with their hashes."""
     settings: str
     """The conditions of the measurement."""
     columns: dict[str, str]
@@ -77,10 +79,26 @@ class PublishedValue(Struct, frozen=True):
     """
     temperature: float
     """Sampling temperature."""
-    speedup: float
-    """Over the publication's baseline."""
+    speedup: float | None = None
+    """Over the publication's baseline; absent if not published."""
     mat: float | None = field(default=None, name="mean_accepted_tokens")
-    """Mean accepted tokens; absent if not published."""
+    """Mean accepted tokens; absent if not published, as all that follows."""
+    tokens_per_s: float | None = None
+    """Tokens per second."""
+    load: float | None = None
+    """Requests at once."""
+    num_draft_tokens: float | None = None
+    """Draft tokens per step."""
+    repeat: float | None = None
+    """Number of a repetition, from 0."""
+    acceptance_rate: float | None = None
+    """Accepted draft tokens / draft tokens."""
+    time_to_first_token_s: float | None = None
+    """Mean seconds to the first token."""
+    time_per_token_s: float | None = None
+    """Mean seconds per token after it."""
+    settings: str = ""
+    """Other settings, in words."""
 
     @property
     def where(self) -> str:
@@ -89,7 +107,7 @@ class PublishedValue(Struct, frozen=True):
 
 
 def find(model: str, method: str, task: str, temperature: float) -> tuple[PublishedValue, ...]:
-    """Every published value of a cell, and of the cell with exactly the same prompts elsewhere.
+    """Every published speedup of a cell, and of the cell with exactly the same prompts elsewhere.
 
     `method` is a method without options: published values are of the official settings.
     """
@@ -99,6 +117,7 @@ def find(model: str, method: str, task: str, temperature: float) -> tuple[Publis
         published
         for published in published_values()
         if published.task in tasks
+        and published.speedup is not None
         and (published.model, published.method, published.temperature) == cell
     )
 

@@ -156,6 +156,9 @@ class Block:
 
     @property
     def heading(self) -> str:
+        headers = [run.source.info for run in self.runs]
+        if all(header.imported and not header.imported.tells("temperatures") for header in headers):
+            return "Unknown temperature"
         return formats.temperature(self.temperature)
 
     @property

@@ -30,7 +30,8 @@ def verdict(run: RunMetrics, temperature: float) -> str:
     # `machine` is the variance between passes or runs, None after a single pass: the interval is
     # over prompts alone then, and `ONE_PASS` says so
     if speedup.interval is not None and speedup.machine is None:
-        sentences.append(ONE_PASS)
+        # only who measured the run can measure it again
+        sentences.append(ONE_PASS.partition(" Use")[0] if run.info.imported else ONE_PASS)
     return " ".join(sentences)
 
 

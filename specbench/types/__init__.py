@@ -15,7 +15,7 @@ from specbench.types.completion import (
 )
 from specbench.types.method import BASELINE, ProfileKind, Scope, option
 from specbench.types.package import CHECKOUT, ROOTS, RUNS, VERSION
-from specbench.types.record import Record, RecordKey, RequestKey, seed_of
+from specbench.types.record import ImportedCounts, Record, RecordKey, RequestKey, seed_of
 from specbench.types.shape import CONFIG_NAMES, Shape
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "RUNS",
     "VERSION",
     "Completion",
+    "ImportedCounts",
     "Phases",
     "ProfileKind",
     "Record",

@@ -64,6 +64,29 @@ class RecordKey:
 
 
 @dataclass(frozen=True, slots=True)
+class ImportedCounts:
+    """Counts and time of an answer that another tool measured. None is absent from its file."""
+
+    num_tokens: int = 0
+    """Tokens of the answer; 0 if it failed."""
+    counted_tokens: int | None = None
+    """Tokens as its publisher counts them, where that differs from `num_tokens`."""
+    num_emitted: int | None = None
+    """Tokens that steps emitted."""
+    num_steps: int | None = None
+    """Steps after the prefill."""
+    total_s: float | None = None
+    """Seconds of the whole answer; of one that failed, those that its file has."""
+    answer_hash: str = ""
+    """Hash of the text, where the file has no text."""
+
+    @property
+    def published_tokens(self) -> int:
+        """Tokens as its publisher counts them."""
+        return self.num_tokens if self.counted_tokens is None else self.counted_tokens
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """One line of `samples.jsonl`: the outcome of one key.
 
@@ -75,9 +98,9 @@ class Record:
     status: Literal["ok", "error"]
     """error: it failed."""
     prompt_tokens: int
-    """Tokens of the prompt."""
+    """Tokens of the prompt; 0 if unknown, in imported records alone."""
     token_ids: tuple[int, ...] = ()
-    """Tokens of the answer; EOS is one of them."""
+    """Tokens of the answer; EOS is one of them. Imported records may have none."""
     text: str = ""
     """The answer in text."""
     stop_reason: StopReason | None = None
@@ -120,6 +143,8 @@ class Record:
     """Id of the run that it was merged from; empty except in merged runs."""
     worker: str = ""
     """Worker that completed it; empty except in runs on a cluster."""
+    imported: ImportedCounts | None = None
+    """Counts from another tool's file; None in records that specbench measured."""
 
     @property
     def is_ok(self) -> bool:
@@ -128,11 +153,13 @@ class Record:
     @property
     def num_tokens(self) -> int:
         """Tokens of the answer. A server that sends text gives its own count."""
+        if self.imported:
+            return self.imported.num_tokens
         reported = self.serving.reported_tokens if self.serving else None
         return len(self.token_ids) if reported is None else reported
 
     @property
     def wall_s(self) -> float | None:
         if self.prefill_s is None or self.decode_s is None:
-            return None
+            return self.imported.total_s if self.imported else None
         return self.prefill_s + self.decode_s

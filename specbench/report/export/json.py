@@ -156,6 +156,7 @@ def _run(source: Source) -> dict[str, Any]:
         ],
         "roofline": _renamed(plain(metrics.roofline), no_bound="no_limit"),
         "agreements": plain(metrics.agreements),
+        **({"imported": header["imported"]} if info.imported else {}),
         **_serving(metrics),
     }
 

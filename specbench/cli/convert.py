@@ -1,0 +1,150 @@
+"""`specbench convert`: other tools' result files as a run."""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from specbench.cli.options import quiet_libraries, say
+from specbench.errors import reading, terminal_text
+from specbench.log.run import Run
+
+if TYPE_CHECKING:
+    from specbench.log.exchange.tables import ImportedTable
+
+
+ResultFiles = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[LABEL=]FILE", help="Result files; files of one label are passes of a method."
+    ),
+]
+
+
+def convert(
+    file: ResultFiles,
+    out: Annotated[Path, typer.Option(metavar="RUN", help="Folder of the run.")],
+    baseline: Annotated[
+        str, typer.Option(metavar="LABEL", help="The label of plain decoding; vanilla by itself.")
+    ] = "",
+    model: Annotated[str, typer.Option(metavar="M", help="The model, for titles.")] = "",
+    task: Annotated[str, typer.Option(metavar="T", help="The task that was answered.")] = "",
+    temperature: Annotated[
+        float | None,
+        typer.Option(metavar="X", min=0, help="The temperature, if the files do not tell it."),
+    ] = None,
+    mapping: Annotated[
+        Path | None,
+        typer.Option("--map", metavar="FILE.toml", help="Where a file of another form has what."),
+    ] = None,
+    to: Annotated[
+        str,
+        typer.Option(metavar="FORMAT", help="Write runs as eagle, spec-bench, vllm or aiperf."),
+    ] = "",
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Tokenizer for arithmetic that counts texts again."),
+    ] = None,
+) -> None:
+    """Read result files of other tools into a run, and print their publishers' numbers first.
+
+    With --to, the other way round: runs into a folder of result files, one per method and pass.
+    Totals without answers become a published table, RUN.toml and RUN.csv.
+
+    The content of a file tells its format. docs/convert.md has the formats.
+    """
+    from specbench.log.exchange.convert import Told, convert, parse_file
+    from specbench.log.exchange.mapping import read_mapping
+    from specbench.log.exchange.source import read_source
+    from specbench.log.exchange.tables import read_table, table_mapping
+    from specbench.log.merge import write_run
+
+    if to:
+        _write_files(file, to, out)
+        return
+    given_mapping = read_mapping(mapping) if mapping else None
+    files = [parse_file(text) for text in file]
+    sources = [read_source(labelled.path) for labelled in files]
+    if of_table := table_mapping(sources[0], given_mapping):
+        _write_table(read_table(sources, of_table), out)
+        return
+    told = Told(
+        baseline=baseline,
+        model=model,
+        task=task,
+        temperature=temperature,
+        tokenizer=str(tokenizer or ""),
+        count_tokens=_counter(tokenizer) if tokenizer else None,
+        mapping=given_mapping,
+    )
+    run = convert(files, told, sys.argv[1:], sources)
+    write_run(run, out)
+    _print_figures(run)
+    say(f"{out}: {len(run.records)} answers of {len(run.header.methods)} methods")
+
+
+def _write_files(runs: Sequence[str], form: str, out: Path) -> None:
+    from specbench.log.exchange.write import write_files
+    from specbench.log.store import read_run
+
+    for text in runs:
+        for path in write_files(read_run(Path(text)), form, out):
+            say(str(path))
+
+
+def _write_table(table: "ImportedTable", out: Path) -> None:
+    from specbench.log.exchange.tables import write_table
+
+    for source in table.sources:
+        for oddity in source.oddities:
+            say(f"{oddity}.")
+    for path in write_table(table, out):
+        say(f"{path}: {len(table.cells)} cells of {table.mapping.title}")
+
+
+def _counter(folder: Path) -> Callable[[str], int]:
+    """The number of tokens of a text, by the tokenizer in a folder.
+
+    Raises:
+        UserError: there is none.
+    """
+    quiet_libraries()
+    from transformers import AutoTokenizer
+
+    with reading(folder, "Tokenizer", "Give the folder of a tokenizer."):
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    return lambda text: len(tokenizer(text).input_ids)
+
+
+def _print_figures(run: Run) -> None:
+    """The publisher's numbers, then ours and why they differ, then what is odd."""
+    from specbench.analysis.metrics import measure
+    from specbench.log.exchange.arithmetic import why_ours_differs
+    from specbench.report import formats
+
+    imported = run.header.imported
+    assert imported is not None
+    typer.echo("The publisher's numbers:")
+    for figure in imported.figures:
+        typer.echo(f"  {terminal_text(figure.text)}")
+    if not imported.figures:
+        typer.echo(f"  none follow from these files ({imported.arithmetic})")
+    typer.echo("Ours:")
+    for load in run.loads:
+        metrics = measure(run.at(load))
+        for (method, _), overall in metrics.overall.items():
+            name = metrics.info.method(method).label
+            numbers = [
+                f"speedup {formats.speedup(overall.speedup)}{formats.brackets(overall.speedup)}",
+                f"MAT {formats.mat(overall.mat)}",
+                f"{formats.rate(overall.pooled.tokens_per_s)} tok/s",
+                load.text if imported.tells_load else "",
+            ]
+            typer.echo(f"  {terminal_text(name)}: {', '.join(filter(None, numbers))}")
+    for sentence in (*why_ours_differs(imported.figures), *imported.findings):
+        typer.echo(f"  {terminal_text(sentence)}.")
+    for oddity in imported.oddities:
+        say(f"{oddity}.")
+    say(f"Not in the files: {', '.join(imported.lacks)}.")

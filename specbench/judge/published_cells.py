@@ -1,0 +1,171 @@
+"""A cell of a published table beside another one, or beside a run: numbers without intervals."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+from specbench.analysis.frames import value_or_none
+from specbench.analysis.metrics import measure
+from specbench.errors.kinds import UserError, unknown_name
+from specbench.judge.printer import BLANK, Part
+from specbench.log.folders import read_runs
+from specbench.report import facts
+from specbench.report.published import PublishedValue, published_values, read_publication
+from specbench.report.table import Cell, Column, Group, Row, Table
+from specbench.report.texts import Note
+
+NUMBERS = {
+    "speedup": "speedup",
+    "MAT": "mat",
+    "tokens/s": "tokens_per_s",
+    "acceptance rate": "acceptance_rate",
+    "seconds to the first token": "time_to_first_token_s",
+    "seconds per token after it": "time_per_token_s",
+}
+"""Names of numbers -> fields of a published value."""
+_FORM = "TABLE:model/method/task[,temperature=0,load=8]"
+
+
+class CellSide(NamedTuple):
+    """One side of a comparison."""
+
+    label: str
+    """What it is, in words."""
+    numbers: dict[str, float]
+    """Those of `NUMBERS` that are known."""
+    task: str
+    method: str
+
+
+def is_cell(text: str) -> bool:
+    """True for the name of a cell, which no folder has."""
+    return ":" in text and not Path(text).exists()
+
+
+def find_cells(text: str) -> tuple[PublishedValue, ...]:
+    """The values of a cell: one, or one per repetition.
+
+    TABLE is a name in results/published or a TOML file.
+
+    Raises:
+        UserError: there is no such table or cell, or the text names several.
+    """
+    table, _, cell = text.partition(":")
+    path, *conditions = cell.split(",")
+    values = [value for value in published_values() if value.publication.key == table]
+    if not values:
+        file = Path(table).with_suffix(".toml")
+        if not file.exists():
+            raise unknown_name("table", table, {v.publication.key for v in published_values()})
+        values = [*read_publication(file)]
+    names = {f"{value.model}/{value.method}/{value.task}" for value in values}
+    if path not in names:
+        raise unknown_name("cell", path, names, f"The form is {_FORM}.", of=table)
+    values = [value for value in values if f"{value.model}/{value.method}/{value.task}" == path]
+    for condition in conditions:
+        name, _, wanted = condition.partition("=")
+        shown = {str(getattr(value, name, "")) for value in values}
+        values = [value for value in values if _is_equal(getattr(value, name, ""), wanted)]
+        if not values:
+            raise unknown_name(name or "condition", wanted, shown, f"The form is {_FORM}.", of=path)
+    settings = {(v.temperature, v.load, v.num_draft_tokens, v.settings) for v in values}
+    if len(settings) > 1:
+        raise UserError(
+            f"{text} has {len(settings)} cells.",
+            "Add temperature, load, num_draft_tokens or settings: " + _FORM,
+        )
+    return tuple(values)
+
+
+def _is_equal(number: object, wanted: str) -> bool:
+    try:
+        return (isinstance(number, float) and number == float(wanted)) or str(number) == wanted
+    except ValueError:
+        return str(number) == wanted
+
+
+def compare_cells(texts: Sequence[str], methods: tuple[str, str] | None = None) -> list[CellSide]:
+    """The two sides of a comparison, of which at least one is a cell.
+
+    `methods` are those of runs, by side; without them a run's method is the cell's.
+
+    Raises:
+        UserError: there are not two, or a run lacks the method.
+    """
+    if len(texts) != 2:
+        raise UserError(f"{len(texts)} sides cannot be compared with a cell.", "Name two.")
+    cells = [find_cells(text) if is_cell(text) else () for text in texts]
+    like = next(values[0] for values in cells if values)
+    sides = []
+    for index, (text, values) in enumerate(zip(texts, cells, strict=True)):
+        method = methods[index] if methods else like.method
+        sides.append(_side_of_cell(text, values) if values else _side_of_run(text, method, like))
+    return sides
+
+
+def _side_of_cell(text: str, values: Sequence[PublishedValue]) -> CellSide:
+    """A cell; of repetitions, their mean."""
+    numbers: dict[str, float] = {}
+    for name, field in NUMBERS.items():
+        known = [number for value in values if (number := getattr(value, field)) is not None]
+        if known:
+            numbers[name] = fmean(known)
+    source = ", ".join(filter(None, (values[0].where, text)))
+    return CellSide(f"{source} (published table)", numbers, values[0].task, values[0].method)
+
+
+def _side_of_run(text: str, method: str, like: PublishedValue) -> CellSide:
+    """A run's method on the cell's task; on all tasks if the run does not have it."""
+    run = read_runs(Path(text))
+    loads = [load for load in run.loads if load.concurrency == (like.load or load.concurrency)]
+    metrics = measure(run.at((loads or run.loads)[0]))
+    if method not in metrics.methods:
+        raise unknown_name("method", method, metrics.methods, "--cross names others.", of=text)
+    temperature = like.temperature
+    if temperature not in metrics.temperatures:
+        levels = [f"{level:g}" for level in metrics.temperatures]
+        raise unknown_name("temperature", f"{temperature:g}", levels, of=text)
+    is_shared = like.task in metrics.tasks
+    overall = metrics.overall[method, temperature]
+    cell = metrics.cell(method, temperature, like.task) if is_shared else overall.pooled
+    values = {"speedup": cell.speedup, "MAT": cell.mat, "tokens/s": cell.tokens_per_s}
+    numbers = {name: value_or_none(value) for name, value in values.items()}
+    label = f"{run.header.id}, {facts.model_label(run.header)}, {run.header.method(method).label}"
+    return CellSide(
+        label,
+        {name: number for name, number in numbers.items() if number is not None},
+        like.task if is_shared else "all tasks",
+        method,
+    )
+
+
+def cells_table(sides: Sequence[CellSide]) -> Table:
+    """The numbers that either side has, and their ratio where both have them."""
+    rows = []
+    for name in NUMBERS:
+        numbers = [side.numbers.get(name) for side in sides]
+        first, second = numbers
+        if first is None and second is None:
+            continue
+        ratio = first / second if first is not None and second else None
+        texts = ["–" if number is None else f"{number:.4g}" for number in (*numbers, ratio)]
+        rows.append(Row("", name, tuple(map(Cell, texts))))
+    columns = (Column("A"), Column("B"), Column("A / B"))
+    return Table("", columns, (Group("", tuple(rows)),), heading="Number")
+
+
+def cells_page(sides: Sequence[CellSide]) -> Iterator[Part]:
+    """What a terminal shows."""
+    lettered = zip("AB", sides, strict=True)
+    yield tuple(Note(letter, f"{side.label}; {side.task}") for letter, side in lettered)
+    yield BLANK
+    yield cells_table(sides)
+    yield BLANK
+    yield (Note("Intervals", "none: a published cell has no samples. Nothing is claimed."),)
+
+
+def cells_json(sides: Sequence[CellSide]) -> str:
+    """Both sides with their numbers."""
+    return json.dumps({"schema": 1, "sides": [side._asdict() for side in sides]}, indent=2) + "\n"

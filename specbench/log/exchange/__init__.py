@@ -1,0 +1,1 @@
+"""Result files of other tools: read into runs, and written from runs."""

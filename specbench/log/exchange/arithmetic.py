@@ -1,0 +1,132 @@
+"""Speeds by the arithmetic of publishers, over tokens as they count them."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from specbench.log.exchange.format import CountTokens, MethodAnswers
+from specbench.log.imported import ImportedFigure
+from specbench.types import Record
+
+SPEEDUP = "speedup"
+TOTALS = "the ratio of totals"
+CountOf = Callable[[Record], int]
+"""Tokens of an answer by some counting rule."""
+
+
+def published_tokens(record: Record) -> int:
+    """Tokens of an answer as its publisher counts them."""
+    return record.imported.published_tokens if record.imported else record.num_tokens
+
+
+def our_tokens(record: Record) -> int:
+    """Tokens of an answer as specbench counts them."""
+    return record.num_tokens
+
+
+class CountedTokens(NamedTuple):
+    """A counting rule with its name."""
+
+    count: CountOf
+    name: str
+    has_failed: bool = True
+    """Failed answers count with what their file has for them, as publishers count them."""
+
+    def of(self, records: Sequence[Record]) -> Sequence[Record]:
+        """The answers that count."""
+        return [record for record in records if record.is_ok or self.has_failed]
+
+
+def mean_of_rates(records: Sequence[Record], count: CountOf) -> float:
+    """The mean over questions of tokens / seconds; both are sums over the turns of a question."""
+    tokens: dict[tuple[str, int], int] = defaultdict(int)
+    seconds: dict[tuple[str, int], float] = defaultdict(float)
+    for record in records:
+        question = (record.key.sample_id, record.key.repeat)
+        tokens[question] += count(record)
+        seconds[question] += record.wall_s or 0.0
+    rates = [tokens[question] / seconds[question] for question in seconds if seconds[question]]
+    return sum(rates) / len(rates) if rates else 0.0
+
+
+def rate_of_totals(records: Sequence[Record], count: CountOf) -> float:
+    """All tokens / all seconds."""
+    seconds = sum(record.wall_s or 0.0 for record in records)
+    return sum(map(count, records)) / seconds if seconds else 0.0
+
+
+def speed_figures(
+    answers: MethodAnswers, formula: str, rules: Sequence[CountedTokens]
+) -> Iterator[ImportedFigure]:
+    """Tokens/s and speedups by the formula that EAGLE's and Spec-Bench's scripts share.
+
+    Each speedup is shown by each of the `rules` for the baseline's tokens, first as the mean of
+    rates per question (`formula`), then as the ratio of totals.
+    """
+    method, records = answers.method, answers.records
+    speed = mean_of_rates(records, published_tokens)
+    if not speed:
+        return
+    yield ImportedFigure(method, "mean tokens/s per question", speed, formula)
+    base_records = answers.baseline_records
+    base_rates = [mean_of_rates(rule.of(base_records), rule.count) for rule in rules]
+    for rule, base_speed in zip(rules, base_rates, strict=True):
+        if base_speed:
+            yield ImportedFigure(method, SPEEDUP, speed / base_speed, formula, rule.name, "x")
+    totals = rate_of_totals(records, published_tokens)
+    for rule in rules:
+        base_total = rate_of_totals(rule.of(base_records), rule.count)
+        if base_total:
+            yield ImportedFigure(method, SPEEDUP, totals / base_total, TOTALS, rule.name, "x")
+
+
+def why_ours_differs(figures: Sequence[ImportedFigure]) -> Iterator[str]:
+    """For each method, the publisher's first speedup / ours as a product, in words.
+
+    Ours is the last ratio of totals: all of the baseline's tokens count.
+    """
+    speedups: dict[str, list[ImportedFigure]] = defaultdict(list)
+    for figure in figures:
+        if figure.name == SPEEDUP:
+            speedups[figure.method].append(figure)
+    for method, of_method in speedups.items():
+        first = of_method[0]
+        by_totals = {figure.counting: figure for figure in of_method if figure.rule == TOTALS}
+        if first.counting not in by_totals:
+            continue
+        *_, ours = by_totals.values()
+        same_counting = by_totals[first.counting]
+        text = (
+            f"{method}: {first.value:.3f}x / {ours.value:.3f}x = {first.value / ours.value:.4f}: "
+            f"{first.value / same_counting.value:.4f} is averaging ({first.rule}, not totals)"
+        )
+        if same_counting != ours:
+            factor = same_counting.value / ours.value
+            text += f", {factor:.4f} is counting ({first.counting}, not {ours.counting})"
+        yield text
+
+
+def draft_figures(
+    answers: MethodAnswers, _count: CountTokens | None = None
+) -> Iterator[ImportedFigure]:
+    """Tokens/s, and MAT as users of llama.cpp compute it, from answers with accepted drafts."""
+    done = [record for record in answers.records if record.is_ok]
+    # the time of the prompt is no part of it, where it is known
+    decode_s = sum(record.decode_s or record.wall_s or 0.0 for record in done)
+    if decode_s:
+        rate = sum(map(published_tokens, done)) / decode_s
+        yield ImportedFigure(answers.method, "tokens/s", rate, "all its tokens / all seconds")
+    tokens = sum(record.num_tokens for record in done)
+    counts = [record.imported for record in done if record.imported]
+    accepted = sum((count.num_emitted or 0) - (count.num_steps or 0) for count in counts)
+    if accepted:
+        rule = "tokens / (tokens - accepted)"
+        yield ImportedFigure(answers.method, "MAT", tokens / (tokens - accepted), rule)
+
+
+def retokenised(count_tokens: CountTokens | None) -> list[CountedTokens]:
+    """The rule of both scripts for the baseline's tokens, if there is a tokenizer."""
+    if count_tokens is None:
+        return []
+    # less one: the tokenizer puts a BOS before the text
+    return [CountedTokens(lambda record: count_tokens(record.text) - 1, "re-tokenised texts - 1")]

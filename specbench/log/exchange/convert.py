@@ -1,0 +1,265 @@
+"""Files of other tools as one run: labels are methods, files of one label are passes."""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from specbench.errors import UserError, printable_values, unknown_name
+from specbench.log.exchange.format import (
+    CountTokens,
+    FileContent,
+    Format,
+    MethodAnswers,
+    all_formats,
+    failed,
+    format_of,
+)
+from specbench.log.exchange.mapping import FileMapping, mapped_format, mapping_of
+from specbench.log.exchange.run_header import ImportedSource, make_header
+from specbench.log.exchange.source import RESTORE, SourceFile, read_source
+from specbench.log.header import RunHeader
+from specbench.log.line_checks import RecordCheck
+from specbench.log.record import ImportedLine, to_line
+from specbench.log.run import Load, Run, load_of
+from specbench.log.store import header_json
+from specbench.types import BASELINE, Record
+
+UNKNOWN_TASK = "unknown"
+"""The task of answers whose files do not tell it."""
+
+
+class LabelledFile(NamedTuple):
+    """A file to import."""
+
+    label: str
+    """Name of its method."""
+    path: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What the user says about the files. Empty or None: nothing."""
+
+    baseline: str = ""
+    """Label of the baseline; "vanilla" is one by itself."""
+    model: str = ""
+    task: str = ""
+    temperature: float | None = None
+    tokenizer: str = ""
+    """Folder of the tokenizer that counts texts."""
+    count_tokens: CountTokens | None = None
+    """Number of tokens of a text, by that tokenizer."""
+    mapping: FileMapping | None = None
+    """What says where the answers are in the files, if they have no known format."""
+
+    @property
+    def given(self) -> dict[str, str]:
+        """What was said, by option."""
+        texts = {
+            "baseline": self.baseline,
+            "model": self.model,
+            "task": self.task,
+            "temperature": "" if self.temperature is None else f"{self.temperature:g}",
+            "tokenizer": Path(self.tokenizer).name,
+        }
+        return {name: text for name, text in texts.items() if text}
+
+
+class _ReadFile(NamedTuple):
+    """A file that was read."""
+
+    label: str
+    source: SourceFile
+    format: Format
+    content: FileContent
+
+    def method(self, record: Record) -> str:
+        """Name of a record's method: the label, and the part of the file that it is of."""
+        return " ".join(filter(None, (self.label, record.key.method)))
+
+
+def parse_file(text: str) -> LabelledFile:
+    """LABEL=FILE; or a file alone, whose name without its ending is the label."""
+    label, equals, name = text.partition("=")
+    if not equals or "/" in label or Path(text).exists():
+        label, name = "", text
+    words = printable_values(label or Path(name).stem)
+    return LabelledFile(words.replace(":", "-").replace(",", "-"), Path(name))
+
+
+def convert(
+    files: Sequence[LabelledFile],
+    told: Told,
+    command: Sequence[str] = (),
+    contents: Sequence[SourceFile] = (),
+) -> Run:
+    """The run of these files. `contents` are theirs, if they were read already.
+
+    Raises:
+        UserError: a file cannot be read, has no known format or contradicts itself, or the
+            baseline is none of the labels.
+    """
+    read_files = [
+        _read(source, file.label, told.mapping)
+        for file, source in zip(
+            files, contents or [read_source(file.path) for file in files], strict=True
+        )
+    ]
+    _refuse_copies(read_files)
+    labels = [
+        read_file.method(record) for read_file in read_files for record in read_file.content.records
+    ]
+    methods = [*dict.fromkeys(labels)]
+    baseline = _baseline(told.baseline, methods)
+    temperature = _temperature(read_files, told)
+    records_of_files = _placed(read_files, baseline, told.task, temperature or 0.0)
+    by_method: dict[str, list[Record]] = defaultdict(list)
+    for label, record in zip(
+        labels, (r for records in records_of_files for r in records), strict=True
+    ):
+        by_method[label].append(record)
+    sources = []
+    for read_file, records in zip(read_files, records_of_files, strict=True):
+        sources.append(
+            ImportedSource(
+                read_file.label, read_file.source, read_file.format, read_file.content, records
+            )
+        )
+    answers = [
+        MethodAnswers(method, records)
+        if method == baseline
+        else MethodAnswers(method, records, baseline, by_method.get(baseline, ()))
+        for method, records in by_method.items()
+    ]
+    header = make_header(
+        sources,
+        answers,
+        count_tokens=told.count_tokens,
+        given=told.given,
+        temperature=temperature,
+        command=command,
+    )
+    run = Run(header, tuple(record for records in records_of_files for record in records))
+    _refuse_impossible(run)
+    return run
+
+
+def _refuse_impossible(run: Run) -> None:
+    """Raise UserError for what could not be read back: a question twice, or too large a number."""
+    record_check = RecordCheck(run.header)
+    place = "The files"
+    try:
+        msgspec.json.decode(header_json(run.header), type=RunHeader)
+        for number, record in enumerate(run.records, start=1):
+            key = record.key
+            place = f"Answer {number}, {key.sample_id}, turn {key.turn + 1} of {key.method}"
+            content = msgspec.json.encode(to_line(record))
+            record_check.check(msgspec.json.decode(content, type=ImportedLine), key, number)
+    except ValueError as error:
+        raise UserError(f"{place}: {error}", RESTORE) from error
+
+
+def _read(source: SourceFile, label: str, mapping: FileMapping | None) -> _ReadFile:
+    """The answers of a file, by the mapping that the user gave or the file's own format."""
+    mapping = mapping or mapping_of(source, "answers")
+    file_format = mapped_format(mapping) if mapping else all_formats()[format_of(source)]
+    content = file_format.read(source)
+    if not content.records:
+        raise source.error("", "the file has no answers")
+    return _ReadFile(label, source, file_format, content)
+
+
+def _refuse_copies(read_files: Sequence[_ReadFile]) -> None:
+    """Raise UserError if a file is given twice."""
+    paths: dict[str, Path] = {}
+    for read_file in read_files:
+        source = read_file.source
+        if source.sha256 in paths:
+            raise UserError(
+                f"{source.path} is {paths[source.sha256]} or a copy of it.", "Give each file once."
+            )
+        paths[source.sha256] = source.path
+
+
+def _baseline(asked: str, methods: Sequence[str]) -> str:
+    """The name of the baseline; empty if there is none.
+
+    Raises:
+        UserError: the one that was asked for is not there, or another method has its name.
+    """
+    if asked and asked not in methods:
+        raise unknown_name("label", asked, methods)
+    if asked and asked != BASELINE and BASELINE in methods:
+        raise UserError(
+            f"The label {BASELINE} is kept for the baseline, which is {asked}.",
+            f"Give the files of {BASELINE} another label.",
+        )
+    return asked or (BASELINE if BASELINE in methods else "")
+
+
+def _temperature(read_files: Sequence[_ReadFile], told: Told) -> float | None:
+    """The temperature that the user or the files tell; None if neither does.
+
+    Raises:
+        UserError: they tell several.
+    """
+    temperatures = {
+        read_file.content.temperature: read_file.source.path.name
+        for read_file in read_files
+        if read_file.content.temperature is not None
+    }
+    if told.temperature is not None:
+        if not math.isfinite(told.temperature):
+            raise UserError(
+                f"--temperature {told.temperature} is no temperature.", "Give 0 or more."
+            )
+        temperatures.setdefault(told.temperature, "--temperature")
+    if len(temperatures) > 1:
+        texts = [f"{level:g} ({name})" for level, name in temperatures.items()]
+        raise UserError(
+            f"The files have several temperatures: {', '.join(texts)}.",
+            "Convert the files of each temperature by themselves.",
+        )
+    return next(iter(temperatures), None)
+
+
+def _placed(
+    read_files: Sequence[_ReadFile], baseline: str, task: str, temperature: float
+) -> list[list[Record]]:
+    """The records of each file with the keys that they have in the run.
+
+    A question of a known task is named as in specbench's own runs: "mt_bench/81".
+    The passes of a method at a load are numbered on from file to file.
+    """
+    prefix = f"{task}/" if task else ""
+    num_passes: dict[tuple[str, Load], int] = defaultdict(int)  # in earlier files
+    records_of_files = []
+    for read_file in read_files:
+        records: list[Record] = []
+        passes_of_file: dict[tuple[str, Load], int] = {}
+        for record in read_file.content.records:
+            label = read_file.method(record)
+            subject = label, load_of(record.key)
+            passes_of_file[subject] = max(record.key.repeat + 1, passes_of_file.get(subject, 0))
+            key = replace(
+                record.key,
+                method=BASELINE if label == baseline else label,
+                task=task or UNKNOWN_TASK,
+                sample_id=f"{prefix}{record.key.sample_id.removeprefix(prefix)}",
+                temperature=temperature,
+                repeat=record.key.repeat + num_passes[subject],
+            )
+            if record.is_ok and not record.num_tokens:
+                place = f"answer {len(records) + 1}"
+                read_file.source.note(place, "it has no tokens, and is counted out")
+                record = failed(record, "it has no tokens")
+            records.append(replace(record, key=key))
+        for subject, number in passes_of_file.items():
+            num_passes[subject] += number
+        records_of_files.append(records)
+    return records_of_files

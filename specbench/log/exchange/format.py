@@ -1,0 +1,209 @@
+"""A format of another tool's results, and what its files give.
+
+A format is a module in `formats` with a `FORMAT`. It is found by its content, never by its name.
+"""
+
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from specbench.errors import UserError
+from specbench.log.exchange import formats
+from specbench.log.exchange.source import Fields, SourceFile
+from specbench.log.header import RunHeader
+from specbench.log.imported import ImportedFigure
+from specbench.log.machine import UNKNOWN
+from specbench.log.run import Load
+from specbench.types import ImportedCounts, Record, RecordKey
+
+
+class MeasuredBlock(NamedTuple):
+    """Answers that a server worked on in one go."""
+
+    duration_s: float
+    """Seconds of all answers."""
+    counters: Mapping[str, float]
+    """Increase of the server's counters."""
+
+
+@dataclass(slots=True, kw_only=True)
+class FileContent:
+    """The answers of a file, and what it says about them."""
+
+    records: list[Record]
+    """Answers. Of a key, `method` is a part of the file's, such as "K=3", or empty; `task` is a
+    category, or empty; `repeat` counts passes within the file. The temperature is not used.
+    """
+    counting: str
+    """Counting rule, in words."""
+    lacks: tuple[str, ...] = ()
+    """What the file lacks."""
+    model: str = ""
+    """Name of the model."""
+    version: str = UNKNOWN
+    """Version of the tool."""
+    temperature: float | None = None
+    """Sampling temperature."""
+    max_new_tokens: int | None = None
+    """Most tokens of an answer."""
+    blocks: dict[Load, MeasuredBlock] = field(default_factory=dict)
+    """What a server worked on in one go, by the load of the records' keys."""
+    figures: list[ImportedFigure] = field(default_factory=list)
+    """Numbers that the file prints, recomputed; `method` is empty."""
+    findings: list[str] = field(default_factory=list)
+    """What the file shows about its counting."""
+
+
+@dataclass(frozen=True, slots=True)
+class MethodAnswers:
+    """All answers of a method, to compare with the baseline's."""
+
+    method: str
+    """Its name, as the user gave it."""
+    records: Sequence[Record]
+    baseline: str = ""
+    """The baseline's name; empty if there is none, or for the baseline."""
+    baseline_records: Sequence[Record] = ()
+
+
+class WrittenAnswers(NamedTuple):
+    """Answers to write into a file: those of a method in one pass, at one load."""
+
+    header: RunHeader
+    """Header of their run."""
+    records: Sequence[Record]
+    load: Load
+
+
+class StepCounts(NamedTuple):
+    """Steps of an answer, as far as they are known."""
+
+    num_emitted: int
+    num_steps: int
+
+
+def steps_of(record: Record) -> StepCounts:
+    """The steps of an answer to write; none of one that failed.
+
+    Raises:
+        UserError: they are unknown.
+    """
+    counts = record.imported
+    if not record.is_ok:
+        return StepCounts(0, 0)
+    if counts is None and (record.accept_lengths or record.serving is None):
+        return StepCounts(sum(record.accept_lengths), len(record.accept_lengths))
+    if counts is None or counts.num_emitted is None or counts.num_steps is None:
+        raise UserError(
+            f"The steps of {record.key.method} on {record.key.sample_id} are unknown.",
+            "Choose a form without steps: vllm.",
+        )
+    return StepCounts(counts.num_emitted, counts.num_steps)
+
+
+CountTokens = Callable[[str], int]
+"""Number of tokens of a text, by the tokenizer that the user gave."""
+Figures = Callable[[MethodAnswers, CountTokens | None], Iterable[ImportedFigure]]
+"""A publisher's numbers of a method, by the publisher's rules."""
+
+
+def no_figures(_answers: MethodAnswers, _count: CountTokens | None) -> Iterable[ImportedFigure]:
+    """Those of a publisher whose numbers stand in the file."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """A form of result files."""
+
+    title: str
+    """Name for readers."""
+    tool: str
+    """Tool that writes it."""
+    arithmetic: str
+    """How its publisher computes the numbers that are printed."""
+    matches: Callable[[Fields], bool]
+    """True for the first JSON value of such a file."""
+    read: Callable[[SourceFile], FileContent]
+    """The answers of a file."""
+    figures: Figures = no_figures
+    """The publisher's numbers."""
+    write: Callable[[WrittenAnswers], str] | None = None
+    """The text of a file with answers; None for a form that is only read."""
+    needs_times: bool = False
+    """Such a file has the time to the first token of each answer."""
+    ending: str = "jsonl"
+    """End of the name of such a file."""
+
+
+@cache
+def all_formats() -> Mapping[str, Format]:
+    """The formats by name: that of their module."""
+    names = [name for _, name, _ in pkgutil.iter_modules(formats.__path__)]
+    modules = {name: import_module(f"{formats.__name__}.{name}") for name in names}
+    return {
+        name.replace("_", "-"): module.FORMAT
+        for name, module in modules.items()
+        if hasattr(module, "FORMAT")
+    }
+
+
+def format_of(source: SourceFile) -> str:
+    """The name of the format that the content of a file has.
+
+    Raises:
+        UserError: it has none.
+    """
+    first = source.entries[0]
+    for name, file_format in all_formats().items():
+        if file_format.matches(first):
+            for entry in source.entries:
+                if not isinstance(entry.content, Mapping):
+                    raise entry.error("expected an object, as before")
+            return name
+    is_object = isinstance(first.content, Mapping)
+    shown = f"the keys {', '.join([*first.content][:8])}" if is_object else "no object"
+    titles = "; ".join(file_format.title for file_format in all_formats().values())
+    raise first.error(f"no known format begins with {shown}. Known: {titles}")
+
+
+def has_format(source: SourceFile) -> bool:
+    """True for a file of answers whose format is known."""
+    return any(form.matches(source.entries[0]) for form in all_formats().values())
+
+
+def answer_key(sample_id: str, *, turn: int = 0, **names: Any) -> RecordKey:
+    """The key of an answer within its file."""
+    names = {"method": "", "task": "", "repeat": 0, **names}
+    return RecordKey(temperature=0.0, sample_id=sample_id, turn=turn, **names)
+
+
+def counts_from_drafts(
+    tokens: int, num_accepted: int | None, num_drafts: int = 0, **more: Any
+) -> ImportedCounts:
+    """Counts of an answer whose server counts accepted draft tokens; None: it does not.
+
+    The first token is the prefill's. A step emits the accepted tokens and one more, and drafts at
+    most once. Without any step for the other tokens, the end of the answer cut accepted ones, and
+    the steps are unknown.
+    """
+    emitted = max(tokens - 1, 0)
+    steps = 0 if num_accepted is None else max(emitted - num_accepted, num_drafts)
+    if emitted and not steps:
+        return ImportedCounts(tokens, **more)
+    return ImportedCounts(tokens, num_emitted=emitted, num_steps=steps, **more)
+
+
+def failed(record: Record, reason: str) -> Record:
+    """The record of an answer that failed; what its publisher counts is kept."""
+    counts = record.imported or ImportedCounts()
+    kept = ImportedCounts(counted_tokens=counts.published_tokens, total_s=counts.total_s)
+    return replace(record, status="error", error=reason, imported=kept, accept_lengths=())
+
+
+def rate_figure(name: str, number: float, rule: str, unit: str = "", **more: Any) -> ImportedFigure:
+    """A number of a file, of the method that the file is of."""
+    return ImportedFigure(method="", name=name, value=number, rule=rule, unit=unit, **more)

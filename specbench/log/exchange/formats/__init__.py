@@ -1,0 +1,1 @@
+"""Formats of other tools, one file each; `FORMAT` says how it is read."""

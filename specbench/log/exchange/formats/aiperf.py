@@ -1,0 +1,169 @@
+"""Requests of AIPerf, `profile_export.jsonl`: metrics with units, and the server's drafts."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from specbench.log.exchange.format import (
+    FileContent,
+    Format,
+    MeasuredBlock,
+    WrittenAnswers,
+    answer_key,
+    counts_from_drafts,
+    failed,
+    rate_figure,
+    steps_of,
+)
+from specbench.log.exchange.source import Fields, SourceFile
+from specbench.log.exchange.summaries import request_times, statistic
+from specbench.log.imported import ImportedFigure
+from specbench.log.record import Amount, Whole
+from specbench.log.run import NO_LOAD
+from specbench.types import Record, Serving
+
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
+_TOKENS = {"tokens": 1.0}
+_TIMES = ("time_to_first_token", "inter_token_latency", "inter_chunk_latency", "request_latency")
+_DRAFTS = "spec_decode_acceptance"
+
+
+def _matches(first: Fields) -> bool:
+    return first.has("metadata", "metrics")
+
+
+def _read(source: SourceFile) -> FileContent:
+    requests = [
+        entry
+        for entry in source.entries
+        if entry.get("metadata.benchmark_phase", str, "profiling") == "profiling"
+    ]
+    if num_left_out := len(source.entries) - len(requests):
+        source.note("", f"{num_left_out} requests of the warm-up are left out")
+    starts = [request.get("metadata.request_start_ns", int) for request in requests]
+    ends = [request.get("metadata.request_end_ns", int) for request in requests]
+    began_ns = min(starts, default=0)
+    duration_s = (max(ends, default=0) - began_ns) / 1e9
+    records = [
+        _record(request, (start_ns - began_ns) / 1e9)
+        for request, start_ns in zip(requests, starts, strict=True)
+    ]
+    content = FileContent(
+        records=records,
+        counting="tokens: output_sequence_length, the prefill's first; steps: those after it - "
+        "accepted draft tokens, if the server counts these",
+        lacks=("texts", "token ids", "stop reasons", "the load"),
+        blocks={NO_LOAD: MeasuredBlock(duration_s, {})},
+    )
+    content.figures += _figures(records, duration_s)
+    return content
+
+
+def _record(request: Fields, began_s: float) -> Record:
+    number = request.get("metadata.session_num", Whole)
+    key = answer_key(f"session {number}", turn=request.get("metadata.turn_index", Whole, 0))
+    error = request.get("error.message", str, "no message" if request.content.get("error") else "")
+    if error or request.get("metadata.was_cancelled", bool, False):
+        return failed(Record(key, "ok", 0), error or "it was cancelled")
+    (first_s,) = _values(request, "time_to_first_token", _SECONDS)
+    (latency_s,) = _values(request, "request_latency", _SECONDS)
+    if not 0 < first_s <= latency_s:
+        raise request.error(f"the first token took {first_s:g} s of {latency_s:g} s")
+    (tokens,) = _values(request, "output_sequence_length", _TOKENS)
+    (prompt_tokens,) = _values(request, "input_sequence_length", _TOKENS)
+    counts = counts_from_drafts(
+        round(tokens),
+        request.get(f"{_DRAFTS}.num_accepted_draft_tokens", Whole, None),
+        request.get(f"{_DRAFTS}.num_spec_steps", Whole, 0),
+    )
+    accepted = request.get(f"{_DRAFTS}.per_step_accepted", list[Whole], [])
+    steps = tuple(number + 1 for number in accepted)
+    is_whole = (sum(steps), len(steps)) == (counts.num_emitted, counts.num_steps)
+    gaps_s = (
+        _values(request, _TIMES[2], _SECONDS) if _TIMES[2] in request.get("metrics", dict) else ()
+    )
+    return Record(
+        key,
+        "ok",
+        round(prompt_tokens),
+        prefill_s=first_s,
+        decode_s=latency_s - first_s,
+        accept_lengths=steps if is_whole else (),
+        serving=Serving(began_s, gaps_s),
+        imported=counts,
+    )
+
+
+def _values(request: Fields, name: str, units: Mapping[str, float]) -> tuple[float, ...]:
+    """The values of a metric, times the factor of its unit: a list, or one number."""
+    unit = request.get(f"metrics.{name}.unit", str)
+    values = request.get(f"metrics.{name}.value", Amount | list[Amount])
+    if unit not in units:
+        raise request.error(f"metrics.{name}: expected {', '.join(units)}, found unit {unit!r}")
+    is_list = name == _TIMES[2]
+    if is_list != isinstance(values, list):
+        raise request.error(f"metrics.{name}: expected {'a list' if is_list else 'a number'}")
+    return tuple(value * units[unit] for value in (values if is_list else [values]))
+
+
+def _figures(records: Sequence[Record], duration_s: float) -> Iterator[ImportedFigure]:
+    """The statistics that AIPerf prints, and its throughput."""
+    for name, seconds in zip(_TIMES, request_times(records), strict=True):
+        for which in ("avg", "p50", "p99"):
+            if (number := statistic(which, seconds)) is not None:
+                yield rate_figure(f"{name} {which}", 1e3 * number, "its requests", "ms")
+    if duration_s > 0:
+        tokens = sum(record.num_tokens for record in records)
+        rule = "tokens / (the last end - the first start)"
+        yield rate_figure("output_token_throughput", tokens / duration_s, rule)
+
+
+def _write(written: WrittenAnswers) -> str:
+    """A line per request. A session is a prompt; without starts, requests follow one another."""
+    lines = []
+    sessions: dict[tuple[str, str], int] = {}
+    ended_s = 0.0
+    for record in written.records:
+        began_s = record.serving.began_s if record.serving else ended_s
+        ended_s = began_s + (record.wall_s or 0.0)
+        steps = steps_of(record)
+        gaps_s = record.serving.gaps_s if record.serving else ()
+        values = {
+            "time_to_first_token": (1e3 * (record.prefill_s or 0.0), "ms"),
+            "request_latency": (1e3 * (record.wall_s or 0.0), "ms"),
+            "inter_chunk_latency": ([1e3 * gap for gap in gaps_s], "ms"),
+            "output_sequence_length": (record.num_tokens, "tokens"),
+            "input_sequence_length": (record.prompt_tokens, "tokens"),
+        }
+        line = {
+            "metadata": {
+                "session_num": sessions.setdefault(
+                    (record.key.task, record.key.sample_id), len(sessions)
+                ),
+                "conversation_id": record.key.sample_id,
+                "turn_index": record.key.turn,
+                "request_start_ns": round(1e9 * began_s),
+                "request_end_ns": round(1e9 * ended_s),
+                "benchmark_phase": "profiling",
+            },
+            "metrics": {name: {"value": v, "unit": unit} for name, (v, unit) in values.items()},
+            "error": None if record.is_ok else {"message": record.error},
+            _DRAFTS: {
+                "num_spec_steps": steps.num_steps,
+                "num_accepted_draft_tokens": steps.num_emitted - steps.num_steps,
+                "per_step_accepted": [length - 1 for length in record.accept_lengths],
+            },
+        }
+        lines.append(json.dumps(line) + "\n")
+    return "".join(lines)
+
+
+FORMAT = Format(
+    title="profile_export.jsonl of AIPerf",
+    tool="AIPerf",
+    arithmetic="statistics over requests; inter_token_latency is (latency - first token) / "
+    "(tokens - 1); throughput is tokens / duration",
+    matches=_matches,
+    read=_read,
+    write=_write,
+    needs_times=True,
+)

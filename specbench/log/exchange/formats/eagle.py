@@ -1,0 +1,113 @@
+"""Answers of EAGLE, Medusa and REST: `idxs` has the index of the last step of each turn.
+
+REST adds `accept_lengths:`, with a colon. In a baseline's file `new_tokens` is 0 throughout and
+`idxs` has the index of the last token.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from specbench.log.exchange.answers import Counts, StepsField, Turn, read_answers, write_answers
+from specbench.log.exchange.arithmetic import (
+    CountedTokens,
+    our_tokens,
+    published_tokens,
+    retokenised,
+    speed_figures,
+)
+from specbench.log.exchange.format import (
+    CountTokens,
+    FileContent,
+    Format,
+    MethodAnswers,
+)
+from specbench.log.exchange.source import Fields, SourceFile
+from specbench.log.imported import ImportedFigure
+from specbench.types import ImportedCounts, Record
+
+_STEPS = StepsField("idxs", 0)
+_OF_METHOD = "tokens: new_tokens, those that steps emitted; steps: idx + 1"
+_OF_BASELINE = "tokens and steps: idx + 1, since new_tokens is 0 and idx is that of the last token"
+_TEMPERATURE = re.compile(r"temperature-(\d+(?:\.\d+)?)")
+"""The temperature in the name that these tools give a model."""
+
+
+def _is_baseline(turns: Sequence[Turn]) -> bool:
+    return not any(turn.new_tokens for turn in turns)
+
+
+def _counts_of_method(turn: Turn) -> ImportedCounts:
+    emitted = sum(turn.accept_lengths) or turn.new_tokens
+    return ImportedCounts(
+        turn.new_tokens, num_emitted=emitted, num_steps=turn.steps, total_s=turn.wall_time
+    )
+
+
+def _counts_of_baseline(turn: Turn) -> ImportedCounts:
+    """Counts of a turn without `new_tokens`: EAGLE's arithmetic takes the index for tokens."""
+    tokens = turn.steps
+    return ImportedCounts(
+        tokens, tokens - 1, num_emitted=tokens, num_steps=tokens, total_s=turn.wall_time
+    )
+
+
+def _counts(turns: Sequence[Turn]) -> Counts:
+    return _counts_of_baseline if _is_baseline(turns) else _counts_of_method
+
+
+def _matches(first: Fields) -> bool:
+    has_choices = first.has("question_id", "choices")
+    return has_choices and first.first("choices").has("turns", "idxs")
+
+
+def _read(source: SourceFile) -> FileContent:
+    content, turns = read_answers(source, _STEPS, _counts)
+    content.counting = _OF_METHOD
+    if _is_baseline(turns):
+        source.note("", "new_tokens is 0 in all turns: tokens are idx + 1")
+        content.counting = _OF_BASELINE
+    if temperature := _TEMPERATURE.search(content.model):
+        content.temperature = float(temperature[1])
+    return content
+
+
+def _figures(answers: MethodAnswers, count_tokens: CountTokens | None) -> Iterator[ImportedFigure]:
+    """EAGLE's speedup, by each counting of the baseline, and MAT by three rules."""
+    rules = [*retokenised(count_tokens), CountedTokens(published_tokens, "new_tokens")]
+    counts = [record.imported for record in answers.baseline_records if record.imported]
+    if any(count.counted_tokens is not None for count in counts):  # new_tokens is 0
+        rules[-1:] = [
+            CountedTokens(published_tokens, "idx"),
+            CountedTokens(our_tokens, "idx + 1", has_failed=False),
+        ]
+    yield from speed_figures(answers, "EAGLE's formula", rules)
+    done = [record for record in answers.records if record.is_ok]
+    yield from _mat_figures(answers.method, done)
+
+
+def _mat_figures(method: str, records: Sequence[Record]) -> Iterator[ImportedFigure]:
+    counts = [record.imported for record in records if record.imported]
+    tokens = sum(count.num_emitted or 0 for count in counts)
+    steps = sum(count.num_steps or 0 for count in counts)
+    means = [(count.num_emitted or 0) / (count.num_steps or 1) for count in counts]
+    if not steps or tokens == steps:
+        return
+    yield ImportedFigure(method, "MAT", tokens / steps, "new_tokens / (idx + 1), over all steps")
+    if steps > len(counts):
+        rule = "new_tokens / idx, which leaves out a step per turn"
+        yield ImportedFigure(method, "MAT", tokens / (steps - len(counts)), rule)
+    rule = "the mean over turns of new_tokens / (idx + 1)"
+    yield ImportedFigure(method, "MAT", sum(means) / len(means), rule)
+
+
+FORMAT = Format(
+    title="answers of EAGLE, Medusa or REST",
+    tool="EAGLE, Medusa or REST",
+    arithmetic="speed.py: the mean over questions of tokens/s, over that of the baseline, whose "
+    "tokens are its re-tokenised texts - 1",
+    matches=_matches,
+    read=_read,
+    figures=_figures,
+    write=partial(write_answers, steps_field=_STEPS),
+)

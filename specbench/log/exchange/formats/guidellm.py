@@ -1,0 +1,119 @@
+"""`benchmarks.json` of guidellm (version 2): requests with time stamps, and their statistics.
+
+A latency is in seconds and other times in milliseconds. Times per token are weighted by tokens, and
+`time_per_output_token_ms` includes the first one. Percentiles are values that occur.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+
+from specbench.log.exchange.format import FileContent, Format, MeasuredBlock, answer_key, failed
+from specbench.log.exchange.source import Fields, SourceFile
+from specbench.log.exchange.summaries import printed_figure
+from specbench.log.imported import ImportedFigure
+from specbench.log.record import Amount, Whole
+from specbench.log.run import Load
+from specbench.types import ImportedCounts, Record, Serving
+
+_STATISTICS = {"mean": None, "median": 0.5, "percentiles.p90": 0.9, "percentiles.p99": 0.99}
+"""Names of statistics; of percentiles, with the share of values up to them."""
+_NOT_RECOMPUTED = "output_tokens_per_second and requests_per_second are rates between events"
+_TIMINGS = "info.timings"
+
+
+def _matches(first: Fields) -> bool:
+    return first.has("metadata", "benchmarks")
+
+
+def _read(source: SourceFile) -> FileContent:
+    content = FileContent(
+        records=[],
+        counting="tokens: the server's, the prefill's first; steps: none are told",
+        lacks=("steps", "token ids", "stop reasons"),
+        version=source.entries[0].get("metadata.guidellm_version", str),
+        findings=[_NOT_RECOMPUTED],
+    )
+    for benchmark in source.entries[0].each("benchmarks"):
+        streams = benchmark.get("config.strategy.streams", Whole, 0)
+        load = Load(streams, 0 if streams else benchmark.get("config.strategy.rate", Amount, 0))
+        if load in content.blocks:
+            raise benchmark.error(f"a second benchmark of {load.text or 'one load'}")
+        records = [*_records(benchmark, load)]
+        content.records += records
+        content.blocks[load] = MeasuredBlock(benchmark.get("duration", Amount), {})
+        content.figures += _figures(benchmark, records)
+    return content
+
+
+def _records(benchmark: Fields, load: Load) -> Iterator[Record]:
+    """The requests, named by a hash of what was sent: their order is that of their ends."""
+    done, errored = benchmark.each("requests.successful"), benchmark.each("requests.errored", [])
+    starts = [request.get(f"{_TIMINGS}.request_start", Amount) for request in done]
+    num_equal: Counter[str] = Counter()
+    for number, request in enumerate((*done, *errored)):
+        digest = sha256(request.get("request_args", str).encode()).hexdigest()[:12]
+        num_equal[digest] += 1
+        turn = request.get("info.turn_index", Whole, 0)
+        key = answer_key(f"prompt {digest} {num_equal[digest]}", turn=turn, **load._asdict())
+        if number >= len(done):
+            yield failed(Record(key, "ok", 0), request.get("info.error", str, "no message"))
+            continue
+        start_s, first_s, last_s, end_s = (
+            request.get(f"{_TIMINGS}.{name}", Amount)
+            for name in (
+                "request_start",
+                "first_token_iteration",
+                "last_token_iteration",
+                "request_end",
+            )
+        )
+        if not start_s < first_s <= last_s <= end_s:
+            raise request.error("its time stamps are not in order")
+        yield Record(
+            key,
+            "ok",
+            request.get("input_metrics.text_tokens", Whole, 0),
+            text=request.get("output", str, ""),
+            prefill_s=first_s - start_s,
+            decode_s=last_s - first_s,
+            serving=Serving(start_s - min(starts)),
+            imported=ImportedCounts(
+                request.get("output_metrics.text_tokens", Whole, 0), total_s=end_s - start_s
+            ),
+        )
+
+
+def _figures(benchmark: Fields, records: Sequence[Record]) -> Iterator[ImportedFigure]:
+    """The statistics of requests that were successful, each weighted as guidellm does."""
+    latencies, first, between, per_token = [list[float]() for _ in range(4)]
+    for record in records:
+        if record.is_ok and record.imported:
+            tokens, prefill_s, decode_s = record.num_tokens, record.prefill_s, record.decode_s
+            latencies.append(record.imported.total_s or 0.0)
+            first.append(1e3 * (prefill_s or 0.0))
+            between += [1e3 * (decode_s or 0.0) / max(tokens - 1, 1)] * (tokens - 1)
+            per_token += [1e3 * (record.wall_s or 0.0) / max(tokens, 1)] * tokens
+    for name, numbers in {
+        "request_latency": latencies,
+        "time_to_first_token_ms": first,
+        "inter_token_latency_ms": between,
+        "time_per_output_token_ms": per_token,
+    }.items():
+        for which, share in _STATISTICS.items() if numbers else ():
+            number = sum(numbers) / len(numbers)
+            if share is not None:  # the smallest value with this share of all up to it
+                number = sorted(numbers)[math.ceil(share * len(numbers)) - 1]
+            unit = "ms" if name.endswith("_ms") else "s"
+            yield printed_figure(benchmark, f"metrics.{name}.successful.{which}", number, unit)
+
+
+FORMAT = Format(
+    title="benchmarks.json of guidellm",
+    tool="guidellm",
+    arithmetic="times per token are weighted by tokens; time_per_output_token_ms is the time to "
+    "the last token / all tokens",
+    matches=_matches,
+    read=_read,
+)

@@ -1,0 +1,84 @@
+"""Answers of llama-server, one per line: `timings` has the server's own clock and its drafts."""
+
+import math
+
+from specbench.log.exchange.arithmetic import draft_figures
+from specbench.log.exchange.format import (
+    FileContent,
+    Format,
+    answer_key,
+    counts_from_drafts,
+)
+from specbench.log.exchange.source import Fields, SourceFile
+from specbench.log.record import Amount, Whole
+from specbench.types import Record, StopReason
+
+_SAME = 1e-6
+"""Relative difference up to which a printed rate is that of the times beside it."""
+_STOP_REASONS: dict[str, StopReason] = {"limit": "budget", "eos": "eos"}
+
+
+def _matches(first: Fields) -> bool:
+    return first.has("timings")
+
+
+def _read(source: SourceFile) -> FileContent:
+    answers = source.entries
+    models = {answer.get("model", str, "") for answer in answers}
+    temperatures = {
+        answer.get("generation_settings.temperature", Amount, None) for answer in answers
+    }
+    budgets = {answer.get("generation_settings.n_predict", int, -1) for answer in answers}
+    return FileContent(
+        records=[_record(number, answer) for number, answer in enumerate(answers)],
+        counting="tokens: predicted_n, the prefill's first; steps: tokens after the first - "
+        "accepted draft tokens",
+        lacks=("the time of a request in the queue", "seeds", "steps one by one"),
+        model=models.pop() if len(models) == 1 else "",
+        temperature=temperatures.pop() if len(temperatures) == 1 else None,
+        max_new_tokens=max(budgets) if len(budgets) == 1 and max(budgets) > 0 else None,
+    )
+
+
+def _record(number: int, answer: Fields) -> Record:
+    tokens = answer.get("timings.predicted_n", Whole)
+    drafted = answer.get("timings.draft_n", Whole, 0)
+    accepted = answer.get("timings.draft_n_accepted", Whole, 0)
+    predicted_ms = answer.get("timings.predicted_ms", Amount)
+    token_ids = answer.get("tokens", tuple[Whole, ...], ())
+    if accepted > drafted:
+        raise answer.error(f"{accepted} draft tokens are accepted of {drafted}")
+    if token_ids and len(token_ids) != tokens:
+        raise answer.error(f"predicted_n is {tokens}, but tokens has {len(token_ids)}")
+    # predicted_per_second counts all tokens, or in newer versions those after the first.
+    rate = answer.get("timings.predicted_per_second", Amount, 1e3 * tokens / (predicted_ms or 1))
+    counted = [
+        count
+        for count in (tokens, tokens - 1)
+        if math.isclose(rate * predicted_ms / 1e3, count, rel_tol=_SAME)
+    ]
+    if not counted:
+        answer.note(f"predicted_per_second is {rate:g}, which its times do not give")
+    prompt_tokens = answer.get("timings.prompt_n", Whole) + answer.get("timings.cache_n", Whole, 0)
+    return Record(
+        answer_key(f"answer {number}"),
+        "ok",
+        prompt_tokens,
+        token_ids=token_ids,
+        text=answer.get("content", str, ""),
+        stop_reason=_STOP_REASONS.get(answer.get("stop_type", str, "")),
+        prefill_s=answer.get("timings.prompt_ms", Amount) / 1e3,
+        decode_s=predicted_ms / 1e3,
+        imported=counts_from_drafts(tokens, accepted, counted_tokens=next(iter(counted), None)),
+    )
+
+
+FORMAT = Format(
+    title="answers of llama-server with timings",
+    tool="llama.cpp",
+    arithmetic="predicted_per_second is predicted_n / predicted_ms, in newer versions "
+    "(predicted_n - 1) / predicted_ms",
+    matches=_matches,
+    read=_read,
+    figures=draft_figures,
+)

@@ -1,0 +1,79 @@
+"""Accepted lengths at each position of an answer, of SpecDecode-Bench's simulator; no times.
+
+A length counts the target's own token. With K draft tokens a step takes at most K + 1 tokens, and
+the next one begins where it ends. The oracle drafts as many tokens as will be accepted.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from msgspec import Meta
+
+from specbench.log.exchange.format import FileContent, Format, answer_key
+from specbench.log.exchange.source import Fields, SourceFile
+from specbench.log.record import Positive, Whole
+from specbench.types import ImportedCounts, Record
+
+_LENGTHS = (1, 3, 5)
+"""Draft tokens per step of the walks."""
+_ORACLE = 10**6
+"""More draft tokens than any step accepts."""
+_PREFIX = "acc_"
+_Lengths = Annotated[list[Positive], Meta(min_length=1)]
+
+
+def _matches(first: Fields) -> bool:
+    return first.has("prompt_token_ids") and any(key.startswith(_PREFIX) for key in first.content)
+
+
+def walk(lengths: list[int], num_draft_tokens: int) -> tuple[int, ...]:
+    """Tokens of each step through these positions; the last step ends with them."""
+    steps = []
+    position = 0
+    while position < len(lengths):
+        most = min(num_draft_tokens + 1, len(lengths) - position)
+        steps.append(min(lengths[position], most))
+        position += steps[-1]
+    return tuple(steps)
+
+
+def _read(source: SourceFile) -> FileContent:
+    records: list[Record] = []
+    num_doubled = 0  # prompts that begin with two equal tokens
+    for line in source.entries:
+        ids = line.get("prompt_token_ids", list[Whole])
+        num_doubled += bool(ids) and ids[:1] == ids[1:2]
+        for name in line.content:
+            if name.startswith(_PREFIX):
+                lengths = line.get(f"{name}.acc_len", _Lengths)
+                sample_id, drafter = str(line.get("id", int | str)), name.removeprefix(_PREFIX)
+                records += _walks(sample_id, len(ids), drafter, lengths)
+    if num_doubled:
+        text = f"{num_doubled} of {len(source.entries)} prompts begin with two equal tokens (BOS)"
+        source.note("", text)
+    return FileContent(
+        records=records,
+        counting="tokens and steps: a walk over the positions, all of whose tokens steps emit",
+        lacks=("times", "texts", "the end of answers", "stop reasons"),
+    )
+
+
+def _walks(
+    sample_id: str, num_prompt_tokens: int, drafter: str, lengths: list[int]
+) -> Iterator[Record]:
+    """The answer as each length of drafts would give it."""
+    names = {f"{drafter} K={length}": length for length in _LENGTHS}
+    for name, num_draft_tokens in {**names, f"{drafter} oracle": _ORACLE}.items():
+        steps = walk(lengths, num_draft_tokens)
+        counts = ImportedCounts(len(lengths), num_emitted=len(lengths), num_steps=len(steps))
+        key = answer_key(sample_id, method=name)
+        yield Record(key, "ok", num_prompt_tokens, accept_lengths=steps, imported=counts)
+
+
+FORMAT = Format(
+    title="positions of SpecDecode-Bench",
+    tool="SpecDecode-Bench",
+    arithmetic="accepted tokens per step, over all steps",
+    matches=_matches,
+    read=_read,
+)

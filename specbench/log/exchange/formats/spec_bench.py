@@ -1,0 +1,64 @@
+"""Answers of Spec-Bench: `decoding_steps` per turn, `accept_lengths` of all turns."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from specbench.log.exchange.answers import Counts, StepsField, Turn, read_answers, write_answers
+from specbench.log.exchange.arithmetic import (
+    CountedTokens,
+    published_tokens,
+    retokenised,
+    speed_figures,
+)
+from specbench.log.exchange.format import (
+    CountTokens,
+    FileContent,
+    Format,
+    MethodAnswers,
+)
+from specbench.log.exchange.source import Fields, SourceFile
+from specbench.log.imported import ImportedFigure
+from specbench.types import ImportedCounts
+
+_STEPS = StepsField("decoding_steps", 1)
+_FORMULA = "Spec-Bench's formula"
+
+
+def _counts_of_turn(turn: Turn) -> ImportedCounts:
+    emitted = sum(turn.accept_lengths) or turn.new_tokens
+    return ImportedCounts(
+        turn.new_tokens, num_emitted=emitted, num_steps=turn.steps, total_s=turn.wall_time
+    )
+
+
+def _counts(_turns: Sequence[Turn]) -> Counts:
+    return _counts_of_turn
+
+
+def _matches(first: Fields) -> bool:
+    has_choices = first.has("question_id", "choices")
+    return has_choices and first.first("choices").has("turns", "decoding_steps")
+
+
+def _read(source: SourceFile) -> FileContent:
+    content, _ = read_answers(source, _STEPS, _counts)
+    content.counting = "tokens: new_tokens; steps: decoding_steps, which emit accept_lengths"
+    return content
+
+
+def _figures(answers: MethodAnswers, count_tokens: CountTokens | None) -> Iterator[ImportedFigure]:
+    """Spec-Bench's speedup: its script counts the baseline's tokens in its texts."""
+    rules = [*retokenised(count_tokens), CountedTokens(published_tokens, "new_tokens")]
+    return speed_figures(answers, _FORMULA, rules)
+
+
+FORMAT = Format(
+    title="answers of Spec-Bench",
+    tool="Spec-Bench",
+    arithmetic="evaluation/speed.py: the mean over questions of tokens/s, over that of the "
+    "baseline, whose tokens are its re-tokenised texts - 1",
+    matches=_matches,
+    read=_read,
+    figures=_figures,
+    write=partial(write_answers, steps_field=_STEPS),
+)

@@ -1,0 +1,218 @@
+"""Results of `vllm bench serve --save-detailed`: a list of requests, and their statistics."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from specbench.errors import UserError
+from specbench.log.exchange.format import (
+    FileContent,
+    Format,
+    MeasuredBlock,
+    WrittenAnswers,
+    answer_key,
+    failed,
+    steps_of,
+)
+from specbench.log.exchange.source import REQUIRED, Fields, SourceFile
+from specbench.log.exchange.summaries import printed_figure, request_times, statistic
+from specbench.log.imported import ImportedFigure
+from specbench.log.record import Amount, Whole
+from specbench.log.run import Load, block_key
+from specbench.types import ImportedCounts, Record, Serving
+
+_ONE_STEP_S = 1e-3
+"""Seconds between chunks below which they are of one step."""
+_LISTS: dict[str, tuple[Any, Any]] = {
+    "input_lens": (list[Whole], None),
+    "output_lens": (list[Whole], None),
+    "ttfts": (list[Amount], None),
+    "itls": (list[list[Amount]], None),
+    "generated_texts": (list[str], ""),
+    "errors": (list[str], ""),
+    "start_times": (list[Amount], 0.0),
+}
+"""Lists with an element per request: their types, and the element where there is no list."""
+_COUNTERS = {
+    "num_drafts": "num_drafts",
+    "num_draft_tokens": "draft_tokens",
+    "num_accepted": "accepted_tokens",
+}
+"""Our names of the server's counters -> those of the file, without spec_decode_."""
+
+
+def _matches(first: Fields) -> bool:
+    return first.has("duration", "completed", "output_lens", "ttfts", "itls")
+
+
+def _read(source: SourceFile) -> FileContent:
+    (result, *more) = source.entries
+    if more:
+        raise more[0].error("a second result: split the file")
+    num_answers = len(result.get("output_lens", list[Whole]))
+    lists = {
+        name: result.get(name, kind, REQUIRED if empty is None else [empty] * num_answers)
+        for name, (kind, empty) in _LISTS.items()
+    }
+    for name, elements in lists.items():
+        if len(elements) != num_answers:
+            raise result.error(f"{name} has {len(elements)} requests, output_lens {num_answers}")
+    concurrency = result.get("max_concurrency", Whole, 0)
+    rate = result.get("request_rate", Amount | str, "inf")
+    load = Load(concurrency, 0 if concurrency or isinstance(rate, str) else rate)
+    records = [
+        _record(index, load, min(lists["start_times"]), request)
+        for index, request in enumerate(zip(*lists.values(), strict=True))
+    ]
+    duration_s = result.get("duration", Annotated[float, Meta(gt=0)])
+    content = FileContent(
+        records=records,
+        counting="tokens: output_lens; steps: the server's drafts, of all requests together",
+        lacks=("steps of single requests", "token ids", "stop reasons"),
+        model=result.get("model_id", str, ""),
+        blocks={load: MeasuredBlock(duration_s, _counters(result))},
+    )
+    content.figures += _figures(result, records, duration_s)
+    content.findings += _findings(result, records, load)
+    return content
+
+
+def _record(index: int, load: Load, began_s: float, request: Sequence[Any]) -> Record:
+    """The answer to a request, from its elements of the file's lists."""
+    prompt_tokens, tokens, first_s, gaps_s, text, error, start_s = request
+    record = Record(
+        answer_key(f"request {index}", **load._asdict()),
+        "ok",
+        prompt_tokens,
+        text=text,
+        prefill_s=first_s,
+        decode_s=sum(gaps_s),
+        serving=Serving(start_s - began_s, tuple(gaps_s)),
+        imported=ImportedCounts(tokens),
+    )
+    return failed(record, error) if error else record
+
+
+def _counters(result: Fields) -> dict[str, float]:
+    """The increase of the server's counters; empty if it did not draft."""
+    counters: dict[str, float] = {}
+    for ours, name in _COUNTERS.items():
+        number = result.get(f"spec_decode_{name}", Amount, None)
+        if number is not None:
+            counters[ours] = number
+    if "num_drafts" not in counters:
+        return {}
+    rates = result.get("spec_decode_per_position_acceptance_rates", list[Amount], [])
+    for position, rate in enumerate(rates, 1):
+        counters[f"accepted_at_{position}"] = rate * counters["num_drafts"]
+    return counters
+
+
+def _figures(
+    result: Fields, records: Sequence[Record], duration_s: float
+) -> Iterator[ImportedFigure]:
+    """The statistics that the file prints and its requests give."""
+    done = [record for record in records if record.is_ok]
+    times = dict(zip(("ttft", "tpot", "itl", "e2el"), request_times(done), strict=True))
+    for name in result.content:
+        statistic_name, _, time_name = name.removesuffix("_ms").partition("_")
+        value = statistic(statistic_name, times.get(time_name, ()))
+        if value is not None:
+            yield printed_figure(result, name, 1e3 * value, "ms")
+    tokens = sum(record.num_tokens for record in done)
+    all_tokens = tokens + sum(record.prompt_tokens for record in done)
+    totals = {
+        "completed": float(len(done)),
+        "total_output_tokens": tokens,
+        "request_throughput": len(done) / duration_s,
+        "output_throughput": tokens / duration_s,
+        "total_token_throughput": all_tokens / duration_s,
+    }
+    counters = _counters(result)
+    if counters.get("num_drafts"):
+        mat = 1 + counters.get("num_accepted", 0.0) / counters["num_drafts"]
+        totals["spec_decode_acceptance_length"] = mat
+    for name, number in totals.items():
+        yield printed_figure(result, name, number)
+
+
+def _findings(result: Fields, records: Sequence[Record], load: Load) -> Iterator[str]:
+    gaps_s = request_times(records).between
+    num_same = sum(gap < _ONE_STEP_S for gap in gaps_s)
+    if num_same:
+        yield f"{num_same} of {len(gaps_s)} times between chunks are of one step, and count in ITL"
+    most = result.get("max_concurrent_requests", Amount, 0)
+    if most > load.concurrency > 0:
+        yield (
+            f"max_concurrent_requests is {most:g} at {load.concurrency} requests at once: it "
+            "counts those of a second, not those in flight"
+        )
+    counters = _counters(result)
+    if counters:
+        emitted = round(counters["num_drafts"] + counters.get("num_accepted", 0.0))
+        tokens = sum(record.num_tokens - 1 for record in records if record.is_ok)
+        yield (
+            f"drafts and accepted tokens are {emitted} for {tokens} tokens after the first: "
+            f"{max(0, emitted - tokens)} were cut; the acceptance rate is in percent, those by "
+            "position are shares"
+        )
+
+
+def _write(written: WrittenAnswers) -> str:
+    """The result of these requests; its counters are sums of their steps, if these are known."""
+    records, load = written.records, written.load
+    done = [record for record in records if record.is_ok]
+    key = block_key(records[0].key)
+    blocks = [block.duration_s for block in written.header.blocks if block_key(block) == key]
+    duration_s = next(iter(blocks), sum(record.wall_s or 0.0 for record in done))
+    tokens = sum(record.num_tokens for record in done)
+    result: dict[str, Any] = {
+        "model_id": written.header.model.label,
+        "max_concurrency": load.concurrency or None,
+        "request_rate": load.request_rate or "inf",
+        "duration": duration_s,
+        "completed": len(done),
+        "total_input_tokens": sum(record.prompt_tokens for record in done),
+        "total_output_tokens": tokens,
+        "request_throughput": len(done) / duration_s,
+        "output_throughput": tokens / duration_s,
+        "input_lens": [record.prompt_tokens for record in records],
+        "output_lens": [record.num_tokens for record in records],
+        "ttfts": [record.prefill_s or 0.0 for record in records],
+        "itls": [_gaps_s(record) for record in records],
+        "start_times": [record.serving.began_s if record.serving else 0.0 for record in records],
+        "generated_texts": [record.text for record in records],
+        "errors": [record.error or "" for record in records],
+    }
+    with suppress(UserError):  # the steps are unknown, and so are counters
+        steps = [steps_of(record) for record in done]
+        drafts = sum(count.num_steps for count in steps)
+        accepted = sum(count.num_emitted for count in steps) - drafts
+        result |= {
+            "spec_decode_num_drafts": drafts,
+            "spec_decode_accepted_tokens": accepted,
+        }
+    return json.dumps(result) + "\n"
+
+
+def _gaps_s(record: Record) -> list[float]:
+    """Seconds between chunks; without them, the decode time in equal shares per step."""
+    gaps_s = record.serving.gaps_s if record.serving else ()
+    num_steps = max(len(record.accept_lengths), 1)
+    return [*gaps_s] or [(record.decode_s or 0.0) / num_steps] * num_steps
+
+
+FORMAT = Format(
+    title="vllm bench serve with --save-detailed",
+    tool="vLLM",
+    arithmetic="throughputs are totals / duration; times are statistics over requests; the "
+    "acceptance length is 1 + accepted tokens / drafts",
+    matches=_matches,
+    read=_read,
+    write=_write,
+    needs_times=True,
+    ending="json",
+)

@@ -1,0 +1,256 @@
+"""Files read by a mapping: a TOML file that says where rows are, and which field is which column.
+
+    title = "results of a tool"
+    has = ["model", "results"]       keys of such a file
+    gives = "cells"                  or "answers"
+    rows = "results[].metrics[]"     elements of lists; "*task" is any key, kept under that name
+    [columns]
+    model = { path = "model" }       found in the row, else in what is around it
+    time_per_token_s = { path = "ms_per_token", scale = 0.001 }
+
+A mapping of cells makes a published table, a mapping of answers a run.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from specbench.errors import UserError
+from specbench.log.exchange.arithmetic import draft_figures
+from specbench.log.exchange.format import FileContent, Format, answer_key, counts_from_drafts
+from specbench.log.exchange.source import Fields, SourceFile
+from specbench.types import Record
+
+Scopes = tuple[Fields, ...]
+"""A row with all that is around it, the outermost first."""
+NUMBERS = (
+    *("speedup", "mean_accepted_tokens", "tokens_per_s", "load", "num_draft_tokens", "repeat"),
+    *("temperature", "acceptance_rate", "time_to_first_token_s", "time_per_token_s"),
+)
+"""Columns of a published table that are numbers."""
+_MEASURED = ("speedup", "mean_accepted_tokens", "tokens_per_s", "tokens")
+"""Columns of which a row has one."""
+_AMOUNTS = (*NUMBERS, "tokens", "accepted")
+TEXTS = ("table", "model", "method", "task", "settings")
+"""Those that are texts."""
+
+
+class Column(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a column's values are, and what is made of them."""
+
+    path: str = ""
+    """Path of the field; several, with "+" between them, are texts that are joined."""
+    scale: float = 1.0
+    """Factor of a number."""
+    words: dict[str, str] = {}
+    """Other words for texts."""
+    default: str | float | None = None
+    """The value where there is none."""
+
+
+class FileMapping(Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of a mapping file."""
+
+    title: str
+    """Name of the format for readers."""
+    tool: str
+    """Tool that writes such files."""
+    has: tuple[str, ...]
+    """Keys of the first value of such a file."""
+    gives: Literal["cells", "answers"]
+    """What a row is."""
+    rows: str
+    """Path of the rows; empty if each value of the file is one."""
+    columns: dict[str, Column]
+    """Columns by name: those of published tables, or of answers."""
+    arithmetic: str = "not known"
+    """How the publisher computes what is printed."""
+    counting: str = "as the file has them"
+    """Counting rule of answers."""
+    lacks: tuple[str, ...] = ()
+    """What the files lack."""
+    hardware: Column = Column()
+    """The hardware of a table."""
+
+
+@cache
+def shipped_mappings() -> Mapping[str, FileMapping]:
+    """The mappings that come with specbench, by name."""
+    folder = Path(__file__).with_name("mappings")
+    return {path.stem: read_mapping(path) for path in sorted(folder.glob("*.toml"))}
+
+
+def read_mapping(path: Path) -> FileMapping:
+    """Read a mapping file.
+
+    Raises:
+        UserError: it is not one.
+    """
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=FileMapping)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{path} is no mapping: {error}", "docs/convert.md describes mapping files."
+        ) from error
+
+
+def matches(mapping: FileMapping, source: SourceFile) -> bool:
+    """True if a file has the mapping's keys, and its first row one of the numbers of such rows."""
+    first = source.entries[0]
+    row = next(_walk((first,), _segments(mapping.rows)), None)
+    if row is None or not first.has(*mapping.has):
+        return False
+    columns = mapping.columns
+    try:
+        amounts = {name: _number(row, columns[name]) for name in columns if name in _AMOUNTS}
+    except UserError:
+        return False
+    return any(amounts[name] is not None for name in _MEASURED if name in amounts)
+
+
+def mapping_of(source: SourceFile, gives: Literal["cells", "answers"]) -> FileMapping | None:
+    """The shipped mapping that fits a file; None if none does."""
+    for mapping in shipped_mappings().values():
+        if mapping.gives == gives and matches(mapping, source):
+            return mapping
+    return None
+
+
+def mapped_format(mapping: FileMapping) -> Format:
+    """The format of files that a mapping of answers describes."""
+    return Format(
+        title=mapping.title,
+        tool=mapping.tool,
+        arithmetic=mapping.arithmetic,
+        matches=lambda first: first.has(*mapping.has),
+        read=partial(read_answers, mapping),
+        figures=draft_figures,
+    )
+
+
+def read_cells(mapping: FileMapping, source: SourceFile) -> list[dict[str, Any]]:
+    """The rows of a published table, by column; columns without a value are left out."""
+    cells = []
+    for scopes in _rows(mapping, source):
+        columns = [(name, mapping.columns[name]) for name in mapping.columns]
+        cell: dict[str, Any] = {
+            name: _text(scopes, column) for name, column in columns if name in TEXTS
+        }
+        cell |= {name: _number(scopes, column) for name, column in columns if name in NUMBERS}
+        cells.append({name: value for name, value in cell.items() if value not in (None, "")})
+    return cells
+
+
+def hardware_of(mapping: FileMapping, source: SourceFile) -> str:
+    """The hardware that the file names; empty if it does not."""
+    scopes = next(_rows(mapping, source), (source.entries[0],))
+    return _text(scopes, mapping.hardware)
+
+
+def read_answers(mapping: FileMapping, source: SourceFile) -> FileContent:
+    """The rows as answers. Their columns are question, category, method, text, hash, tokens,
+    accepted, prompt_tokens, prefill_s, decode_s, total_s and error; a name without a column is
+    absent.
+    """
+    rows = enumerate(_rows(mapping, source))
+    records = [_record(mapping.columns, scopes, number) for number, scopes in rows]
+    return FileContent(records=records, counting=mapping.counting, lacks=mapping.lacks)
+
+
+def _record(columns: Mapping[str, Column], scopes: Scopes, number: int) -> Record:
+    def text(name: str) -> str:
+        return _text(scopes, columns.get(name, Column()))
+
+    def amount(name: str) -> float | None:
+        return _number(scopes, columns.get(name, Column()))
+
+    accepted = amount("accepted")
+    more: dict[str, Any] = {"total_s": amount("total_s"), "answer_hash": text("hash")}
+    tokens = round(amount("tokens") or 0)
+    counts = counts_from_drafts(tokens, None if accepted is None else round(accepted), **more)
+    error = text("error")
+    question = text("question") or f"row {number}"
+    return Record(
+        answer_key(question, method=text("method"), task=text("category")),
+        "error" if error else "ok",
+        round(amount("prompt_tokens") or 0),
+        text=text("text"),
+        prefill_s=amount("prefill_s"),
+        decode_s=amount("decode_s"),
+        error=error or None,
+        imported=counts,
+    )
+
+
+def _rows(mapping: FileMapping, source: SourceFile) -> Iterator[Scopes]:
+    for entry in source.entries:
+        yield from _walk((entry,), _segments(mapping.rows))
+
+
+def _segments(path: str) -> Sequence[str]:
+    return path.split(".") if path else ()
+
+
+def _walk(scopes: Scopes, segments: Sequence[str]) -> Iterator[Scopes]:
+    """Each way along the path, with the objects on it. "*name" is any key, kept under that name;
+    what is no object at the end of the path is kept as "value".
+    """
+    *_, innermost = scopes
+    if not segments:
+        yield scopes
+        return
+    segment, *others = segments
+    content = innermost.content
+    if not isinstance(content, Mapping):
+        return
+    if segment.endswith("[]"):
+        name = segment.removesuffix("[]")
+        elements = content.get(name)
+        children = list(enumerate(elements)) if isinstance(elements, list) else []
+        names: dict[str, str] = {}
+    else:
+        name = segment.removeprefix("*")
+        is_any = segment.startswith("*")
+        children = [(key, content[key]) for key in content if is_any or key == name]
+        names = {name: ""} if is_any else {}
+    for key, child in children:
+        place = f"{innermost.place}, {name}[{key}]".removeprefix(", ")
+        captured = Fields(innermost.source, place, {kept: str(key) for kept in names})
+        content = child if isinstance(child, Mapping) else {"value": child}
+        inner = Fields(innermost.source, place, content)
+        yield from _walk((*scopes, captured, inner), others)
+
+
+def _find(scopes: Scopes, path: str, kind: Any) -> Fields | None:
+    """The field of the innermost object that has it; None if none has."""
+    for fields in reversed(scopes):
+        content = fields.get(path, kind, None) if path else None
+        if content is not None:
+            return Fields(fields.source, fields.place, content)
+    return None
+
+
+def _text(scopes: Scopes, column: Column) -> str:
+    """The text of a column; empty if it has none. Several paths are joined by spaces."""
+    texts = []
+    for path in column.path.split("+"):
+        place = _find(scopes, path.strip(), str | int | float | bool)
+        text = str(column.default or "") if place is None else str(place.content)
+        texts.append(column.words.get(text, text))
+    return " ".join(filter(None, texts))
+
+
+def _number(scopes: Scopes, column: Column) -> float | None:
+    """The number of a column; None if it has none."""
+    field = _find(scopes, column.path, float | str)
+    if field is None:
+        return column.default if isinstance(column.default, float) else None
+    try:
+        return float(field.content) * column.scale
+    except ValueError as error:
+        text = f"{column.path}: expected a number, found {field.content!r}"
+        raise field.error(text) from error

@@ -1,0 +1,89 @@
+"""What the answers themselves show about the rules by which tokens and steps were counted.
+
+An answer has n tokens, with its end token and without cut ones, and k steps after the prefill. A
+tool counts n tokens, n - 1 (not the prefill's), n - e (not the end token) or n + c (cut ones too),
+and k steps, k + 1 (the prefill is one) or k - 1 (an index).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from specbench.log.exchange.format import MethodAnswers
+from specbench.types import Record, RequestKey
+
+_LEAST_CUT = 3
+"""Answers of the same, largest number of tokens that show a budget."""
+
+
+def compare_counts(answers: MethodAnswers) -> Iterator[str]:
+    """What counts of steps, equal texts and frequent lengths show, in words."""
+    done = [record for record in answers.records if record.is_ok]
+    yield from _rule_of_steps(answers.method, done)
+    base = {_request(record): record for record in answers.baseline_records if record.is_ok}
+    pairs = [(record, base[_request(record)]) for record in done if _request(record) in base]
+    equal = [(own, other) for own, other in pairs if own.text and own.text == other.text]
+    if equal:
+        excess = Counter(own.num_tokens - other.num_tokens for own, other in equal)
+        counts = ", ".join(f"{_more(more)} in {number}" for more, number in sorted(excess.items()))
+        yield (
+            f"{len(equal)} of {len(pairs)} answers of {answers.method} have {answers.baseline}'s "
+            f"text; of these {answers.method} counts {counts}: beside {answers.baseline}, "
+            f"{_rule_of_tokens(excess)}"
+        )
+    yield from _budget(answers, pairs)
+
+
+def _rule_of_tokens(differences: Iterable[int]) -> str:
+    """The rule by which a side counts more or fewer tokens of equal texts."""
+    seen = set(differences)
+    if seen == {0}:
+        return "the same rule"
+    if seen == {-1}:
+        return "n - 1, without the prefill's token, or an index"
+    if seen == {-1, 0}:
+        return "n - e, without end tokens"
+    if min(seen) >= 0:
+        return "n + c, with tokens that the end cut"
+    return "no one rule"
+
+
+def _rule_of_steps(method: str, records: Sequence[Record]) -> Iterator[str]:
+    """The rule of a method whose steps are listed, by tokens less those of steps."""
+    listed = [record for record in records if record.accept_lengths]
+    differences = {record.num_tokens - sum(record.accept_lengths) for record in listed}
+    if not listed:
+        return
+    if differences == {1}:
+        rule = "steps emit all tokens but the prefill's (n tokens, k steps)"
+    elif differences == {0}:
+        rule = "steps emit all tokens: n - 1 tokens, or k + 1 steps; the file cannot tell which"
+    elif differences <= {0, 1}:
+        rule = "steps emit all tokens but the prefill's, without end tokens (n - e)"
+    elif max(differences) <= 1:
+        rule = "steps emit tokens that the end cut, which are not counted"
+    else:
+        rule = "tokens are counted that no step emits (n + c tokens, or k - 1 steps)"
+    yield f"{method}: {rule}"
+
+
+def _budget(answers: MethodAnswers, pairs: Sequence[tuple[Record, Record]]) -> Iterator[str]:
+    """A sentence if the baseline is cut where the method goes on."""
+    most = max((other.num_tokens for _, other in pairs), default=0)
+    num_cut = sum(other.num_tokens == most for _, other in pairs)
+    longest = max((own.num_tokens for own, _ in pairs), default=0)
+    if num_cut >= _LEAST_CUT and longest > most:
+        yield (
+            f"{answers.baseline} is cut at {most} tokens in {num_cut} answers, where "
+            f"{answers.method} has up to {longest:,}"
+        )
+
+
+def _more(difference: int) -> str:
+    if not difference:
+        return "as many tokens"
+    return f"{abs(difference)} {'more' if difference > 0 else 'fewer'}"
+
+
+def _request(record: Record) -> RequestKey:
+    return replace(record.key, method="").request

@@ -1,0 +1,225 @@
+"""The header of an imported run, from what its files tell. Nothing that they lack is made up."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import takewhile
+from typing import NamedTuple
+
+from msgspec import structs
+
+from specbench.log.backend import BlockHeader
+from specbench.log.exchange.format import CountTokens, FileContent, Format, MethodAnswers
+from specbench.log.exchange.rules import compare_counts
+from specbench.log.exchange.source import SourceFile
+from specbench.log.header import IMPORTED_SCHEMA, PromptsHeader, RunHeader
+from specbench.log.imported import UNKNOWN_MACHINE, ImportedFigure, ImportedFile, ImportedHeader
+from specbench.log.machine import UNKNOWN
+from specbench.log.methods import MethodHeader
+from specbench.log.model import ModelHeader
+from specbench.log.run import BlockKey, block_key
+from specbench.log.spec import SpecHeader, SpecValues
+from specbench.types import Record
+
+_LEAST_NAME = 3
+"""Characters that names must share to be of one model."""
+
+
+class ImportedSource(NamedTuple):
+    """A file with its answers, as records of the run."""
+
+    label: str
+    source: SourceFile
+    format: Format
+    content: FileContent
+    records: Sequence[Record]
+
+
+def make_header(
+    sources: Sequence[ImportedSource],
+    answers: Sequence[MethodAnswers],
+    *,
+    count_tokens: CountTokens | None,
+    given: Mapping[str, str],
+    temperature: float | None,
+    command: Sequence[str],
+) -> RunHeader:
+    """The header of the run of these files. `answers` are those of each method, in order."""
+    records = [record for source in sources for record in source.records]
+    spellings = {of_method.method: of_method.records[0].key.method for of_method in answers}
+    contents = [source.content for source in sources]
+    values = _values(contents, records, given.get("model", ""))
+    told = {
+        "temperatures": temperature is not None,
+        "max_new_tokens": values.max_new_tokens is not None,
+        "concurrency": bool(values.concurrency),
+        "request_rates": bool(values.request_rates),
+        "model": "model" in given,
+    }
+    imported = ImportedHeader(
+        files=tuple(map(_file, sources)),
+        counting=_counting(sources, answers),
+        arithmetic="; ".join(dict.fromkeys(source.format.arithmetic for source in sources)),
+        told=tuple(name for name, is_told in told.items() if is_told),
+        given={**given},
+        figures=tuple(_figures(sources, answers, count_tokens)),
+        oddities=tuple(oddity for source in sources for oddity in source.source.oddities),
+        findings=tuple(_findings(sources, answers)),
+        lacks=_lacks(contents, values, told),
+    )
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return RunHeader(
+        schema=IMPORTED_SCHEMA,
+        id="imported",
+        status="complete",
+        created=now,
+        finished=now,
+        command=tuple(command),
+        spec=SpecHeader(values=values),
+        environment=UNKNOWN_MACHINE,
+        model=ModelHeader(name=values.model, label=values.model, source="", dtype=UNKNOWN),
+        methods={spelling: _method(spelling, title) for title, spelling in spellings.items()},
+        num_records=len(records),
+        columns={values.tasks[0]: given.get("task", "Unknown task")},
+        prompts=tuple(_prompts(sources, values.tasks[0])),
+        blocks=tuple(_blocks(sources)),
+        imported=imported,
+    )
+
+
+def _values(contents: Sequence[FileContent], records: Sequence[Record], model: str) -> SpecValues:
+    """The options of the run that the files tell; the others have defaults, which say nothing."""
+    budgets = {content.max_new_tokens for content in contents}
+    return SpecValues(
+        model=model or _shared_name([content.model for content in contents]),
+        methods=tuple(dict.fromkeys(record.key.method for record in records)),
+        tasks=(records[0].key.task,),
+        temperatures=(records[0].key.temperature,),
+        max_new_tokens=budgets.pop() if len(budgets) == 1 else None,
+        repeats=1 + max(record.key.repeat for record in records),
+        concurrency=tuple(sorted({record.key.concurrency for record in records} - {0})),
+        request_rates=tuple(sorted({record.key.request_rate for record in records} - {0})),
+    )
+
+
+def _shared_name(names: Iterable[str]) -> str:
+    """What the names in the files begin with: some of them name the method after the model."""
+    known = sorted({*filter(None, names)})
+    columns = takewhile(lambda letters: len({*letters}) == 1, zip(*known, strict=False))
+    shared = "".join(letters[0] for letters in columns)
+    if len(known) > 1:
+        shared = shared.rstrip("-_/. ")
+    return shared if len(shared) >= _LEAST_NAME else ", ".join(known) or UNKNOWN
+
+
+def _file(source: ImportedSource) -> ImportedFile:
+    return ImportedFile(
+        method=source.label,
+        name=source.source.path.name,
+        sha256=source.source.sha256,
+        bytes=source.source.num_bytes,
+        format=source.format.title,
+        tool=source.format.tool,
+        version=source.content.version,
+    )
+
+
+def _method(spelling: str, title: str) -> MethodHeader:
+    """A method of the files. Whether it keeps the target's distribution is not known."""
+    return MethodHeader(spelling, title, options={}, is_lossless=True, weights=None)
+
+
+def _counting(
+    sources: Sequence[ImportedSource], answers: Sequence[MethodAnswers]
+) -> dict[str, str]:
+    """The counting rule of each method: that of its first file."""
+    rules: dict[str, str] = {}
+    for source in sources:
+        for record in source.records:
+            rules.setdefault(record.key.method, source.content.counting)
+    return {of_method.method: rules[of_method.records[0].key.method] for of_method in answers}
+
+
+def _figures(
+    sources: Sequence[ImportedSource],
+    answers: Sequence[MethodAnswers],
+    count_tokens: CountTokens | None,
+) -> Iterator[ImportedFigure]:
+    """The numbers that files print, then those that follow from answers of several files."""
+    for source in sources:
+        for figure in source.content.figures:
+            name = " ".join(filter(None, (source.label, figure.method)))
+            yield structs.replace(figure, method=name)
+    formats_of: dict[str, dict[str, Format]] = defaultdict(dict)  # of each method's files
+    for source in sources:
+        for record in source.records:
+            formats_of[record.key.method][source.format.title] = source.format
+    for of_method in answers:
+        for file_format in formats_of[of_method.records[0].key.method].values():
+            yield from file_format.figures(of_method, count_tokens)
+
+
+def _findings(sources: Sequence[ImportedSource], answers: Sequence[MethodAnswers]) -> Iterator[str]:
+    for source in sources:
+        yield from (f"{source.label}: {finding}" for finding in source.content.findings)
+    for of_method in answers:
+        yield from compare_counts(of_method)
+
+
+def _lacks(
+    contents: Sequence[FileContent], values: SpecValues, told: Mapping[str, bool]
+) -> tuple[str, ...]:
+    """What no file tells, each once."""
+    lacks = dict.fromkeys(lack for content in contents for lack in content.lacks)
+    if not told["temperatures"]:
+        lacks["the temperature"] = None
+    if values.model == UNKNOWN:
+        lacks["the model"] = None
+    return (*lacks, "the machine", "the dtype")
+
+
+def _prompts(sources: Sequence[ImportedSource], task: str) -> Iterator[PromptsHeader]:
+    """The prompts by category, if the files tell categories; else nothing is known of them."""
+    samples: dict[str, dict[str, None]] = defaultdict(dict)  # of each category, their ids
+    for source in sources:
+        for read, placed in zip(source.content.records, source.records, strict=True):
+            samples[read.key.task][placed.key.sample_id] = None
+    if "" in samples:
+        return
+    num_prompts = len({sample_id for ids in samples.values() for sample_id in ids})
+    yield PromptsHeader(
+        task=task,
+        title=task,
+        source="imported",
+        origin="the imported files",
+        file_sha256=None,
+        num_available=num_prompts,
+        num_prompts=num_prompts,
+        sha256="",
+        categories={category: tuple(ids) for category, ids in samples.items()},
+    )
+
+
+def _blocks(sources: Sequence[ImportedSource]) -> Iterator[BlockHeader]:
+    """What servers worked on in one go: the answers of a file at a load whose duration it tells."""
+    for source in sources:
+        of_blocks: dict[BlockKey, list[Record]] = defaultdict(list)
+        for record in source.records:
+            of_blocks[block_key(record.key)].append(record)
+        for key, records in of_blocks.items():
+            measured = source.content.blocks.get(key.load)
+            if measured is None:
+                continue
+            yield BlockHeader(
+                method=key.method,
+                temperature=key.temperature,
+                task=key.task,
+                repeat=key.repeat,
+                duration_s=measured.duration_s,
+                num_requests=len(records),
+                num_failed=sum(not record.is_ok for record in records),
+                num_tokens=sum(record.num_tokens for record in records),
+                concurrency=key.load.concurrency,
+                request_rate=key.load.request_rate,
+                counters={**measured.counters},
+            )

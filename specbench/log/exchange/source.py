@@ -1,0 +1,239 @@
+"""A result file of another tool: its JSON, read strictly, and what is odd in it.
+
+JSON has neither NaN nor infinity, and a key stands in an object once. What a tool wrote all the
+same is named with its place and left out, or refused in one message.
+"""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from specbench.errors import UserError, os_errors
+
+RESTORE = "Restore the file. docs/convert.md describes the formats."
+_MOST = 2**63 - 1
+"""The largest integer that is taken for a number of something: nanoseconds since 1970 fit."""
+REQUIRED = object()
+"""The default of a field that must be there."""
+_CLOSE = 0.85
+"""Least similarity of a misspelt key with a required one."""
+
+
+@dataclass(slots=True)
+class SourceFile:
+    """A file with its content, and the oddities found in it so far."""
+
+    path: Path
+    sha256: str
+    num_bytes: int
+    entries: tuple["Fields", ...] = ()
+    """Its JSON values: one, or one per line."""
+    oddities: list[str] = field(default_factory=list)
+    """Sentences, each with the file and the place."""
+
+    def note(self, place: str, text: str) -> None:
+        """Name something odd."""
+        self.oddities.append(f"{self._at(place)}: {text}")
+
+    def error(self, place: str, text: str) -> UserError:
+        """The error of a file that is damaged at a place."""
+        return UserError(f"{self._at(place)}: {text}", RESTORE)
+
+    def _at(self, place: str) -> str:
+        return f"{self.path.name}, {place}" if place else self.path.name
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """A JSON value of a file. Fields are found by paths, such as "info.timings.request_start"."""
+
+    source: SourceFile
+    place: str
+    """Where it stands: "line 3"; empty for the whole file."""
+    content: Any
+    """The value."""
+
+    def has(self, *names: str) -> bool:
+        """True for an object with all of these keys."""
+        return isinstance(self.content, Mapping) and all(name in self.content for name in names)
+
+    def get(self, path: str, kind: Any, default: Any = REQUIRED) -> Any:
+        """The field as a value of this type, or the default where it is absent or null.
+
+        A key with other punctuation, or a required one that is misspelt, is read and noted.
+
+        Raises:
+            UserError: it is of another type, or is absent without a default.
+        """
+        content = self.content
+        for name in path.split("."):
+            content = self._child(content, name, is_required=default is REQUIRED)
+        if content is None and default is not REQUIRED:
+            return default
+        try:
+            return msgspec.convert(content, kind)
+        except (msgspec.ValidationError, OverflowError) as error:
+            message, _, inner_path = str(error).partition(" - at ")
+            inner_path = inner_path.strip("`").removeprefix("$")
+            text = message[:1].lower() + message[1:].replace("`", "")
+            raise self.error(f"{path}{inner_path}: {text}") from error
+
+    def each(self, path: str, default: Any = REQUIRED) -> list["Fields"]:
+        """The objects of a list."""
+        objects = self.get(path, list[dict[str, Any]], default)
+        return [
+            Fields(self.source, f"{self.place}, {path}[{number}]".removeprefix(", "), content)
+            for number, content in enumerate(objects)
+        ]
+
+    def first(self, path: str) -> "Fields":
+        """The first object of a list."""
+        objects = self.each(path)
+        if not objects:
+            raise self.error(f"{path}: expected an element")
+        return objects[0]
+
+    def note(self, text: str) -> None:
+        """Name something odd."""
+        self.source.note(self.place, text)
+
+    def error(self, text: str) -> UserError:
+        """The error of a file that is damaged here."""
+        return self.source.error(self.place, text)
+
+    def _child(self, content: Any, name: str, *, is_required: bool) -> Any:
+        if not isinstance(content, Mapping) or name in content:
+            return content.get(name) if isinstance(content, Mapping) else None
+        keys = {_letters(key): key for key in content}
+        close = get_close_matches(_letters(name), keys, 1, _CLOSE if is_required else 1.0)
+        if not close:
+            return None
+        self.note(f"the key {keys[close[0]]!r} is misspelt, and is read as {name!r}")
+        return content[keys[close[0]]]
+
+
+def _letters(key: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", key.casefold())
+
+
+def read_source(path: Path) -> SourceFile:
+    """Read a file of one JSON value, or of one per line.
+
+    Raises:
+        UserError: it cannot be read, or is not JSON. The message has the line.
+    """
+    with os_errors(f"{path} cannot be read", "Give a result file."):
+        raw = path.read_bytes()
+    source = SourceFile(path, sha256(raw).hexdigest(), len(raw))
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line_number = raw.count(b"\n", 0, error.start) + 1
+        raise source.error(
+            f"line {line_number}", f"byte {error.start} is not UTF-8, the encoding of JSON"
+        ) from error
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    if not lines:
+        raise source.error("", "the file is empty")
+    if path.suffix in _READERS:
+        source.entries = tuple(_READERS[path.suffix](source, text))
+        return source
+    is_whole = len(lines) > 1 and not _is_json(lines[0][1])
+    pieces = [(0, text)] if is_whole else lines
+    source.entries = tuple(_fields(source, number, piece) for number, piece in pieces)
+    return source
+
+
+def _read_csv(source: SourceFile, text: str) -> Iterator[Fields]:
+    """A value per row, with the names of the first one."""
+    try:
+        for number, row in enumerate(csv.DictReader(io.StringIO(text), strict=True), 2):
+            yield Fields(source, f"line {number}", {k: v for k, v in row.items() if k and v})
+    except csv.Error as error:
+        raise source.error("", f"expected CSV, found {error}") from error
+
+
+def _read_yaml(source: SourceFile, text: str) -> Iterator[Fields]:
+    """One value."""
+    from msgspec import yaml  # by way of PyYAML, which comes with transformers
+
+    try:
+        # by way of JSON, whose keys are texts
+        yield Fields(source, "", json.loads(json.dumps(yaml.decode(text))))
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+        problem = " ".join(str(error).split())
+        raise source.error("", f"expected YAML, found {problem}") from error
+
+
+_READERS = {".csv": _read_csv, ".yaml": _read_yaml, ".yml": _read_yaml}
+"""What reads a file that is not JSON, by the end of its name."""
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _fields(source: SourceFile, line_number: int, text: str) -> Fields:
+    """The JSON value of a text, which is the file's line of this number, or the file (0)."""
+    place = f"line {line_number}" if line_number else ""
+    constants: list[str] = []
+
+    def without_constant(name: str) -> None:
+        constants.append(name)
+
+    try:
+        content = json.loads(
+            text,
+            parse_constant=without_constant,
+            parse_int=_whole,
+            parse_float=_finite,
+            object_pairs_hook=_distinct,
+        )
+    except json.JSONDecodeError as error:
+        where = place or f"line {error.lineno}"
+        problem = f"expected JSON, found {error.msg[:1].lower()}{error.msg[1:]}"
+        raise source.error(f"{where}, column {error.colno}", problem) from error
+    except (ValueError, RecursionError) as error:
+        raise source.error(place, str(error)) from error
+    if constants:
+        names = ", ".join(sorted({*constants}))
+        source.note(
+            place, f"{names} stands {len(constants)} times, which JSON does not have: left out"
+        )
+    return Fields(source, place, content)
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > len(str(_MOST)) + 1 or abs(int(digits)) > _MOST:
+        raise ValueError(f"{digits[:20]} is too large for a number")
+    return int(digits)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if number - number != 0:
+        raise ValueError(f"{digits[:20]} is too large for a number")
+    return number
+
+
+def _distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these pairs, whose keys must differ."""
+    content: dict[str, Any] = {}
+    for key, element in pairs:
+        if key in content:
+            raise ValueError(f"the key {key!r} stands twice in one object")
+        content[key] = element
+    return content

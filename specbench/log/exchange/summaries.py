@@ -1,0 +1,77 @@
+"""Statistics that tools print, recomputed from the values of single requests."""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean, median, pstdev
+from typing import NamedTuple
+
+from specbench.log.exchange.format import rate_figure
+from specbench.log.exchange.source import Fields
+from specbench.log.imported import ImportedFigure
+from specbench.types import Record
+
+SAME = 1e-6
+"""Relative difference up to which a printed number is the recomputed one, beyond its digits."""
+_PERCENTILE = re.compile(r"p(\d+(?:\.\d+)?)")
+_STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "mean": fmean,
+    "avg": fmean,
+    "median": median,
+    "std": pstdev,
+    "min": min,
+    "max": max,
+}
+
+
+def statistic(name: str, numbers: Sequence[float]) -> float | None:
+    """The statistic of this name, such as "mean" or "p99"; None if it is unknown, or of nothing.
+
+    Percentiles are interpolated linearly, as numpy does; a standard deviation is of all numbers.
+    """
+    if not numbers:
+        return None
+    if name in _STATISTICS:
+        return _STATISTICS[name](numbers)
+    match = _PERCENTILE.fullmatch(name)
+    if match is None or float(match[1]) > 100:
+        return None
+    position = float(match[1]) / 100 * (len(numbers) - 1)
+    below = math.floor(position)
+    first, second = sorted(numbers)[below], sorted(numbers)[math.ceil(position)]
+    return first + (second - first) * (position - below)
+
+
+class RequestTimes(NamedTuple):
+    """Seconds of requests that did not fail."""
+
+    first: list[float]
+    """Until the first token."""
+    per_token: list[float]
+    """Per token after the first, of requests with several."""
+    between: list[float]
+    """Between chunks, of all requests."""
+    whole: list[float]
+    """Of the whole request."""
+
+
+def request_times(records: Sequence[Record]) -> RequestTimes:
+    """The times that serving benchmarks summarise."""
+    done = [record for record in records if record.is_ok]
+    return RequestTimes(
+        first=[record.prefill_s or 0.0 for record in done],
+        per_token=[(r.decode_s or 0.0) / (r.num_tokens - 1) for r in done if r.num_tokens > 1],
+        between=[gap for record in done if record.serving for gap in record.serving.gaps_s],
+        whole=[record.wall_s or 0.0 for record in done],
+    )
+
+
+def printed_figure(fields: Fields, name: str, recomputed: float, unit: str = "") -> ImportedFigure:
+    """A number that follows from requests, beside that of the file; a difference is noted."""
+    printed = fields.get(name, float | str, None)
+    if isinstance(printed, str):
+        fields.note(f"{name} is the text {printed!r}, not a number: it is left out")
+        printed = None
+    if printed is not None and not math.isclose(printed, recomputed, rel_tol=SAME, abs_tol=SAME):
+        fields.note(f"{name} is {printed:g}, but its requests give {recomputed:g}: ours is used")
+    return rate_figure(name, recomputed, "its requests", unit, printed=printed)

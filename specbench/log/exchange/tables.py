@@ -1,0 +1,124 @@
+"""Aggregates of other tools as a published table: a TOML file and a CSV file of the same name.
+
+Cells have no samples, so no interval is made of them.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specbench.errors import RunFolderError, UserError, os_errors
+from specbench.log.exchange.format import has_format
+from specbench.log.exchange.mapping import (
+    NUMBERS,
+    TEXTS,
+    FileMapping,
+    hardware_of,
+    mapping_of,
+    read_cells,
+)
+from specbench.log.exchange.source import SourceFile
+from specbench.log.files import write_whole
+
+_KEY = ("table", "model", "method", "task")
+
+
+class ImportedTable(NamedTuple):
+    """Cells of one or several files."""
+
+    mapping: FileMapping
+    sources: Sequence[SourceFile]
+    cells: Sequence[dict[str, Any]]
+    """Columns with their values."""
+
+
+def table_mapping(source: SourceFile, given: FileMapping | None) -> FileMapping | None:
+    """The mapping of a file of totals, given or shipped; None for a file of answers."""
+    if given is None and not has_format(source):
+        given = mapping_of(source, "cells")
+    return given if given and given.gives == "cells" else None
+
+
+def read_table(sources: Sequence[SourceFile], mapping: FileMapping) -> ImportedTable:
+    """The cells of these files, by one mapping.
+
+    Raises:
+        UserError: a file has another form, or no cell.
+    """
+    cells: list[dict[str, Any]] = []
+    for source in sources:
+        rows = read_cells(mapping, source) if source.entries[0].has(*mapping.has) else []
+        if not rows:
+            raise source.error("", f"it is none of {mapping.title}, or has no rows of that form")
+        for cell in rows:
+            lacking = [name for name in _KEY[1:] if name not in cell]
+            if lacking:
+                raise source.error("", f"a row has no {' and no '.join(lacking)}")
+            cells.append({"table": "table", "temperature": 0.0, **cell})
+        for names in _alike({cell["method"] for cell in cells}):
+            source.note("", f"{names} are one name in two spellings, or two names")
+    return ImportedTable(mapping, sources, cells)
+
+
+def _alike(names: set[str]) -> Iterator[str]:
+    """Pairs of names with the same letters and digits."""
+    by_letters: dict[str, str] = {}
+    for name in sorted(names):
+        letters = "".join(filter(str.isalnum, name.casefold()))
+        if letters in by_letters:
+            yield f"{by_letters[letters]!r} and {name!r}"
+        by_letters[letters] = name
+
+
+def write_table(table: ImportedTable, path: Path) -> list[Path]:
+    """Write both files of a table.
+
+    Raises:
+        RunFolderError: they cannot be written.
+        UserError: they are there already.
+    """
+    name = path.name.removesuffix(".toml")
+    toml_path, csv_path = path.with_name(f"{name}.toml"), path.with_name(f"{name}.csv")
+    if toml_path.exists() or csv_path.exists():
+        raise UserError(f"{toml_path} or its CSV is there already.", "Give another --out.")
+    columns = [*TEXTS[:1], *(name for name in (*TEXTS[1:], *NUMBERS) if _has(table, name))]
+    rows = io.StringIO()
+    writer = csv.DictWriter(rows, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table.cells)
+    with os_errors(f"{path} cannot be written", "Give another --out.", RunFolderError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(toml_path, _about(table).encode())
+        write_whole(csv_path, rows.getvalue().encode())
+    return [toml_path, csv_path]
+
+
+def _has(table: ImportedTable, column: str) -> bool:
+    return any(column in cell for cell in table.cells)
+
+
+def _about(table: ImportedTable) -> str:
+    """The TOML file: where the table is from, as the files and the mapping tell."""
+    mapping = table.mapping
+    hardware = {hardware_of(mapping, source) for source in table.sources} - {""}
+    values = {
+        "name": mapping.tool,
+        "title": f"{mapping.title}, imported",
+        "settings": mapping.arithmetic,
+    }
+    lines = [f"{name} = {json.dumps(text)}" for name, text in values.items()]
+    lines.append("[files]")
+    lines += [f"{json.dumps(s.path.name)} = {json.dumps(s.sha256)}" for s in table.sources]
+    lines += [
+        "[columns]",
+        *(f"{name} = {json.dumps(c.path)}" for name, c in mapping.columns.items()),
+    ]
+    lines += [
+        "[table.table]",
+        f"title = {json.dumps(mapping.title)}",
+        f"hardware = {json.dumps(', '.join(sorted(hardware)) or 'not stated')}",
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,79 @@
+"""A run in the forms of other tools: a file per method, temperature, load and pass."""
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from specbench.errors import RunFolderError, UserError, os_errors, unknown_name
+from specbench.log.exchange.format import Format, WrittenAnswers, all_formats
+from specbench.log.files import write_whole
+from specbench.log.run import Load, Run, load_of
+from specbench.types import Record
+
+
+class _FileKey(NamedTuple):
+    """The answers that share a file."""
+
+    method: str
+    temperature: float
+    load: Load
+    repeat: int
+
+
+def written_formats() -> dict[str, Format]:
+    """The formats that can be written, by name."""
+    return {name: form for name, form in all_formats().items() if form.write}
+
+
+def write_files(run: Run, form: str, out: Path) -> list[Path]:
+    """Write the answers of a run in a format into a folder.
+
+    Raises:
+        UserError: there is no such format, an answer lacks what it needs, or a file is there.
+        RunFolderError: the folder cannot be written.
+    """
+    formats = written_formats()
+    if form not in formats:
+        raise unknown_name("format", form, formats)
+    write = formats[form].write
+    assert write is not None
+    lacks_times = any(
+        record.is_ok and (record.prefill_s is None or record.decode_s is None)
+        for record in run.records
+    )
+    if lacks_times and formats[form].needs_times:
+        raise UserError(
+            f"{run.header.id} lacks times to the first token, which {form} has.",
+            "Choose spec-bench or eagle.",
+        )
+    records_of_files: dict[_FileKey, list[Record]] = defaultdict(list)
+    for record in run.records:
+        key = record.key
+        file_key = _FileKey(key.method, key.temperature, load_of(key), key.repeat)
+        records_of_files[file_key].append(record)
+    texts: dict[Path, str] = {}
+    for file_key, records in records_of_files.items():
+        records.sort(key=lambda record: record.key.request)
+        path = out / f"{_name(file_key, [*records_of_files])}.{formats[form].ending}"
+        if path.exists() or path in texts:
+            raise UserError(f"{path} is there already.", "Give another --out.")
+        texts[path] = write(WrittenAnswers(run.header, records, file_key.load))
+    with os_errors(f"{out} cannot be written", "Give another --out.", RunFolderError):
+        out.mkdir(parents=True, exist_ok=True)
+        for path, text in texts.items():
+            write_whole(path, text.encode())
+    return [*texts]
+
+
+def _name(file_key: _FileKey, others: Sequence[_FileKey]) -> str:
+    """The name of a file: the method, and what else tells it from the others."""
+    parts = [re.sub(r"[^\w.=-]+", "-", file_key.method)]
+    if len({other.temperature for other in others}) > 1:
+        parts.append(f"temperature-{file_key.temperature:g}")
+    if len({other.load for other in others}) > 1:
+        parts.append(file_key.load.text.replace(" ", "-").replace("/", "-per-"))
+    if len({other.repeat for other in others}) > 1:
+        parts.append(f"pass-{file_key.repeat + 1}")
+    return "-".join(parts)

@@ -1,0 +1,122 @@
+"""The part of `run.json` that says where an imported run is from: another tool's files."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from specbench.log.machine import UNKNOWN, Cpu, Environment, Torch
+
+OUR_RULE = "tokens: all of the answer, from their ids; steps: forwards after the prefill"
+"""How specbench counts what it measures."""
+UNKNOWN_MACHINE = Environment(
+    specbench=UNKNOWN,
+    git=None,
+    python=UNKNOWN,
+    os=UNKNOWN,
+    cpu=Cpu(UNKNOWN, None, None, None, 0),
+    gpus=(),
+    torch=Torch(UNKNOWN, None, (), 0, UNKNOWN),
+    transformers=None,
+)
+"""The machine of a run whose files do not tell it."""
+UNTOLD = (
+    *("environment.*", "hardware", "num_threads", "threads.*", "gpu.*", "kernels.*"),
+    *("execution.*", "servers.*", "methods.*", "prompts.*", "model.files.*", "model.dtype"),
+    *("model.revision", "model.quantization", "model.is_stand_in", "model.template_sha256"),
+)
+"""Patterns of the paths of header fields that no file of another tool tells."""
+
+
+class ImportedFile(Struct, frozen=True, omit_defaults=True):
+    """A file that answers were read from."""
+
+    method: str
+    """Method that its answers are of."""
+    name: str
+    """Name without folders."""
+    sha256: str
+    """Hash."""
+    bytes: int
+    """Size."""
+    format: str
+    """Format that its content shows."""
+    tool: str
+    """Tool that wrote it."""
+    version: str = UNKNOWN
+    """Version of the tool; absent if unknown."""
+
+
+class ImportedFigure(Struct, frozen=True, omit_defaults=True):
+    """A number that follows from the files by a named rule."""
+
+    method: str
+    """Method that it is of."""
+    name: str
+    """What the number is: speedup, MAT, tokens/s or a name of the tool."""
+    value: float
+    """The number."""
+    rule: str
+    """Arithmetic, in words."""
+    counting: str = ""
+    """The baseline's tokens, if the number depends on their counting."""
+    unit: str = ""
+    """Unit; x for a speedup."""
+    printed: float | None = None
+    """The same number as the file prints it; absent if it does not."""
+
+    @property
+    def text(self) -> str:
+        """Method, name, number and rule in words."""
+        unit = self.unit if self.unit in ("", "x") else f" {self.unit}"
+        counting = f", with {self.counting} as the baseline's tokens" if self.counting else ""
+        rule = f"{self.rule}{counting}"
+        if self.printed is not None:
+            rule += f", {self.printed:,.3f} in the file"
+        return f"{self.method}: {self.name} {self.value:,.3f}{unit} by {rule}"
+
+
+class ImportedHeader(Struct, frozen=True, omit_defaults=True):
+    """Where an imported run is from."""
+
+    files: tuple[ImportedFile, ...]
+    """Its files, in the order of the command."""
+    counting: dict[str, str]
+    """Counting rule by method."""
+    arithmetic: str
+    """Arithmetic of the files' publisher."""
+    told: tuple[str, ...] = ()
+    """Options of the run that the files or the user tell; the others are unknown."""
+    given: dict[str, str] = {}
+    """What the user gave, by option."""
+    figures: tuple[ImportedFigure, ...] = ()
+    """The publisher's numbers, by the publisher's rules."""
+    oddities: tuple[str, ...] = ()
+    """What is odd in the files, with the place, and what was made of it."""
+    findings: tuple[str, ...] = ()
+    """What the files themselves show about counting and budgets."""
+    lacks: tuple[str, ...] = ()
+    """What the files lack."""
+
+    @property
+    def tools(self) -> str:
+        """The tools with their versions, in words."""
+        names = [f"{file.tool}, version {file.version}" for file in self.files]
+        return "; ".join(dict.fromkeys(names))
+
+    @property
+    def counting_text(self) -> str:
+        """The counting rules, each once."""
+        return "; ".join(dict.fromkeys(self.counting.values()))
+
+    def tells(self, option: str) -> bool:
+        """True if the value of this option of a run is known."""
+        return option in self.told
+
+    @property
+    def tells_load(self) -> bool:
+        """True if the files tell how many requests were sent at once or per second."""
+        return self.tells("concurrency") or self.tells("request_rates")
+
+
+Refused = Literal["merged", "pooled", "resumed", "audited"]
+"""What cannot be done with an imported run."""

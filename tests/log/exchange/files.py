@@ -1,0 +1,65 @@
+"""Result files of other tools: published ones, and small ones of the same forms."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.log.exchange.convert import Told, convert, parse_file
+from specbench.log.imported import ImportedHeader
+from specbench.log.merge import write_run
+from specbench.log.run import Run
+from specbench.log.store import read_run
+
+PUBLISHED = Path(os.environ.get("SPECBENCH_PUBLISHED", ""))
+needs_published = pytest.mark.skipif(
+    not ("SPECBENCH_PUBLISHED" in os.environ and PUBLISHED.is_dir()),
+    reason="SPECBENCH_PUBLISHED names no folder with others' published result files",
+)
+
+
+RESULTS_OF_OTHERS = PUBLISHED.parent / "results_of_others"
+needs_results = pytest.mark.skipif(
+    not ("SPECBENCH_PUBLISHED" in os.environ and RESULTS_OF_OTHERS.is_dir()),
+    reason="SPECBENCH_PUBLISHED has no results_of_others beside it: files that other tools wrote",
+)
+
+
+def result_of_others(name: str) -> Path:
+    """A file that another tool wrote for the tests."""
+    return RESULTS_OF_OTHERS / name
+
+
+def published(pattern: str) -> Path:
+    """The published file of this name, which may have "*"."""
+    (path,) = PUBLISHED.glob(pattern)
+    return path
+
+
+def imported(tmp_path: Path, *files: str, **told: Any) -> Run:
+    """The run of these files, written and read back."""
+    run = convert([parse_file(text) for text in files], Told(**told))
+    write_run(run, tmp_path / "imported")
+    stored = read_run(tmp_path / "imported")
+    assert stored.records == run.records
+    return stored
+
+
+def about(run: Run) -> ImportedHeader:
+    """Where a run is from."""
+    assert run.header.imported
+    return run.header.imported
+
+
+def write_lines(path: Path, *lines: Any) -> Path:
+    """A file with a JSON value per line."""
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def answer(question: int, **lists: Any) -> dict[str, Any]:
+    """A line of EAGLE's form, with one answer."""
+    values = {"turns": ["a b"], "idxs": [1], "new_tokens": [6], "wall_time": [0.5], **lists}
+    return {"question_id": question, "model_id": "m-temperature-0.0", "choices": [values]}

@@ -1,0 +1,137 @@
+"""Damaged files: one message each, or a run; never another error."""
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from specbench.errors import UserError
+from specbench.log.exchange.convert import Told, convert, parse_file
+from specbench.log.header import RunHeader
+from specbench.log.line_checks import RecordCheck
+from specbench.log.record import ImportedLine, to_line, to_record
+from specbench.log.run import Run
+from specbench.log.store import header_json
+from tests.log.exchange.files import answer
+from tests.log.exchange.test_llama_cpp import answer as llama_answer
+from tests.log.exchange.test_serving_clients import request
+from tests.log.exchange.test_spec_bench import line
+from tests.log.exchange.test_vllm_answers import answer as vllm_answer
+from tests.log.exchange.test_vllm_bench import RESULT
+
+NUM_DAMAGED = 60
+"""Files of each form."""
+TIMINGS = {"request_start": 1.0, "first_token_iteration": 2.0, "last_token_iteration": 3.0}
+GUIDELLM = {
+    "metadata": {"guidellm_version": "0.8.1"},
+    "benchmarks": [
+        {
+            "config": {"strategy": {"streams": 4}},
+            "duration": 3.0,
+            "metrics": {"request_latency": {"successful": {"mean": 2.5}}},
+            "requests": {
+                "successful": [
+                    {
+                        "info": {"timings": {**TIMINGS, "request_end": 3.5}},
+                        "request_args": "{}",
+                        "input_metrics": {"text_tokens": 3},
+                        "output_metrics": {"text_tokens": 8},
+                    }
+                ]
+            },
+        }
+    ],
+}
+POSITIONS = {"id": "1", "prompt_token_ids": [1, 2], "acc_ngram": {"acc_len": [2, 1, 1]}}
+DRAFTS = {"num_spec_steps": 3, "num_accepted_draft_tokens": 5}
+FORMS: dict[str, list[Any]] = {
+    "eagle": [answer(1), answer(2)],
+    "spec_bench": [line(1), line(2)],
+    "vllm_bench": [RESULT],
+    "vllm_answers": [vllm_answer(DRAFTS), vllm_answer(DRAFTS)],
+    "llama_cpp": [llama_answer(), llama_answer()],
+    "aiperf": [request(0), request(1)],
+    "guidellm": [GUIDELLM],
+    "positions": [POSITIONS],
+}
+
+
+def cut(raw: bytes, rng: random.Random) -> bytes:
+    return raw[: rng.randrange(len(raw))]
+
+
+def flipped(raw: bytes, rng: random.Random) -> bytes:
+    position = rng.randrange(len(raw))
+    return raw[:position] + bytes([raw[position] ^ (1 << rng.randrange(8))]) + raw[position + 1 :]
+
+
+def retyped(raw: bytes, rng: random.Random) -> bytes:
+    """A value anywhere replaced by one of another type, or by a huge number."""
+    lines = [json.loads(text) for text in raw.splitlines()]
+    content = rng.choice(lines)
+    while True:
+        key = rng.choice([*content] if isinstance(content, dict) else range(len(content)))
+        if isinstance(content[key], dict | list) and content[key] and rng.random() < 0.8:
+            content = content[key]
+            continue
+        huge = [10**30, 1e308, -1, 2**31, 0]
+        content[key] = rng.choice([None, "x", True, [], {}, [None], *huge])
+        return "\n".join(map(json.dumps, lines)).encode()
+
+
+def lost(raw: bytes, rng: random.Random) -> bytes:
+    """A key or an element anywhere left out."""
+    lines = [json.loads(text) for text in raw.splitlines()]
+    content = rng.choice(lines)
+    while True:
+        key = rng.choice([*content] if isinstance(content, dict) else range(len(content)))
+        if isinstance(content[key], dict | list) and content[key] and rng.random() < 0.8:
+            content = content[key]
+            continue
+        del content[key]
+        return "\n".join(map(json.dumps, lines)).encode()
+
+
+def recoded(raw: bytes, rng: random.Random) -> bytes:
+    return raw.decode().encode(rng.choice(["utf-16", "utf-32", "cp500"]))
+
+
+def reread(run: Run) -> Run:
+    """The run as its files would give it back."""
+    header = msgspec.json.decode(header_json(run.header), type=RunHeader)
+    lines = [msgspec.json.encode(to_line(record)) for record in run.records]
+    check = RecordCheck(header)
+    records = []
+    for number, content in enumerate(lines, 1):
+        line = msgspec.json.decode(content, type=ImportedLine)
+        records.append(to_record(line, {}))
+        check.check(line, records[-1].key, number)
+    return Run(header, tuple(records))
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("damage", [cut, flipped, retyped, lost, recoded])
+def test_a_damaged_file_is_one_message_or_a_run(
+    name: str, damage: Callable[[bytes, random.Random], bytes], tmp_path: Path
+) -> None:
+    rng = random.Random(f"{name} {damage.__name__}")
+    raw = "".join(json.dumps(content) + "\n" for content in FORMS[name]).encode()
+    path = tmp_path / "file.jsonl"
+    path.write_bytes(raw)
+    whole = convert([parse_file(str(path))], Told())
+    messages = []
+    for _ in range(NUM_DAMAGED if damage is not recoded else 3):
+        path.write_bytes(damage(raw, rng))
+        try:
+            run = convert([parse_file(str(path))], Told())
+        except UserError as error:
+            messages.append(error.message)
+        else:
+            assert len(run.records) <= len(whole.records)
+            assert reread(run) == run
+    assert messages
+    assert all("\n" not in message and "file.jsonl" in message for message in messages)

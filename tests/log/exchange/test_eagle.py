@@ -1,0 +1,135 @@
+"""EAGLE's and Medusa's answers: the published figures, failed turns, and the baseline's tokens."""
+
+from pathlib import Path
+
+import pytest
+
+from specbench.analysis.cells import CellKey
+from specbench.analysis.metrics import measure
+from specbench.analysis.stats.estimates import Estimate
+from specbench.errors import UserError
+from specbench.log.exchange.arithmetic import why_ours_differs
+from tests.log.exchange.files import (
+    about,
+    answer,
+    imported,
+    needs_published,
+    published,
+    write_lines,
+)
+
+EAGLE = "eagle/llama-2-chat-70b-fp16-{}-in-temperature-0.0.jsonl"
+MEDUSA = "medusa/medusa-vicuna-{}temperature-*"
+
+
+@needs_published
+def test_eagles_speedup_follows_by_each_of_four_rules(tmp_path: Path) -> None:
+    files = [
+        f"{label}={published(EAGLE.format(name))}"
+        for label, name in (("base", "base"), ("eagle", "ea"))
+    ]
+    run = imported(tmp_path, *files, baseline="base")
+    figures = {(f.name, f.rule, f.counting): round(f.value, 3) for f in about(run).figures}
+    formula, totals = "EAGLE's formula", "the ratio of totals"
+    assert figures["speedup", formula, "idx"] == 3.009
+    assert figures["speedup", formula, "idx + 1"] == 2.995
+    assert figures["speedup", totals, "idx"] == 2.917
+    assert figures["speedup", totals, "idx + 1"] == 2.907
+    mats = [round(f.value, 2) for f in about(run).figures if f.name == "MAT"]
+    assert mats == [3.62, 3.66, 3.74]
+    rates = [round(f.value, 3) for f in about(run).figures if f.name.startswith("mean tokens/s")]
+    assert rates == [7.467, 22.471]
+    seen = " ".join(about(run).findings)
+    assert "59 of 160 answers of eagle have base's text" in seen
+    assert "as many tokens in 24, 1 more in 35" in seen
+    assert "base is cut at 512 tokens in 40 answers, where eagle has up to 1,029" in seen
+    cell = measure(run).cells[CellKey("eagle", 0.0, "unknown")]
+    assert isinstance(cell.our_speedup, Estimate) and isinstance(cell.mat, Estimate)
+    assert round(cell.our_speedup.value, 3) == 2.907
+    assert cell.mat.value == 55668 / 15377
+    assert isinstance(cell.match_rate, Estimate) and cell.match_rate.value == 59 / 160
+    (why,) = why_ours_differs(about(run).figures)
+    assert "1.0318 is averaging" in why and "1.0033 is counting" in why
+
+
+@needs_published
+def test_medusas_repeats_are_passes_of_equal_work(tmp_path: Path) -> None:
+    names = ("7b-v1.3-", "7b-v1.3-1-", "7b-v1.3-2-")
+    run = imported(tmp_path, *(f"medusa={published(MEDUSA.format(name))}" for name in names))
+    totals = []
+    for number in range(3):
+        records = [record for record in run.records if record.key.repeat == number]
+        counts = [record.imported for record in records if record.imported]
+        tokens = sum(record.num_tokens for record in records)
+        steps = sum(count.num_steps or 0 for count in counts)
+        seconds = sum(record.wall_s or 0 for record in records)
+        totals.append((tokens, round(tokens / steps, 3), round(seconds, 1)))
+    assert totals == [(43754, 2.565, 431.9), (43754, 2.565, 426.3), (43754, 2.565, 462.2)]
+    assert run.header.spec.values.temperatures == (0.0,)
+
+
+@needs_published
+def test_a_turn_that_failed_with_the_counts_of_the_turn_before_is_named(tmp_path: Path) -> None:
+    run = imported(tmp_path, f"medusa={published(MEDUSA.format('13b-v1.3-'))}")
+    (oddity,) = about(run).oddities
+    assert (
+        "line 74, choices[0]: question 154, turn 2: the answer is ERROR, and it has the" in oddity
+    )
+    assert oddity.endswith("the counts and the 13.358 s of the turn before; it is counted out")
+    (failed,) = [record for record in run.records if not record.is_ok]
+    assert (failed.key.sample_id, failed.key.turn, failed.num_tokens) == ("154", 1, 0)
+
+
+def test_tokens_of_a_baseline_without_counts_are_one_more_than_its_index(tmp_path: Path) -> None:
+    base = write_lines(tmp_path / "b.jsonl", answer(1, idxs=[9], new_tokens=[0], wall_time=[2.0]))
+    fast = write_lines(tmp_path / "f.jsonl", answer(1, turns=["c"], idxs=[2], new_tokens=[12]))
+    run = imported(tmp_path, f"vanilla={base}", f"eagle={fast}")
+    counts = {record.key.method: record.imported for record in run.records}
+    vanilla, eagle = counts["vanilla"], counts["eagle"]
+    assert vanilla and (vanilla.num_tokens, vanilla.counted_tokens, vanilla.num_steps) == (
+        10,
+        9,
+        10,
+    )
+    assert eagle and (eagle.num_tokens, eagle.counted_tokens, eagle.num_steps) == (12, None, 3)
+    speedups = {f.counting: f.value for f in about(run).figures if f.name == "speedup"}
+    assert speedups == pytest.approx({"idx": 24 / 4.5, "idx + 1": 24 / 5})
+    assert any("new_tokens is 0 in all turns" in oddity for oddity in about(run).oddities)
+
+
+def test_a_tokenizer_gives_the_arithmetic_of_the_script(tmp_path: Path) -> None:
+    base = write_lines(tmp_path / "b.jsonl", answer(1, idxs=[9], new_tokens=[0], wall_time=[2.0]))
+    fast = write_lines(tmp_path / "f.jsonl", answer(1, turns=["c"], idxs=[2], new_tokens=[12]))
+    run = imported(
+        tmp_path,
+        f"vanilla={base}",
+        f"eagle={fast}",
+        tokenizer="words",
+        count_tokens=lambda text: 1 + len(text.split()),
+    )
+    first = next(f for f in about(run).figures if f.name == "speedup")
+    assert (first.counting, first.value) == ("re-tokenised texts - 1", 24.0)
+    assert about(run).given == {"tokenizer": "words"}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (answer(1, wall_time=[]), r"line 1, choices\[0\]: 1 turns, but wall_time has 0"),
+        (answer(1, wall_time=["1"]), r"wall_time\[0\]: expected float, got str"),
+        (answer(1, new_tokens=[-1]), r"new_tokens\[0\]: expected int >= 0"),
+        (answer(1, turns=[]), "0 turns, but new_tokens has 1"),
+        ({**answer(1), "question_id": None}, "question_id: expected int | str, got null"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_line(line: object, message: str, tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", line)
+    with pytest.raises(UserError, match=message):
+        imported(tmp_path, str(path))
+
+
+def test_an_answer_without_tokens_is_counted_out(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", answer(1), answer(2, new_tokens=[0]))
+    run = imported(tmp_path, str(path))
+    assert [record.error for record in run.records] == [None, "it has no tokens"]
+    assert about(run).oddities == ("a.jsonl, answer 2: it has no tokens, and is counted out",)
