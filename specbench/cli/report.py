@@ -119,33 +119,37 @@ def compare(
         return
     if load:
         raise UserError("--load is for --explain.", "Add --explain.")
+    from specbench.judge import comparison_formats
     from specbench.judge.comparison import compare_runs
-    from specbench.judge.comparison_formats import (
-        check_format,
-        print_comparison,
-        render_comparison,
-        write_comparison,
-    )
-    from specbench.judge.printer import print_page
-    from specbench.judge.published_cells import cells_json, cells_page, compare_cells, is_cell
+    from specbench.judge.published_cells import is_cell
     from specbench.log.folders import read_runs
 
-    check_format(format)
+    comparison_formats.check_format(format)
     if any(is_cell(str(path)) for path in run):
-        sides = compare_cells([str(path) for path in run], cross)
-        if format == "json":
-            write_data(cells_json(sides))
-        else:
-            print_page(cells_page(sides))
+        _compare_cells(run, cross, format)
         return
     comparisons = compare_runs([read_runs(path) for path in run], cross, is_forced=force)
     if format == "table":
-        print_comparison(comparisons)
+        comparison_formats.print_comparison(comparisons)
     else:
-        write_data(render_comparison(comparisons, format))
+        write_data(comparison_formats.render_comparison(comparisons, format))
     if out is not None:
-        for path in write_comparison(comparisons, out):
+        for path in comparison_formats.write_comparison(comparisons, out):
             say(str(path))
+
+
+def _compare_cells(
+    paths: Sequence[Path], methods: tuple[str, str] | None, format_name: str
+) -> None:
+    """Compare cells of published tables, or one with a run."""
+    from specbench.judge.printer import print_page
+    from specbench.judge.published_cells import cells_json, cells_page, compare_cells
+
+    sides = compare_cells([str(path) for path in paths], methods)
+    if format_name == "json":
+        write_data(cells_json(sides))
+    else:
+        print_page(cells_page(sides))
 
 
 def _explain(

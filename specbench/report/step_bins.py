@@ -9,12 +9,8 @@ from specbench.report.results import Block, MethodResults, Report
 from specbench.report.table import Cell, Column, Table
 from specbench.report.task_tables import groups
 
-_HEADINGS: dict[Axis, str] = {
-    "position": "tokens of the answer",
-    "context": "tokens of prompt and answer",
-    "turn": "turn",
-}
-"""What a step's place is counted in: tokens before the step, or turns of the chat."""
+_HEADINGS: dict[Axis, str] = {"position": "answer", "context": "context", "turn": "turn"}
+"""The first lines of the headings: tokens of the answer, or of prompt and answer, before a step."""
 
 
 def step_bin_table(report: Report, block: Block) -> Table:
@@ -24,7 +20,9 @@ def step_bin_table(report: Report, block: Block) -> Table:
     the MAT of all steps.
     """
     step_bins = [step_bin for axis in _HEADINGS for step_bin in _bins_of_axis(block, axis)]
-    columns = tuple(Column(each.range_text, _HEADINGS[each.axis]) for each in step_bins)
+    columns = tuple(
+        Column(f"{_HEADINGS[step_bin.axis]}\n{step_bin.range_text}") for step_bin in step_bins
+    )
     runs = tuple(
         replace(run, methods=tuple(method for method in run.methods if method.step_bins))
         for run in block.runs
@@ -34,7 +32,10 @@ def step_bin_table(report: Report, block: Block) -> Table:
         by_place = {(step_bin.axis, step_bin.low): step_bin for step_bin in method.step_bins}
         return [_cell(by_place.get((column.axis, column.low))) for column in step_bins]
 
-    title = f"MAT by the place of a step (all tasks, {LEAST_PROMPTS} prompts or more)"
+    title = (
+        "MAT by tokens of the answer and of the context before a step, and by turn "
+        f"(all tasks, {LEAST_PROMPTS} prompts or more)"
+    )
     return Table(title, columns, groups(report, replace(block, runs=runs), cells))
 
 

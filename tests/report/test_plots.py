@@ -57,8 +57,8 @@ def test_every_plot_is_drawn_whatever_is_missing(make: Make) -> None:
 
 def test_a_run_gets_the_plots_that_it_has_data_for_each_with_a_description() -> None:
     plots = plots_of(report_of(nine_methods))
-    assert plots.keys() == {"speedup", "speedup_by_mat", "positions"}
-    assert plots_of(report_of(with_phases)).keys() == {"positions"}
+    assert plots.keys() == {"speedup", "speedup_by_mat", "positions", "mat_along"}
+    assert plots_of(report_of(with_phases)).keys() == {"positions", "mat_along"}
     run = full_run(("vanilla", "sps:num_tokens=4"), num_samples=1)
     paused = tuple(replace(record, is_paused=True) for record in run.records)
     assert not plots_of(replace(run, records=paused))
