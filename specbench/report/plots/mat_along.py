@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from specbench.analysis.stats.estimates import Estimate
+from specbench.analysis.stats.estimates import Estimate, Interval
 from specbench.analysis.step_bins import Axis, StepBin
-from specbench.report.plots.style import Look, Plot, error, frame, looks, points, tiles
+from specbench.report.formats import interval_of
+from specbench.report.plots.style import Look, Plot, frame, looks, points, tiles
 from specbench.report.results import MethodResults, Report, RunResults
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ def mat_along(report: Report) -> Plot | None:
     return Plot(
         name="mat_along",
         title=_TITLE,
-        alt="Line charts of mean accepted tokens: by the position in the answer, and by the "
-        "length of the context.",
+        alt="Line charts of mean accepted tokens by the position in the answer and by the length "
+        f"of the context. By position: {'; '.join(_described(report, panels))}.",
         caption="Each point is the mean over the steps in a range of positions or lengths. Bars "
         "are intervals over prompts. Ranges with fewer than five prompts are left out.",
         draw=lambda: _draw_panels(report, panels),
@@ -53,6 +54,21 @@ def _line(method: MethodResults, axis: Axis) -> list[tuple[StepBin, Estimate]]:
         for step_bin in method.step_bins
         if step_bin.axis == axis and isinstance(step_bin.mat, Estimate)
     ]
+
+
+def _described(report: Report, panels: list[tuple[str, RunResults]]) -> list[str]:
+    """The MAT of each method in its first and last range of positions, in words."""
+    labels = looks(report.labels)
+    lines = []
+    for title, run in panels:
+        for method in run.methods:
+            line = _line(method, "position")
+            if len(line) >= _LEAST_BINS:
+                ends = [
+                    f"{mat.value:.2f} at {place.range_text}" for place, mat in (line[0], line[-1])
+                ]
+                lines.append(f"{title}, {labels[method.method].label}: {', '.join(ends)}")
+    return lines
 
 
 def _draw_panels(report: Report, panels: list[tuple[str, RunResults]]) -> Figure:
@@ -88,11 +104,14 @@ def _draw_lines(axes: Axes, run: RunResults, axis: Axis, look_of: dict[str, Look
         if method.method not in look_of or len(line) < _LEAST_BINS:
             continue
         places = [math.log2(step_bin.high) for step_bin, _ in line]
+        values = [mat.value for _, mat in line]
+        intervals = [interval_of(mat) or Interval(mat.value, mat.value) for _, mat in line]
+        below = [value - ends.low for value, ends in zip(values, intervals, strict=True)]
+        above = [ends.high - value for value, ends in zip(values, intervals, strict=True)]
         style: dict[str, Any] = {**look_of[method.method].point, "markersize": 5, "linewidth": 1.3}
-        axes.plot(places, [mat.value for _, mat in line], **style)
-        for place, (step_bin, mat) in zip(places, line, strict=True):
+        axes.errorbar(places, values, [below, above], elinewidth=0.8, **style)
+        for place, (step_bin, _) in zip(places, line, strict=True):
             range_of_place[place] = step_bin.range_text
-            axes.errorbar(place, mat.value, error(mat), ecolor=style["color"], elinewidth=0.8)
     axes.set_xticks([*range_of_place], [*range_of_place.values()])
 
 

@@ -116,5 +116,5 @@ def test_a_request_that_stands_twice_is_refused(tmp_path: Path) -> None:
 def test_a_number_that_no_line_can_hold_is_refused(tmp_path: Path) -> None:
     huge = request(0, metrics={"input_sequence_length": metric(1e308, "tokens")})
     path = write_lines(tmp_path / "p.jsonl", huge)
-    with pytest.raises(UserError, match="Answer 1, session 0, turn 1 of p: Expected `int` <="):
+    with pytest.raises(UserError, match=r"line 1: metrics.input_sequence_length.value: expected"):
         imported(tmp_path, str(path))
