@@ -6,7 +6,7 @@ kind (`specbench.tune.kinds`) defines the meaning of an array of drafts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from io import BytesIO
@@ -27,7 +27,6 @@ from specbench.measure.base import SetupInfo
 from specbench.measure.spec import RunSpec
 from specbench.settings.json_files import SCHEMA, Compared, check_free, check_same, read_json
 from specbench.settings.run_method import RunMethod
-from specbench.tune.profile_checks import profile_problems
 from specbench.types import ProfileKind, Sampling, StopReason
 
 PROFILE_FILE = "profile.json"
@@ -225,11 +224,42 @@ def read_profile(folder: str | Path) -> Profile:
             expected = f"{PROFILE_FILE} names {header.arrays_sha256[:12]}…"
             raise UserError(f"{arrays_path} has sha256 {digest[:12]}…, and {expected}.", hint)
         arrays = dict(np.load(BytesIO(npz_bytes), allow_pickle=False))  # by name
-        problem = next(profile_problems(header, arrays), None)
+        problem = next(_problems(header, arrays), None)
         if problem:
             raise UserError(f"{header_path} does not fit its arrays: {problem}", hint)
         answers = _split_by_answer(header, arrays)
     return Profile(header, answers)
+
+
+def ids_hash(prompt_ids: Sequence[int], token_ids: Sequence[int]) -> str:
+    """The hash of the token ids of a prompt and its answer, one after the other."""
+    return sha256(np.array([*prompt_ids, *token_ids], np.int32).tobytes()).hexdigest()
+
+
+def _problems(header: ProfileHeader, arrays: Arrays) -> Iterator[str]:
+    """A sentence per array that is missing or of a wrong length, and per wrong answer."""
+    prompt_tokens = sum(about.prompt_tokens for about in header.answers)
+    num_tokens = sum(about.num_tokens for about in header.answers)
+    num_positions = num_tokens - len(header.answers)  # all tokens of an answer but the last
+    expected = {"prompt_ids": prompt_tokens, "token_ids": num_tokens}
+    if missing := expected.keys() - arrays.keys():
+        yield f"{min(missing)} is missing."
+        return
+    for name, array in arrays.items():
+        label = name.rpartition("/")[0]
+        if name not in expected and label not in header.methods:
+            yield f"{name} is of no method of the profile."
+        length = expected.get(name, num_positions)
+        if len(array) != length:
+            yield f"{name} has {len(array)} rows, and the answers have {length}."
+    prompt_end = answer_end = 0
+    for about in header.answers:
+        prompt_ids = arrays["prompt_ids"][prompt_end : prompt_end + about.prompt_tokens]
+        token_ids = arrays["token_ids"][answer_end : answer_end + about.num_tokens]
+        prompt_end += about.prompt_tokens
+        answer_end += about.num_tokens
+        if ids_hash(prompt_ids.tolist(), token_ids.tolist()) != about.sha256:
+            yield f"the answer to {about.prompt} has other tokens than its hash."
 
 
 def _split_by_answer(header: ProfileHeader, arrays: Arrays) -> tuple[Answer, ...]:

@@ -18,7 +18,6 @@ from specbench.settings.tuned_settings import versions
 from specbench.tune import profile_file
 from specbench.tune.engine_plan import EnginePlan, kinds_of
 from specbench.tune.kind import find_kind
-from specbench.tune.profile_checks import ids_hash
 from specbench.tune.profile_file import (
     Answer,
     AnswerHeader,
@@ -26,6 +25,7 @@ from specbench.tune.profile_file import (
     Profile,
     ProfiledMethod,
     ProfileHeader,
+    ids_hash,
 )
 from specbench.types import BASELINE, Completion, Record, Request
 

@@ -109,7 +109,6 @@ class PathKind(Kind):
     """Chains: a longest one holds the shorter ones."""
 
     name = "path"
-    array_names = ("path",)
     free_options: Collection[str] = ("num_tokens",)
     bounded_options: Collection[str] = ("num_tokens",)
 

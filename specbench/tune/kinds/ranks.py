@@ -39,7 +39,6 @@ class RanksKind(Kind):
     """Static trees: any tree of ranks is compared with the ranks of the answer's tokens."""
 
     name = "ranks"
-    array_names = ("ranks",)
     free_options = ("tree", "nodes")
     has_candidates = True
 
