@@ -233,4 +233,8 @@ async def _start_of(response: ClientResponse) -> str:
 
 def _connection_text(error: Exception) -> str:
     """The message for a connection error."""
+    if isinstance(error, ConnectionRefusedError) or isinstance(
+        getattr(error, "os_error", None), ConnectionRefusedError
+    ):
+        return "No program listens at this address: the connection was refused."
     return f"The connection to the server failed ({printable(describe_error(error))})."
