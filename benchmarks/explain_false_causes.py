@@ -5,8 +5,8 @@
 Makes runs of one command on `tiny` in FOLDER, one after the other, and explains each by the next
 one, the last by the first: as many pairs as runs. A claim about any factor of any method is false.
 Then pairs of runs that differ in one thing are explained: the length of drafts, the chat template,
-a program that keeps the processor busy. The table has what each explanation says. Runs that are
-there already are not made again.
+a program that keeps the processor busy. The table has the result of each explanation. Existing runs
+are not made again.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def claims(explanations: Sequence[Explanation]) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print a line for each false claim, their number, and what differing runs are explained by."""
+    """Print a line for each false claim, their number, and the explanations of differing runs."""
     folder = Path(arguments[0])
     num_runs = int(arguments[1]) if len(arguments) > 1 else NUM_RUNS
     runs = [

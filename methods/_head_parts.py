@@ -111,7 +111,7 @@ def embedding_of(checkpoint: Checkpoint, hidden: int) -> Tensor:
 
 
 def tell_rope(checkpoint: Checkpoint, config: LlamaConfig) -> None:
-    """Tell in which fields a head's rotary embedding differs from the target's."""
+    """Describe the fields in which a head's rotary embedding differs from the target's."""
     of_head, of_target = _rope(config), _rope(checkpoint.target.config)
     for name in sorted({*of_head, *of_target} if of_target else ()):
         if of_head.get(name) != of_target.get(name):

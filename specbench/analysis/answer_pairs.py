@@ -1,7 +1,7 @@
 """Answers of a method, each with vanilla's to the same request: the table that `factors` explains.
 
-It holds what every source of answers has, and NaN for what one lacks: an imported file may know
-a total time only, or no steps.
+It holds what every source of answers has, and NaN for what one lacks: an imported file may have
+only a total time, or no steps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from specbench.analysis.stats.arrays import BoolArray, FloatArray, IntArray
 from specbench.types import RequestKey
 
 Arithmetic = Literal["tasks", "totals", "rates", "ratios"]
-"""How the source averages the number that it prints:
+"""The source's way of averaging the number that it prints:
 
 - tasks: the mean over tasks of each task's speedup, as reports do,
 - totals: all tokens and all seconds as one,
@@ -48,7 +48,7 @@ class Answers(NamedTuple):
     wall_s: FloatArray
     """Seconds of the whole request."""
     decode_s: FloatArray
-    """Seconds after the first token. Unknown for any answer: prefill is inside cost."""
+    """Seconds after the first token. If unknown for any answer, cost includes the prefill."""
     steps: FloatArray
     """Forward passes of the target after the prefill. Vanilla's are the tokens that it emitted."""
     first_tokens: FloatArray
@@ -104,7 +104,7 @@ class AnswerPairs:
 
     @property
     def are_blocks_known(self) -> bool:
-        """The seconds of a server's blocks are known of all answers."""
+        """True if the seconds of a server's blocks are known for all answers."""
         block_s = np.concatenate([self.method.block_s, self.vanilla.block_s])
         return not np.isnan(block_s).any()
 

@@ -2,8 +2,8 @@
 
 Off, zero and absent differ. A draft model, a head or a module for several tokens drafts in every
 step: an answer without a draft shows that speculation was off, and a mean over both states says
-nothing about either. Look-ups in the text (N-gram, suffix) draft when they find something, so that
-none is a result. Where a server gives no counts, nothing is known.
+nothing about either. Look-ups in the text (N-gram, suffix) draft when they find something, so no
+draft is a valid result. If a server gives no counts, nothing is known.
 
 The counts are those of an answer, else of its block by the server's counters.
 """
@@ -26,8 +26,8 @@ from specbench.log.run import ONE_AT_A_TIME, loads_of
 
 NO_DRAFTS = Missing("the server drafted nothing")
 LEAST_EMITTED = 8
-"""Tokens after the first without a draft, from which on drafts were off: a shorter answer may
-rightly have none.
+"""An answer without a draft and with this many tokens after the first shows that drafts were off:
+a shorter one may rightly have none.
 """
 _EVERY_STEP = (
     "draft",
@@ -120,7 +120,7 @@ class Drafting:
         return replace(numbers, throughput_ratio=no_speedup) if no_speedup else numbers
 
     def checked_cost(self, cost: Cost, key: CellKey) -> Cost:
-        """The cost, if it is of answers with drafts alone, and of all answers."""
+        """The cost, if it covers all answers, and all of them have drafts."""
         reason = self._reason(key) or self._part_listed(key)
         if not reason:
             return cost

@@ -46,7 +46,7 @@ PREFILL = "prefill"
 STEP = "method's step"
 BASE_STEP = "baseline's step"
 FACTORS = (AVERAGING, IN_FLIGHT, COUNTING, PROMPTS, MAT, COST, PER_TOKEN, PREFILL)
-"""The factors in their order. `PER_TOKEN` stands for MAT / cost where steps are unknown."""
+"""The factors in their order. `PER_TOKEN` replaces MAT / cost if steps are unknown."""
 WITHOUT_TIMES = (COUNTING, MAT)
 """Factors that depend on counts alone, and so on no machine."""
 LESS_IS_FASTER = (COST, PER_TOKEN, STEP)
@@ -63,7 +63,7 @@ class Factor:
     reference: float | None
     """Its value for the reference; None if the subject is explained alone."""
     effect: Estimate
-    """What it multiplies the ratio by, with its interval."""
+    """The number that multiplies the ratio, with its interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +75,13 @@ class Product:
     reference: float | None
     """That of the reference; None if the subject is explained alone."""
     factors: tuple[Factor, ...]
-    """In the order of the steps back."""
+    """The factors, in the order of the steps back."""
     steps: tuple[Factor, ...]
     """Under cost: the method's step and the baseline's; empty if there is no cost."""
     num_shared: int
     """Prompts and turns that both sides have."""
     has_prefill: bool
-    """False: the prefill is inside cost, since a side knows total times only."""
+    """False if cost includes the prefill, since a side has only total times."""
 
     @property
     def ratio(self) -> float:
@@ -94,18 +94,18 @@ class Product:
         return self.ratio / math.prod(factor.effect.value for factor in self.factors)
 
     def effect(self, name: str) -> float:
-        """What a factor multiplies the ratio by; 1 if it is none of the product."""
+        """The number by which a factor multiplies the ratio; 1 if the product lacks it."""
         return math.prod(factor.effect.value for factor in self.factors if factor.name == name)
 
 
 class _Available(NamedTuple):
-    """What all answers of both sides know."""
+    """The numbers that are known for all answers of both sides."""
 
     steps: bool
     prefill: bool
     blocks: bool
     emitted: bool
-    """Steps emitted tokens at all."""
+    """True if steps emitted tokens at all."""
 
 
 def explain(
@@ -162,10 +162,10 @@ def explain(
 
 
 def _available(sides: Sequence[AnswerPairs], shared: Sequence[AnswerPairs]) -> _Available:
-    """What all shared answers know, and if all answers have the seconds of their blocks."""
+    """The numbers known for all shared answers; for blocks, for all answers."""
     answers = [answers for pairs in shared for answers in (pairs.method, pairs.vanilla)]
     has_emitted = all(side.emitted.sum() > 0 for side in answers)
-    # an answer of the first token alone has no steps to know
+    # an answer of only the first token has no steps
     steps_unknown = [np.isnan(pairs.method.steps) & (pairs.method.emitted > 0) for pairs in shared]
     return _Available(
         steps=has_emitted and not any(unknown.any() for unknown in steps_unknown),
@@ -178,7 +178,7 @@ def _available(sides: Sequence[AnswerPairs], shared: Sequence[AnswerPairs]) -> _
 def _effects(
     pairs: AnswerPairs, is_shared: BoolArray, drawn: DrawnPrompts, available: _Available
 ) -> dict[str, FloatArray]:
-    """What each factor of one side multiplies its printed number by: [1 + resamples] each."""
+    """The number by which each factor multiplies a side's printed number [1 + resamples]."""
     by_task = drawn.sums(pairs)
     whole = _over_tasks(by_task)
     shared = _over_tasks(drawn.sums(pairs.where(is_shared)))

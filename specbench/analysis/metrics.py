@@ -96,7 +96,7 @@ class RunMetrics:
     """The same by temperature and task."""
 
     step_bins: Mapping[tuple[str, float], tuple[StepBin, ...]] = field(default_factory=dict)
-    """Where drafts are accepted, by method and temperature; not of vanilla."""
+    """Steps by position, context and turn, by method and temperature; without vanilla."""
 
     def cell(self, method: str, temperature: float, task: str) -> CellMetrics:
         return self.cells[CellKey(method, temperature, task)]

@@ -1,4 +1,4 @@
-"""Answers with something that their run did not ask for, or that their text does not show."""
+"""Answers with parts that their run did not ask for, or that their text does not show."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

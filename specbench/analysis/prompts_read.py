@@ -1,7 +1,7 @@
 """The prompts that servers read, by their own counts of tokens.
 
-A server that takes chats renders them itself, so that its prompts may have some tokens more or
-fewer than ours. Requests that two servers read with other differences are not the same work.
+A server that takes chats renders them itself, so its prompts may have a few tokens more or
+fewer than ours. Requests that two servers read with different differences are different work.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ class PromptsRead:
     """Answers to other prompts than vanilla's server read."""
 
     first_other: OtherPrompt | None = None
-    """The first of them."""
+    """The first of these answers."""
 
 
 NO_PROMPTS = PromptsRead()

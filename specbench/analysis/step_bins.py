@@ -1,4 +1,4 @@
-"""Where drafts are accepted: steps by their position in the answer, context length and turn."""
+"""Acceptance of drafts by the step's position in the answer, context length and turn."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StepBin:
     """The steps of a method in a range of an axis."""
 
     axis: Axis
-    """What was binned."""
+    """The binned number."""
     low: int
     """The first position, length or turn of the bin."""
     high: int

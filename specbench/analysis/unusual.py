@@ -1,4 +1,4 @@
-"""What is unusual in a run's answers: it may be right, and a reader should know of it."""
+"""Unusual answers of a run: they may be right, but a reader should know of them."""
 
 import math
 from collections import Counter, defaultdict
@@ -17,7 +17,7 @@ their number varies more than that of single events.
 LEAST_TOKENS = 8
 """Tokens of an answer whose decode time is long enough to differ from that of another."""
 _ITERATIONS = 50
-"""Of an equation whose error shrinks at each."""
+"""Iterations of an equation, whose error shrinks with each."""
 
 
 def find_unusual(records: Sequence[Record]) -> Iterator[str]:

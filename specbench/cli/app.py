@@ -73,7 +73,7 @@ class Command(TyperCommand):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words of a call, of which click takes away those that it understands.
+        """Parse the words of a call; click removes those that it understands.
 
         Raises:
             UserError: a word that means something under another name.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ResultFiles = Annotated[
     list[str],
     typer.Argument(
-        metavar="[LABEL=]FILE", help="Result files; files of one label are passes of a method."
+        metavar="[LABEL=]FILE", help="Result files; files of the same label are passes."
     ),
 ]
 
@@ -27,17 +27,17 @@ def convert(
     file: ResultFiles,
     out: Annotated[Path, typer.Option(metavar="RUN", help="Folder of the run.")],
     baseline: Annotated[
-        str, typer.Option(metavar="LABEL", help="The label of plain decoding; vanilla by itself.")
+        str, typer.Option(metavar="LABEL", help="The label of plain decoding; vanilla by default.")
     ] = "",
     model: Annotated[str, typer.Option(metavar="M", help="The model, for titles.")] = "",
     task: Annotated[str, typer.Option(metavar="T", help="The task that was answered.")] = "",
     temperature: Annotated[
         float | None,
-        typer.Option(metavar="X", min=0, help="The temperature, if the files do not tell it."),
+        typer.Option(metavar="X", min=0, help="The temperature, if the files lack it."),
     ] = None,
     mapping: Annotated[
         Path | None,
-        typer.Option("--map", metavar="FILE.toml", help="Where a file of another form has what."),
+        typer.Option("--map", metavar="FILE.toml", help="Mapping for files in no known format."),
     ] = None,
     to: Annotated[
         str,
@@ -45,15 +45,15 @@ def convert(
     ] = "",
     tokenizer: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Tokenizer for arithmetic that counts texts again."),
+        typer.Option(metavar="DIR", help="Tokenizer to recount the tokens of texts."),
     ] = None,
 ) -> None:
     """Read result files of other tools into a run, and print their publishers' numbers first.
 
-    With --to, the other way round: runs into a folder of result files, one per method and pass.
+    With --to, write runs as a folder of result files, one per method and pass.
     Totals without answers become a published table, RUN.toml and RUN.csv.
 
-    The content of a file tells its format. docs/convert.md has the formats.
+    A file's format is recognised by its content. docs/convert.md has the formats.
     """
     from specbench.log.exchange.convert import Told, convert, parse_file
     from specbench.log.exchange.mapping import read_mapping
@@ -119,7 +119,7 @@ def _counter(folder: Path) -> Callable[[str], int]:
 
 
 def _print_figures(run: Run) -> None:
-    """The publisher's numbers, then ours and why they differ, then what is odd."""
+    """The publisher's numbers, then ours and the reasons for differences, then oddities."""
     from specbench.analysis.metrics import measure
     from specbench.log.exchange.arithmetic import why_ours_differs
     from specbench.report import formats

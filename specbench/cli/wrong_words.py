@@ -1,4 +1,4 @@
-"""Words of a command line that other programs understand, and what specbench calls them."""
+"""Words of a command line that other programs understand, and specbench's names for them."""
 
 import os
 import shlex
@@ -82,7 +82,7 @@ def refuse_file(param: Any, value: Any) -> None:
 
 
 def unknown_variables(prefix: str, names: Collection[str]) -> Iterator[str]:
-    """A sentence for each environment variable with the prefix that is no option.
+    """A sentence for each environment variable with the prefix that names no option.
 
     `names` are those of the command's parameters.
     """

@@ -90,14 +90,14 @@ def weight_map(index: Path) -> Mapping[str, str]:
 
 
 def _names_only(index: Path, name: str) -> bool:
-    """True if an index, which nothing follows, names this file alone."""
+    """True if an index names only this file; the index is not followed."""
     with suppress(CheckpointError):
         return set(weight_map(index).values()) == {name}
     return False
 
 
 def check_copies(paths: Sequence[Path]) -> None:
-    """Refuse files with two different values of one tensor. Only copies are read, else headers.
+    """Refuse files with two different values of one tensor. Only repeated tensors are read.
 
     Raises:
         CheckpointError: a file cannot be read, or names the tensor and both files.
@@ -153,7 +153,7 @@ def _mapped(path: Path) -> "dict[str, Tensor]":
 
 
 def unlisted_names(weights: WeightFiles) -> set[str]:
-    """The names of tensors in the files that are read, which their index does not list."""
+    """The names of tensors that the files hold but their index does not list."""
     if weights.index is None:
         return set()
     present = [path for path in weights.paths if path.is_file()]

@@ -16,9 +16,9 @@ _OTHER_NAMES = {
     "fp32": "float32",
     "float": "float32",
 }
-"""What names mean that other programs use."""
+"""The meaning of names that other programs use."""
 _NO_SEPARATORS = str.maketrans("", "", "-_ ")
-"""Removes what people write differently in names."""
+"""Removes the characters that people write differently in names."""
 
 
 class SpecbenchError(Exception):

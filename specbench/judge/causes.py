@@ -46,7 +46,7 @@ _MOVED: Mapping[str, tuple[str, ...]] = {
     "spec.*": (),  # the explained method, temperature and load are compared apart
     "*": _MACHINE,
 }
-"""The factors that a field of the header can move, by its pattern; the first that fits counts."""
+"""The factors that a field of the header can move, by its pattern; the first match counts."""
 _WITHOUT_VALUES = {
     "prompts.*": "texts of the prompts",
     "model.files.*": "weights of the model",
@@ -87,7 +87,7 @@ def settings_that_differ(
         *_of_measurements(subject, reference),
         *_of_counting(subject, reference, product),
     ]
-    # without steps, what moves MAT or cost moves the seconds per token
+    # without steps, a setting that moves MAT or cost moves the seconds per token
     return [
         Setting(text, (*factors, PER_TOKEN) if {MAT, COST} & {*factors} else factors)
         for text, factors in dict.fromkeys(listed)
@@ -95,7 +95,7 @@ def settings_that_differ(
 
 
 def _of_headers(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
-    """Differences of the headers, of which only vanilla and the explained method stay."""
+    """Differences between the headers, reduced to vanilla and the explained method."""
     name = subject.key.method.partition(":")[0]
     title = subject.header.method(subject.key.method).title
     sides = (subject, reference)
@@ -121,7 +121,7 @@ def words(difference: Difference, title: str = "a method") -> str:
 
 
 def _place(difference: Difference) -> int:
-    """The place in the list: what is most often a cause comes first, versions last."""
+    """The place in the list: the most frequent causes come first, versions last."""
     patterns = ("methods.*", "hardware", "model.*", "spec.*", "prompts.*", "kernels.*", "*")
     return next(
         place for place, pattern in enumerate(patterns) if fnmatchcase(difference.field, pattern)
@@ -157,7 +157,7 @@ def _options_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
 
 
 def _of_keys(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
-    """Another method, temperature or load."""
+    """A different method, temperature or load."""
     first, second = subject.key, reference.key
     if first.method.partition(":")[0] != second.method.partition(":")[0]:
         yield Setting(f"method: {subject.label} against {reference.label}", (MAT, COST))
@@ -204,7 +204,7 @@ _TEXTS: Mapping[str, tuple[Callable[[ExplainedSide], str], tuple[str, ...]]] = {
     "specbench": (_version, (MAT, COST)),
     "other processes on the GPU": (_gpu_neighbours, _NEIGHBOUR),
 }
-"""What no comparison of headers names: its text, empty if unknown, and what it can move."""
+"""Settings that no comparison of headers names: the text, empty if unknown, and the factors."""
 
 
 def _of_texts(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
@@ -240,7 +240,7 @@ def _of_measurements(subject: ExplainedSide, reference: ExplainedSide) -> Iterat
 def _of_counting(
     subject: ExplainedSide, reference: ExplainedSide, product: Product
 ) -> Iterator[Setting]:
-    """Other prompts, another rule of counting, another average."""
+    """Different prompts, counting rules or averages."""
     names = [_ARITHMETICS[side.pairs.arithmetic] for side in (subject, reference)]
     if names[0] != names[1]:
         yield Setting(f"average: {names[0]} against {names[1]}", (AVERAGING,))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class SideKey(NamedTuple):
-    """What is explained of a run."""
+    """The part of a run that is explained."""
 
     method: str
     """As records spell it."""
@@ -34,7 +34,7 @@ class SideKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExplainedSide:
-    """The answers of a method, with what else is known of them."""
+    """The answers of a method, with other facts about them."""
 
     run: Run
     """The run, at one load."""

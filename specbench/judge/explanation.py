@@ -1,4 +1,4 @@
-"""The explanation of a speedup, or of the ratio of two: its factors and what can have moved them.
+"""The explanation of a speedup, or of the ratio of two: its factors and their possible causes.
 
 `analysis.factors` has the arithmetic. Here runs become sides, differences of times are tested,
 and each factor gets the settings that differ and can move it.
@@ -55,7 +55,7 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Explanation:
-    """Why a method's number differs from another one, or from its MAT."""
+    """The difference of a method's number from another one, or from its MAT, as factors."""
 
     subject: ExplainedSide
     reference: ExplainedSide | None
@@ -70,17 +70,17 @@ class Explanation:
     work: Sequence[str] = ()
     """Differences for which `compare` would refuse the two runs."""
     p_values: dict[str, float | None] = field(default_factory=dict)
-    """Of "the factor is 1", corrected for all factors of all explanations; None: not tested."""
+    """P-values of "the factor is 1", corrected for all factors; None: not tested."""
 
     @property
     def has_phases(self) -> bool:
-        """The phases of steps were timed on a side, which slows them: times are no evidence."""
+        """True if a side timed the phases of steps: that slows them, so times are no evidence."""
         sides = (self.subject, self.reference)
         return any(side.phases for side in sides if side)
 
     @property
     def factors(self) -> tuple[Factor, ...]:
-        """The factors that count, the largest first: without times if these are no evidence."""
+        """The factors that count, the largest first; without times if these are no evidence."""
         names = [MAT] if self.has_phases else FACTORS
         factors = [factor for factor in self.product.factors if factor.name in names]
         return tuple(sorted(factors, key=lambda factor: -abs(np.log(factor.effect.value))))
@@ -93,7 +93,7 @@ class Explanation:
 
     @property
     def moved(self) -> list[str]:
-        """The factors that are not exactly 1 but for rounding, in their order."""
+        """The factors that differ from 1 by more than rounding, in their order."""
         factors = self.product.factors
         return [factor.name for factor in factors if abs(factor.effect.value - 1) > _ROUNDING]
 
@@ -211,7 +211,7 @@ def _explanation(
 
 
 def _step_unit(sides: Sequence[ExplainedSide]) -> str:
-    """Seconds on one machine; elsewhere the time of reading the weights, if all sides know it."""
+    """Seconds on one machine, otherwise the time to read the weights if it is known for all."""
     first, last = sides[0], sides[-1]
     is_same_clock = first.key.load == last.key.load and not any(
         difference.is_any_of(_SAME_CLOCK) for difference in differences(first.header, last.header)

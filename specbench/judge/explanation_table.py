@@ -1,4 +1,4 @@
-"""Explanations as tables, sentences and notes: what every rendering shows.
+"""Explanations as tables, sentences and notes, as every rendering shows them.
 
 A is the subject and B the reference, whose ratio A / B is explained.
 """
@@ -44,7 +44,7 @@ class ExplainedBlock(NamedTuple):
 
 
 class ExplainedTables(NamedTuple):
-    """All that a rendering shows."""
+    """The content of a rendering."""
 
     legend: tuple[Note, ...]
     """Both runs in words."""
@@ -107,7 +107,7 @@ def heading(explanation: Explanation) -> str:
 
 
 def quantity(explanation: Explanation) -> str:
-    """What is explained, in words."""
+    """The explained number, in words."""
     is_throughput = any(factor.name == IN_FLIGHT for factor in explanation.product.factors)
     if explanation.subject.pairs.has_baseline:
         return "throughput over vanilla's" if is_throughput else "speedup"
@@ -160,7 +160,7 @@ def _percent(factor: Factor) -> str:
 
 
 def _sentence_of_one(explanation: Explanation) -> str:
-    """A speedup from its MAT down: "MAT 6.23, yet 0.61x"."""
+    """The steps from MAT down to a speedup: "MAT 6.23, yet 0.61x"."""
     product = explanation.product
     values = {factor.name: factor.subject for factor in product.factors}
     total = f"{_number(product.subject)} in {quantity(explanation)}"

@@ -42,7 +42,7 @@ class _Findings:
     sources: list[Check] = field(default_factory=list)
     """Findings of the rules about speed that drafting does not explain."""
     unusual: list[str] = field(default_factory=list)
-    """What is unusual in the answers, and may be right."""
+    """Unusual facts about the answers, which may be right."""
 
     @property
     def all_faults(self) -> list[str]:

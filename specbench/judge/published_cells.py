@@ -32,7 +32,7 @@ class CellSide(NamedTuple):
     """One side of a comparison."""
 
     label: str
-    """What it is, in words."""
+    """Its description."""
     numbers: dict[str, float]
     """Those of `NUMBERS` that are known."""
     task: str
@@ -157,7 +157,7 @@ def cells_table(sides: Sequence[CellSide]) -> Table:
 
 
 def cells_page(sides: Sequence[CellSide]) -> Iterator[Part]:
-    """What a terminal shows."""
+    """The text for a terminal."""
     lettered = zip("AB", sides, strict=True)
     yield tuple(Note(letter, f"{side.label}; {side.task}") for letter, side in lettered)
     yield BLANK

@@ -1,4 +1,4 @@
-"""What is explained of two runs: the loads, temperatures and methods that are paired."""
+"""The loads, temperatures and methods of two runs that are paired for explanations."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def _shared_or_only(values: Sequence[Sequence[T]]) -> list[tuple[T, ...]]:
-    """The values that all sides have, or the only one of each side; none if there is no such."""
+    """The values that all sides have, else the only one of each side; empty without either."""
     shared = [value for value in values[0] if all(value in of_side for of_side in values)]
     if not shared and all(len(of_side) == 1 for of_side in values):
         return [tuple(of_side[0] for of_side in values)]
@@ -40,7 +40,7 @@ def pair_loads(runs: Sequence[Run], loads: tuple[Load, Load] | None) -> list[tup
 def pair_keys(
     sides: Sequence[CountedRun], loads: Sequence[Load], methods: tuple[str, str] | None
 ) -> Iterator[tuple[SideKey, ...]]:
-    """What is explained at these loads: a method and a temperature of each run.
+    """The pairs to explain at these loads: a method and a temperature of each run.
 
     Methods are paired by their names, or by their spellings where a run has several of a name.
     Vanilla, whose speedup is 1, is explained only if a run has no other method.

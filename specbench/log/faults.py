@@ -28,7 +28,7 @@ def find_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
     """
     if (
         header.imported
-    ):  # its lines were checked when they were read; another tool's run has no rules
+    ):  # its lines were checked when they were read; no rules apply to another tool's run
         yield from _miscounted_blocks(header.blocks, records)
         return
     yield from _faults_of_records(header, records)

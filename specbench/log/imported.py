@@ -1,4 +1,4 @@
-"""The part of `run.json` that says where an imported run is from: another tool's files."""
+"""The part of `run.json` that says where an imported run comes from: another tool's files."""
 
 from typing import Literal
 
@@ -7,7 +7,7 @@ from msgspec import Struct
 from specbench.log.machine import UNKNOWN, Cpu, Environment, Torch
 
 OUR_RULE = "tokens: all of the answer, from their ids; steps: forwards after the prefill"
-"""How specbench counts what it measures."""
+"""specbench's counting rule for its own measurements."""
 UNKNOWN_MACHINE = Environment(
     specbench=UNKNOWN,
     git=None,
@@ -18,13 +18,13 @@ UNKNOWN_MACHINE = Environment(
     torch=Torch(UNKNOWN, None, (), 0, UNKNOWN),
     transformers=None,
 )
-"""The machine of a run whose files do not tell it."""
+"""The machine of a run whose files do not name it."""
 UNTOLD = (
     *("environment.*", "hardware", "num_threads", "threads.*", "gpu.*", "kernels.*"),
     *("execution.*", "servers.*", "methods.*", "prompts.*", "model.files.*", "model.dtype"),
     *("model.revision", "model.quantization", "model.is_stand_in", "model.template_sha256"),
 )
-"""Patterns of the paths of header fields that no file of another tool tells."""
+"""Patterns of the paths of header fields that no file of another tool has."""
 
 
 class ImportedFile(Struct, frozen=True, omit_defaults=True):
@@ -52,7 +52,7 @@ class ImportedFigure(Struct, frozen=True, omit_defaults=True):
     method: str
     """Method that it is of."""
     name: str
-    """What the number is: speedup, MAT, tokens/s or a name of the tool."""
+    """Name of the number: speedup, MAT, tokens/s or a name of the tool."""
     value: float
     """The number."""
     rule: str
@@ -85,17 +85,17 @@ class ImportedHeader(Struct, frozen=True, omit_defaults=True):
     arithmetic: str
     """Arithmetic of the files' publisher."""
     told: tuple[str, ...] = ()
-    """Options of the run that the files or the user tell; the others are unknown."""
+    """Options of the run that the files or the user give; the others are unknown."""
     given: dict[str, str] = {}
-    """What the user gave, by option."""
+    """Facts that the user gave, by option."""
     figures: tuple[ImportedFigure, ...] = ()
     """The publisher's numbers, by the publisher's rules."""
     oddities: tuple[str, ...] = ()
-    """What is odd in the files, with the place, and what was made of it."""
+    """Oddities in the files, with the place and the treatment."""
     findings: tuple[str, ...] = ()
-    """What the files themselves show about counting and budgets."""
+    """Findings from the files themselves about counting and budgets."""
     lacks: tuple[str, ...] = ()
-    """What the files lack."""
+    """Facts that the files lack."""
 
     @property
     def tools(self) -> str:
@@ -114,9 +114,9 @@ class ImportedHeader(Struct, frozen=True, omit_defaults=True):
 
     @property
     def tells_load(self) -> bool:
-        """True if the files tell how many requests were sent at once or per second."""
+        """True if the files say how many requests were sent at once or per second."""
         return self.tells("concurrency") or self.tells("request_rates")
 
 
 Refused = Literal["merged", "pooled", "resumed", "audited"]
-"""What cannot be done with an imported run."""
+"""Actions that an imported run does not allow."""

@@ -147,7 +147,7 @@ def _amount_problems(part: str, amounts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _imported_problems(line: ImportedLine) -> Iterator[str]:
-    """The same of an imported answer, which may lack what another tool's file lacks."""
+    """The same for an imported answer, which may lack fields that another tool's file lacks."""
     if line.status == "error":
         if line.num_tokens or line.accept_lengths or line.num_steps is not None:
             yield "status: 'error', but the line has tokens or steps"

@@ -69,7 +69,7 @@ class ChatHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
     thinking: ThinkingHeader | None = None
     """Thinking mode; absent if the template names no switch and leaves no think mark open."""
     history: str = ""
-    """What goes back of an answer into later prompts; absent if all does, as in older runs."""
+    """Parts of an answer that go back into later prompts; absent if all do, as in older runs."""
     think_ids: tuple[int, ...] = ()
     """Special tokens that are think marks, which texts of answers lack; absent if none."""
 

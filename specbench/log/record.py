@@ -118,7 +118,7 @@ class ImportedLine(
     tag_field="schema",
     tag=IMPORTED_SCHEMA,
 ):
-    """An answer from another tool's file. What the file lacks is absent."""
+    """An answer from another tool's file. Facts that the file lacks are absent."""
 
     status: Literal["ok", "error"]
     """error: it failed, and has no tokens."""

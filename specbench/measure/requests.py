@@ -13,7 +13,7 @@ from specbench.models.templates import Message
 from specbench.types import Record, RecordKey, Request, RequestKey, seed_of
 
 TOKEN_HINT = "Leave the prompt out, or use a chat template, which encodes the token as text."
-"""What to do about a prompt with a token that the model cannot read."""
+"""The hint for a prompt with a token that the model cannot read."""
 
 
 def make_request(work: Work, prompt_ids: tuple[int, ...], key: RequestKey) -> Request:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _OF_TEMPLATE = "chat template"
-"""What names the end token that a chat template writes."""
+"""The source of an end token that a chat template writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class ChatCodec:
     ends_beyond: tuple[int, ...] = ()
     """End tokens that are left out, since the embedding has no row for them."""
     ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """The `eos_ids` by what names them."""
+    """The `eos_ids` by their sources."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ class ChatCodec:
         return next((token_id for token_id in candidates if token_id in self.eos_ids), None)
 
     def describe(self) -> ChatHeader:
-        """How prompts are made, for the header of a run."""
+        """The making of prompts, for the header of a run."""
         prompt_ids = self.render([{"role": "user", "content": "a"}])
         bos_ids = {*added_bos(self.tokenizer), self.tokenizer.bos_token_id} - {None}
         in_front = [*takewhile(bos_ids.__contains__, prompt_ids)]

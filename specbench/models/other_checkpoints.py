@@ -1,4 +1,4 @@
-"""Checkpoints that somebody may take for a language model, told by config.json alone."""
+"""Checkpoints that look like language models, recognised by config.json alone."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +27,7 @@ _ENCODERS = {
 
 
 def not_a_model(config: Mapping[str, Any], path: Path, *, has_tokenizer: bool) -> tuple[str, str]:
-    """What a folder holds in place of a language model, and what to do; empty texts if neither.
+    """The contents of a folder without a language model, and a hint; both empty if it has one.
 
     An EAGLE head has the config of a Llama with one layer, and no tokenizer.
     """

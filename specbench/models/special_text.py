@@ -1,4 +1,4 @@
-"""Special tokens in the texts of messages, which become text and no control tokens.
+"""Special tokens in the texts of messages, which become text instead of control tokens.
 
 Each is replaced by a mark, a character without a meaning, before the template is rendered.
 """

@@ -59,7 +59,7 @@ class Template:
     args: Mapping[str, Any] = field(default_factory=dict)
     """Values of its variables: the user's, and those of switches that were measured."""
     thinking: ThinkingHeader | None = None
-    """What its switches of thinking do; None if it has none and does not think, or unmeasured."""
+    """Effect of its thinking switches; None if unmeasured, or if it has none and does not think."""
 
     @property
     def is_thinking(self) -> bool:
@@ -89,7 +89,7 @@ class Template:
         if self.jinja is None:
             return None
         mode = "\nthinking" if self.is_thinking else ""
-        usual_values = self.modes.items()  # which are in no hash
+        usual_values = self.modes.items()  # which no hash includes
         if values := {n: v for n, v in self.values.items() if (n, v) not in usual_values}:
             mode += f"\n{json.dumps(values, sort_keys=True)}"
         return hashlib.sha256(f"{self.jinja}\n{self.system}{mode}".encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""What a template's switches of thinking do, measured on the tokens of a prompt."""
+"""The effect of a template's thinking switches, measured on the tokens of a prompt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DIALOGUE: Sequence[Message] = ({"role": "user", "content": "a"},)
 def with_measured_thinking(
     template: Template, tokenizer: PreTrainedTokenizerBase, model: str
 ) -> Template:
-    """The template with the values of its switches that change a prompt, and what they do.
+    """The template with the values of its switches that change a prompt, and their effect.
 
     Raises:
         UserError: the template refuses its values, does not read one of them, or has no switch

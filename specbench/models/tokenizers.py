@@ -43,7 +43,7 @@ def answer_text(tokenizer: "PreTrainedTokenizerBase", token_ids: Sequence[int]) 
 
 
 def end_tokens(path: Path, tokenizer: "PreTrainedTokenizerBase") -> dict[str, tuple[int, ...]]:
-    """The tokens that end an answer, by what names them.
+    """The tokens that end an answer, by their sources.
 
     The EOS of generation_config (or of config, without one) and of the tokenizer, and the known
     end-of-turn tokens in the tokenizer.

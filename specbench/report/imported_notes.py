@@ -1,4 +1,4 @@
-"""The notes on an imported run: its files, its publisher's numbers, and what its files lack."""
+"""The notes on an imported run: its files, publisher's numbers, and missing facts."""
 
 from collections.abc import Iterator
 

@@ -82,7 +82,7 @@ class PublishedValue(Struct, frozen=True):
     speedup: float | None = None
     """Over the publication's baseline; absent if not published."""
     mat: float | None = field(default=None, name="mean_accepted_tokens")
-    """Mean accepted tokens; absent if not published, as all that follows."""
+    """Mean accepted tokens; absent if not published, like all fields below."""
     tokens_per_s: float | None = None
     """Tokens per second."""
     load: float | None = None

@@ -91,7 +91,7 @@ class MethodResults:
     serving: ServingMetrics | None = None
     """The numbers of its server; None if it ran in this process."""
     step_bins: tuple[StepBin, ...] = ()
-    """Where its drafts are accepted."""
+    """Acceptance of its drafts by position, context and turn."""
 
     @property
     def reason(self) -> str | None:

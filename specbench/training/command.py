@@ -103,7 +103,7 @@ Made by `specbench train {method}`. {training}
 
 {text}
 
-On the examples that are held out: {rates}.
+On the held-out examples, {rates}.
 """
 
 
@@ -177,8 +177,8 @@ def _write_text(
         openings = f", with {len(options.openings)} openings in turn"
     return (
         f"The target wrote the text itself: requests after its chat template{openings}, and "
-        f"answers, two in three greedy. No run of {OVERLAP} words is in one of "
-        f"{len(prompts):,} prompts of tasks. Not checked, since they are not on this "
+        f"answers, two thirds of them greedy. No run of {OVERLAP} words is in one of "
+        f"{len(prompts):,} prompts of tasks. Not checked, because they are not on this "
         f"machine: {', '.join(unchecked) or 'none'}. "
         f"Left out: {reasons(left_out) or 'nothing'}."
     )
@@ -232,7 +232,7 @@ def _progress(line: LogLine, options: TrainingOptions) -> str:
 def _rates_text(rates: Mapping[str, float]) -> str:
     """Held-out acceptance in words."""
     by_depth = ", ".join(f"{rate:.0%}" for name, rate in rates.items() if name != "mat")
-    text = f"drafted tokens that are the target's choice, by depth: {by_depth}"
+    text = f"draft tokens match the target's choice at these rates by depth: {by_depth}"
     if "mat" in rates:
         text += f"; one path: MAT {rates['mat']:.2f}"
     return text

@@ -70,7 +70,7 @@ class ImportedCounts:
     num_tokens: int = 0
     """Tokens of the answer; 0 if it failed."""
     counted_tokens: int | None = None
-    """Tokens as its publisher counts them, where that differs from `num_tokens`."""
+    """Tokens as its publisher counts them, if that differs from `num_tokens`."""
     num_emitted: int | None = None
     """Tokens that steps emitted."""
     num_steps: int | None = None

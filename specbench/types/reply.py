@@ -36,7 +36,7 @@ def is_thinking_open(prompt: str) -> bool:
 
 
 def split_reply(text: str, num_reasoning: int = 0) -> Reply:
-    """The parts of an answer: what its marks say, or all of it as content without any.
+    """The parts of an answer by its marks; without any, all of it is content.
 
     `num_reasoning` is the number of characters in front that a server sent as reasoning.
     """

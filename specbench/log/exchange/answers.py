@@ -48,15 +48,15 @@ Counts = Callable[[Turn], ImportedCounts]
 
 
 class StepsField(NamedTuple):
-    """The list that tells the steps of turns."""
+    """The list with the steps of turns."""
 
     name: str
     first: int
-    """What it has for one step: 0 if it is the index of the last."""
+    """Its value for one step: 0 if it is the index of the last step."""
 
 
 class ReadAnswers(NamedTuple):
-    """The answers of a file, and its turns as they stand there."""
+    """The answers of a file, and its turns as the file lists them."""
 
     content: FileContent
     turns: Sequence[Turn]
@@ -68,8 +68,8 @@ def read_answers(
     """The answers of a file. `steps_field` is the list of steps per turn; `counts_of` chooses the
     counting rule from all turns of the file.
 
-    A turn that failed is named, and left out: these tools write the counts and the time of the turn
-    before for it.
+    A failed turn is reported and left out: for it, these tools write the counts and the time of the
+    turn before.
     """
     records: list[Record] = []
     turns: list[Turn] = []
@@ -135,7 +135,7 @@ def _turns(choice: Fields, steps_field: StepsField) -> Iterator[Turn]:
 
 
 def _without_failures(records: Sequence[Record], turns: Sequence[Turn]) -> Iterator[Record]:
-    """The records, of which those of failed turns have no counts but the publisher's."""
+    """The records. Those of failed turns have only the publisher's counts."""
     before: Turn | None = None
     for record, turn in zip(records, turns, strict=True):
         reason = _failure(turn, before)

@@ -30,7 +30,7 @@ class CountedTokens(NamedTuple):
     count: CountOf
     name: str
     has_failed: bool = True
-    """Failed answers count with what their file has for them, as publishers count them."""
+    """Failed answers count with the numbers in their file, as publishers count them."""
 
     def of(self, records: Sequence[Record]) -> Sequence[Record]:
         """The answers that count."""
@@ -111,7 +111,7 @@ def draft_figures(
 ) -> Iterator[ImportedFigure]:
     """Tokens/s, and MAT as users of llama.cpp compute it, from answers with accepted drafts."""
     done = [record for record in answers.records if record.is_ok]
-    # the time of the prompt is no part of it, where it is known
+    # without the time of the prompt, if that is known
     decode_s = sum(record.decode_s or record.wall_s or 0.0 for record in done)
     if decode_s:
         rate = sum(map(published_tokens, done)) / decode_s

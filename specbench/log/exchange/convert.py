@@ -1,4 +1,4 @@
-"""Files of other tools as one run: labels are methods, files of one label are passes."""
+"""Files of other tools as one run: labels are methods, files with the same label are passes."""
 
 import math
 from collections import defaultdict
@@ -30,7 +30,7 @@ from specbench.log.store import header_json
 from specbench.types import BASELINE, Record
 
 UNKNOWN_TASK = "unknown"
-"""The task of answers whose files do not tell it."""
+"""The task of answers whose files name none."""
 
 
 class LabelledFile(NamedTuple):
@@ -43,10 +43,10 @@ class LabelledFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What the user says about the files. Empty or None: nothing."""
+    """Facts about the files that the user gives; empty or None if not given."""
 
     baseline: str = ""
-    """Label of the baseline; "vanilla" is one by itself."""
+    """Label of the baseline; "vanilla" is the default."""
     model: str = ""
     task: str = ""
     temperature: float | None = None
@@ -55,11 +55,11 @@ class Told:
     count_tokens: CountTokens | None = None
     """Number of tokens of a text, by that tokenizer."""
     mapping: FileMapping | None = None
-    """What says where the answers are in the files, if they have no known format."""
+    """The places of the answers in the files, if they have no known format."""
 
     @property
     def given(self) -> dict[str, str]:
-        """What was said, by option."""
+        """The given facts, by option."""
         texts = {
             "baseline": self.baseline,
             "model": self.model,
@@ -79,7 +79,7 @@ class _ReadFile(NamedTuple):
     content: FileContent
 
     def method(self, record: Record) -> str:
-        """Name of a record's method: the label, and the part of the file that it is of."""
+        """Name of a record's method: the label, and its part of the file."""
         return " ".join(filter(None, (self.label, record.key.method)))
 
 
@@ -150,7 +150,7 @@ def convert(
 
 
 def _refuse_impossible(run: Run) -> None:
-    """Raise UserError for what could not be read back: a question twice, or too large a number."""
+    """Raise UserError for answers that could not be read back: repeated, or too large a number."""
     record_check = RecordCheck(run.header)
     place = "The files"
     try:
@@ -203,10 +203,10 @@ def _baseline(asked: str, methods: Sequence[str]) -> str:
 
 
 def _temperature(read_files: Sequence[_ReadFile], told: Told) -> float | None:
-    """The temperature that the user or the files tell; None if neither does.
+    """The temperature that the user or the files give; None if neither does.
 
     Raises:
-        UserError: they tell several.
+        UserError: they give several.
     """
     temperatures = {
         read_file.content.temperature: read_file.source.path.name

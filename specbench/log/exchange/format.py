@@ -1,6 +1,7 @@
-"""A format of another tool's results, and what its files give.
+"""A format of another tool's results, and the content of its files.
 
-A format is a module in `formats` with a `FORMAT`. It is found by its content, never by its name.
+A format is a module in `formats` with a `FORMAT`. It is recognised by a file's content, never by
+the file's name.
 """
 
 import pkgutil
@@ -21,7 +22,7 @@ from specbench.types import ImportedCounts, Record, RecordKey
 
 
 class MeasuredBlock(NamedTuple):
-    """Answers that a server worked on in one go."""
+    """Answers that a server worked on without a break."""
 
     duration_s: float
     """Seconds of all answers."""
@@ -31,7 +32,7 @@ class MeasuredBlock(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class FileContent:
-    """The answers of a file, and what it says about them."""
+    """The answers of a file, and its facts about them."""
 
     records: list[Record]
     """Answers. Of a key, `method` is a part of the file's, such as "K=3", or empty; `task` is a
@@ -40,7 +41,7 @@ class FileContent:
     counting: str
     """Counting rule, in words."""
     lacks: tuple[str, ...] = ()
-    """What the file lacks."""
+    """Facts that the file lacks."""
     model: str = ""
     """Name of the model."""
     version: str = UNKNOWN
@@ -50,11 +51,11 @@ class FileContent:
     max_new_tokens: int | None = None
     """Most tokens of an answer."""
     blocks: dict[Load, MeasuredBlock] = field(default_factory=dict)
-    """What a server worked on in one go, by the load of the records' keys."""
+    """Work of a server without a break, by the load of the records' keys."""
     figures: list[ImportedFigure] = field(default_factory=list)
     """Numbers that the file prints, recomputed; `method` is empty."""
     findings: list[str] = field(default_factory=list)
-    """What the file shows about its counting."""
+    """Findings about its counting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class StepCounts(NamedTuple):
 
 
 def steps_of(record: Record) -> StepCounts:
-    """The steps of an answer to write; none of one that failed.
+    """The steps of an answer to write; empty if it failed.
 
     Raises:
         UserError: they are unknown.
@@ -124,7 +125,7 @@ class Format:
     tool: str
     """Tool that writes it."""
     arithmetic: str
-    """How its publisher computes the numbers that are printed."""
+    """Its publisher's arithmetic for printed numbers."""
     matches: Callable[[Fields], bool]
     """True for the first JSON value of such a file."""
     read: Callable[[SourceFile], FileContent]
@@ -134,7 +135,7 @@ class Format:
     write: Callable[[WrittenAnswers], str] | None = None
     """The text of a file with answers; None for a form that is only read."""
     needs_times: bool = False
-    """Such a file has the time to the first token of each answer."""
+    """True if such a file has the time to the first token of each answer."""
     ending: str = "jsonl"
     """End of the name of such a file."""
 
@@ -184,10 +185,10 @@ def answer_key(sample_id: str, *, turn: int = 0, **names: Any) -> RecordKey:
 def counts_from_drafts(
     tokens: int, num_accepted: int | None, num_drafts: int = 0, **more: Any
 ) -> ImportedCounts:
-    """Counts of an answer whose server counts accepted draft tokens; None: it does not.
+    """Counts of an answer, from its accepted draft tokens; None if the server does not count them.
 
     The first token is the prefill's. A step emits the accepted tokens and one more, and drafts at
-    most once. Without any step for the other tokens, the end of the answer cut accepted ones, and
+    most once. If no step is left for the other tokens, the end of the answer cut accepted ones, and
     the steps are unknown.
     """
     emitted = max(tokens - 1, 0)
@@ -198,12 +199,12 @@ def counts_from_drafts(
 
 
 def failed(record: Record, reason: str) -> Record:
-    """The record of an answer that failed; what its publisher counts is kept."""
+    """The record of an answer that failed; the publisher's counts are kept."""
     counts = record.imported or ImportedCounts()
     kept = ImportedCounts(counted_tokens=counts.published_tokens, total_s=counts.total_s)
     return replace(record, status="error", error=reason, imported=kept, accept_lengths=())
 
 
 def rate_figure(name: str, number: float, rule: str, unit: str = "", **more: Any) -> ImportedFigure:
-    """A number of a file, of the method that the file is of."""
+    """A number of a file, for the file's method."""
     return ImportedFigure(method="", name=name, value=number, rule=rule, unit=unit, **more)

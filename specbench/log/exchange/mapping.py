@@ -1,11 +1,11 @@
-"""Files read by a mapping: a TOML file that says where rows are, and which field is which column.
+"""Files read by a mapping: a TOML file with the places of rows and columns.
 
     title = "results of a tool"
     has = ["model", "results"]       keys of such a file
     gives = "cells"                  or "answers"
     rows = "results[].metrics[]"     elements of lists; "*task" is any key, kept under that name
     [columns]
-    model = { path = "model" }       found in the row, else in what is around it
+    model = { path = "model" }       found in the row, else in the objects around it
     time_per_token_s = { path = "ms_per_token", scale = 0.001 }
 
 A mapping of cells makes a published table, a mapping of answers a run.
@@ -26,21 +26,21 @@ from specbench.log.exchange.source import Fields, SourceFile
 from specbench.types import Record
 
 Scopes = tuple[Fields, ...]
-"""A row with all that is around it, the outermost first."""
+"""A row with the objects around it, the outermost first."""
 NUMBERS = (
     *("speedup", "mean_accepted_tokens", "tokens_per_s", "load", "num_draft_tokens", "repeat"),
     *("temperature", "acceptance_rate", "time_to_first_token_s", "time_per_token_s"),
 )
 """Columns of a published table that are numbers."""
 _MEASURED = ("speedup", "mean_accepted_tokens", "tokens_per_s", "tokens")
-"""Columns of which a row has one."""
+"""Columns of which a row needs at least one."""
 _AMOUNTS = (*NUMBERS, "tokens", "accepted")
 TEXTS = ("table", "model", "method", "task", "settings")
-"""Those that are texts."""
+"""Columns of a published table that are texts."""
 
 
 class Column(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a column's values are, and what is made of them."""
+    """The place of a column's values, and their conversion."""
 
     path: str = ""
     """Path of the field; several, with "+" between them, are texts that are joined."""
@@ -49,7 +49,7 @@ class Column(Struct, frozen=True, forbid_unknown_fields=True):
     words: dict[str, str] = {}
     """Other words for texts."""
     default: str | float | None = None
-    """The value where there is none."""
+    """The value if the field is absent."""
 
 
 class FileMapping(Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,17 +62,17 @@ class FileMapping(Struct, frozen=True, forbid_unknown_fields=True):
     has: tuple[str, ...]
     """Keys of the first value of such a file."""
     gives: Literal["cells", "answers"]
-    """What a row is."""
+    """The kind of a row."""
     rows: str
     """Path of the rows; empty if each value of the file is one."""
     columns: dict[str, Column]
     """Columns by name: those of published tables, or of answers."""
     arithmetic: str = "not known"
-    """How the publisher computes what is printed."""
+    """The publisher's arithmetic for printed numbers."""
     counting: str = "as the file has them"
     """Counting rule of answers."""
     lacks: tuple[str, ...] = ()
-    """What the files lack."""
+    """Facts that the files lack."""
     hardware: Column = Column()
     """The hardware of a table."""
 
@@ -235,7 +235,7 @@ def _find(scopes: Scopes, path: str, kind: Any) -> Fields | None:
 
 
 def _text(scopes: Scopes, column: Column) -> str:
-    """The text of a column; empty if it has none. Several paths are joined by spaces."""
+    """The text of a column; empty if the row has none. Several paths are joined by spaces."""
     texts = []
     for path in column.path.split("+"):
         place = _find(scopes, path.strip(), str | int | float | bool)
@@ -245,7 +245,7 @@ def _text(scopes: Scopes, column: Column) -> str:
 
 
 def _number(scopes: Scopes, column: Column) -> float | None:
-    """The number of a column; None if it has none."""
+    """The number of a column; None if the row has none."""
     field = _find(scopes, column.path, float | str)
     if field is None:
         return column.default if isinstance(column.default, float) else None

@@ -1,4 +1,4 @@
-"""What the answers themselves show about the rules by which tokens and steps were counted.
+"""Rules by which tokens and steps were counted, as the answers themselves show them.
 
 An answer has n tokens, with its end token and without cut ones, and k steps after the prefill. A
 tool counts n tokens, n - 1 (not the prefill's), n - e (not the end token) or n + c (cut ones too),
@@ -17,7 +17,7 @@ _LEAST_CUT = 3
 
 
 def compare_counts(answers: MethodAnswers) -> Iterator[str]:
-    """What counts of steps, equal texts and frequent lengths show, in words."""
+    """Findings from counts of steps, equal texts and frequent lengths, in words."""
     done = [record for record in answers.records if record.is_ok]
     yield from _rule_of_steps(answers.method, done)
     base = {_request(record): record for record in answers.baseline_records if record.is_ok}

@@ -1,4 +1,4 @@
-"""The header of an imported run, from what its files tell. Nothing that they lack is made up."""
+"""The header of an imported run, from the facts in its files. Missing facts are not made up."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -88,7 +88,7 @@ def make_header(
 
 
 def _values(contents: Sequence[FileContent], records: Sequence[Record], model: str) -> SpecValues:
-    """The options of the run that the files tell; the others have defaults, which say nothing."""
+    """The options of the run that the files give; the others have defaults, which say nothing."""
     budgets = {content.max_new_tokens for content in contents}
     return SpecValues(
         model=model or _shared_name([content.model for content in contents]),
@@ -103,7 +103,7 @@ def _values(contents: Sequence[FileContent], records: Sequence[Record], model: s
 
 
 def _shared_name(names: Iterable[str]) -> str:
-    """What the names in the files begin with: some of them name the method after the model."""
+    """The common start of the names in the files: some name the method after the model."""
     known = sorted({*filter(None, names)})
     columns = takewhile(lambda letters: len({*letters}) == 1, zip(*known, strict=False))
     shared = "".join(letters[0] for letters in columns)
@@ -169,7 +169,7 @@ def _findings(sources: Sequence[ImportedSource], answers: Sequence[MethodAnswers
 def _lacks(
     contents: Sequence[FileContent], values: SpecValues, told: Mapping[str, bool]
 ) -> tuple[str, ...]:
-    """What no file tells, each once."""
+    """The facts that no file gives, each once."""
     lacks = dict.fromkeys(lack for content in contents for lack in content.lacks)
     if not told["temperatures"]:
         lacks["the temperature"] = None
@@ -179,7 +179,7 @@ def _lacks(
 
 
 def _prompts(sources: Sequence[ImportedSource], task: str) -> Iterator[PromptsHeader]:
-    """The prompts by category, if the files tell categories; else nothing is known of them."""
+    """The prompts by category, if the files give categories; otherwise nothing is known of them."""
     samples: dict[str, dict[str, None]] = defaultdict(dict)  # of each category, their ids
     for source in sources:
         for read, placed in zip(source.content.records, source.records, strict=True):
@@ -201,7 +201,7 @@ def _prompts(sources: Sequence[ImportedSource], task: str) -> Iterator[PromptsHe
 
 
 def _blocks(sources: Sequence[ImportedSource]) -> Iterator[BlockHeader]:
-    """What servers worked on in one go: the answers of a file at a load whose duration it tells."""
+    """Blocks of answers: those of a file at one load, if the file gives their duration."""
     for source in sources:
         of_blocks: dict[BlockKey, list[Record]] = defaultdict(list)
         for record in source.records:

@@ -1,7 +1,7 @@
 """A result file of another tool: its JSON, read strictly, and what is odd in it.
 
-JSON has neither NaN nor infinity, and a key stands in an object once. What a tool wrote all the
-same is named with its place and left out, or refused in one message.
+JSON has neither NaN nor infinity, and an object has a key only once. If a tool wrote them anyway,
+they are reported with their place and left out, or refused in one message.
 """
 
 import csv
@@ -58,7 +58,7 @@ class Fields:
 
     source: SourceFile
     place: str
-    """Where it stands: "line 3"; empty for the whole file."""
+    """Its place: "line 3"; empty for the whole file."""
     content: Any
     """The value."""
 
@@ -175,7 +175,7 @@ def _read_yaml(source: SourceFile, text: str) -> Iterator[Fields]:
 
 
 _READERS = {".csv": _read_csv, ".yaml": _read_yaml, ".yml": _read_yaml}
-"""What reads a file that is not JSON, by the end of its name."""
+"""Readers of files that are not JSON, by the end of the name."""
 
 
 def _is_json(text: str) -> bool:

@@ -25,7 +25,7 @@ _STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 
 def statistic(name: str, numbers: Sequence[float]) -> float | None:
-    """The statistic of this name, such as "mean" or "p99"; None if it is unknown, or of nothing.
+    """The statistic of this name, such as "mean" or "p99"; None if unknown or without values.
 
     Percentiles are interpolated linearly, as numpy does; a standard deviation is of all numbers.
     """

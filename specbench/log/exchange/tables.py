@@ -1,6 +1,6 @@
 """Aggregates of other tools as a published table: a TOML file and a CSV file of the same name.
 
-Cells have no samples, so no interval is made of them.
+Cells have no samples and so no intervals.
 """
 
 import csv
@@ -101,7 +101,7 @@ def _has(table: ImportedTable, column: str) -> bool:
 
 
 def _about(table: ImportedTable) -> str:
-    """The TOML file: where the table is from, as the files and the mapping tell."""
+    """The TOML file: the origin of the table, from the files and the mapping."""
     mapping = table.mapping
     hardware = {hardware_of(mapping, source) for source in table.sources} - {""}
     values = {

@@ -68,7 +68,7 @@ def write_files(run: Run, form: str, out: Path) -> list[Path]:
 
 
 def _name(file_key: _FileKey, others: Sequence[_FileKey]) -> str:
-    """The name of a file: the method, and what else tells it from the others."""
+    """The name of a file: the method, and whatever distinguishes it from the others."""
     parts = [re.sub(r"[^\w.=-]+", "-", file_key.method)]
     if len({other.temperature for other in others}) > 1:
         parts.append(f"temperature-{file_key.temperature:g}")

@@ -204,7 +204,7 @@ def _ops(mode: Mode, device: torch.device, dtype: torch.dtype) -> Ops:
 def describe_execution(
     drafter: Drafter, mode: Literal["eager", "graph"], reason: str | None
 ) -> ExecutionHeader:
-    """How a method's steps are executed, and what its drafter tells of its checkpoint.
+    """The execution of a method's steps, and its drafter's facts about its checkpoint.
 
     `reason` says why its steps are not replayed as graphs; None if they are.
     """

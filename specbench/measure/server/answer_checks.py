@@ -9,7 +9,7 @@ from specbench.types import Request
 
 _MOST_TOKENS_OFF = 3
 """Tokens by which the count of a server may differ from that of its text: a text may tokenise
-into other tokens than it was made of, but not into many more or less.
+into other tokens than it was made of, but not into many more or fewer.
 """
 _MOST_SHARE_OFF = 0.2
 """The same as a share of the text's tokens, for long texts."""
@@ -53,7 +53,7 @@ def answer_problems(
     """
     if answer.num_tokens is not None and answer.num_tokens != num_tokens:
         yield f"The server counted {answer.num_tokens} tokens and sent {num_tokens}."
-    # A text may tokenise into a few tokens more or less than it was made of: _MOST_TOKENS_OFF of
+    # A text may tokenise into a few tokens more or fewer than it was made of: _MOST_TOKENS_OFF of
     # them, or a share of its tokens if that is more.
     num_tokens_off = abs(num_tokens - len(token_ids))
     most_tokens_off = max(_MOST_TOKENS_OFF, _MOST_SHARE_OFF * len(token_ids))

@@ -45,7 +45,7 @@ class Block:
 class BlockClock:
     """The time of a block: that in which a request is under way, from its start to its last token.
 
-    What comes later, as a count of tokens, does not lengthen it, nor does other work of ours
+    Later events, such as a count of tokens, do not lengthen it, nor does other work of ours
     between requests. With `has_rate`, requests come at fixed times, and the time goes from the
     start of the block to the last token.
     """

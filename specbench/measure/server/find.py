@@ -65,7 +65,7 @@ async def find_server(
 
     Returns:
         The server's part of the run's header, its protocol, the tokens of its context (None if it
-        does not tell), whether it has counters of tokens and drafts, and how its prompts differ.
+        does not say), whether it has counters of tokens and drafts, and how its prompts differ.
 
     Raises:
         UserError: nothing answers there, the model is not served, or no form of request works.

@@ -1,7 +1,7 @@
 """The tokens of a prompt that a server read, against those that were rendered here.
 
 A server that takes chats renders them itself. Its prompt may have a few tokens more or fewer, the
-same number in each chat: another BOS, a system text. What it lacks beyond them was cut.
+same number in each chat: another BOS, a system text. Any further missing tokens were cut.
 """
 
 from collections.abc import Collection, Sequence
@@ -20,21 +20,21 @@ _LONGER_CHAT: Sequence[Message] = (
     {"role": "assistant", "content": "Then it sails."},
     {"role": "user", "content": "Where does it go?"},
 )
-"""A chat of two turns, which shows with a short one what each turn adds."""
+"""A chat of two turns, which with a short one shows the tokens that each turn adds."""
 _MOST_PER_TURN = 8
-"""Tokens of difference that a turn may add: by more, a count depends on the text, or on nothing."""
+"""Most tokens of difference that a turn may add: with more, the count depends on the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptOffset:
-    """Tokens that a server's own prompts have more than those that are rendered here."""
+    """Additional tokens of a server's own prompts, compared with those rendered here."""
 
     of_chat: int = 0
     """In any chat."""
     per_turn: int = 0
     """For each turn after the first."""
     is_known: bool = False
-    """Both were seen. If not, a difference may have other reasons."""
+    """True if both were measured; otherwise a difference may have other reasons."""
     sent_prompts: Collection[tuple[int, ...]] = ()
     """Latest prompts of the server, as rendered here: it may have their tokens in a cache."""
 

@@ -52,7 +52,7 @@ def make_record(
         began: time of `perf_counter` at which the block of requests began.
         is_prompt_sent: the prompt was sent as tokens, so that the server must count as many.
         draft_length: most tokens of a draft; 0 if unknown.
-        offset: tokens that the server's own prompts have more than ours.
+        offset: additional tokens of the server's own prompts, compared with ours.
 
     Raises:
         ClockError: the clock went back, or stood still.

@@ -25,7 +25,7 @@ from specbench.log.run import Load, block_key
 from specbench.types import ImportedCounts, Record, Serving
 
 _ONE_STEP_S = 1e-3
-"""Seconds between chunks below which they are of one step."""
+"""Seconds between chunks of one step are below this."""
 _LISTS: dict[str, tuple[Any, Any]] = {
     "input_lens": (list[Whole], None),
     "output_lens": (list[Whole], None),
@@ -35,7 +35,7 @@ _LISTS: dict[str, tuple[Any, Any]] = {
     "errors": (list[str], ""),
     "start_times": (list[Amount], 0.0),
 }
-"""Lists with an element per request: their types, and the element where there is no list."""
+"""Lists with an element per request: their types, and the element if there is no list."""
 _COUNTERS = {
     "num_drafts": "num_drafts",
     "num_draft_tokens": "draft_tokens",
