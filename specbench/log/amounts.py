@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-MOST_AMOUNT = 1e9
-"""Most seconds, joules, degrees or requests per second in a line of `samples.jsonl`: 1e9 seconds
-are 31 years.
+MOST_AMOUNT = 1e10
+"""Most seconds, joules, degrees or requests per second in a line of `samples.jsonl`: 1e10
+seconds are 317 years, and more than any time since 1970.
 """
 _MOST_IN_HEADER = 2.0**63
 """Of any number of `run.json`, which has bytes, bytes per second and seeds, too."""
