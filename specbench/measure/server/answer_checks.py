@@ -34,6 +34,11 @@ def prompt_problems(
         yield text
 
 
+def has_reasoning(answer: Answer) -> bool:
+    """True if the server sent reasoning, or counted some."""
+    return answer.num_reasoning > 0 or answer.reasoning_tokens > 0
+
+
 def answer_problems(
     request: Request,
     answer: Answer,
@@ -57,9 +62,10 @@ def answer_problems(
     # them, or a share of its tokens if that is more.
     num_tokens_off = abs(num_tokens - len(token_ids))
     most_tokens_off = max(_MOST_TOKENS_OFF, _MOST_SHARE_OFF * len(token_ids))
-    is_explained = answer.num_reasoning and num_tokens > len(
-        token_ids
-    )  # by marks that are not sent
+    # Hidden tokens: the marks around reasoning that was sent, or reasoning that was not.
+    num_hidden = num_tokens - len(token_ids)
+    most_hidden = num_hidden if answer.num_reasoning else answer.reasoning_tokens + most_tokens_off
+    is_explained = has_reasoning(answer) and 0 < num_hidden <= most_hidden
     if answer.token_ids is None and num_tokens_off > most_tokens_off and not is_explained:
         yield f"The server counted {num_tokens} tokens, but its text has about {len(token_ids)}."
     if num_tokens > request.max_new_tokens:

@@ -38,6 +38,7 @@ class AnswerReader(Struct):
     _ids: list[int] | None = None
     _num_characters: int = 0
     _num_reasoning: int = 0
+    _reasoning_tokens: int = 0
     _arrivals: list[float] = []
     _counts: Counts = Counts()
     _finish_reason: str | None = None
@@ -110,6 +111,7 @@ class AnswerReader(Struct):
             sent=self.sent,  # time of `perf_counter` at which the request was sent
             arrivals=tuple(self._arrivals),  # times at which text or tokens came
             num_reasoning=self._num_reasoning,
+            reasoning_tokens=self._reasoning_tokens,
         )
 
     def _take(self, data: bytes) -> bool:
@@ -141,6 +143,7 @@ class AnswerReader(Struct):
         if new_ids:
             self._ids = self._ids or []
             self._ids += new_ids
+        self._reasoning_tokens = event.reasoning_tokens or self._reasoning_tokens
         self._finish_reason = event.finish or self._finish_reason  # the server's word for it
         self._counts = event.counts or self._counts  # of drafts, and times
         if event.num_tokens is not None:  # of the answer, by the server

@@ -91,12 +91,19 @@ class _PromptDetails(Struct, frozen=True):
     cached_tokens: int | None = None
 
 
+class _AnswerDetails(Struct, frozen=True):
+    """Parts of the number of tokens of an answer."""
+
+    reasoning_tokens: int | None = None
+
+
 class _Usage(Struct, frozen=True):
     """Numbers of tokens, sent once."""
 
     prompt_tokens: int | None = None
     prompt_tokens_details: _PromptDetails | None = None
     completion_tokens: int | None = None
+    completion_tokens_details: _AnswerDetails | None = None
 
 
 _NO_CHOICE = _Choice()
@@ -120,6 +127,7 @@ def _read(data: bytes) -> Event:
     chunk = _read_chunk(data)
     usage = chunk.usage or _NO_USAGE
     details = usage.prompt_tokens_details
+    answer_details = usage.completion_tokens_details
     # A single answer was asked for: the choice 0, in whatever place it stands.
     choices = (choice for choice in chunk.choices or () if not choice.index)
     choice = next(choices, _NO_CHOICE)
@@ -134,4 +142,5 @@ def _read(data: bytes) -> Event:
         counts=chunk.metrics.counts() if chunk.metrics else None,
         error=error_text(chunk.error),
         num_reasoning=len(choice.delta.thought) if choice.delta else 0,
+        reasoning_tokens=(answer_details and answer_details.reasoning_tokens) or 0,
     )

@@ -14,6 +14,7 @@ from specbench.measure.server.address import without_key
 from specbench.measure.server.answer_checks import (
     answer_problems,
     contradictions,
+    has_reasoning,
     prompt_problems,
 )
 from specbench.measure.server.prompt_counts import (
@@ -120,8 +121,8 @@ def _serving(
     """The times and counts of an answer in a block that began at `began`.
 
     `num_tokens` are those of the answer, `num_read` those of the prompt, 0 without a count.
-    `num_of_text` is the number of its text's tokens. Servers do not send the marks around
-    reasoning, and count them.
+    `num_of_text` is the number of its text's tokens. Servers count the marks around reasoning, and
+    some all of it, and do not send them.
     """
     counts = answer.counts
     gaps_s = [later - earlier for earlier, later in pairwise(answer.arrivals)]
@@ -135,7 +136,7 @@ def _serving(
         server_decode_s=_seconds(counts.decode_ms),
         num_retries=answer.num_retries,
         num_reasoning=answer.num_reasoning or UNSET,
-        num_hidden=max(0, num_tokens - num_of_text) or UNSET if answer.num_reasoning else UNSET,
+        num_hidden=max(0, num_tokens - num_of_text) or UNSET if has_reasoning(answer) else UNSET,
         reported_prompt_tokens=num_read,
         cached_prompt_tokens=max(0, answer.cached_tokens or 0) or UNSET,
     )

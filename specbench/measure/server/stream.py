@@ -70,6 +70,8 @@ class Event(Struct, frozen=True, gc=False):
     """The text includes that of all earlier events."""
     num_reasoning: int = 0
     """Characters in front of the text that are the model's reasoning."""
+    reasoning_tokens: int = 0
+    """Tokens of reasoning that the server counted, sent or not; 0 if it reports none."""
     num_so_far: int | None = None
     """Tokens so far. As many `token_ids` include those of all earlier events."""
 
@@ -139,6 +141,8 @@ class Answer:
     """Attempts that the server refused."""
     num_reasoning: int = 0
     """Characters in front of the text that are the model's reasoning."""
+    reasoning_tokens: int = 0
+    """Tokens of reasoning that the server counted, sent or not; 0 if it reports none."""
     cached_tokens: int | None = None
     """Tokens of the prompt that the server had in a cache; None if it does not say."""
 

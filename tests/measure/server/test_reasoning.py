@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from msgspec import UNSET
 
 from specbench.measure.server.answer_reader import AnswerReader
 from specbench.measure.server.openai_api import completions
@@ -17,14 +18,22 @@ CODEC = load_codec(TINY / "target", find_model("tiny"), "auto")
 KEY = RecordKey("vanilla", 0.0, "chat", "chat/0", 0, 0)
 
 
-def record_of(deltas: list[dict[str, str]], num_counted: int) -> Record:
-    """The record of an answer in these pieces, of which the server counts `num_counted` tokens."""
+def record_of(
+    deltas: list[dict[str, str]], num_counted: int, reasoning_tokens: int | None = None
+) -> Record:
+    """The record of an answer in these pieces, of which the server counts `num_counted` tokens,
+    and says that `reasoning_tokens` of them are reasoning.
+    """
     reader = AnswerReader(completions(is_chat=True), sent=1.0, budget=64)
     for i, delta in enumerate(deltas):
         choice = {"delta": delta, "finish_reason": None if i + 1 < len(deltas) else "stop"}
         reader.feed(f"data: {json.dumps({'choices': [choice]})}\n\n".encode(), 2.0 + i)
-    usage = {"choices": [], "usage": {"completion_tokens": num_counted}}
-    reader.feed(f"data: {json.dumps(usage)}\n\n".encode(), 9.0)
+    usage = {
+        "completion_tokens": num_counted,
+        "completion_tokens_details": {"reasoning_tokens": reasoning_tokens},
+    }
+    last_event = {"choices": [], "usage": usage}
+    reader.feed(f"data: {json.dumps(last_event)}\n\n".encode(), 9.0)
     request = Request((1, 2, 3), 64, eos_ids=CODEC.eos_ids)
     return make_record(KEY, request, reader.finish(), CODEC, began=0.0, is_prompt_sent=False)
 
@@ -47,6 +56,17 @@ def test_a_count_without_a_reason_is_refused() -> None:
         record_of(content, num_sent + 23)
     with pytest.raises(RequestFailed, match="but its text has about"):
         record_of([{"reasoning": " one two three and more of it all"}, *content], 2)
+
+
+def test_reasoning_that_is_counted_and_not_sent_is_kept_with_its_number() -> None:
+    content = [{"content": " the river flows"}]
+    num_sent = len(CODEC.token_ids(" the river flows"))
+    record = record_of(content, num_sent + 23, reasoning_tokens=22)
+    assert record.is_ok and record.num_tokens == num_sent + 23
+    assert record.serving is not None
+    assert (record.serving.num_reasoning, record.serving.num_hidden) == (UNSET, 23)
+    with pytest.raises(RequestFailed, match="but its text has about"):
+        record_of(content, num_sent + 23, reasoning_tokens=9)
 
 
 def test_reasoning_after_content_is_part_of_the_content() -> None:
