@@ -90,7 +90,8 @@ test-tools: setup
 
 # The tests that have to cover the rooms with a threshold; tracing doubles their time.
 COVERING := tests/analysis tests/engine tests/log tests/methods tests/tune tests/audit tests/machine tests/measure/test_priming.py \
-	tests/measure/test_resume.py tests/judge/test_files.py tests/judge/test_tampering.py tests/cli/test_shared_runs.py
+	tests/measure/test_resume.py tests/judge/test_files.py tests/judge/test_tampering.py tests/cli/test_shared_runs.py \
+	tests/models/test_weight_files.py
 
 coverage: $(KERNELS)
 	$(PYTEST) -m "not (slow or $(ELSEWHERE))" --cov --cov-report= --cov-fail-under=0 $(COVERING)
