@@ -20,4 +20,6 @@ def huge_numbers(content: Any, path: str = "$") -> Iterator[str]:
         for index, part in enumerate(content):
             yield from huge_numbers(part, f"{path}[{index}]")
     elif isinstance(content, int | float) and abs(content) > _MOST_IN_HEADER:
-        yield f"{path}: {content:.3g} is larger than any number of a run"
+        # A float cannot hold every integer.
+        number = f"{content:.3g}" if isinstance(content, float) else f"{content.bit_length()} bits"
+        yield f"{path}: a number of a run is never that large ({number})"

@@ -255,3 +255,17 @@ def test_steps_that_read_faster_than_the_memory_can_are_impossible(
         return
     with pytest.raises(RunFolderError, match="at the nominal bandwidth"):
         read_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"), [("1e308", "1e+308"), ("-1e300", "-1e+300"), ("9" * 400, "1329 bits")]
+)
+def test_a_header_with_an_endless_number_is_refused(
+    tmp_path: Path, number: str, shown: str
+) -> None:
+    store(tmp_path, make_header(HEADER), LINES)
+    path = tmp_path / "run.json"
+    path.write_text(path.read_text().replace('"seed": 0', f'"seed": {number}', 1))
+    with pytest.raises(RunFolderError, match=r"\$\.spec\..+seed: a number") as refused:
+        read_run(tmp_path)
+    assert f"never that large ({shown})" in refused.value.message
