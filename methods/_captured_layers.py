@@ -19,7 +19,7 @@ def captured_layers(
     `chosen`, such as "2+16+29", overrides the config. A flat list in the config names inputs of
     layers (0 is the first layer's), as in vLLM. Publishers disagree on nested lists. A nested list
     names inputs if it has the default layers of n, [2, n // 2, n - 3], or n itself (as for
-    gpt-oss), which is no output's number. It names outputs if it has the default layers less 1.
+    gpt-oss), because no output has number n. It names outputs if it has the default layers less 1.
     Other nested lists need `chosen`. So do lists of outputs for gpt-oss, since SGLang #32334 reads
     them as inputs.
     """

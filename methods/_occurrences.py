@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 SEPARATOR = -1
-"""Separates the sequences of a text. It is no token's id, so no match crosses it."""
+"""Separates the sequences of a text. No token has this id, so no match crosses it."""
 
 
 class Occurrences:

@@ -74,8 +74,8 @@ def one_per_second(number: int) -> Answers:
 
     Speedups over it are tokens/s, and the cost of a step is in seconds.
     """
-    one = np.ones(number)
-    return Answers(one, one, one, one, 0 * one, one, one)
+    ones = np.ones(number)
+    return Answers(ones, ones, ones, ones, 0 * ones, ones, ones)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -32,11 +32,13 @@ def of_answers(
             own_counters = counters[repeat] if name == method else {}
             blocks.append(block(name, load, duration_s=2.0, repeat=repeat, counters=own_counters))
         for i, figures in enumerate(counts):
-            own = {} if name == "vanilla" else figures
-            records.append(answer(name, i, load, wall_s=wall_s, repeat=i % num_passes, **own))
+            counts_of_answer = {} if name == "vanilla" else figures
+            records.append(
+                answer(name, i, load, wall_s=wall_s, repeat=i % num_passes, **counts_of_answer)
+            )
     records = [
-        replace(one, accept_lengths=(1,) * 10) if one.key.method == "vanilla" else one
-        for one in sorted(records, key=lambda one: one.key.repeat)
+        replace(record, accept_lengths=(1,) * 10) if record.key.method == "vanilla" else record
+        for record in sorted(records, key=lambda record: record.key.repeat)
     ]
     return run(records, blocks, [load])
 
@@ -55,29 +57,29 @@ def of_answers(
 def test_answers_with_and_without_drafts_have_no_mean(
     method: str, states: str, reason: str
 ) -> None:
-    made = of_answers(method, [DRAFTING if state == "1" else SILENT for state in states])
-    metrics = measured(made)
+    served_run = of_answers(method, [DRAFTING if state == "1" else SILENT for state in states])
+    metrics = measured(served_run)
     cell, overall = metrics.cell(method, 0.0, "gsm8k"), metrics.overall[method, 0.0]
     throughput_ratio = metrics.serving[method, 0.0].throughput_ratio
     numbers = [cell.mat, cell.mat_macro, cell.speedup, cell.decode_speedup, throughput_ratio]
     numbers += [overall.speedup, overall.mat, metrics.cost(method, 0.0).mat]
     assert set(numbers) == {Missing(reason)}
     assert number(cell.tokens_per_s) == 22.0, "what was measured stays"
-    notes = [note.text for note in make_report(made, Bootstrap(50)).notes]
+    notes = [note.text for note in make_report(served_run, Bootstrap(50)).notes]
     assert any(reason in text.lower() for text in notes)
 
 
 @pytest.mark.parametrize("states", ["0000", "1100", "1111"])
 def test_a_method_that_drafts_when_it_finds_something_keeps_its_numbers(states: str) -> None:
-    made = of_answers("suffix", [DRAFTING if state == "1" else SILENT for state in states])
-    metrics = measured(made)
+    served_run = of_answers("suffix", [DRAFTING if state == "1" else SILENT for state in states])
+    metrics = measured(served_run)
     num_drafting = states.count("1")
     num_steps = 4 * num_drafting + 10 * (4 - num_drafting)
     assert number(metrics.pooled("suffix", 0.0).mat) == pytest.approx(40 / num_steps)
     assert number(metrics.overall["suffix", 0.0].speedup) == 2.0
     share = metrics.serving["suffix", 0.0].drafting_share
     assert share is not None and share == pytest.approx(4 * num_drafting / num_steps)
-    notes = {note.key: note.text for note in make_report(made, Bootstrap(50)).notes}
+    notes = {note.key: note.text for note in make_report(served_run, Bootstrap(50)).notes}
     assert f": suffix {100 * share:.1f} %." in notes["drafting"]
 
 
@@ -105,11 +107,11 @@ def test_counters_of_blocks_tell_the_state_of_answers_without_counts(
     counters = [
         {"num_drafts": n, "num_accepted": 1.5 * n, "num_tokens": 44.0} for n in map(float, drafts)
     ]
-    made = of_answers("eagle3", [{}] * 4, FOUR, counters)
-    overall = measured(made).overall["eagle3", 0.0]
+    served_run = of_answers("eagle3", [{}] * 4, FOUR, counters)
+    overall = measured(served_run).overall["eagle3", 0.0]
     assert overall.mat == Missing(reason) if reason else number(overall.mat) > 1
     assert isinstance(overall.speedup, Missing) is not has_speedup
-    notes = {note.key for note in make_report(made, Bootstrap(50)).notes}
+    notes = {note.key for note in make_report(served_run, Bootstrap(50)).notes}
     assert "least_mat" not in notes, "the counters have no answer with a hidden step"
 
 
@@ -118,12 +120,14 @@ def test_a_mat_of_a_part_of_the_answers_is_in_no_table(has_counters: bool) -> No
     """Two answers of four list five steps. The counters, if there are any, have all steps."""
     counters = {"num_drafts": 20.0, "num_accepted": 20.0, "num_tokens": 44.0}
     counts = [{"num_drafts": 5, "num_accepted": 5}, {}] * 2
-    made = of_answers("eagle3", counts, FOUR, [counters if has_counters else {}])
+    served_run = of_answers("eagle3", counts, FOUR, [counters if has_counters else {}])
     listed = [
-        replace(one, accept_lengths=(2,) * 5) if one.serving and one.serving.num_drafts else one
-        for one in made.records
+        replace(record, accept_lengths=(2,) * 5)
+        if record.serving and record.serving.num_drafts
+        else record
+        for record in served_run.records
     ]
-    metrics = measured(replace(made, records=tuple(listed)))
+    metrics = measured(replace(served_run, records=tuple(listed)))
     mats = [metrics.pooled("eagle3", 0.0).mat, metrics.overall["eagle3", 0.0].mat]
     if has_counters:
         assert [number(mat) for mat in mats] == [2.0, 2.0]
@@ -143,14 +147,17 @@ def test_llama_cpp_leaves_out_the_counts_of_an_answer_without_drafts() -> None:
 
 
 def test_a_short_answer_may_have_no_drafts() -> None:
-    made = of_answers("eagle3", [DRAFTING, SILENT])
+    served_run = of_answers("eagle3", [DRAFTING, SILENT])
     short = [
-        replace(one, token_ids=one.token_ids[:8])
-        if one.serving and one.serving.num_drafts == 0
-        else one
-        for one in made.records
+        replace(record, token_ids=record.token_ids[:8])
+        if record.serving and record.serving.num_drafts == 0
+        else record
+        for record in served_run.records
     ]
-    assert number(measured(replace(made, records=tuple(short))).overall["eagle3", 0.0].speedup) > 1
+    assert (
+        number(measured(replace(served_run, records=tuple(short))).overall["eagle3", 0.0].speedup)
+        > 1
+    )
 
 
 def after_prompts(method: str, lengths: Sequence[int], accepting: Sequence[bool]) -> list[str]:
@@ -164,8 +171,10 @@ def after_prompts(method: str, lengths: Sequence[int], accepting: Sequence[bool]
         records.append(
             replace(record, prompt_tokens=length, accept_lengths=steps, token_ids=token_ids)
         )
-    made = run(records, [block(method, ONE, duration_s=2.0)], [ONE])
-    return [note.text for note in make_report(made, Bootstrap(50)).notes if "After" in note.text]
+    served_run = run(records, [block(method, ONE, duration_s=2.0)], [ONE])
+    return [
+        note.text for note in make_report(served_run, Bootstrap(50)).notes if "After" in note.text
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Answers with something that their run did not ask for are counted and told."""
+"""Answers with something that their run did not ask for are counted and reported."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,7 +12,7 @@ from specbench.types import Record
 from tests.analysis.run_factory import header, make_run, record
 
 
-def told(key: str, records: list[Record], chat: dict[str, Any] | None) -> list[str]:
+def sentences_of(key: str, records: list[Record], chat: dict[str, Any] | None) -> list[str]:
     """The sentences of that key in the report of a run whose header has this `chat`."""
     model = {"label": "small", "chat": chat} if chat is not None else {"label": "small"}
     run = measure(make_run(records, header(("vanilla", "pld"), ("gsm8k",), model=model)))
@@ -26,14 +26,18 @@ def test_answers_that_pass_the_end_of_a_turn_are_counted_by_method() -> None:
         record("pld", name, token_ids=(5, last, 7, 2)) for name, last in {"a": 40, "b": 2}.items()
     ]
     rest = [record("pld", "c", token_ids=(5, 6, 7, 2)), record(sample="d", token_ids=(5, 40, 6, 2))]
-    (sentence,) = told("passed_ends", [*good, *bad, *rest], chat)
+    (sentence,) = sentences_of("passed_ends", [*good, *bad, *rest], chat)
     assert sentence.startswith("2 of 3 answers of PLD, 1 of 4 answers of Vanilla pass a turn's end")
-    assert told("passed_ends", [*good, *rest[:1]], chat) == []
+    assert sentences_of("passed_ends", [*good, *rest[:1]], chat) == []
 
 
 def test_a_run_without_recorded_ends_is_not_judged() -> None:
     passing = [record(token_ids=(5, 2, 7, 2))]
-    assert told("passed_ends", passing, None) == told("passed_ends", passing, {"num_bos": 1}) == []
+    assert (
+        sentences_of("passed_ends", passing, None)
+        == sentences_of("passed_ends", passing, {"num_bos": 1})
+        == []
+    )
 
 
 OFF = {"state": "switched", "is_on": False, "values": {"enable_thinking": False}}
@@ -45,18 +49,18 @@ def test_think_marks_in_answers_of_a_run_without_thinking_are_counted(thinking: 
     answers = [replace(record(sample=text, token_ids=(5, 6, 7, 2)), text=text) for text in texts]
     special = record("pld", token_ids=(90, 6, 91, 2))
     chat = {"thinking": thinking, "think_ids": [90, 91]}
-    (sentence,) = told("think_marks", [*answers, special], chat)
+    (sentence,) = sentences_of("think_marks", [*answers, special], chat)
     assert sentence.startswith(
         "2 of 4 answers of Vanilla, 1 of 1 answers of PLD have think marks or reasoning"
     )
-    assert told("think_marks", answers[2:], chat) == []
-    assert told("think_marks", answers, None) == []
+    assert sentences_of("think_marks", answers[2:], chat) == []
+    assert sentences_of("think_marks", answers, None) == []
 
 
 def test_they_belong_to_a_run_with_thinking() -> None:
     answer = replace(record(), text="hm</think>yes")
     for thinking in (OFF | {"is_on": True}, {"state": "fixed", "is_on": True}):
-        assert told("think_marks", [answer], {"thinking": thinking}) == []
+        assert sentences_of("think_marks", [answer], {"thinking": thinking}) == []
 
 
 @pytest.mark.parametrize(

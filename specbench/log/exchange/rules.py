@@ -22,9 +22,11 @@ def compare_counts(answers: MethodAnswers) -> Iterator[str]:
     yield from _rule_of_steps(answers.method, done)
     base = {_request(record): record for record in answers.baseline_records if record.is_ok}
     pairs = [(record, base[_request(record)]) for record in done if _request(record) in base]
-    equal = [(own, other) for own, other in pairs if own.text and own.text == other.text]
+    equal = [
+        (answer, paired) for answer, paired in pairs if answer.text and answer.text == paired.text
+    ]
     if equal:
-        excess = Counter(own.num_tokens - other.num_tokens for own, other in equal)
+        excess = Counter(answer.num_tokens - paired.num_tokens for answer, paired in equal)
         counts = ", ".join(f"{_more(more)} in {number}" for more, number in sorted(excess.items()))
         yield (
             f"{len(equal)} of {len(pairs)} answers of {answers.method} have {answers.baseline}'s "
@@ -69,9 +71,9 @@ def _rule_of_steps(method: str, records: Sequence[Record]) -> Iterator[str]:
 
 def _budget(answers: MethodAnswers, pairs: Sequence[tuple[Record, Record]]) -> Iterator[str]:
     """A sentence if the baseline is cut where the method goes on."""
-    most = max((other.num_tokens for _, other in pairs), default=0)
-    num_cut = sum(other.num_tokens == most for _, other in pairs)
-    longest = max((own.num_tokens for own, _ in pairs), default=0)
+    most = max((paired.num_tokens for _, paired in pairs), default=0)
+    num_cut = sum(paired.num_tokens == most for _, paired in pairs)
+    longest = max((answer.num_tokens for answer, _ in pairs), default=0)
     if num_cut >= _LEAST_CUT and longest > most:
         yield (
             f"{answers.baseline} is cut at {most} tokens in {num_cut} answers, where "

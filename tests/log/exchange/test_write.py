@@ -44,15 +44,19 @@ def test_a_run_is_read_back_to_the_same_numbers(form: str, tmp_path: Path) -> No
     assert len(again.records) == len(run.records)
     before, after = measure(run), measure(again)
     for method in methods:
-        ours, theirs = before.pooled(method, 0.0), after.pooled(method, 0.0)
-        assert theirs.num_tokens == ours.num_tokens
-        assert number(theirs.our_speedup) == pytest.approx(number(ours.our_speedup), rel=1e-9)
-        assert number(theirs.tokens_per_s) == pytest.approx(number(ours.tokens_per_s), rel=1e-9)
+        original, converted = before.pooled(method, 0.0), after.pooled(method, 0.0)
+        assert converted.num_tokens == original.num_tokens
+        assert number(converted.our_speedup) == pytest.approx(
+            number(original.our_speedup), rel=1e-9
+        )
+        assert number(converted.tokens_per_s) == pytest.approx(
+            number(original.tokens_per_s), rel=1e-9
+        )
         if method != "vanilla" or form != WITHOUT_STEPS:
-            assert number(theirs.mat) == pytest.approx(number(ours.mat), rel=1e-9)
+            assert number(converted.mat) == pytest.approx(number(original.mat), rel=1e-9)
         if form not in ("eagle", "spec-bench"):
-            decode = number(theirs.decode_speedup)
-            assert decode == pytest.approx(number(ours.decode_speedup), rel=1e-9)
+            decode = number(converted.decode_speedup)
+            assert decode == pytest.approx(number(original.decode_speedup), rel=1e-9)
     if form != WITHOUT_STEPS:
         lengths = sorted(record.accept_lengths for record in again.records)
         assert lengths == sorted(record.accept_lengths for record in run.records)
