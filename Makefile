@@ -186,4 +186,5 @@ baseline: setup
 	rm -rf build/baseline
 	$(GATE_RUN) --output build/baseline
 	mkdir -p .ci/baseline
-	cp build/baseline/run.json build/baseline/samples.jsonl .ci/baseline
+	cp build/baseline/run.json .ci/baseline
+	gzip -9 -n -c build/baseline/samples.jsonl > .ci/baseline/samples.jsonl.gz
