@@ -12,7 +12,7 @@ from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, State
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
-from specbench.errors import ClockError
+from specbench.errors import ClockError, NonFiniteError
 from specbench.log.backend import RooflineHeader
 from specbench.types import Completion, Request
 
@@ -60,7 +60,7 @@ def with_vanilla_ratio(
         try:
             vanilla_s = _step_s(decode(target, vanilla, request))
             ratios.append(vanilla_s / _step_s(decode(target, one_row, request)))
-        except ClockError:  # the run is measured all the same
+        except (ClockError, NonFiniteError):  # the records of the run say so, too
             return roofline
     return replace(roofline, vanilla_ratios=(*roofline.vanilla_ratios, round(median(ratios), 4)))
 
