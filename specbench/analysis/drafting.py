@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from specbench.analysis.baseline_drafts import BASELINE_DRAFTS, count_baseline_drafts
 from specbench.analysis.cells import CellKey, CellMetrics
 from specbench.analysis.costs import Cost
-from specbench.analysis.records import RecordTable
+from specbench.analysis.records import BASELINE, RecordTable
 from specbench.analysis.serving import ServingMetrics
 from specbench.analysis.stats.arrays import BoolArray, IntArray
 from specbench.analysis.stats.estimates import Estimate, Missing
@@ -81,6 +82,9 @@ class Drafting:
     is_off: BoolArray
     """True if none were, in LEAST_EMITTED tokens or more [records]."""
 
+    baseline_drafts: int | None
+    """Drafts of vanilla's server, which should make none; None if it reports no counts."""
+
     def without_part(self, cell: CellMetrics, key: CellKey) -> CellMetrics:
         """The cell without a MAT, if that is of a part of its answers."""
         names = ("num_tokens", "mat_emitted", "mat_steps")
@@ -100,18 +104,19 @@ class Drafting:
 
     def checked_cell(self, cell: CellMetrics, key: CellKey) -> CellMetrics:
         """The cell without the numbers that mix answers with and without drafts."""
-        reason = self._reason(key)
-        if not reason:
-            return _without_steps(cell) if self._part_listed(key) else cell
-        cell = _without_mat(cell, reason)
-        if not self._no_speedup(key):
+        if reason := self._reason(key):
+            cell = _without_mat(cell, reason)
+        elif self._part_listed(key):
+            cell = _without_steps(cell)
+        no_speedup = self._no_speedup(key)
+        if not no_speedup:
             return cell
         return replace(
             cell,
-            speedup=reason,
-            our_speedup=reason,
-            paper_speedup=reason,
-            decode_speedup=reason,
+            speedup=no_speedup,
+            our_speedup=no_speedup,
+            paper_speedup=no_speedup,
+            decode_speedup=no_speedup,
         )
 
     def checked_serving(self, numbers: ServingMetrics, key: CellKey) -> ServingMetrics:
@@ -121,18 +126,13 @@ class Drafting:
 
     def checked_cost(self, cost: Cost, key: CellKey) -> Cost:
         """The cost, if it covers all answers, and all of them have drafts."""
-        reason = self._reason(key) or self._part_listed(key)
-        if not reason:
+        if reason := self._reason(key) or self._part_listed(key):
+            cost = replace(cost, mat=reason, step_s=reason)
+        elif self.baseline_drafts and key.method != BASELINE:
+            reason = BASELINE_DRAFTS
+        else:
             return cost
-        return replace(
-            cost,
-            mat=reason,
-            step_s=reason,
-            relative=reason,
-            decode_speedup=reason,
-            bound=reason,
-            reached=reason,
-        )
+        return replace(cost, relative=reason, decode_speedup=reason, bound=reason, reached=reason)
 
     def _rows(self, key: CellKey) -> IntArray:
         return self.rows_by_cell.get(key, _NO_ROWS)
@@ -150,8 +150,10 @@ class Drafting:
         """The reason why a cell has no speedup; None if it may have one.
 
         A server that drafted nothing under a load of several requests has one: it may follow a
-        schedule.
+        schedule. No method has one over a vanilla that drafted.
         """
+        if self.baseline_drafts and key.method != BASELINE:
+            return BASELINE_DRAFTS
         is_at_load = loads_of(self.header.spec.values) != (ONE_AT_A_TIME,)
         if is_at_load and not self.is_on[self._rows(key)].any():
             return None
@@ -194,6 +196,7 @@ def find_drafting(
         rows_by_cell,
         is_on=np.array([state is True for state in has_drafts], dtype=bool),
         is_off=np.array([state is False for state in has_drafts], dtype=bool) & is_long,
+        baseline_drafts=count_baseline_drafts(header, table.records),
     )
 
 

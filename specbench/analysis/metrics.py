@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
+from specbench.analysis.baseline_drafts import find_baseline_drafts
 from specbench.analysis.cells import (
     NO_TIMES,
     WITH_PHASES,
@@ -98,6 +99,9 @@ class RunMetrics:
     step_bins: Mapping[tuple[str, float], tuple[StepBin, ...]] = field(default_factory=dict)
     """Steps by position, context and turn, by method and temperature; without vanilla."""
 
+    baseline_drafts: int | None = 0
+    """Drafts of vanilla's server, which should make none; None if it reports no counts."""
+
     def cell(self, method: str, temperature: float, task: str) -> CellMetrics:
         return self.cells[CellKey(method, temperature, task)]
 
@@ -162,6 +166,7 @@ def measure(
         rankings=rankings,
         task_rankings=task_rankings,
         step_bins=_bin_steps(cell_source, cells, table, bootstrap),
+        baseline_drafts=drafting.baseline_drafts,
     )
 
 
@@ -173,6 +178,7 @@ def _warnings_of_records(table: RecordTable, header: RunHeader) -> tuple[RunWarn
         return ()
     return (
         *find_cheats(table, header),
+        *find_baseline_drafts(header, table.records),
         *find_idle_drafts(table.records, header),
         *find_idle_after_long(table, header),
         *find_long_prompts(table.records, header),

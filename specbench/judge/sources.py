@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+from specbench.analysis.baseline_drafts import find_baseline_drafts
 from specbench.analysis.cheats import FAST_STEP, SLOW_VANILLA, find_cheats
+from specbench.analysis.records import RecordTable
 from specbench.analysis.tables import RunTables, TabledRun
 from specbench.analysis.warnings import RunWarning
 from specbench.judge.checks import Check
@@ -50,7 +52,7 @@ def check_sources_alone(run: TabledRun) -> Iterator[Check]:
     steps are faster than vanilla's: vanilla itself may be slow.
     """
     header = run.run.header
-    warnings = () if header.servers or header.imported else find_cheats(run.table, header)
+    warnings = _find_in_table(header, run.table)
     return _checks(
         header,
         warnings,
@@ -80,13 +82,19 @@ def _checks(
 
 
 def _find_cheats(tables: RunTables) -> tuple[RunWarning, ...]:
-    """The findings in a run. The rules are for the engine in this process, not for servers
-    or other tools.
+    """The findings in a run, by all its records."""
+    return _find_in_table(tables.run.header, tables.whole.table)
+
+
+def _find_in_table(header: RunHeader, table: RecordTable) -> tuple[RunWarning, ...]:
+    """The findings in records. Most rules are for the engine in this process: of servers only
+    a baseline that drafts is found, of other tools' runs nothing.
     """
-    header = tables.run.header
-    if header.servers or header.imported:
+    if header.imported:
         return ()
-    return find_cheats(tables.whole.table, header)
+    if header.servers:
+        return tuple(find_baseline_drafts(header, table.records))
+    return find_cheats(table, header)
 
 
 def _methods(warning: RunWarning) -> set[str]:

@@ -159,6 +159,12 @@ def drafting_shares(run: RunMetrics) -> list[Numbers]:
     ]
 
 
+def is_baseline_unseen(run: RunMetrics) -> bool:
+    """True if a server answered for vanilla, and nothing tells whether it drafts."""
+    has_baseline = BASELINE in run.info.servers and BASELINE in run.methods
+    return has_baseline and run.baseline_drafts is None
+
+
 def options_text(method: MethodHeader | None) -> str:
     """The options of a method in effect."""
     options: dict[str, Any] = method.options if method else {}

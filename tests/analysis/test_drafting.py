@@ -7,15 +7,21 @@ from typing import Any
 import pytest
 
 from specbench.analysis.stats.bootstrap import Bootstrap
-from specbench.analysis.stats.estimates import Missing
+from specbench.analysis.stats.estimates import Estimate, Missing
+from specbench.analysis.tables import tabled
+from specbench.judge.sources import check_sources_alone
 from specbench.log.run import Load, Run
 from specbench.report.build import make_report
 from tests.analysis.run_factory import number
 from tests.analysis.test_serving import FOUR, ONE, answer, block, measured, run
-from tests.judge.changing import with_header
+from tests.judge.changing import values_of, with_header
 
 DRAFTING = {"num_drafts": 4, "num_accepted": 6}
 SILENT = {"num_drafts": 0, "num_accepted": 0}
+SERVERS = {
+    label: {"url": "http://127.0.0.1:1", "software": "", "model": "tiny", "protocol": "openai"}
+    for label in ("vanilla", "ngram")
+}
 
 
 def of_answers(
@@ -197,3 +203,33 @@ def test_drafts_that_fail_after_long_prompts_alone_are_named_with_both_means() -
     (text,) = after_prompts("eagle", lengths, [True, True, False, True, False, True])
     assert "prompts of more than 700 tokens, eagle accepted nothing: 0 of 38 drafting" in text
     assert "in 2 answers, MAT 1.00. After the shorter ones, its MAT is 4.00." in text
+
+
+def test_there_is_no_speedup_over_a_vanilla_that_drafted() -> None:
+    honest = of_answers("ngram", [DRAFTING] * 4)
+    blocks = values_of(honest.header)["blocks"]
+    blocks[0]["counters"] = {"num_tokens": 44.0, "num_drafts": 5.0}  # vanilla's
+    drafted = with_header(honest, blocks=blocks, servers=SERVERS)
+    reason = Missing("the server of vanilla drafted")
+    before, after = measured(honest), measured(drafted)
+    assert isinstance(before.cell("ngram", 0.0, "gsm8k").speedup, Estimate)
+    cell, cost = after.cell("ngram", 0.0, "gsm8k"), after.cost("ngram", 0.0)
+    ratio = after.serving["ngram", 0.0].throughput_ratio
+    assert {cell.speedup, cell.decode_speedup, ratio, cost.relative} == {reason}
+    assert cell.mat == before.cell("ngram", 0.0, "gsm8k").mat, "what was counted stays"
+    notes = [note.text for note in make_report(drafted, Bootstrap(50)).notes]
+    assert any("The server of vanilla counted 5 drafts" in text for text in notes)
+    assert not any("cannot be seen" in text for text in notes)
+    checks = check_sources_alone(tabled(drafted))
+    assert [check.status for check in checks] == ["failed"]
+
+
+@pytest.mark.parametrize(("counters", "is_unseen"), [({}, True), ({"num_tokens": 44.0}, False)])
+def test_a_report_says_if_drafts_of_vanilla_cannot_be_seen(
+    counters: dict[str, float], is_unseen: bool
+) -> None:
+    silent = of_answers("ngram", [DRAFTING] * 4)
+    blocks = values_of(silent.header)["blocks"]
+    blocks[0]["counters"] = counters  # vanilla's
+    report = make_report(with_header(silent, blocks=blocks, servers=SERVERS), Bootstrap(50))
+    assert any("cannot be seen" in note.text for note in report.notes) == is_unseen

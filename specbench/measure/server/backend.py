@@ -13,15 +13,14 @@ from specbench.errors import SpecbenchError, describe_error
 from specbench.log.backend import BlockHeader
 from specbench.measure.base import BackendInfo, Log, Plan, Progress, Sample
 from specbench.measure.requests import make_chat, make_request, reply_key, token_ends
+from specbench.measure.server.baseline import refuse_drafts, refuse_drafts_of_block
 from specbench.measure.server.blocks import Block, BlockClock, at_load, block_header, blocks
 from specbench.measure.server.counters import SETTLE_S, AnswerCounts, increase
 from specbench.measure.server.records import make_record
 from specbench.measure.server.servers import OpenServer, ServerSource
-from specbench.measure.server.stream import ChatRequest, RequestFailed
+from specbench.measure.server.stream import ChatRequest
+from specbench.measure.server.warm_up import warm_up
 from specbench.types import Record, RecordKey, Request, seed_of
-
-WARM_UP_TOKENS = 32
-"""Most tokens of an answer in the warm-up."""
 
 T = TypeVar("T")
 
@@ -68,6 +67,8 @@ class BlockRunner:
             except BaseExceptionGroup as group:  # of the tasks of a block: the first is raised
                 raise group.exceptions[0] from None
             self.log.changed()  # writes the header again, with the block
+            if self.backend.blocks:
+                refuse_drafts_of_block(self.backend.blocks[-1])
             yield from (self._records[key] for key in missing)
 
     async def _run_block(self, block: Block) -> None:
@@ -82,6 +83,7 @@ class BlockRunner:
         except SpecbenchError as error:
             self._fail_block(block, error)
             return
+        refuse_drafts(block.method, server.num_untimed_drafts, "before the first timed request")
         num_records_before = len(self._records)
         unfinished = [
             sample
@@ -272,24 +274,5 @@ class ServerBackend:
         """The server of a method, warmed up. Raises SpecbenchError if it does not answer."""
         server = await self.source.open(method)
         if not server.is_warm:
-            await self._warm_up(server)
-            server.is_warm = True
-            await asyncio.sleep(SETTLE_S)  # so that its counters do not enter the first block
+            await warm_up(server, self._warm_up_requests, self._num_at_once)
         return server
-
-    async def _warm_up(self, server: OpenServer) -> None:
-        """Send every request of the warm-up, with a short answer.
-
-        The first is a usual request. It is sent as many times at once as the run sends requests
-        (`_num_at_once`); the others once each.
-        """
-        for i, request in enumerate(self._warm_up_requests):
-            budget = min(WARM_UP_TOKENS, request.max_new_tokens)  # tokens of the answer
-            short_request = replace(request, max_new_tokens=budget)
-            # A server that takes no tokens gets this chat in place of the request's prompt.
-            chat_request = ChatRequest(short_request, [{"role": "user", "content": "Hello"}])
-            num_at_once = self._num_at_once if i == 0 else 1
-            with suppress(RequestFailed, ExceptionGroup):  # the run's requests will fail too
-                async with asyncio.TaskGroup() as group:
-                    for _ in range(num_at_once):
-                        group.create_task(server.complete(chat_request))

@@ -3,6 +3,7 @@
 The user's mistakes show here, before a run starts.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,7 +14,9 @@ from specbench.errors import UserError, first_line, printable
 from specbench.log.backend import ServerHeader
 from specbench.log.machine import UNKNOWN
 from specbench.measure.server import NAMES
+from specbench.measure.server.baseline import answer_drafts, counted_drafts
 from specbench.measure.server.client import Client
+from specbench.measure.server.counters import SETTLE_S, increase
 from specbench.measure.server.engine import load_engine
 from specbench.measure.server.openai_api import completions
 from specbench.measure.server.prompt_counts import UNKNOWN_OFFSET, PromptOffset, find_offset
@@ -48,6 +51,8 @@ class FoundServer:
     """It counts its tokens and drafts."""
     offset: PromptOffset = UNKNOWN_OFFSET
     """Tokens that its own prompts have more than ours."""
+    num_drafts: int = 0
+    """Drafts that it counted for the answer by which it was found; 0 without counts."""
 
 
 async def find_server(
@@ -82,6 +87,7 @@ async def find_server(
     software = await _software(client)  # its name with the version, and protocols to try
     # HELLO, a chat of one message, as tokens and as it is: a protocol sends one of the two.
     probe = ChatRequest(Request(codec.render(HELLO), max_new_tokens=PROBE_TOKENS), HELLO)
+    counters_before = await client.counters()
     failures: list[str] = []  # a path and the reason, for each protocol tried in vain
     for protocol in software.protocols:
         try:
@@ -96,12 +102,23 @@ async def find_server(
             protocol=protocol.name,
             sends_token_ids=answer.token_ids is not None,  # else text alone
         )
-        has_counters = bool(await client.counters())  # some appear with the first answer
+        await asyncio.sleep(SETTLE_S)  # the counters come after the answer
+        counters = await client.counters()  # some appear with the first answer
+        num_drafts = max(
+            counted_drafts(increase(counters_before, counters)), answer_drafts(answer.counts)
+        )
         offset = UNKNOWN_OFFSET
         if not protocol.takes_tokens:  # it renders chats itself
             num_sent = len(probe.request.prompt_ids)
             offset = await find_offset(client, protocol, codec, model.name, answer, num_sent)
-        return FoundServer(header, protocol, model.context, has_counters, offset)
+        return FoundServer(
+            header,
+            protocol,
+            model.context,
+            has_counters=bool(counters),
+            offset=offset,
+            num_drafts=num_drafts,
+        )
     reasons = " ".join(dict.fromkeys(failures))  # each once
     raise UserError(
         f"The server at {client.root} gave no answer. {reasons}",

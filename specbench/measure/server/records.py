@@ -17,6 +17,7 @@ from specbench.measure.server.answer_checks import (
     has_reasoning,
     prompt_problems,
 )
+from specbench.measure.server.baseline import answer_drafts
 from specbench.measure.server.prompt_counts import (
     UNKNOWN_OFFSET,
     PromptOffset,
@@ -197,15 +198,15 @@ def _accept_lengths(method: str, answer: Answer, num_tokens: int) -> tuple[int, 
         num_tokens: number of the answer's tokens.
 
     Raises:
-        RequestFailed: the server of the baseline accepted draft tokens.
+        RequestFailed: the server of the baseline made drafts.
     """
     counts = answer.counts
     num_remaining = num_tokens - 1  # tokens of later steps: the first comes from the prefill
     if method == BASELINE:
-        if counts.num_accepted:
+        if num_drafts := answer_drafts(counts):
             raise RequestFailed(
-                f"The server of {BASELINE} accepted {counts.num_accepted} draft tokens: it must "
-                "run without speculation."
+                f"The server of {BASELINE} counted {num_drafts} drafts: it must run without "
+                "speculation."
             )
         return (1,) * num_remaining
     if counts.accepted_per_step is None:

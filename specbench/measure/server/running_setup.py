@@ -14,6 +14,7 @@ from specbench.measure.base import SetupInfo
 from specbench.measure.methods import BASELINE
 from specbench.measure.server.address import server_root
 from specbench.measure.server.backend import ServerBackend
+from specbench.measure.server.baseline import refuse_drafts
 from specbench.measure.server.client import Client
 from specbench.measure.server.find import FoundServer, find_server
 from specbench.measure.server.served_setup import ServedSetup
@@ -102,8 +103,8 @@ def make_running_setup(spec: RunSpec, *, is_offline: bool = False) -> RunningSet
         is_offline: download no tokenizer.
 
     Raises:
-        UserError: labels and addresses do not match, a server does not answer, or it does not serve
-            the model.
+        UserError: labels and addresses do not match, a server does not answer, it does not serve
+            the model, or the baseline's server makes drafts.
     """
     labels = _labels(spec)  # as many as addresses, in their order
     roots = [server_root(url) for url in spec.urls]  # addresses without "/v1"
@@ -117,6 +118,8 @@ def make_running_setup(spec: RunSpec, *, is_offline: bool = False) -> RunningSet
             return await find_server(client, card, codec, served_model=spec.served_model)
 
     servers = {label: asyncio.run(find(root)) for label, root in zip(labels, roots, strict=True)}
+    for label, server in servers.items():
+        refuse_drafts(label, server.num_drafts, "for a short answer")
     return RunningSetup(spec, card, codec, servers)
 
 

@@ -51,6 +51,8 @@ class OpenServer:
     """The most tokens of a draft that it was asked for; 0 if unknown."""
     is_warm: bool = False
     """It has answered the requests of the warm-up."""
+    num_untimed_drafts: int = 0
+    """Drafts that it counted before the first timed request."""
     sent_prompts: deque[tuple[int, ...]] = field(default_factory=partial(deque, maxlen=_LATEST))
     """The prompts of its latest requests."""
     _death_deadline: float | None = None

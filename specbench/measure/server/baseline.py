@@ -1,0 +1,50 @@
+"""The check that the server of the baseline decodes without drafts.
+
+With speculation, it would be no baseline: all speedups would be too small, and the labels of two
+servers may have been swapped.
+"""
+
+from collections.abc import Mapping
+
+from specbench.errors import UserError
+from specbench.log.backend import BlockHeader
+from specbench.measure.methods import BASELINE
+from specbench.measure.server.stream import Counts
+
+_DRAFT_COUNTERS = ("num_drafts", "num_draft_tokens", "num_accepted")
+"""Counters that grow with drafts only. An engine may lack some of them."""
+
+
+def counted_drafts(growth: Mapping[str, float]) -> int:
+    """Drafts, or draft tokens, by the growth of a server's counters; 0 without."""
+    return int(max((growth.get(name, 0.0) for name in _DRAFT_COUNTERS), default=0.0))
+
+
+def answer_drafts(counts: Counts) -> int:
+    """Drafts, or draft tokens, of one answer by its own counts; 0 without."""
+    return max(counts.num_drafts or 0, counts.num_drafted or 0, counts.num_accepted or 0)
+
+
+def refuse_drafts(method: str, num_drafts: int, where: str) -> None:
+    """Stop the run if the server of the baseline drafted.
+
+    Args:
+        method: the label of the server. Other labels may draft.
+        num_drafts: its drafts, or draft tokens, as the server counted them.
+        where: what it answered at that time, for the message.
+
+    Raises:
+        UserError: the label is the baseline's, and there were drafts.
+    """
+    if method == BASELINE and num_drafts > 0:
+        raise UserError(
+            f"The server of {BASELINE} counted {num_drafts} drafts {where}: it must run without "
+            "speculation.",
+            "Start it without speculation. If the addresses of two servers were swapped, swap "
+            "their labels.",
+        )
+
+
+def refuse_drafts_of_block(block: BlockHeader) -> None:
+    """Stop the run if the baseline drafted in a block. Raises UserError."""
+    refuse_drafts(block.method, counted_drafts(block.counters), f"on {block.task}")

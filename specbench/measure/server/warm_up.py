@@ -1,0 +1,37 @@
+"""The warm-up of a server: untimed requests before its first block."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from specbench.measure.server.baseline import counted_drafts
+from specbench.measure.server.counters import SETTLE_S, increase
+from specbench.measure.server.servers import OpenServer
+from specbench.measure.server.stream import ChatRequest, RequestFailed
+from specbench.types import Request
+
+WARM_UP_TOKENS = 32
+"""Most tokens of an answer in the warm-up."""
+
+
+async def warm_up(server: OpenServer, requests: Sequence[Request], num_at_once: int) -> None:
+    """Send every request with a short answer, and count the drafts that the server makes.
+
+    The first is a usual request. It is sent as many times at once as the run sends requests
+    (`num_at_once`); the others once each. At the end, the server's counters are up to date.
+    """
+    counters_before = await server.counters()
+    for i, request in enumerate(requests):
+        budget = min(WARM_UP_TOKENS, request.max_new_tokens)  # tokens of the answer
+        short_request = replace(request, max_new_tokens=budget)
+        # A server that takes no tokens gets this chat in place of the request's prompt.
+        chat_request = ChatRequest(short_request, [{"role": "user", "content": "Hello"}])
+        with suppress(RequestFailed, ExceptionGroup):  # the run's requests will fail too
+            async with asyncio.TaskGroup() as group:
+                for _ in range(num_at_once if i == 0 else 1):
+                    group.create_task(server.complete(chat_request))
+    await asyncio.sleep(SETTLE_S)  # so that its counters do not enter the first block
+    growth = increase(counters_before, await server.counters())
+    server.num_untimed_drafts = server.found.num_drafts + counted_drafts(growth)
+    server.is_warm = True
