@@ -6,9 +6,9 @@ A run is refused when they show, but the records of its earlier blocks remain.
 from collections.abc import Iterator, Sequence
 
 from specbench.analysis.records import BASELINE
-from specbench.analysis.server_counters import counter_total
 from specbench.analysis.stats.estimates import Missing
 from specbench.analysis.warnings import RunWarning
+from specbench.log.backend import counted_drafts
 from specbench.log.header import RunHeader
 from specbench.types import Record
 
@@ -21,9 +21,7 @@ def count_baseline_drafts(header: RunHeader, records: Sequence[Record]) -> int |
     A server whose counters lack drafts speculates with none: engines report them once they draft.
     """
     blocks = [block for block in header.blocks if block.method == BASELINE]
-    num_by_counters = int(
-        max(counter_total(blocks, "num_drafts"), counter_total(blocks, "num_draft_tokens"))
-    )
+    num_by_counters = sum(counted_drafts(block.counters) for block in blocks)
     answer_counts = [
         record.serving.num_drafts
         for record in records

@@ -1,5 +1,6 @@
 """The parts of a run's header that its backend reports: preparation, kernels, servers, traffic."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from msgspec import Struct
@@ -152,6 +153,15 @@ class ServerHeader(Struct, frozen=True, omit_defaults=True):
         software = self.software.removesuffix("-unknown")
         name = software.removesuffix(UNKNOWN).strip()
         return software if software == name else f"{name}, version unknown".removeprefix(", ")
+
+
+DRAFT_COUNTERS = ("num_drafts", "num_draft_tokens", "num_accepted", "num_verify_calls")
+"""Counters of servers that grow with drafts only. Engines have some of them."""
+
+
+def counted_drafts(growth: Mapping[str, float]) -> int:
+    """Drafts, or draft tokens, by the growth of a server's counters; 0 without."""
+    return int(max(growth.get(name, 0.0) for name in DRAFT_COUNTERS))
 
 
 class BlockHeader(Struct, frozen=True, omit_defaults=True):

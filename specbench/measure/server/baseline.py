@@ -4,20 +4,10 @@ With speculation, it would be no baseline: all speedups would be too small, and 
 servers may have been swapped.
 """
 
-from collections.abc import Mapping
-
 from specbench.errors import UserError
-from specbench.log.backend import BlockHeader
+from specbench.log.backend import BlockHeader, counted_drafts
 from specbench.measure.methods import BASELINE
 from specbench.measure.server.stream import Counts
-
-_DRAFT_COUNTERS = ("num_drafts", "num_draft_tokens", "num_accepted")
-"""Counters that grow with drafts only. An engine may lack some of them."""
-
-
-def counted_drafts(growth: Mapping[str, float]) -> int:
-    """Drafts, or draft tokens, by the growth of a server's counters; 0 without."""
-    return int(max((growth.get(name, 0.0) for name in _DRAFT_COUNTERS), default=0.0))
 
 
 def answer_drafts(counts: Counts) -> int:

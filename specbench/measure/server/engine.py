@@ -114,6 +114,10 @@ class Engine:
     """
     protocol: StreamProtocol | None = None
     """Its own form of requests, if it has one."""
+    own_flags: tuple[str, ...] = ()
+    """Other spellings of flags that specbench sets, and flags that would set them from a file."""
+    speculation_flags: tuple[str, ...] = ()
+    """Flags of speculation whose names do not tell it."""
     counters: Mapping[str, str] = field(default_factory=dict)
     """Names of its metrics, without prefix and suffix, to our names. `accepted_at` has a label
     with the position.

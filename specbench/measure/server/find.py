@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from specbench.errors import UserError, first_line, printable
-from specbench.log.backend import ServerHeader
+from specbench.log.backend import ServerHeader, counted_drafts
 from specbench.log.machine import UNKNOWN
 from specbench.measure.server import NAMES
-from specbench.measure.server.baseline import answer_drafts, counted_drafts
+from specbench.measure.server.baseline import answer_drafts
 from specbench.measure.server.client import Client
 from specbench.measure.server.counters import SETTLE_S, increase
 from specbench.measure.server.engine import load_engine

@@ -94,8 +94,8 @@ def _flags() -> dict[str, _Flag]:
         "--cache-type-v-draft": _cache_flag(f"{_DRAFT}.cache_type_v"),
         "--spec-type": _Flag(("speculative.types",), "none", convert=_speculation),
         "--spec-draft-n-max": _Flag((f"{_DRAFT}.n_max",), 4),
-        "--spec-draft-n-min": _Flag((f"{_DRAFT}.n_min",), 0, is_free=True),
-        "--spec-draft-p-min": _Flag((f"{_DRAFT}.p_min",), 0.0, is_free=True),
+        "--spec-draft-n-min": _Flag((f"{_DRAFT}.n_min",), 0),
+        "--spec-draft-p-min": _Flag((f"{_DRAFT}.p_min",), 0.0),
         "--spec-ngram-simple-size-n": _Flag(("speculative.ngram_simple.size_n",), 3),
         "--spec-ngram-simple-size-m": _Flag(("speculative.ngram_simple.size_m",), 5),
     }

@@ -4,7 +4,7 @@ Finds and checks the engine's executable, the model, and the draft weights of th
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from specbench.measure.base import SetupInfo
 from specbench.measure.methods import BASELINE
 from specbench.measure.server.backend import ServerBackend
 from specbench.measure.server.engine import Engine, Launch, load_engine
+from specbench.measure.server.engine_arguments import check_engine_args
 from specbench.measure.server.executable import find_executable
 from specbench.measure.server.find import find_server
 from specbench.measure.server.served_setup import ServedSetup
@@ -174,6 +175,8 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
         is_cpu=device == "cpu",
         scope="request",  # it remembers nothing of earlier requests
     )
+    # The port only stands for one: it is known when a server is started.
+    check_engine_args(engine, spec.engine_args, engine.arguments(replace(vanilla, port=1)))
     # The servers of all methods; with those left out, for lack of weights or of support.
     launches = make_launches(
         choices, engine, card, vanilla, is_named=bool(spec.methods), is_offline=is_offline

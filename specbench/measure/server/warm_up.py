@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from specbench.measure.server.baseline import counted_drafts
+from specbench.log.backend import counted_drafts
 from specbench.measure.server.counters import SETTLE_S, increase
 from specbench.measure.server.servers import OpenServer
 from specbench.measure.server.stream import ChatRequest, RequestFailed

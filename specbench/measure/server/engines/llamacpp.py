@@ -135,6 +135,20 @@ ENGINE = Engine(
     arguments=_arguments,
     check_folder=lambda folder, method: gguf_file(folder),
     version=("/props", "build_info"),
+    own_flags=("-m", "-mu", "--model-url", "-hf", "-hfr", "--hf-repo", "-a", "-c", "-np", "-cram"),
+    speculation_flags=(
+        "-md",
+        "--model-draft",
+        "-hfd",
+        "-hfrd",
+        "--hf-repo-draft",
+        "-td",
+        "-cd",
+        "-lcs",
+        "--lookup-cache-static",
+        "-lcd",
+        "--lookup-cache-dynamic",
+    ),
     protocol=stream.StreamProtocol(
         "llamacpp", "/completion", _body, _read, keeps_connections=False
     ),

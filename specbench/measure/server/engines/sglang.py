@@ -120,9 +120,11 @@ ENGINE = Engine(
     arguments=_arguments,
     variables={"HF_HUB_OFFLINE": "1"},
     version=("/get_server_info", "version"),
+    own_flags=("--model", "--dtype", "--config"),
     protocol=stream.StreamProtocol("sglang", "/generate", _body, _read),
     counters={
         **DRAFT_COUNTERS,
+        "spec_verify_calls": "num_verify_calls",
         "generation_tokens": "num_tokens",
         "cached_tokens": "num_cached_tokens",
     },

@@ -147,6 +147,8 @@ ENGINE = engine.Engine(
     thread_variables={"OMP_NUM_THREADS": "{}", "VLLM_CPU_OMP_THREADS_BIND": "nobind"},
     check_folder=_check_folder,
     version=("/version", "version"),
+    own_flags=("--model", "--dtype", "--config", "--uds"),
+    speculation_flags=("-sc",),
     counters={
         **engine.DRAFT_COUNTERS,
         "generation_tokens": "num_tokens",

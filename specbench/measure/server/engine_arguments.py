@@ -1,0 +1,57 @@
+"""The user's further arguments for an engine: those that would change what specbench sets."""
+
+from collections.abc import Sequence
+
+from specbench.errors import UserError
+from specbench.measure.server.engine import Engine
+
+_SPECULATION = ("spec-", "speculative-", "draft")
+"""The beginnings of the names of flags that choose or change a speculation, in all engines."""
+
+
+def check_engine_args(engine: Engine, arguments: Sequence[str], own_words: Sequence[str]) -> None:
+    """Refuse arguments by which a server would be another one than its label says.
+
+    Args:
+        engine: the serving engine, with other spellings of flags that specbench sets.
+        arguments: the words of --engine-args.
+        own_words: the command line of the server without speculation, as specbench makes it.
+
+    Raises:
+        UserError: an argument names a flag that specbench sets, in any spelling (`--flag=value`,
+            `--no-flag`, underscores, a beginning of its name that the engine completes), or a flag
+            of speculation.
+    """
+    own_names = {_name(word) for word in own_words if word.startswith("-")}
+    own_names |= {_name(flag) for flag in engine.own_flags}
+    speculation_names = {_name(flag) for flag in engine.speculation_flags}
+    for word in arguments:
+        if not _is_flag(word):
+            continue
+        name = _name(word)
+        flag = word.partition("=")[0]
+        if name in speculation_names or name.startswith(_SPECULATION):
+            raise UserError(
+                f"--engine-args: {flag} sets the speculation of {engine.title} for all methods, "
+                f"vanilla included.",
+                "Name it as a method: --method NAME:num_tokens=N.",
+            )
+        is_short = not word.startswith("--")  # short names are not completed
+        for own_name in own_names:
+            if name == own_name or (not is_short and own_name.startswith(name)):
+                raise UserError(
+                    f"--engine-args: specbench sets {flag} itself, from its own options.",
+                    "Leave it out. See `specbench run --help` for the model, its dtype and the "
+                    "load.",
+                )
+
+
+def _is_flag(word: str) -> bool:
+    """True for `-x` and `--name`, false for an argument, such as a negative number."""
+    return word.startswith("-") and word.lstrip("-")[:1].isalpha()
+
+
+def _name(word: str) -> str:
+    """The name of a flag in one spelling: without dashes, argument and negation."""
+    name = word.partition("=")[0].lstrip("-").replace("_", "-")
+    return name.removeprefix("no-")
