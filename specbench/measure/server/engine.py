@@ -19,6 +19,9 @@ DRAFT_COUNTERS = {
 }
 """vLLM's metrics of drafts, which other engines have taken over, and our names of them."""
 
+OptionValue = int | float | bool | str
+"""The value of a method's option."""
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -44,6 +47,8 @@ class Launch:
     """The server runs without a GPU."""
     scope: Scope
     """Lifetime of the method's memory."""
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+    """The user's values of `EngineMethod.options`, by name."""
     port: int = 0
     """A port of the loopback, known when the server is started."""
     scratch: Path = Path()
@@ -62,10 +67,16 @@ class EngineMethod:
     """Tokens per draft by default; 0 if the method decides."""
     weights: str | None = None
     """Whose weights it reads, by the name on model cards; None if it has none."""
+    needs_weights: bool = True
+    """False if the weights may be part of the target's checkpoint."""
     scopes: tuple[Scope, ...] = ()
     """Lifetimes of its memory, the engine's default first; empty without a choice."""
     is_default: bool = True
-    """False for a method that needs an install of its own: it runs only if named."""
+    """False for a method that needs an install or a model of its own: it runs only if named."""
+    engine_name: str = ""
+    """The engine's name of the method; empty if it is ours."""
+    options: Mapping[str, type[OptionValue]] = field(default_factory=dict)
+    """Further options by the engine's names of them, with the types of their values."""
 
 
 METHODS = {
@@ -114,6 +125,8 @@ class Engine:
     """
     protocol: StreamProtocol | None = None
     """Its own form of requests, if it has one."""
+    is_lossy: Callable[[Mapping[str, OptionValue]], bool] = lambda options: False
+    """True if a method's options change the distribution of the output."""
     own_flags: tuple[str, ...] = ()
     """Other spellings of flags that specbench sets, and flags that would set them from a file."""
     speculation_flags: tuple[str, ...] = ()
@@ -143,4 +156,19 @@ def set_flags(**values: Any) -> list[str]:
             words.append(flag)
         elif argument not in (None, False, ""):  # 0 equals False
             words += [flag, str(argument)]
+    return words
+
+
+def option_flags(options: Mapping[str, OptionValue], prefix: str) -> list[str]:
+    """The flags of a method's options, such as `--spec-draft-p-min 0.5` for the prefix `--spec-`.
+
+    A switch that is off has no flag. Other values are passed as they are, 0 too.
+    """
+    words: list[str] = []
+    for name, value in options.items():
+        flag = f"{prefix}{name.replace('_', '-')}"
+        if value is True:
+            words.append(flag)
+        elif value is not False:
+            words += [flag, str(value)]
     return words

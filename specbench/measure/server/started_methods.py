@@ -1,13 +1,15 @@
 """The methods of a serving engine that a run starts: their options and their draft weights."""
 
+import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from specbench.errors import CheckpointError, UserError, unknown_name
 from specbench.measure.methods import BASELINE, check_labels
-from specbench.measure.server.engine import Engine, EngineMethod, Launch
+from specbench.measure.server.engine import Engine, EngineMethod, Launch, OptionValue
 from specbench.measure.spec import RunSpec
 from specbench.measure.weights import no_weights
 from specbench.models.cards import ModelCard
@@ -22,6 +24,8 @@ SCOPE = "scope"
 """The option with the lifetime of a method's memory."""
 WEIGHTS = "weights"
 """The option with a folder of draft weights."""
+_KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+"""Words for the types of options."""
 
 
 def engine_choices(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
@@ -56,11 +60,13 @@ def _check_choice(choice: MethodChoice, engine: Engine) -> None:
     """
     if choice.name not in engine.methods:
         raise unknown_name("method", choice.name, engine.methods, of=engine.title)
-    # Names of options: for the most tokens of a draft, and for the folder of draft weights.
-    allowed = [NUM_TOKENS, WEIGHTS]
-    # Lifetimes of what the method remembers, if the user can choose; empty if not.
-    if engine.methods[choice.name].scopes:
+    method = engine.methods[choice.name]
+    allowed = [NUM_TOKENS]  # the most tokens of a draft
+    if method.weights:
+        allowed.append(WEIGHTS)  # a folder
+    if method.scopes:  # lifetimes of what the method remembers
         allowed.append(SCOPE)
+    allowed += method.options  # the engine's own
     for option in choice.given:
         if option not in allowed:
             raise unknown_name("option", option, allowed, of=f"{engine.title}'s {choice.name}")
@@ -106,7 +112,8 @@ def make_launches(
     for choice in choices:
         method = engine.methods[choice.name]
         weights = _weights(card, choice, method, is_offline=is_offline)  # a folder, or None
-        if method.weights and weights is None:  # `method.weights` names their kind on cards
+        # `method.weights` names their kind on cards.
+        if method.weights and method.needs_weights and weights is None:
             launches.missing.append(choice)
             continue
         try:
@@ -123,6 +130,11 @@ def make_launches(
             weights=weights,
             num_tokens=_num_tokens(choice, method),  # most of a draft; 0 if the method decides
             scope=_scope(choice, method),  # lifetime of what it remembers
+            options={
+                name: _option_value(choice, name, kind)
+                for name, kind in method.options.items()
+                if name in choice.given
+            },
         )
     if is_named and launches.missing:
         raise no_weights(card, [choice.name for choice in launches.missing])
@@ -162,6 +174,23 @@ def _num_tokens(choice: MethodChoice, method: EngineMethod) -> int:
             f"{choice}: {NUM_TOKENS} {asked!r} is not a number of tokens.", "Give 1 or more."
         )
     return int(asked)
+
+
+def _option_value(choice: MethodChoice, name: str, kind: type[OptionValue]) -> OptionValue:
+    """The value of an engine's option that the user gave, in the option's type.
+
+    Raises:
+        UserError: the text is not of this type.
+    """
+    text = choice.given[name]
+    if kind is bool and text in ("true", "false"):
+        return text == "true"
+    if kind is not bool:
+        with suppress(ValueError):
+            number = kind(text)
+            if not isinstance(number, float) or math.isfinite(number):
+                return number
+    raise UserError(f"{choice}: {name} {text!r} is not {_KINDS[kind]}.", "Give one.")
 
 
 def _scope(choice: MethodChoice, method: EngineMethod) -> Scope:

@@ -39,10 +39,9 @@ _MOST_CONTEXT = 4096
 """Tokens of context that an engine is started with at most: its memory grows with it."""
 _SLOTS_AT_A_RATE = 64
 """Requests at once that an engine takes if requests come at a rate; further ones wait."""
-_MEMORY_WARNING = (
-    "{} learns from earlier requests, so that further passes and loads flatter it: scope=request "
-    "turns this off."
-)
+_MEMORY_WARNING = "{} learns from earlier requests, so that further passes and loads flatter it{}"
+_NO_MEMORY = ": scope=request turns this off."
+"""The end of the warning for a method that can forget."""
 _WHEEL_WARNING = (
     "{} comes from the wheel {}, which is compiled for many processors: a build for this "
     "machine may be faster."
@@ -80,7 +79,7 @@ class StartedSetup(ServedSetup):
 
     def describe(self) -> SetupInfo:
         warnings = [
-            _MEMORY_WARNING.format(label)
+            _MEMORY_WARNING.format(label, self._memory_hint(launch))
             for label, launch in self.servers.items()
             if launch.scope == "run"
         ]
@@ -118,6 +117,11 @@ class StartedSetup(ServedSetup):
         ]
         return ["env", *variables, *words]
 
+    def _memory_hint(self, launch: Launch) -> str:
+        """The end of the warning about a method that learns from earlier requests."""
+        can_forget = "request" in self.engine.methods[launch.method].scopes
+        return _NO_MEMORY if can_forget else "."
+
     def _method_header(self, launch: Launch) -> MethodHeader:
         """The header of what a server runs."""
         method = self.engine.methods[launch.method]
@@ -126,11 +130,12 @@ class StartedSetup(ServedSetup):
             options[NUM_TOKENS] = launch.num_tokens
         if method.scopes:
             options[SCOPE] = launch.scope
+        options |= launch.options
         return MethodHeader(
             name=launch.method,
             title=method.title,
             options=options,
-            is_lossless=True,
+            is_lossless=not self.engine.is_lossy(launch.options),
             weights=identify(launch.weights, prefers_index=True) if launch.weights else None,
             scope=launch.scope,
         )

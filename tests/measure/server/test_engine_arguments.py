@@ -23,7 +23,7 @@ OWN_WORDS = ("serve", "m", "--max-model-len", "9", "--no-enable-prefix-caching",
     ],
 )
 def test_flags_that_specbench_sets_are_refused_in_any_spelling(words: tuple[str, ...]) -> None:
-    with pytest.raises(UserError, match="specbench sets --.* itself"):
+    with pytest.raises(UserError, match=r"specbench sets --.* itself"):
         check_engine_args(load_engine("vllm"), words, OWN_WORDS)
 
 
@@ -42,7 +42,7 @@ def test_flags_that_specbench_sets_are_refused_in_any_spelling(words: tuple[str,
     ],
 )
 def test_flags_of_speculation_are_methods(engine: str, flag: str) -> None:
-    with pytest.raises(UserError, match="sets the speculation of .* vanilla included") as caught:
+    with pytest.raises(UserError, match=r"sets the speculation of .* vanilla included") as caught:
         check_engine_args(load_engine(engine), (flag, "0.5"), OWN_WORDS)
     assert flag.partition("=")[0] in caught.value.message
     assert "--method" in caught.value.hint

@@ -8,10 +8,59 @@ from msgspec import Struct, field
 
 from specbench.errors import UserError
 from specbench.measure.server import llama_server, stream
-from specbench.measure.server.engine import DRAFT_COUNTERS, METHODS, Engine, Launch, set_flags
+from specbench.measure.server.engine import (
+    DRAFT_COUNTERS,
+    Engine,
+    EngineMethod,
+    Launch,
+    OptionValue,
+    option_flags,
+    set_flags,
+)
 
-_SPECULATION_TYPES = {"ngram": "ngram-simple", "sps": "draft-simple", "eagle3": "draft-eagle3"}
-"""llama.cpp's names of the methods."""
+_DRAFT: dict[str, type[OptionValue]] = {
+    "draft_n_min": int,
+    "draft_p_min": float,
+    "draft_p_split": float,
+}
+"""Options of methods with draft weights."""
+METHODS: dict[str, EngineMethod] = {
+    "vanilla": EngineMethod("Vanilla"),
+    "ngram": EngineMethod(
+        "N-gram",
+        5,
+        engine_name="ngram-simple",
+        options={"ngram_simple_size_n": int, "ngram_simple_min_hits": int},
+    ),
+    "sps": EngineMethod("SpS", 4, "sps", engine_name="draft-simple", options=_DRAFT),
+    "eagle3": EngineMethod("EAGLE-3", 4, "eagle3", engine_name="draft-eagle3", options=_DRAFT),
+    "mtp": EngineMethod(
+        "MTP",
+        3,
+        "mtp module",
+        needs_weights=False,
+        is_default=False,
+        engine_name="draft-mtp",
+        options=_DRAFT,
+    ),
+    "dflash": EngineMethod(
+        "DFlash", 8, "dflash", is_default=False, engine_name="draft-dflash", options=_DRAFT
+    ),
+    "dspark": EngineMethod(
+        "DSpark", 7, "dspark", is_default=False, engine_name="draft-dspark", options=_DRAFT
+    ),
+    "ngram_map_k": EngineMethod("N-gram map", is_default=False, engine_name="ngram-map-k"),
+    "ngram_map_k4v": EngineMethod("N-gram map 4v", is_default=False, engine_name="ngram-map-k4v"),
+    "ngram_mod": EngineMethod(
+        "N-gram mod",
+        scopes=("run",),
+        is_default=False,
+        engine_name="ngram-mod",
+        options={"ngram_mod_n_match": int, "ngram_mod_n_min": int, "ngram_mod_n_max": int},
+    ),
+    "ngram_cache": EngineMethod("N-gram cache", is_default=False, engine_name="ngram-cache"),
+}
+"""The methods of llama.cpp. All requests share the table of `ngram_mod`."""
 _NGRAM_SIZE = 3
 """Length of the n-gram that is looked up: the longest of PLD's."""
 
@@ -23,7 +72,9 @@ FLOAT32_DRAFT = ("--cache-type-k-draft", "f32", "--cache-type-v-draft", "f32")
 
 def _arguments(launch: Launch) -> list[str]:
     """The command line of a server."""
+    method = METHODS[launch.method]
     is_ngram = launch.method == "ngram"
+    has_default_size = is_ngram and "ngram_simple_size_n" not in launch.options
     flags = set_flags(
         model=gguf_file(launch.model),
         host="127.0.0.1",
@@ -34,12 +85,13 @@ def _arguments(launch: Launch) -> list[str]:
         metrics=True,
         no_cache_prompt=True,
         cache_ram="0",
-        spec_type=_SPECULATION_TYPES.get(launch.method),
-        spec_draft_n_max=launch.num_tokens if launch.weights else None,
-        spec_ngram_simple_size_n=_NGRAM_SIZE if is_ngram else None,
+        spec_type=method.engine_name,
+        spec_draft_n_max=launch.num_tokens if method.engine_name.startswith("draft-") else None,
+        spec_ngram_simple_size_n=_NGRAM_SIZE if has_default_size else None,
         spec_ngram_simple_size_m=launch.num_tokens if is_ngram else None,
         model_draft=gguf_file(launch.weights) if launch.weights else None,
     )
+    flags += option_flags(launch.options, "--spec-")
     if launch.dtype == "float32":
         flags += FLOAT32
         if launch.weights:
@@ -131,7 +183,7 @@ ENGINE = Engine(
     wheel="xllamacpp",
     launcher=llama_server,
     thread_variables={"LLAMA_ARG_THREADS": "{}", "LLAMA_ARG_THREADS_BATCH": "{}"},
-    methods={name: METHODS[name] for name in ("vanilla", *_SPECULATION_TYPES)},
+    methods=METHODS,
     arguments=_arguments,
     check_folder=lambda folder, method: gguf_file(folder),
     version=("/props", "build_info"),

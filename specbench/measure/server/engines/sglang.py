@@ -1,6 +1,7 @@
 """SGLang: `python -m sglang.launch_server`. Flags of version 0.5."""
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -8,16 +9,58 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from specbench.measure.server import stream
-from specbench.measure.server.engine import DRAFT_COUNTERS, METHODS, Engine, Launch, set_flags
+from specbench.measure.server.engine import (
+    DRAFT_COUNTERS,
+    Engine,
+    EngineMethod,
+    Launch,
+    OptionValue,
+    option_flags,
+    set_flags,
+)
 
-_ALGORITHMS = {"sps": "STANDALONE", "eagle": "EAGLE", "eagle3": "EAGLE3", "ngram": "NGRAM"}
-"""SGLang's names of the methods."""
+_THRESHOLDS = ("accept_threshold_single", "accept_threshold_acc")
+"""Options that accept more than the target's distribution allows, if they are below 1."""
+_VERIFYING: dict[str, type[OptionValue]] = {
+    **dict.fromkeys(_THRESHOLDS, float),
+    "use_rejection_sampling": bool,
+}
+"""Options of all methods."""
+_TREE = {"eagle_topk": int, "num_draft_tokens": int, "adaptive": bool, **_VERIFYING}
+"""Options of methods that draft trees: tokens per node, nodes, and steps that follow the load."""
+METHODS: dict[str, EngineMethod] = {
+    "vanilla": EngineMethod("Vanilla"),
+    "ngram": EngineMethod("N-gram", 5, engine_name="NGRAM", options=_VERIFYING),
+    "sps": EngineMethod("SpS", 4, "sps", engine_name="STANDALONE", options=_TREE),
+    "eagle": EngineMethod("EAGLE", 4, "eagle", engine_name="EAGLE", options=_TREE),
+    "eagle3": EngineMethod("EAGLE-3", 4, "eagle3", engine_name="EAGLE3", options=_TREE),
+    "mtp": EngineMethod(
+        "MTP",
+        3,
+        "mtp module",
+        needs_weights=False,
+        is_default=False,
+        engine_name="NEXTN",
+        options=_TREE,
+    ),
+    "dflash": EngineMethod(
+        "DFlash", 7, "dflash", is_default=False, engine_name="DFLASH", options=_VERIFYING
+    ),
+    "dspark": EngineMethod(
+        "DSpark", 7, "dspark", is_default=False, engine_name="DSPARK", options=_VERIFYING
+    ),
+}
+"""The methods of SGLang. `num_tokens` is the number of drafting steps."""
+_CHAINS = ("sps", "eagle", "eagle3", "mtp")
+"""Methods that draft step by step: chains, unless `eagle_topk` is above 1."""
 
 
 def _arguments(launch: Launch) -> list[str]:
-    """Flags of a server, which drafts chains with a method."""
-    is_chain = launch.weights is not None
-    return set_flags(
+    """Flags of a server, which drafts chains with a method unless its options say otherwise."""
+    options = launch.options
+    is_chain = launch.method in _CHAINS
+    num_nodes = launch.num_tokens + 1 if launch.method != "vanilla" else None  # with the root
+    flags = set_flags(
         model_path=launch.model,
         host="127.0.0.1",
         port=launch.port,
@@ -28,12 +71,18 @@ def _arguments(launch: Launch) -> list[str]:
         disable_radix_cache=True,
         enable_metrics=True,
         device="cpu" if launch.is_cpu else "",
-        speculative_algorithm=_ALGORITHMS.get(launch.method),
+        speculative_algorithm=METHODS[launch.method].engine_name,
         speculative_draft_model_path=launch.weights,
         speculative_num_steps=launch.num_tokens if is_chain else None,
-        speculative_eagle_topk=1 if is_chain else None,
-        speculative_num_draft_tokens=launch.num_tokens + 1 if launch.method in _ALGORITHMS else "",
+        speculative_eagle_topk=1 if is_chain and "eagle_topk" not in options else None,
+        speculative_num_draft_tokens=None if "num_draft_tokens" in options else num_nodes,
     )
+    return [*flags, *option_flags(options, "--speculative-")]
+
+
+def _is_lossy(options: Mapping[str, OptionValue]) -> bool:
+    """True if an acceptance threshold is below 1."""
+    return any(float(options.get(name, 1.0)) < 1.0 for name in _THRESHOLDS)
 
 
 class _Finish(Struct, frozen=True):
@@ -120,6 +169,7 @@ ENGINE = Engine(
     arguments=_arguments,
     variables={"HF_HUB_OFFLINE": "1"},
     version=("/get_server_info", "version"),
+    is_lossy=_is_lossy,
     own_flags=("--model", "--dtype", "--config"),
     protocol=stream.StreamProtocol("sglang", "/generate", _body, _read),
     counters={

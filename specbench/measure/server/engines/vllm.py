@@ -1,6 +1,8 @@
 """vLLM: `vllm serve`. Flags, speculative configurations and metrics of version 0.32."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace as replace_method
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,59 @@ from specbench.measure.server.stream import Counts
 
 _NGRAM = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}
 """The longest and shortest n-gram looked up, as in PLD."""
-_NAMES = {"sps": "draft_model"}
-"""vLLM's names of methods, where they differ from ours."""
+_SAMPLING: dict[str, type[engine.OptionValue]] = {
+    "draft_sample_method": str,
+    "rejection_sample_method": str,
+}
+"""Options of all methods with draft weights."""
+_PARALLEL = {**_SAMPLING, "parallel_drafting": bool}
+"""The same, for weights that draft several tokens at once (P-EAGLE, PARD)."""
+_LOOKUP: dict[str, type[engine.OptionValue]] = {
+    "prompt_lookup_max": int,
+    "prompt_lookup_min": int,
+}
+_SUFFIX: dict[str, type[engine.OptionValue]] = {
+    "suffix_decoding_max_tree_depth": int,
+    "suffix_decoding_max_spec_factor": float,
+    "suffix_decoding_min_token_prob": float,
+}
+_DSPARK = {**_SAMPLING, "dspark_draft_topk": int, "enable_adaptive_verification": bool}
+_FLY: dict[str, type[engine.OptionValue]] = {
+    "fly_window_size": int,
+    "fly_entropy_threshold": float,
+    "fly_entropy_top_k": int,
+}
+_LOSSLESS_SAMPLING = ("standard", "block")
+"""Values of `rejection_sample_method` that keep the target's distribution."""
+METHODS = {
+    **engine.METHODS,
+    "ngram": replace_method(engine.METHODS["ngram"], options=_LOOKUP),
+    "sps": engine.EngineMethod(
+        "SpS",
+        4,
+        "sps",
+        engine_name="draft_model",
+        options={**_PARALLEL, **_FLY, "use_heterogeneous_vocab": bool},
+    ),
+    "eagle": replace_method(engine.METHODS["eagle"], options={**_PARALLEL, **_FLY}),
+    "eagle3": replace_method(engine.METHODS["eagle3"], options={**_PARALLEL, **_FLY}),
+    "medusa": engine.EngineMethod("Medusa", 4, "medusa"),
+    "suffix": engine.EngineMethod(
+        "Suffix", scopes=("run", "request"), is_default=False, options=_SUFFIX
+    ),
+    "ngram_gpu": engine.EngineMethod("N-gram (GPU)", 5, is_default=False, options=_LOOKUP),
+    "mtp": engine.EngineMethod(
+        "MTP", 1, "mtp module", needs_weights=False, is_default=False, options={**_SAMPLING, **_FLY}
+    ),
+    "dflash": engine.EngineMethod(
+        "DFlash", 8, "dflash", is_default=False, options={**_SAMPLING, **_FLY}
+    ),
+    "dspark": engine.EngineMethod("DSpark", 7, "dspark", is_default=False, options=_DSPARK),
+    "custom_class": engine.EngineMethod(
+        "Custom class", 4, is_default=False, options={"model": str}
+    ),
+}
+"""The methods of vLLM. Those that need a target of their own, or weights of one, run if named."""
 
 
 def _arguments(launch: engine.Launch) -> list[str]:
@@ -45,8 +98,7 @@ def _speculation(launch: engine.Launch) -> str:
     """
     if launch.method == "vanilla":
         return ""
-    # `_NAMES` has vLLM's name of the method, where it differs from ours.
-    config: dict[str, Any] = {"method": _NAMES.get(launch.method, launch.method)}
+    config: dict[str, Any] = {"method": METHODS[launch.method].engine_name or launch.method}
     if launch.weights and launch.method == "medusa":
         # A folder of the weights in vLLM's layout.
         config["model"] = str(medusa_folder(launch.weights, launch.model, launch.scratch))
@@ -56,9 +108,14 @@ def _speculation(launch: engine.Launch) -> str:
         config["num_speculative_tokens"] = launch.num_tokens
     if launch.scope == "request":  # suffix decoding forgets earlier requests; others ignore it
         config["suffix_decoding_max_cached_requests"] = 0
-    if launch.method == "ngram":  # the longest and shortest n-gram that is looked up
+    if launch.method in ("ngram", "ngram_gpu"):  # the longest and shortest n-gram that is looked up
         config |= _NGRAM
-    return json.dumps(config)
+    return json.dumps({**config, **launch.options})  # the user's own options last
+
+
+def _is_lossy(options: Mapping[str, engine.OptionValue]) -> bool:
+    """True for a rule of acceptance that changes the distribution, such as fly."""
+    return options.get("rejection_sample_method", "standard") not in _LOSSLESS_SAMPLING
 
 
 def medusa_folder(weights: Path, model: Path, scratch: Path) -> Path:
@@ -137,16 +194,13 @@ ENGINE = engine.Engine(
     title="vLLM",
     executable=("vllm",),
     install="`pip install vllm` (for NVIDIA GPUs), in an environment of its own",
-    methods={
-        **engine.METHODS,
-        "medusa": engine.EngineMethod("Medusa", 4, "medusa"),
-        "suffix": engine.EngineMethod("Suffix", scopes=("run", "request"), is_default=False),
-    },
+    methods=METHODS,
     arguments=_arguments,
     variables={"VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"},
     thread_variables={"OMP_NUM_THREADS": "{}", "VLLM_CPU_OMP_THREADS_BIND": "nobind"},
     check_folder=_check_folder,
     version=("/version", "version"),
+    is_lossy=_is_lossy,
     own_flags=("--model", "--dtype", "--config", "--uds"),
     speculation_flags=("-sc",),
     counters={

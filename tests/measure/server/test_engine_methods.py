@@ -1,0 +1,138 @@
+"""Every speculation of an engine is a method with the engine's own options, checked by name."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.errors import UserError
+from specbench.measure.server.engine import load_engine
+from specbench.measure.server.started_setup import StartedSetup, make_started_setup
+from specbench.measure.spec import RunSpec
+from tests.support.gguf_files import write_gguf
+
+
+def setup_of(engine: str, method: str, model: str = "tiny") -> StartedSetup:
+    """The setup of a method, with an executable that no test starts."""
+    spec = RunSpec(
+        methods=(method,),
+        model=model,
+        device="cpu",
+        backend="server",
+        serving_engine=engine,
+        engine_command=(sys.executable,),
+    )
+    return make_started_setup(spec, is_offline=True)
+
+
+def words_of(setup: StartedSetup) -> list[str]:
+    """The command line of the method's server."""
+    (label,) = [label for label in setup.servers if label != "vanilla"]
+    return setup.command_line(setup.servers[label])
+
+
+@pytest.mark.parametrize(
+    ("method", "config"),
+    [
+        ("mtp:num_tokens=3", {"method": "mtp", "num_speculative_tokens": 3}),
+        ("ngram_gpu", {"prompt_lookup_max": 3, "prompt_lookup_min": 1}),
+        ("ngram:prompt_lookup_max=7", {"prompt_lookup_max": 7, "prompt_lookup_min": 1}),
+        ("eagle3:parallel_drafting=true", {"method": "eagle3", "parallel_drafting": True}),
+        ("custom_class:model=pkg.Class", {"method": "custom_class", "model": "pkg.Class"}),
+        (
+            "suffix:suffix_decoding_max_spec_factor=0.5",
+            {"method": "suffix", "suffix_decoding_max_spec_factor": 0.5},
+        ),
+        ("sps:rejection_sample_method=block", {"method": "draft_model"}),
+    ],
+)
+def test_vllm_gets_kind_and_options_in_its_configuration(
+    method: str, config: dict[str, Any]
+) -> None:
+    words = words_of(setup_of("vllm", method))
+    given = json.loads(words[words.index("--speculative-config") + 1])
+    assert config.items() <= given.items()
+
+
+@pytest.mark.parametrize(
+    ("method", "flags"),
+    [
+        (
+            "eagle3:num_tokens=7,eagle_topk=8,num_draft_tokens=64",
+            "--speculative-eagle-topk 8 --speculative-num-draft-tokens 64",
+        ),
+        ("eagle3:num_tokens=2", "--speculative-eagle-topk 1 --speculative-num-draft-tokens 3"),
+        ("mtp:adaptive=true", "--speculative-adaptive"),
+        ("mtp", "--speculative-algorithm NEXTN --speculative-num-steps 3"),
+        ("ngram:accept_threshold_acc=0", "--speculative-accept-threshold-acc 0.0"),
+    ],
+)
+def test_sglang_gets_trees_and_thresholds_as_flags(method: str, flags: str) -> None:
+    assert flags in " ".join(words_of(setup_of("sglang", method)))
+
+
+@pytest.mark.parametrize(
+    ("method", "flags"),
+    [
+        ("ngram_mod:ngram_mod_n_match=12", "--spec-type ngram-mod --spec-ngram-mod-n-match 12"),
+        ("ngram_map_k", "--spec-type ngram-map-k"),
+        ("mtp:draft_p_min=0.75", "--spec-draft-n-max 3 --spec-draft-p-min 0.75"),
+        ("ngram:ngram_simple_size_n=12", "--spec-ngram-simple-size-n 12"),
+    ],
+)
+def test_llamacpp_gets_kind_and_options_as_flags(method: str, flags: str, tmp_path: Path) -> None:
+    write_gguf(tmp_path / "small.gguf")
+    words = words_of(setup_of("llamacpp", method, str(tmp_path / "small.gguf")))
+    assert flags in " ".join(words)
+    assert len([word for word in words if word == flags.split()[-2]]) == 1, "each flag once"
+
+
+@pytest.mark.parametrize(
+    ("engine", "method", "message"),
+    [
+        ("vllm", "ngram:weights=somewhere", "No option 'weights' of vLLM's ngram"),
+        ("vllm", "eagle3:topk=8", "No option 'topk' of vLLM's eagle3"),
+        ("vllm", "eagle3:parallel_drafting=yes", "'yes' is not true or false"),
+        ("vllm", "ngram:prompt_lookup_max=many", "'many' is not a whole number"),
+        ("sglang", "eagle3:accept_threshold_acc=nan", "'nan' is not a number"),
+        ("sglang", "medusa", "No method 'medusa' of SGLang"),
+    ],
+)
+def test_options_are_checked_by_name_and_type(engine: str, method: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        setup_of(engine, method)
+
+
+@pytest.mark.parametrize(
+    ("engine", "method", "is_lossless"),
+    [
+        ("vllm", "sps:rejection_sample_method=block", True),
+        ("vllm", "sps:rejection_sample_method=fly,fly_window_size=4", False),
+        ("vllm", "eagle3:rejection_sample_method=synthetic", False),
+        ("sglang", "eagle3:accept_threshold_single=1", True),
+        ("sglang", "eagle3:accept_threshold_single=0.9", False),
+    ],
+)
+def test_a_lossy_rule_of_acceptance_takes_the_method_its_promise(
+    engine: str, method: str, is_lossless: bool
+) -> None:
+    headers = setup_of(engine, method).describe().methods
+    assert headers["vanilla"].is_lossless
+    assert headers[method].is_lossless == is_lossless
+
+
+def test_a_table_that_all_requests_share_is_told(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "small.gguf")
+    warnings = setup_of("llamacpp", "ngram_mod", str(tmp_path / "small.gguf")).describe().warnings
+    assert (
+        "ngram_mod learns from earlier requests, so that further passes and loads flatter it."
+        in (warnings)
+    )
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "llamacpp"])
+def test_new_kinds_run_only_if_they_are_named(engine: str) -> None:
+    defaults = {name for name, method in load_engine(engine).methods.items() if method.is_default}
+    assert defaults <= {"vanilla", "ngram", "sps", "eagle", "eagle3", "medusa"}
