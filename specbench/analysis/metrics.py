@@ -30,6 +30,7 @@ from specbench.analysis.divergence import Agreement, find_agreements
 from specbench.analysis.drafting import find_drafting
 from specbench.analysis.idle_after_long import find_idle_after_long
 from specbench.analysis.idle_drafts import find_idle_drafts
+from specbench.analysis.impossible_speedups import find_impossible_speedups
 from specbench.analysis.long_prompts import find_long_prompts
 from specbench.analysis.odd_answers import find_odd_answers
 from specbench.analysis.overall import Axes, MethodMetrics, axes_of, measure_overall
@@ -150,7 +151,11 @@ def measure(
         overall=overall,
         bootstrap=bootstrap,
         arithmetic=arithmetic,
-        warnings=(*_warnings_of_records(table, header), *warnings),
+        warnings=(
+            *_warnings_of_records(table, header),
+            *find_impossible_speedups(cells, header),
+            *warnings,
+        ),
         left_out=run.left_out,  # lines of its files that were not read
         missing_text=run.missing_text,  # on records that it lacks; "" if none
         costs=costs,

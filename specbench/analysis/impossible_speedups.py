@@ -1,0 +1,51 @@
+"""Methods of servers that gain more time per token than their drafts can give.
+
+A step that drafts costs at least as much as a plain one, so decoding is at most as many times
+faster as a step emits tokens. A method beyond that was not compared with the same engine: other
+flags, another version, or a machine that changed its speed.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from specbench.analysis.cells import CellKey, CellMetrics
+from specbench.analysis.records import BASELINE
+from specbench.analysis.stats.estimates import Estimate
+from specbench.analysis.warnings import RunWarning
+from specbench.log.header import RunHeader
+from specbench.log.run import loads_of
+
+
+def find_impossible_speedups(
+    cells: Mapping[CellKey, CellMetrics], header: RunHeader
+) -> Iterator[RunWarning]:
+    """Cells whose decode speedup has its whole interval above the tokens of a step.
+
+    These are the MAT of the cell, else the most tokens of a draft and one more. At request rates
+    nothing is said: vanilla's queue makes it possible.
+    """
+    has_rate = any(load.request_rate for load in loads_of(header.spec.values))
+    if not header.servers or has_rate:
+        return
+    for key, cell in cells.items():
+        if key.method == BASELINE or not isinstance(cell.decode_speedup, Estimate):
+            continue
+        interval = cell.decode_speedup.interval
+        most_tokens = _tokens_per_step(cell, header, key.method)
+        if interval and most_tokens and interval.low > most_tokens:
+            numbers = {
+                "method": key.method,
+                "temperature": key.temperature,
+                "task": key.task,
+                "least": interval.low,
+                "tokens": most_tokens,
+            }
+            yield RunWarning("impossible_speedup", numbers)
+
+
+def _tokens_per_step(cell: CellMetrics, header: RunHeader, method: str) -> float:
+    """The mean tokens of a step, or a bound on it; 0 if neither is known."""
+    if isinstance(cell.mat, Estimate):
+        return cell.mat.value
+    method_header = header.methods.get(method)
+    draft_length = method_header.options.get("num_tokens") if method_header else None
+    return draft_length + 1.0 if isinstance(draft_length, int) else 0.0

@@ -1,0 +1,74 @@
+"""A server that gains more time per token than its drafts can give is named, and no honest one."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from specbench.analysis.metrics import measure
+from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.log.run import Load, Run
+from specbench.report.build import make_report
+from specbench.types import Record
+from tests.analysis.test_serving import NUM_TOKENS, ONE, answer, block, run
+from tests.judge.changing import with_header
+
+NUM_PROMPTS = 12
+SERVERS = {
+    label: {"url": "http://127.0.0.1:1", "software": "", "model": "tiny", "protocol": "openai"}
+    for label in ("vanilla", "eagle3")
+}
+MAT = 2.0
+
+
+def served_run(speedup: float, *, load: Load = ONE, seed: int = 0, has_steps: bool = True) -> Run:
+    """Vanilla, and EAGLE-3 with a MAT of 2 and a mean decode speedup; times vary by 5 %."""
+    random = np.random.default_rng(seed)
+    records: list[Record] = []
+    for prompt in range(NUM_PROMPTS):
+        plain_s, drafting_s = random.normal(1.0, 0.05, 2)
+        vanilla = answer("vanilla", prompt, load, wall_s=plain_s)
+        eagle3 = answer("eagle3", prompt, load, wall_s=drafting_s / speedup)
+        records.append(replace(vanilla, accept_lengths=(1,) * (NUM_TOKENS - 1)))
+        num_steps = int((NUM_TOKENS - 1) / MAT)
+        records.append(replace(eagle3, accept_lengths=(2,) * num_steps) if has_steps else eagle3)
+    blocks = [block(label, load, duration_s=NUM_PROMPTS) for label in SERVERS]
+    return with_header(run(records, blocks, [load]), servers=SERVERS)
+
+
+def is_named(served: Run) -> bool:
+    """True if the report says that the servers differ in more than speculation."""
+    notes = [note.text for note in make_report(served, Bootstrap(200)).notes]
+    return any("differ in more than speculation" in text for text in notes)
+
+
+@pytest.mark.parametrize(
+    ("speedup", "load", "expected"),
+    [
+        (2.6, ONE, True),
+        (2.6, Load(concurrency=4), True),
+        (2.6, Load(request_rate=2.0), False),
+        (1.9, ONE, False),
+        (0.5, ONE, False),
+    ],
+)
+def test_a_speedup_beyond_the_mat_is_named_in_closed_loops(
+    speedup: float, load: Load, expected: bool
+) -> None:
+    assert is_named(served_run(speedup, load=load)) == expected
+
+
+@pytest.mark.parametrize(("num_tokens", "expected"), [(1, True), (3, False)])
+def test_without_a_mat_the_longest_draft_bounds_a_step(num_tokens: int, expected: bool) -> None:
+    served = served_run(2.6, has_steps=False)
+    assert is_named(with_header(served, methods__eagle3__options={"num_tokens": num_tokens})) == (
+        expected
+    )
+
+
+def test_honest_methods_at_their_bound_are_hardly_ever_named() -> None:
+    num_named = 0
+    for seed in range(60):
+        metrics = measure(served_run(MAT, seed=seed), Bootstrap(100))
+        num_named += any(warning.key == "impossible_speedup" for warning in metrics.warnings)
+    assert num_named <= 4, "a step that costs no more than a plain one: 1 of 40 is expected"
