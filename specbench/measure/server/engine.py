@@ -73,6 +73,10 @@ class EngineMethod:
     """Lifetimes of its memory, the engine's default first; empty without a choice."""
     is_default: bool = True
     """False for a method that needs an install or a model of its own: it runs only if named."""
+    since: str = ""
+    """The engine's first version with it; empty for all that specbench knows."""
+    gone_in: str = ""
+    """The engine's first version without it; empty if it is in the latest."""
     engine_name: str = ""
     """The engine's name of the method; empty if it is ours."""
     options: Mapping[str, type[OptionValue]] = field(default_factory=dict)
@@ -107,6 +111,8 @@ class Engine:
     """A path and a key. A server that answers there with JSON that has the key is this engine,
     and the key's value is its version.
     """
+    packages: tuple[str, ...] = ()
+    """Python packages that install its executable, for its version."""
     wheel: str = ""
     """A package with the engine in it, used if no executable is installed."""
     launcher: ModuleType | None = None

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from specbench.errors import UserError
 from specbench.measure.server.engine import Engine
+from specbench.measure.server.engine_version import find_version
 from specbench.measure.spec import RunSpec
 
 
@@ -17,6 +18,8 @@ class Executable(NamedTuple):
     """The words that begin its command line."""
     wheel: str = ""
     """The name and version of the wheel that has the engine; empty without one."""
+    version: str = ""
+    """The engine's version; empty if it is unknown."""
 
 
 def find_executable(spec: RunSpec, engine: Engine) -> Executable:
@@ -41,7 +44,7 @@ def find_executable(spec: RunSpec, engine: Engine) -> Executable:
     program, *arguments = spec.engine_command or engine.executable
     path = shutil.which(program)  # None if it is not on the PATH
     if path:
-        return Executable((path, *arguments))
+        return Executable((path, *arguments), version=find_version(engine, path, arguments))
     launcher = engine.launcher  # the module of the script; None without a wheel
     if spec.engine_command or not launcher or not util.find_spec(engine.wheel):
         raise UserError(

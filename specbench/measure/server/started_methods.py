@@ -10,6 +10,7 @@ from typing import NamedTuple
 from specbench.errors import CheckpointError, UserError, unknown_name
 from specbench.measure.methods import BASELINE, check_labels
 from specbench.measure.server.engine import Engine, EngineMethod, Launch, OptionValue
+from specbench.measure.server.engine_version import check_version, is_in_version
 from specbench.measure.spec import RunSpec
 from specbench.measure.weights import no_weights
 from specbench.models.cards import ModelCard
@@ -28,22 +29,28 @@ _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 """Words for the types of options."""
 
 
-def engine_choices(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
+def engine_choices(spec: RunSpec, engine: Engine, version: str) -> list[MethodChoice]:
     """The methods that run, with vanilla first: the named ones, or the engine's default ones.
+
+    Default methods that the engine's version lacks are left out; of an unknown one (""), all run.
 
     A choice is a method's name with the options that the user gave. `spec` has the run's choices
     (empty if none were named), and whether vanilla, the baseline, is to run too. `engine.methods`
     has the methods that the engine can run, by name.
 
     Raises:
-        UserError: the engine lacks a method or an option, or two methods have one label.
+        UserError: the engine, or its version, lacks a method or an option, or two methods have one
+            label.
     """
     choices = list(spec.choices)
     for choice in choices:
         _check_choice(choice, engine)  # raises if the engine lacks it
+        check_version(engine, choice.name, version)  # or this version of it does
     if not choices:
         choices = [
-            MethodChoice(name) for name, method in engine.methods.items() if method.is_default
+            MethodChoice(name)
+            for name, method in engine.methods.items()
+            if method.is_default and is_in_version(method, version)
         ]
     # A choice with options reads `name:option=value`: plain vanilla is the baseline.
     if spec.is_baseline_run and not any(str(choice) == BASELINE for choice in choices):

@@ -18,6 +18,7 @@ from specbench.measure.methods import BASELINE
 from specbench.measure.server.backend import ServerBackend
 from specbench.measure.server.engine import Engine, Launch, load_engine
 from specbench.measure.server.engine_arguments import check_engine_args
+from specbench.measure.server.engine_version import is_in_version
 from specbench.measure.server.executable import find_executable
 from specbench.measure.server.find import find_server
 from specbench.measure.server.served_setup import ServedSetup
@@ -42,6 +43,10 @@ _SLOTS_AT_A_RATE = 64
 _MEMORY_WARNING = "{} learns from earlier requests, so that further passes and loads flatter it{}"
 _NO_MEMORY = ": scope=request turns this off."
 """The end of the warning for a method that can forget."""
+_VERSION_WARNING = (
+    "The version of {} could not be read before its start, so its methods were not checked against "
+    "it."
+)
 _WHEEL_WARNING = (
     "{} comes from the wheel {}, which is compiled for many processors: a build for this "
     "machine may be faster."
@@ -66,10 +71,12 @@ class StartedSetup(ServedSetup):
     """The device of the servers: cpu or cuda."""
     wheel: str = ""
     """The package that has the engine, with its version; empty if an executable is installed."""
+    version: str = ""
+    """The engine's version before its start; empty if it is unknown."""
     no_checkpoint: tuple[str, ...] = ()
     """Methods without draft weights for the model."""
     refused: tuple[str, ...] = ()
-    """Sentences about methods that were left out since the engine cannot read their weights."""
+    """Sentences about methods that were left out: the engine, or its version, cannot run them."""
 
     @property
     def title(self) -> str:
@@ -83,6 +90,8 @@ class StartedSetup(ServedSetup):
             for label, launch in self.servers.items()
             if launch.scope == "run"
         ]
+        if not self.version and not self.wheel:
+            warnings.append(_VERSION_WARNING.format(self.engine.title))
         if self.wheel:
             warnings.append(_WHEEL_WARNING.format(self.engine.title, self.wheel))
         return self.make_info(
@@ -159,9 +168,10 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
             "Give one of them.",
         )
     device = _device(spec.device)  # cpu or cuda
-    choices = engine_choices(spec, engine)  # names of methods with the options given
     card = spec.card
-    executable = find_executable(spec, engine)  # the words of its command, and its wheel
+    executable = find_executable(spec, engine)  # its command, wheel and version
+    # Names of methods with the options given.
+    choices = engine_choices(spec, engine, executable.version)
     model_path = resolve_model(card, offline=is_offline)  # the folder
     codec = load_codec(model_path, card, spec.template, spec.template_args)
     # Raises if the engine cannot read it. "": the model, not the weights of a method.
@@ -196,10 +206,23 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
         command=executable.words,
         context=context,
         device=device,
+        version=executable.version,
         wheel=executable.wheel,  # empty if the engine's own executable is used
         no_checkpoint=tuple(str(choice) for choice in launches.missing),  # no draft weights
-        refused=tuple(launches.refused),  # sentences: the engine cannot read their weights
+        # Sentences: the engine cannot read their weights, or its version lacks them.
+        refused=(*launches.refused, *_left_out(spec, engine, executable.version)),
     )
+
+
+def _left_out(spec: RunSpec, engine: Engine, version: str) -> list[str]:
+    """A sentence for each default method that the engine's version lacks."""
+    if spec.methods:
+        return []
+    return [
+        f"{engine.title} {version} has no {name}, so it was left out."
+        for name, method in engine.methods.items()
+        if method.is_default and not is_in_version(method, version)
+    ]
 
 
 def _num_at_once(spec: RunSpec) -> int:

@@ -169,6 +169,7 @@ ENGINE = Engine(
     arguments=_arguments,
     variables={"HF_HUB_OFFLINE": "1"},
     version=("/get_server_info", "version"),
+    packages=("sglang",),
     is_lossy=_is_lossy,
     own_flags=("--model", "--dtype", "--config"),
     protocol=stream.StreamProtocol("sglang", "/generate", _body, _read),

