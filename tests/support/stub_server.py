@@ -46,6 +46,7 @@ class Stub(Server):
     eos: int = 2
     accepted_per_step: Sequence[int] | None = None
     count: Callable[[Sequence[Any]], int] = len
+    info_path: str = "/server_info"
     fault: str = ""
     fault_from: int = 0
     num_faults: int = 10**9
@@ -70,7 +71,7 @@ class Stub(Server):
             app.router.add_get("/props", self._say({"build_info": "b11434"}))
             app.router.add_post("/completion", self._complete)
         if self.engine == "sglang":
-            app.router.add_get("/get_server_info", self._say({"version": "0.5.23"}))
+            app.router.add_get(self.info_path, self._say({"version": "0.5.23"}))
             app.router.add_post("/generate", self._complete)
         return app
 

@@ -233,8 +233,12 @@ async def _start_of(response: ClientResponse) -> str:
 
 def _connection_text(error: Exception) -> str:
     """The message for a connection error."""
+    from aiohttp import ClientPayloadError, ServerDisconnectedError
+
     if isinstance(error, ConnectionRefusedError) or isinstance(
         getattr(error, "os_error", None), ConnectionRefusedError
     ):
         return "No program listens at this address: the connection was refused."
+    if isinstance(error, (ClientPayloadError, ServerDisconnectedError)):
+        return "The server closed the connection before the end of its answer."
     return f"The connection to the server failed ({printable(describe_error(error))})."

@@ -107,8 +107,8 @@ class Engine:
     """The methods that it can run."""
     arguments: Callable[[Launch], list[str]]
     """Makes its command line without the executable."""
-    version: tuple[str, str]
-    """A path and a key. A server that answers there with JSON that has the key is this engine,
+    version_keys: Mapping[str, str]
+    """Keys by path. A server that answers at a path with JSON that has the key is this engine,
     and the key's value is its version.
     """
     packages: tuple[str, ...] = ()

@@ -220,8 +220,8 @@ async def _software(client: Client) -> _Software:
     """The engine of a server with its version, and the forms of requests to try with it.
 
     `client` sends requests to the server. Each engine gives its version at a path of its own, as
-    JSON with a key (`engine.version` has both). The first that answers so is the server's engine;
-    its own form of requests, if it has one, is tried first.
+    JSON with a key (`engine.version_keys`). The first that answers so is the server's engine; its
+    own form of requests, if it has one, is tried first.
     """
     # Prompts as tokens, or as messages (`is_chat`); answers with token ids, or as text alone.
     openai_protocols = (  # the most exact form first
@@ -232,15 +232,20 @@ async def _software(client: Client) -> _Software:
     )
     for name in NAMES:  # of all engines, such as vllm
         engine = load_engine(name)
-        path, key = engine.version
-        try:
-            version_json: Any = msgspec.json.decode(await client.get(path))
-        except (RequestFailed, msgspec.DecodeError, RecursionError):
-            continue
-        version = version_json.get(key) if isinstance(version_json, dict) else None
-        if isinstance(version, str):
-            title = first_line(f"{engine.title} {version or UNKNOWN}")  # fit for a table
-            if engine.protocol:
-                return _Software(title, (engine.protocol, *openai_protocols))
-            return _Software(title, openai_protocols)
+        for path, key in engine.version_keys.items():
+            version = await _version_at(client, path, key)
+            if version is not None:
+                title = first_line(f"{engine.title} {version or UNKNOWN}")  # fit for a table
+                own_protocols = (engine.protocol,) if engine.protocol else ()
+                return _Software(title, (*own_protocols, *openai_protocols))
     return _Software(UNKNOWN, openai_protocols)
+
+
+async def _version_at(client: Client, path: str, key: str) -> str | None:
+    """The text of a key in the JSON at a path; None if there is none."""
+    try:
+        answer: Any = msgspec.json.decode(await client.get(path))
+    except (RequestFailed, msgspec.DecodeError, RecursionError):
+        return None
+    version = answer.get(key) if isinstance(answer, dict) else None
+    return version if isinstance(version, str) else None

@@ -111,7 +111,7 @@ FAULTS = {
     "429": "HTTP status 429: too many requests It was tried 4 times",
     "html answer": "answered with text/html, not with a stream of events: <html>bad gateway</html>",
     "half": "broke off after 2 events with tokens",
-    "drops": "connection to the server failed .* 2 events with tokens had arrived",
+    "drops": "closed the connection before the end of its answer. 2 events with tokens had arrived",
     "garbage": "an event that is not an answer .*{not json",
     "error event": "reported an error: EngineCore died",
 }

@@ -256,6 +256,8 @@ def test_the_memory_of_vllms_suffix_is_recorded_and_can_be_turned_off(tmp_path: 
         for scope in ("run", "request")
     ]
     assert ['"suffix_decoding_max_cached_requests": 0' in text for text in configs] == [False, True]
+    other = replace(launch(tmp_path, "ngram"), scope="request")
+    assert "suffix" not in flags_of("vllm", other)["--speculative-config"], "older ones refuse it"
 
 
 def test_vllm_gets_medusa_heads_with_the_configuration_it_asks_for(tmp_path: Path) -> None:

