@@ -1,4 +1,4 @@
-"""The limits of the gate, as options of `specbench check`: how much worse a run may be."""
+"""How much worse than its baseline a run may be, as options of `specbench check`."""
 
 from typing import Annotated, Literal
 
@@ -12,10 +12,10 @@ SpeedRule = Literal["matching", "always", "never"]
 class Allowed(Struct, frozen=True):
     """The allowed loss of a run against its baseline.
 
-    A MAT that rises is suspect too: a rule that accepts too much raises it. `max_mismatch` is
-    the share of a lossless method's greedy answers that may stop being vanilla's. None allows none
-    in float32. In half precision, where near-ties fall either way, it allows as many as chance
-    explains.
+    A MAT that rises is suspect too: a rule that accepts too much raises it. `max_mismatch` is the
+    share of a lossless method's greedy answers that may stop being vanilla's. Without one (None),
+    no answer may change in float32; in half precision, where near-ties fall either way, as many may
+    change as chance explains.
     """
 
     # fmt: off

@@ -28,8 +28,8 @@ def check_audit(audit: StoredAudit | None, baseline: RunHeader) -> Iterator[Chec
 def _check(audit: StoredAudit | None, key: CellKey) -> Check | None:
     """The check "audit" of one method at one temperature of the run.
 
-    It fails if the audit found a bug, and is skipped if there is no verdict. It is None for greedy
-    answers and for vanilla if the audit has no result on them: they need no audit.
+    It fails if the audit found a bug, and is skipped if there is no verdict. Greedy answers and
+    vanilla need no audit: without a result for them, there is no check (None).
 
     Args:
         audit: the stored audit of the run's answers; None if there is none.

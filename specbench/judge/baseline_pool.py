@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 LEAST_BASELINES = 3
-"""Fewest baselines: the spread of two runs has one degree of freedom and predicts nothing."""
+"""Fewest baselines that show a spread: that of two runs has one degree of freedom, too few to
+predict the next run.
+"""
 CANNOT_TELL = "cannot tell"
 """The start of the text of a speed that was skipped because equal runs differ too much."""
 _SUBJECT = ["method", "temperature"]
@@ -76,15 +78,15 @@ def check_speeds(
             f"{num_baselines} baselines{at_load} do not show how far equal runs differ.",
             f"Give one, or {LEAST_BASELINES} and more; five are better.",
         )
-    # of each run, a Series of log time per token, by method and request
+    # per run, a Series of log time per token, by method and request
     log_times = [_log_times(tabled_run) for tabled_run in (run, *baselines)]
-    # Its median change, a pair's first run minus the second: [cells, pairs of runs], with method
-    # and temperature as index. This run's pairs with the baselines come first.
+    # Median over completions of (log time in a pair's first run - in its second): [cells, pairs of
+    # runs], indexed by method and temperature. This run's pairs with the baselines come first.
     changes = _changes(log_times)
     cells = [CellKey(method, float(t), MEAN, load) for method, t in changes.index]
     for key in _subjects(log_times[1], load):  # the cells of the first baseline
         if key not in cells:
-            yield Check("speed", "skipped", "this run or a baseline has no completion of it", key)
+            yield Check("speed", "skipped", "not completed in this run or in a baseline", key)
     if not cells:
         return
     num_cells = len(cells)
@@ -94,12 +96,12 @@ def check_speeds(
     common_changes = np.median(method_changes, axis=0)  # [pairs of runs]
     if num_cells > 1:
         relative_changes = method_changes - common_changes
-        # degrees of freedom: of the baselines x of the methods
+        # degrees of freedom between baselines * between methods
         degrees = (num_baselines - 1) * (num_cells - 1)
-        # of `change`, by chance: one for all cells, with its degrees of freedom
+        # the variance of `change` between equal runs, shared by all cells
         variance = _machine_variance(relative_changes, num_baselines, degrees)
         for key, cell_changes in zip(cells, relative_changes, strict=True):
-            change = float(cell_changes[:num_baselines].mean())  # this run's, from the baselines
+            change = float(cell_changes[:num_baselines].mean())  # this run against the baselines
             yield _check(key, change, variance, rule, against="than the run's other methods")
     # All methods together stand under vanilla, at the first cell's temperature.
     method = BASELINE if num_cells > 1 else cells[0].method

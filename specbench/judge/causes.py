@@ -56,9 +56,9 @@ _WITHOUT_VALUES = {
 }
 """Words for fields whose values are hashes; "{}" stands for the method."""
 _LEAST_CHANGE = 0.005
-"""Relative difference of measured lengths and sizes from which they count."""
+"""Smallest relative difference of measured lengths and sizes that counts as a cause."""
 _LEAST_OTHERS = 0.05
-"""Difference of the share of the processor that other programs took, from which it counts."""
+"""Smallest difference in the other programs' share of the processor that counts as a cause."""
 _ARITHMETICS = {
     "tasks": "mean of the tasks",
     "totals": "all tokens / all seconds",
@@ -121,7 +121,7 @@ def words(difference: Difference, title: str = "a method") -> str:
 
 
 def _place(difference: Difference) -> int:
-    """The place in the list: the most frequent causes come first, versions last."""
+    """The sort key of a difference: the most frequent causes come first, versions last."""
     patterns = ("methods.*", "hardware", "model.*", "spec.*", "prompts.*", "kernels.*", "*")
     return next(
         place for place, pattern in enumerate(patterns) if fnmatchcase(difference.field, pattern)
@@ -129,7 +129,7 @@ def _place(difference: Difference) -> int:
 
 
 def _alone(header: RunHeader, spelling: str, name: str) -> RunHeader:
-    """The header with vanilla and one method, which goes by this name."""
+    """The header reduced to vanilla and the method of this spelling, renamed to `name`."""
 
     def only(entries: Mapping[str, Any]) -> dict[str, Any]:
         of_method = entries.get(spelling) or entries.get(spelling.partition(":")[0])
@@ -180,8 +180,8 @@ def _threads(side: ExplainedSide) -> str:
     threads = side.header.threads
     if side.header.cpu_threads is None or threads is None:
         return ""
-    own, prefill = threads.of(side.key.method), threads.of_prefill
-    return f"{own} ({prefill} for prefills, {threads.num} for vanilla)"
+    num_decoding, num_prefill = threads.of(side.key.method), threads.of_prefill
+    return f"{num_decoding} ({num_prefill} for prefills, {threads.num} for vanilla)"
 
 
 def _server_software(side: ExplainedSide) -> str:
@@ -204,7 +204,9 @@ _TEXTS: Mapping[str, tuple[Callable[[ExplainedSide], str], tuple[str, ...]]] = {
     "specbench": (_version, (MAT, COST)),
     "other processes on the GPU": (_gpu_neighbours, _NEIGHBOUR),
 }
-"""Settings that no comparison of headers names: the text, empty if unknown, and the factors."""
+"""Settings beyond the fields of headers: a function for the text (empty if unknown), and the
+factors that the setting can move.
+"""
 
 
 def _of_texts(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
@@ -245,11 +247,11 @@ def _of_counting(
     if names[0] != names[1]:
         yield Setting(f"average: {names[0]} against {names[1]}", (AVERAGING,))
     if subject.turns != reference.turns:
-        text = f"{len(subject.turns)} against {len(reference.turns)}, {product.num_shared} of both"
+        text = f"{len(subject.turns)} against {len(reference.turns)}, {product.num_shared} shared"
         factors = (PROMPTS,) if product.num_shared else (MAT, COST, PREFILL)
         yield Setting(f"prompts and turns: {text}", factors)
         tasks = [{task for task, *_ in side.turns} for side in (subject, reference)]
         if apart := sorted(tasks[0] ^ tasks[1]):
-            yield Setting(f"tasks of one side only: {', '.join(apart)}", (PROMPTS,))
+            yield Setting(f"tasks on one side only: {', '.join(apart)}", (PROMPTS,))
     if product.effect(COUNTING) != 1:
-        yield Setting("tokens: each side by the counting rule of its source", (COUNTING,))
+        yield Setting("token counts: each side uses the counting rule of its source", (COUNTING,))

@@ -60,8 +60,8 @@ def _check_values(check: Check) -> dict[str, Any]:
 def to_junit(runs: Sequence[CheckedRun]) -> bytes:
     """The XML document: a case for each cell of the baseline run and each check of a whole run.
 
-    A case fails if one of its checks fails. It is skipped if all of its checks of numbers are,
-    or all checks if it has no number.
+    A case fails if one of its checks fails. It is skipped if all its checks of numbers are skipped
+    or, without such checks, all its checks.
     """
     root = ElementTree.Element("testsuites")
     for run in runs:
@@ -116,8 +116,9 @@ def _case(check: Check) -> tuple[str, str]:
 def _add_result(testcase: ElementTree.Element, checks: Sequence[Check]) -> None:
     """Add the result of a test case, as a child element with the texts of its checks.
 
-    If a check failed, it is a `failure` with the failed checks alone. If all numbers (MAT and
-    speed) were skipped, or all checks without any number, it is `skipped`; else `system-out`.
+    If a check failed, it is a `failure` with the failed checks alone. It is `skipped` if all checks
+    of numbers (MAT and speed) were skipped or, without such checks, all checks. Otherwise it is
+    `system-out`.
 
     Args:
         testcase: the element of the case.

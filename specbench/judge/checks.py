@@ -1,4 +1,4 @@
-"""Checks of a run, each of which answers one question, and all of them with their result."""
+"""A check, which answers one question about a run, and the result of all checks of a run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class Check:
     now: Value = NOT_RUN
     """The number in this run."""
     needs: int | None = None
-    """The samples per task that would judge a number that was skipped."""
+    """The samples per task that would be enough to judge a skipped number."""
     method: str = ""
     """The cell's method in words, with temperature and load if there are several."""
     task: str = ""
@@ -57,7 +57,7 @@ class CheckedRun:
     about: Mapping[str, Any] = field(default_factory=dict)
     """Further values, for the JSON document only."""
     is_doubtful: bool = False
-    """True if there is a doubt about the run, although it may pass."""
+    """True if something about the run is doubtful, even if it passes."""
     is_judged: bool = True
     """True if everything that was requested could be judged; otherwise the run does not pass."""
 

@@ -92,7 +92,7 @@ class Comparison:
         for key, cell in self.cells.items():
             ratio = cell.tokens_per_s.ratio  # the subject's speed / the reference's
             if key.task == MEAN and isinstance(ratio, Estimate):
-                # The logarithm in each pass or run [units], of each side or of both together.
+                # The log speed of each side, or of their ratio, in each pass or run [units].
                 # NaN stands for a pass or run that lacks most requests.
                 nums_complete += [int(np.isfinite(log_rates).sum()) for log_rates in ratio.units]
         scope = self.repetition.scope  # with the number of passes or runs that both sides have

@@ -221,13 +221,13 @@ def _definitions(comparisons: Sequence[Comparison]) -> Iterator[Note]:
     scopes = dict.fromkeys(comparison.scope.text for comparison in comparisons)
     yield Note(
         "Intervals",
-        f"95 %, of times over {' or '.join(scopes)}, by paired cluster bootstrap over samples. "
-        "Colours and sentences are tests, corrected for their number, intervals are not; ~: "
-        "significant on its own, not after this correction. Speeds are judged only with several "
-        "runs per side.",
+        f"95 %, by paired cluster bootstrap over samples; those of times cover "
+        f"{' or '.join(scopes)}. Colours and sentences follow tests that are corrected for their "
+        "number; intervals are not corrected. ~: significant on its own, not after this "
+        "correction. Speeds are judged only with several runs per side.",
     )
     if not is_cross:
-        yield Note("Speedup", "over the vanilla of the same run, which drifts alike.")
+        yield Note("Speedup", "over vanilla in the same run, which drifts in the same way.")
     if any(len(comparison.tasks) > 1 for comparison in comparisons):
         yield Note(
             "Mean", "arithmetic, of the tasks' values; its ratio is the ratio of the two means."
@@ -264,6 +264,6 @@ def _run_notes(letter: str, header: RunHeader) -> Iterator[Note]:
     if header.status != "complete":
         texts.append(f"its status is {header.status}, so this is only a part of it.")
     if header.environment.commit_phrase.endswith("+dirty"):
-        texts.append("it was made by a modified checkout, so its commit is not the whole code.")
+        texts.append("it was made by a modified checkout: its commit does not identify the code.")
     for text in texts:
         yield Note("Warning", f"{letter}: {text}", is_warning=True)

@@ -50,20 +50,20 @@ _SAME_CLOCK = (
 READINGS = "readings of the weights"
 """The unit of steps on different machines: the time in which each reads the model's weights."""
 _ROUNDING = 1e-12
-"""Distance from 1 of a factor that nothing has moved."""
+"""Factors that differ from 1 by no more than this rounding error count as 1."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Explanation:
-    """The difference of a method's number from another one, or from its MAT, as factors."""
+    """A method's number as factors times another number, or times the method's own MAT."""
 
     subject: ExplainedSide
     reference: ExplainedSide | None
     """None if the subject is explained alone."""
     product: Product
     step_unit: str = "s"
-    """Unit of the two lines under cost: seconds, or the time in which a machine reads the weights;
-    empty if the sides have none in common.
+    """Unit of the two lines under cost: seconds, or the time in which a machine reads the weights.
+    Empty if neither is known for all sides.
     """
     settings: Sequence[Setting] = ()
     """Settings that differ and can move a factor."""

@@ -126,7 +126,7 @@ def _side_values(name: str, explanation: Explanation) -> dict[str, Any]:
 
 
 def _rows(explanation: Explanation) -> Iterator[dict[str, Any]]:
-    """A row for each factor in its order, then for the lines under cost."""
+    """A row per factor in the order of the product, then a row per line under cost."""
     factors = [factor for factor in explanation.product.factors if factor in explanation.factors]
     for factor in (*factors, *explanation.step_lines):
         is_factor = factor in factors

@@ -23,7 +23,7 @@ class Bar(NamedTuple):
     left: float
     width: float
     tone: str
-    """end: a printed number; up or down: a factor; one that is not claimed is "up faint"."""
+    """end for a printed number; up or down for a factor, with "faint" if it is not claimed."""
 
 
 def explanation_html(explanations: Sequence[Explanation]) -> str:

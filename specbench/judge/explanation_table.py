@@ -30,7 +30,7 @@ from specbench.report.texts import Note
 _MOST_NAMED = 3
 """Settings that a sentence names."""
 _MOST = 0.5
-"""Share of all changes, on a log scale, from which one factor carries most of them."""
+"""A factor with more than this share of all changes, on a log scale, carries most of the ratio."""
 
 
 class ExplainedBlock(NamedTuple):
@@ -40,7 +40,7 @@ class ExplainedBlock(NamedTuple):
     sentence: str
     table: Table
     notes: tuple[Note, ...]
-    """The settings of this method alone, and what cannot be told apart."""
+    """The settings that differ for this method alone, and factors that cannot be separated."""
 
 
 class ExplainedTables(NamedTuple):
@@ -63,8 +63,8 @@ def build_explanation(explanations: Sequence[Explanation]) -> ExplainedTables:
     moved = {name for explanation in explanations for name in explanation.moved}
     notes = [*_cause_notes(common, [name for name in FACTORS if name in moved])]
     if first.work:
-        text = f"which `compare` refuses without --explain: {'; '.join(first.work)}"
-        notes.append(Note("Other work", text))
+        text = f"`compare` refuses these runs without --explain: {'; '.join(first.work)}"
+        notes.append(Note("Different work", text))
     return ExplainedTables(
         legend=tuple(_legend(first)),
         blocks=tuple(_block(explanation, common) for explanation in explanations),
@@ -122,7 +122,7 @@ def sentence(explanation: Explanation) -> str:
     if product.reference is None:
         return _sentence_of_one(explanation)
     numbers = f"{_number(product.subject)} against {_number(product.reference)}"
-    text = f"A's {quantity(explanation)} is {product.ratio:.3f} of B's: {numbers}."
+    text = f"A's {quantity(explanation)} is {product.ratio:.3f} times B's: {numbers}."
     largest, *others = explanation.factors
     changes = [abs(math.log(factor.effect.value)) for factor in explanation.factors]
     if changes[0] <= _MOST * sum(changes):
@@ -136,7 +136,7 @@ def sentence(explanation: Explanation) -> str:
     named = [*causes[:_MOST_NAMED]]
     if len(causes) > _MOST_NAMED:
         named.append(f"and {len(causes) - _MOST_NAMED} more")
-    differing = f" What differs and can move it: {'; '.join(named)}." if causes else ""
+    differing = f" Settings that differ and can move it: {'; '.join(named)}." if causes else ""
     if explanation.is_without_cause(name):
         return f"{carrier}, without a cause: {_percent(largest)}."
     if explanation.is_claimed(name):
@@ -144,8 +144,8 @@ def sentence(explanation: Explanation) -> str:
         return f"{carrier}.{differing}{_shown(explanation, others)}"
     if explanation.p_values.get(name) is not None:
         return f"{carrier}, which is not shown to differ from 1.{_shown(explanation, others)}"
-    reason = "over prompts only" if largest.effect.interval else "without an interval"
-    return f"{carrier}, {reason}: nothing is claimed of it.{differing}"
+    reason = "its interval covers prompts only" if largest.effect.interval else "it has no interval"
+    return f"{carrier}. Nothing is claimed about it, because {reason}.{differing}"
 
 
 def _shown(explanation: Explanation, factors: Sequence[Factor]) -> str:
@@ -241,7 +241,7 @@ def _cause_notes(settings: Sequence[Setting], names: Sequence[str]) -> Iterator[
 
 
 def _doubts(explanation: Explanation) -> Iterator[Note]:
-    """Factors without a cause, and what cannot be told apart."""
+    """Notes on factors without a cause, and on factors that cannot be separated."""
     for factor in explanation.factors:
         if explanation.is_without_cause(factor.name):
             text = f"{factor.name}: {_percent(factor)}, and no setting that can move it differs"
@@ -249,16 +249,16 @@ def _doubts(explanation: Explanation) -> Iterator[Note]:
     product = explanation.product
     names = [factor.name for factor in product.factors]
     inseparable = {
-        f"{PROMPTS}: the sides share no prompt, so each has its own": not product.num_shared,
-        f"{PREFILL}: a side knows total times only, so it is in {COST}": not product.has_prefill,
-        f"{MAT} and {COST}: a side knows no steps": PER_TOKEN in names,
+        f"{PROMPTS}: the sides have no prompt in common": not product.num_shared,
+        f"{PREFILL}: one side has only total times, so {COST} includes it": not product.has_prefill,
+        f"{MAT} and {COST}: the steps of one side are unknown": PER_TOKEN in names,
     }
     for name in names:
         text = f"the settings that can move {name}: change one at a time"
         inseparable[text] = explanation.is_claimed(name) and len(explanation.causes(name)) > 1
     yield from (Note("Not separable", text) for text, is_so in inseparable.items() if is_so)
     if explanation.has_phases:
-        yield Note("Phases", "shares of a step, which timing them slows down")
+        yield Note("Phases", "shares of a step; timing them slows the step down")
 
 
 def _definitions(explanations: Sequence[Explanation]) -> Iterator[Note]:
@@ -266,13 +266,14 @@ def _definitions(explanations: Sequence[Explanation]) -> Iterator[Note]:
     first = explanations[0]
     yield Note(
         "Product",
-        "exact, one step back at a time; largest first, without factors that are exactly 1. It "
-        "closes by construction and proves no cause. docs/explain.md has the formulas.",
+        "exact; the printed numbers are traced back one step at a time. The largest factor is "
+        "first, and factors of exactly 1 are left out. The product holds by construction and "
+        "proves no cause. docs/explain.md has the formulas.",
     )
     scopes = dict.fromkeys(explanation.scope.text for explanation in explanations)
-    untested = "" if first.scope.is_estimated else " Nothing is claimed of times."
+    untested = "" if first.scope.is_estimated else " Nothing is claimed about times."
     yield Note(
         "Intervals",
-        f"95 %; of times over {' or '.join(scopes)}. Colours are tests, corrected for their "
-        f"number.{untested}",
+        f"95 %; those of times cover {' or '.join(scopes)}. Colours show tests that are corrected "
+        f"for their number.{untested}",
     )

@@ -27,7 +27,7 @@ class HashFindings(NamedTuple):
     model.
     """
     unchecked: list[str]
-    """What cannot be checked on this machine."""
+    """Hashes that cannot be checked on this machine."""
 
 
 def check_hashes(header: RunHeader, records: Sequence[Record]) -> HashFindings:

@@ -52,7 +52,7 @@ def _subject(header: RunHeader) -> Iterator[str]:
     if header.model.is_stand_in:
         yield "The model is a stand-in: the real shape, with tiny's answers."
     elif is_embedded(header):  # it ships with this program
-        yield "The model is tiny, which is for trying the program."
+        yield "The model is tiny, which only serves to try out specbench."
     elif weight_bytes and most_parameters < LEAST_PARAMETERS:
         yield (
             f"The model has at most {most_parameters / 1e6:.0f} million parameters. A leaderboard "

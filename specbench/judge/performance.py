@@ -20,9 +20,9 @@ from specbench.judge.comparison import MEAN, Comparison
 from specbench.judge.pairs import CellPair, Pair
 
 MOST_TIMES = 10
-"""A test must be able to find this many times the allowed change, or the number is not judged."""
+"""A number is judged only if its test would find a change of this many times the allowed one."""
 MOST_UNSEEN = 0.2
-"""A test need not find a smaller change than this share."""
+"""Even if less is allowed, the test need not find a change below this share."""
 LEAST_SAMPLES = 8
 """Samples per task that have enough degrees of freedom for a test, regardless of their lengths."""
 _MOST_DROP = 0.999
@@ -61,16 +61,16 @@ class _NumberTest:
 
     @property
     def most(self) -> float:
-        """The change that the test must find, or the number is not judged."""
+        """The change that the test must be able to find for the number to be judged."""
         return max(MOST_TIMES * self.allowed, MOST_UNSEEN)
 
     def samples_for(self, smallest: float) -> int:
         """The samples per task with which the test would find the change `most`, if the present
         samples show no change below `smallest`.
 
-        Both distances are of logarithms, from the allowed one. The distance that a test finds
-        is some standard errors, which fall as 1 / sqrt(samples): half of it takes four times
-        the samples. So the ratio of the distances is squared.
+        On the log scale, the smallest change that a test finds lies a fixed number of standard
+        errors beyond the allowed one. Standard errors fall as 1 / sqrt(samples), so half the
+        distance takes four times the samples. So the ratio of the distances is squared.
         """
         allowed = self._log_factor(self.allowed)
         found_distance = self._log_factor(smallest) - allowed

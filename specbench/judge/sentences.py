@@ -115,7 +115,10 @@ def cross_sentence(comparison: Comparison, letters: Letters, key: CellKey) -> st
     doubt = _doubt(comparison, pair)  # the end of the sentence; empty if there is none
     # Both methods are of one run (is_one_run), and their speeds differ.
     if not doubt and comparison.repetition.is_one_run and not _is_same(ratio):
-        doubt = ", as two methods chosen beforehand: among all pairs of the run, `report` judges"
+        doubt = (
+            ". This test assumes that you chose the two methods before you saw the results; "
+            "`report` corrects for all pairs of the run"
+        )
     return f"{text}{doubt}."
 
 

@@ -13,7 +13,9 @@ T = TypeVar("T")
 
 
 def _shared_or_only(values: Sequence[Sequence[T]]) -> list[tuple[T, ...]]:
-    """The values that all sides have, else the only one of each side; empty without either."""
+    """The values that all sides have, each repeated per side. If they have none in common but a
+    single value each, these are paired; otherwise the list is empty.
+    """
     shared = [value for value in values[0] if all(value in of_side for of_side in values)]
     if not shared and all(len(of_side) == 1 for of_side in values):
         return [tuple(of_side[0] for of_side in values)]

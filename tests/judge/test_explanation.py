@@ -344,7 +344,8 @@ def test_one_pass_per_side_claims_nothing_of_times() -> None:
     run = full_run(("vanilla", "eagle2"), num_samples=8)
     explanation = explained(slower(run, {"vanilla": 1.5}), run)
     assert explanation.p_values[COST] is None and not explanation.is_claimed(COST)
-    assert "over prompts only: nothing is claimed of it" in sentence_of(explanation)
+    reason = "Nothing is claimed about it, because its interval covers prompts only"
+    assert reason in sentence_of(explanation)
 
 
 def test_equal_runs_name_no_cause() -> None:
@@ -444,7 +445,7 @@ def test_without_a_baseline_the_number_is_tokens_per_second() -> None:
         expected = {name: 1.25 if name == COST else 1 for name in effects(explanation)}
         assert effects(explanation) == pytest.approx(expected, abs=1e-9)
         assert not explanation.step_lines
-        assert "A's tokens/s is 1.250 of B's" in sentence_of(explanation)
+        assert "A's tokens/s is 1.250 times B's" in sentence_of(explanation)
 
 
 def test_what_cannot_be_explained_is_one_message() -> None:
