@@ -8,7 +8,7 @@ MOST_AMOUNT = 1e10
 seconds are 317 years, and more than any time since 1970.
 """
 _MOST_IN_HEADER = 2.0**63
-"""Of any number of `run.json`, which has bytes, bytes per second and seeds, too."""
+"""Largest number in `run.json`, which also has bytes, bytes per second and seeds."""
 
 
 def huge_numbers(content: Any, path: str = "$") -> Iterator[str]:

@@ -210,7 +210,7 @@ def _void_model_patterns(first: ModelHeader, second: ModelHeader) -> Iterator[st
     if is_same_revision:
         yield from ("model.name", "model.revision", "model.files.*")
     elif first.files and second.files:
-        yield "model.revision"  # files say it better
+        yield "model.revision"  # files identify it better
         if _have_same_files(first.files, second.files):
             yield "model.name"  # a copy in another folder
         elif first.name != second.name:

@@ -131,7 +131,7 @@ def _end_faults(record: Record, eos_ids: set[int], budget: int | None) -> Iterat
 
 def _size_faults(record: Record, header: RunHeader) -> Iterator[str]:
     """A sentence for each of these: there is no prompt, the ends of tokens do not fit the text,
-    trees are larger than the method's options allow, or deeper than those of dynamic trees allow.
+    trees are larger than the method's options allow, or (dynamic trees) deeper.
 
     `token_ends` counts the characters of the text up to the end of each token. Per step of the
     record, `num_nodes` are its tree's nodes and `accept_lengths` the tokens that it emitted.
@@ -155,7 +155,7 @@ def _size_faults(record: Record, header: RunHeader) -> Iterator[str]:
     levels = method.options["depth"] + 1  # EAGLE counts the levels below the first one
     accept_length = max(record.accept_lengths, default=0)  # of the step with the most tokens
     if accept_length > levels + 1:  # a token of each level, and the bonus token
-        yield f"a step of {accept_length} tokens from trees of depth {levels}."
+        yield f"a step of {accept_length} tokens from trees of {levels} levels."
 
 
 def _dates_in_the_future(header: RunHeader) -> Iterator[str]:

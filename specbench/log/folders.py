@@ -46,7 +46,7 @@ def pooled_folders(path: Path) -> list[Path]:
 
 
 def single_runs(paths: Iterable[Path]) -> list[Path]:
-    """The folders of runs, with the runs of a pool in the place of its own."""
+    """The folders of runs, each pool's folder replaced by those of its runs."""
     return [folder for path in paths for folder in pooled_folders(path) or [path]]
 
 
@@ -64,7 +64,7 @@ def read_runs(path: Path, *, is_lenient: bool = False) -> Run:
 def readable_runs(
     paths: Sequence[Path], read: Callable[[Path], Run], say: Callable[[str], None]
 ) -> list[Run]:
-    """The runs of those folders that `read` can read. `say` gets the reason for each other one.
+    """The runs of the folders that `read` can read. `say` gets the reason for each of the others.
 
     Raises:
         RunFolderError: none can be read; the reason is that of the last one.

@@ -85,7 +85,7 @@ class RecordCheck:
         sample_ids.add(key.sample_id)
         num_prompts = self._num_prompts.get(key.task)  # None if the header does not say
         if num_prompts is not None and len(sample_ids) > num_prompts:
-            yield f"sample_id: {key.sample_id!r} is one more than the {num_prompts} of {key.task}"
+            yield f"sample_id: {key.sample_id!r} is beyond the {num_prompts} prompts of {key.task}"
         earlier_line = self._line_numbers.setdefault(key, line_number)  # first line with the key
         if earlier_line != line_number:
             yield f"sample_id: {key.sample_id!r} of {key.method} is in line {earlier_line} already"

@@ -151,7 +151,7 @@ def read_run(path: Path, *, is_lenient: bool = False) -> Run:
 def _audit_of(path: Path, num_records: int) -> StoredAudit | None:
     """The last audit of the run in a folder, if it is one of the run's present records."""
     audit = read_audit(path)
-    if audit is None or audit.num_records != num_records:  # of the run before it went on
+    if audit is None or audit.num_records != num_records:  # from before the run was resumed
         return None
     is_of_other_records = audit.records_sha256 not in ("", records_hash(path))
     return None if is_of_other_records else audit

@@ -13,9 +13,9 @@ COPIED = 1e-4
 closest honest pair of 2,856 differs by 1.6e-3.
 """
 LEAST_COPIES = 2
-"""Number of requests of two passes that have to be copies."""
+"""Smallest number of copied requests for which a pass counts as a copy of another."""
 LEAST_COPIED_SHARE = 0.05
-"""The same as a share of the requests of both passes: among thousands, a few are equal by
+"""The same as a share of the requests that both passes have: among thousands, a few are equal by
 chance.
 """
 LEAST_TOKENS = 8
@@ -23,7 +23,7 @@ LEAST_TOKENS = 8
 MOST_TICK_S = 1e-4
 """A clock whose times are all multiples of more than this is too coarse."""
 LEAST_TIMES = 8
-"""Number of times that show the tick of a clock."""
+"""Smallest number of times from which the tick of a clock can be told."""
 MOST_SLOWER = 3.0
 """Largest time of a step / its time in the trial, relative to vanilla's. Honest medians are 0.9 to
 1.5.

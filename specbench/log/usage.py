@@ -8,11 +8,11 @@ from typing import Literal
 from msgspec import Struct
 
 BUSY_SHARE = 0.1
-"""Other programs cause a warning from this mean share of the cores on."""
+"""Smallest mean share of the cores at which other programs cause a warning."""
 BUSY_PERCENT = 10
-"""A card counts as busy from this utilisation before the run on."""
+"""Smallest utilisation before the run, in percent, at which a card counts as busy."""
 THROTTLED_SHARE = 0.02
-"""Throttling causes a warning from this share of samples on."""
+"""Smallest share of samples at which throttling causes a warning."""
 
 
 class Span(Struct, frozen=True):

@@ -208,7 +208,7 @@ def test_an_impossible_line_is_refused_with_its_field_and_value_or_left_out(
 
 def test_more_samples_than_the_run_had_prompts_are_refused(tmp_path: Path) -> None:
     store(tmp_path, make_header(HEADER), [*LINES, record(2)])
-    with pytest.raises(RunFolderError, match="'gsm8k/2' is one more than the 2 of gsm8k"):
+    with pytest.raises(RunFolderError, match="'gsm8k/2' is beyond the 2 prompts of gsm8k"):
         read_run(tmp_path)
 
 

@@ -22,7 +22,7 @@ from specbench.types import ImportedCounts, Record
 FAILED = "ERROR"
 """The answer that these tools write for a turn that raised an error."""
 _CLOCK_DIGITS = 4
-"""Decimal digits of seconds beyond which a number was measured, not rounded or made up."""
+"""Seconds with more decimal digits than this were measured, not rounded or made up."""
 _LACKS = ("token ids", "prompt tokens", "the time to the first token", "stop reasons", "seeds")
 
 
@@ -80,7 +80,7 @@ def read_answers(
         question = str(line.get("question_id", int | str))
         for repeat, choice in enumerate(line.each("choices")):
             if (question, repeat) in questions:
-                raise line.error(f"question {question} stands twice")
+                raise line.error(f"question {question} occurs twice")
             questions.add((question, repeat))
             for number, turn in enumerate(_turns(choice, steps_field)):
                 task = line.get("category", str, "")
@@ -141,7 +141,7 @@ def _without_failures(records: Sequence[Record], turns: Sequence[Turn]) -> Itera
         reason = _failure(turn, before)
         if reason:
             where = f"question {record.key.sample_id}, turn {record.key.turn + 1}"
-            turn.line.note(f"{where}: {reason}; it is counted out")
+            turn.line.note(f"{where}: {reason}; it is left out")
         yield failed(record, reason) if reason else record
         before = turn
 
@@ -165,7 +165,7 @@ def _failure(turn: Turn, before: Turn | None) -> str:
 def write_answers(written: WrittenAnswers, steps_field: StepsField) -> str:
     """The lines of a file: one per question, with its turns in order.
 
-    `accept_lengths` says which tokens steps emitted; the tools' own files have it in part only.
+    `accept_lengths` has the tokens that each step emitted; not all of these tools write it.
     """
     questions: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in written.records:

@@ -81,9 +81,8 @@ def speed_figures(
 
 
 def why_ours_differs(figures: Sequence[ImportedFigure]) -> Iterator[str]:
-    """For each method, the publisher's first speedup / ours as a product, in words.
-
-    Ours is the last ratio of totals: all of the baseline's tokens count.
+    """For each method, a sentence that takes (the publisher's first speedup / ours) apart into
+    factors. Our speedup is the last ratio of totals: all of the baseline's tokens count.
     """
     speedups: dict[str, list[ImportedFigure]] = defaultdict(list)
     for figure in figures:
@@ -98,11 +97,11 @@ def why_ours_differs(figures: Sequence[ImportedFigure]) -> Iterator[str]:
         same_counting = by_totals[first.counting]
         text = (
             f"{method}: {first.value:.3f}x / {ours.value:.3f}x = {first.value / ours.value:.4f}: "
-            f"{first.value / same_counting.value:.4f} is averaging ({first.rule}, not totals)"
+            f"{first.value / same_counting.value:.4f} is averaging ({first.rule} instead of totals)"
         )
         if same_counting != ours:
             factor = same_counting.value / ours.value
-            text += f", {factor:.4f} is counting ({first.counting}, not {ours.counting})"
+            text += f", {factor:.4f} is counting ({first.counting} instead of {ours.counting})"
         yield text
 
 

@@ -98,7 +98,7 @@ def convert(
     command: Sequence[str] = (),
     contents: Sequence[SourceFile] = (),
 ) -> Run:
-    """The run of these files. `contents` are theirs, if they were read already.
+    """The run of these files. `contents` are what they hold, if they were read already.
 
     Raises:
         UserError: a file cannot be read, has no known format or contradicts itself, or the
@@ -196,7 +196,7 @@ def _baseline(asked: str, methods: Sequence[str]) -> str:
         raise unknown_name("label", asked, methods)
     if asked and asked != BASELINE and BASELINE in methods:
         raise UserError(
-            f"The label {BASELINE} is kept for the baseline, which is {asked}.",
+            f"The label {BASELINE} is reserved for the baseline, which here is {asked}.",
             f"Give the files of {BASELINE} another label.",
         )
     return asked or (BASELINE if BASELINE in methods else "")
@@ -216,7 +216,7 @@ def _temperature(read_files: Sequence[_ReadFile], told: Told) -> float | None:
     if told.temperature is not None:
         if not math.isfinite(told.temperature):
             raise UserError(
-                f"--temperature {told.temperature} is no temperature.", "Give 0 or more."
+                f"--temperature {told.temperature} is not a temperature.", "Give 0 or more."
             )
         temperatures.setdefault(told.temperature, "--temperature")
     if len(temperatures) > 1:
@@ -256,7 +256,7 @@ def _placed(
             )
             if record.is_ok and not record.num_tokens:
                 place = f"answer {len(records) + 1}"
-                read_file.source.note(place, "it has no tokens, and is counted out")
+                read_file.source.note(place, "it has no tokens, and is left out")
                 record = failed(record, "it has no tokens")
             records.append(replace(record, key=key))
         for subject, number in passes_of_file.items():

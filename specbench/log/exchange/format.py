@@ -35,8 +35,8 @@ class FileContent:
     """The answers of a file, and its facts about them."""
 
     records: list[Record]
-    """Answers. Of a key, `method` is a part of the file's, such as "K=3", or empty; `task` is a
-    category, or empty; `repeat` counts passes within the file. The temperature is not used.
+    """Answers. In their keys, `method` is empty, or a name within the file such as "K=3"; `task` is
+    a category, or empty; `repeat` counts passes within the file. The temperature is not used.
     """
     counting: str
     """Counting rule, in words."""
@@ -51,7 +51,7 @@ class FileContent:
     max_new_tokens: int | None = None
     """Most tokens of an answer."""
     blocks: dict[Load, MeasuredBlock] = field(default_factory=dict)
-    """Work of a server without a break, by the load of the records' keys."""
+    """A server's uninterrupted work, by the load in the records' keys."""
     figures: list[ImportedFigure] = field(default_factory=list)
     """Numbers that the file prints, recomputed; `method` is empty."""
     findings: list[str] = field(default_factory=list)

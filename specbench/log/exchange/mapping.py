@@ -94,7 +94,7 @@ def read_mapping(path: Path) -> FileMapping:
         return msgspec.toml.decode(path.read_bytes(), type=FileMapping)
     except (OSError, ValueError) as error:
         raise UserError(
-            f"{path} is no mapping: {error}", "docs/convert.md describes mapping files."
+            f"{path} is not a mapping: {error}", "docs/convert.md describes mapping files."
         ) from error
 
 
@@ -197,7 +197,7 @@ def _segments(path: str) -> Sequence[str]:
 
 def _walk(scopes: Scopes, segments: Sequence[str]) -> Iterator[Scopes]:
     """Each way along the path, with the objects on it. "*name" is any key, kept under that name;
-    what is no object at the end of the path is kept as "value".
+    a value at the end of the path that is not an object is kept as "value".
     """
     *_, innermost = scopes
     if not segments:

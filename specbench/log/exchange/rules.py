@@ -30,7 +30,7 @@ def compare_counts(answers: MethodAnswers) -> Iterator[str]:
         counts = ", ".join(f"{_more(more)} in {number}" for more, number in sorted(excess.items()))
         yield (
             f"{len(equal)} of {len(pairs)} answers of {answers.method} have {answers.baseline}'s "
-            f"text; of these {answers.method} counts {counts}: beside {answers.baseline}, "
+            f"text; of these {answers.method} counts {counts}: relative to {answers.baseline}, "
             f"{_rule_of_tokens(excess)}"
         )
     yield from _budget(answers, pairs)
@@ -47,7 +47,7 @@ def _rule_of_tokens(differences: Iterable[int]) -> str:
         return "n - e, without end tokens"
     if min(seen) >= 0:
         return "n + c, with tokens that the end cut"
-    return "no one rule"
+    return "no single rule"
 
 
 def _rule_of_steps(method: str, records: Sequence[Record]) -> Iterator[str]:

@@ -88,7 +88,7 @@ def make_header(
 
 
 def _values(contents: Sequence[FileContent], records: Sequence[Record], model: str) -> SpecValues:
-    """The options of the run that the files give; the others have defaults, which say nothing."""
+    """The run's options, as far as the files give them. The others have meaningless defaults."""
     budgets = {content.max_new_tokens for content in contents}
     return SpecValues(
         model=model or _shared_name([content.model for content in contents]),
@@ -179,7 +179,7 @@ def _lacks(
 
 
 def _prompts(sources: Sequence[ImportedSource], task: str) -> Iterator[PromptsHeader]:
-    """The prompts by category, if the files give categories; otherwise nothing is known of them."""
+    """The prompts by category, if the files give categories; otherwise they are unknown."""
     samples: dict[str, dict[str, None]] = defaultdict(dict)  # of each category, their ids
     for source in sources:
         for read, placed in zip(source.content.records, source.records, strict=True):

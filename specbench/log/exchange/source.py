@@ -21,9 +21,9 @@ from specbench.errors import UserError, os_errors
 
 RESTORE = "Restore the file. docs/convert.md describes the formats."
 _MOST = 2**63 - 1
-"""The largest integer that is taken for a number of something: nanoseconds since 1970 fit."""
+"""The largest integer that is read as a count; nanoseconds since 1970 are below it."""
 REQUIRED = object()
-"""The default of a field that must be there."""
+"""Stands for the default of a required field."""
 _CLOSE = 0.85
 """Least similarity of a misspelt key with a required one."""
 
@@ -210,9 +210,7 @@ def _fields(source: SourceFile, line_number: int, text: str) -> Fields:
         raise source.error(place, str(error)) from error
     if constants:
         names = ", ".join(sorted({*constants}))
-        source.note(
-            place, f"{names} stands {len(constants)} times, which JSON does not have: left out"
-        )
+        source.note(place, f"{len(constants)} values that JSON does not have are left out: {names}")
     return Fields(source, place, content)
 
 
@@ -234,6 +232,6 @@ def _distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     content: dict[str, Any] = {}
     for key, element in pairs:
         if key in content:
-            raise ValueError(f"the key {key!r} stands twice in one object")
+            raise ValueError(f"the key {key!r} occurs twice in one object")
         content[key] = element
     return content

@@ -12,7 +12,9 @@ from specbench.log.imported import ImportedFigure
 from specbench.types import Record
 
 SAME = 1e-6
-"""Relative difference up to which a printed number is the recomputed one, beyond its digits."""
+"""Largest relative difference, beyond the rounding of its digits, between a printed number and the
+recomputed one.
+"""
 _PERCENTILE = re.compile(r"p(\d+(?:\.\d+)?)")
 _STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "mean": fmean,
@@ -73,5 +75,5 @@ def printed_figure(fields: Fields, name: str, recomputed: float, unit: str = "")
         fields.note(f"{name} is the text {printed!r}, not a number: it is left out")
         printed = None
     if printed is not None and not math.isclose(printed, recomputed, rel_tol=SAME, abs_tol=SAME):
-        fields.note(f"{name} is {printed:g}, but its requests give {recomputed:g}: ours is used")
+        fields.note(f"{name} is {printed:g}, but its requests give {recomputed:g}, which is used")
     return rate_figure(name, recomputed, "its requests", unit, printed=printed)

@@ -59,7 +59,7 @@ def read_table(sources: Sequence[SourceFile], mapping: FileMapping) -> ImportedT
                 raise source.error("", f"a row has no {' and no '.join(lacking)}")
             cells.append({"table": "table", "temperature": 0.0, **cell})
         for names in _alike({cell["method"] for cell in cells}):
-            source.note("", f"{names} are one name in two spellings, or two names")
+            source.note("", f"{names} may be two spellings of one name")
     return ImportedTable(mapping, sources, cells)
 
 

@@ -45,7 +45,7 @@ def write_files(run: Run, form: str, out: Path) -> list[Path]:
     )
     if lacks_times and formats[form].needs_times:
         raise UserError(
-            f"{run.header.id} lacks times to the first token, which {form} has.",
+            f"{run.header.id} lacks times to the first token, which {form} needs.",
             "Choose spec-bench or eagle.",
         )
     records_of_files: dict[_FileKey, list[Record]] = defaultdict(list)

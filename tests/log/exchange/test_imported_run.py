@@ -143,7 +143,7 @@ def test_the_baseline_is_a_label(run: Run, tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", answer(1))
     with pytest.raises(UserError, match="No label 'none'"):
         imported(tmp_path / "x", f"a={path}", baseline="none")
-    with pytest.raises(UserError, match="is kept for the baseline"):
+    with pytest.raises(UserError, match="is reserved for the baseline"):
         other = write_lines(tmp_path / "b.jsonl", answer(2))
         imported(tmp_path / "y", f"vanilla={path}", f"a={other}", baseline="a")
 

@@ -63,7 +63,7 @@ def test_equal_texts_show_how_tokens_are_counted(
     paths = write_lines(tmp_path / "b.jsonl", *base), write_lines(tmp_path / "m.jsonl", *own)
     run = imported(tmp_path, f"vanilla={paths[0]}", f"m={paths[1]}")
     (sentence,) = [text for text in about(run).findings if "text; of these" in text]
-    assert sentence.endswith(f"beside vanilla, {rule}")
+    assert sentence.endswith(f"relative to vanilla, {rule}")
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_failed_requests_and_those_of_the_warm_up_are_counted_out(tmp_path: Path
     [
         ({"request_latency": metric(2, "fortnights")}, "expected ns, us, ms, s, sec, found unit"),
         ({"request_latency": metric([1, 2], "s")}, "request_latency: expected a number"),
-        ({"request_latency": metric(0.1, "s")}, "the first token took 0.25 s of 0.1 s"),
+        ({"request_latency": metric(0.1, "s")}, "the first token took 0.25 s, the request 0.1 s"),
         ({"time_to_first_token": metric("1", "s")}, "expected float | array, got str"),
     ],
 )

@@ -26,7 +26,7 @@ def test_a_bare_nan_is_named_and_left_out(tmp_path: Path) -> None:
     source = read_source(path)
     assert source.entries[0].content == {"a": None, "b": [1, None]}
     assert source.oddities == [
-        "a.jsonl, line 1: -Infinity, NaN stands 2 times, which JSON does not have: left out"
+        "a.jsonl, line 1: 2 values that JSON does not have are left out: -Infinity, NaN"
     ]
 
 
@@ -36,7 +36,7 @@ def test_a_bare_nan_is_named_and_left_out(tmp_path: Path) -> None:
         (b"", "a.json: the file is empty"),
         (b'{"a": 1}\n{"a": \n', "line 2, column 7: expected JSON, found expecting value"),
         (b'{\n"a": 1\n"b": 2}', "line 3, column 1: expected JSON"),
-        (b'{"a": 1, "a": 2}', "the key 'a' stands twice in one object"),
+        (b'{"a": 1, "a": 2}', "the key 'a' occurs twice in one object"),
         (b'{"a": 1e999}', "1e999 is too large for a number"),
         (b'{"a": ' + b"9" * 5000 + b"}", "is too large for a number"),
         ('{"a": "é"}'.encode("latin-1"), "line 1: byte 7 is not UTF-8"),

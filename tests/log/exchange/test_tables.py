@@ -157,7 +157,7 @@ speedup = { path = "x" }
     with pytest.raises(UserError, match="line 2: ms: expected a number, found 'fast'"):
         read_table([read_source(table)], read_mapping(path))
     path.write_text("title = 3")
-    with pytest.raises(UserError, match="is no mapping"):
+    with pytest.raises(UserError, match="is not a mapping"):
         read_mapping(path)
 
 

@@ -49,8 +49,8 @@ def _read(source: SourceFile) -> FileContent:
     ]
     content = FileContent(
         records=records,
-        counting="tokens: output_sequence_length, the prefill's first; steps: those after it - "
-        "accepted draft tokens, if the server counts these",
+        counting="tokens: output_sequence_length; the first is the prefill's; steps: those after "
+        "it - accepted draft tokens, if the server counts these",
         lacks=("texts", "token ids", "stop reasons", "the load"),
         blocks={NO_LOAD: MeasuredBlock(duration_s, {})},
     )
@@ -67,7 +67,7 @@ def _record(request: Fields, began_s: float) -> Record:
     (first_s,) = _values(request, "time_to_first_token", _SECONDS)
     (latency_s,) = _values(request, "request_latency", _SECONDS)
     if not 0 < first_s <= latency_s:
-        raise request.error(f"the first token took {first_s:g} s of {latency_s:g} s")
+        raise request.error(f"the first token took {first_s:g} s, the request {latency_s:g} s")
     (tokens,) = _values(request, "output_sequence_length", _TOKENS)
     (prompt_tokens,) = _values(request, "input_sequence_length", _TOKENS)
     counts = counts_from_drafts(

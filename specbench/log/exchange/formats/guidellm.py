@@ -30,7 +30,7 @@ def _matches(first: Fields) -> bool:
 def _read(source: SourceFile) -> FileContent:
     content = FileContent(
         records=[],
-        counting="tokens: the server's, the prefill's first; steps: none are told",
+        counting="tokens: the server's; the first is the prefill's; steps: not reported",
         lacks=("steps", "token ids", "stop reasons"),
         version=source.entries[0].get("metadata.guidellm_version", str),
         findings=[_NOT_RECOMPUTED],

@@ -14,7 +14,7 @@ from specbench.log.record import Amount, Whole
 from specbench.types import Record, StopReason
 
 _SAME = 1e-6
-"""Relative difference up to which a printed rate is that of the times beside it."""
+"""Largest relative difference between a printed rate and that of the times beside it."""
 _STOP_REASONS: dict[str, StopReason] = {"limit": "budget", "eos": "eos"}
 
 
@@ -31,7 +31,7 @@ def _read(source: SourceFile) -> FileContent:
     budgets = {answer.get("generation_settings.n_predict", int, -1) for answer in answers}
     return FileContent(
         records=[_record(number, answer) for number, answer in enumerate(answers)],
-        counting="tokens: predicted_n, the prefill's first; steps: tokens after the first - "
+        counting="tokens: predicted_n; the first is the prefill's; steps: tokens after the first - "
         "accepted draft tokens",
         lacks=("the time of a request in the queue", "seeds", "steps one by one"),
         model=models.pop() if len(models) == 1 else "",

@@ -34,8 +34,8 @@ def _read(source: SourceFile) -> FileContent:
     models = {answer.get("model", str, "") for answer in source.entries}
     content = FileContent(
         records=records,
-        counting="tokens: usage.completion_tokens, the prefill's first; steps: those after it - "
-        "accepted draft tokens",
+        counting="tokens: usage.completion_tokens; the first is the prefill's; steps: those after "
+        "it - accepted draft tokens",
         lacks=("token ids", "the temperature of requests", "seeds"),
         model=models.pop() if len(models) == 1 else "",
     )
