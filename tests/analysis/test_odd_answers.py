@@ -27,7 +27,8 @@ def test_answers_that_pass_the_end_of_a_turn_are_counted_by_method() -> None:
     ]
     rest = [record("pld", "c", token_ids=(5, 6, 7, 2)), record(sample="d", token_ids=(5, 40, 6, 2))]
     (sentence,) = sentences_of("passed_ends", [*good, *bad, *rest], chat)
-    assert sentence.startswith("2 of 3 answers of PLD, 1 of 4 answers of Vanilla pass a turn's end")
+    counts = "2 of 3 answers of PLD, 1 of 4 answers of Vanilla"
+    assert sentence.startswith(f"{counts} continue after the end of the turn")
     assert sentences_of("passed_ends", [*good, *rest[:1]], chat) == []
 
 

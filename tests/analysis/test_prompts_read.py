@@ -59,7 +59,10 @@ def test_requests_that_two_servers_read_otherwise_are_in_no_speedup() -> None:
     notes = notes_of(served_run)
     assert "-5 to +7,000" in notes["prompts_read"]
     assert "in 2 requests" in notes["other_prompts"]
-    assert "read 4 tokens and vanilla's 9, of 9." in notes["other_prompts"]
+    assert (
+        "read 4 tokens and vanilla's read 9; as rendered here, the prompt has 9."
+        in notes["other_prompts"]
+    )
     nothing = measured(read([10] * 4, [9] * 4))
     assert nothing.overall["sps", 0.0].speedup == OTHER_PROMPTS
     assert isinstance(nothing.overall["sps", 0.0].mat, Estimate)

@@ -259,7 +259,7 @@ def test_prompts_beyond_the_positions_of_weights_are_counted_with_mat_on_either_
     (warning,) = of(metrics, "long_prompts")
     told = make_note(warning.key, metrics.info, **warning.numbers).text
     assert told == (
-        "EAGLE read 2 of 3 prompts beyond the 60 positions that its weights were made for: "
+        "2 of 3 prompts of EAGLE exceed the 60 positions that its weights were made for: "
         "MAT is 1.20 there and 3.67 for the others."
     )
     beyond = [answer for answer in records if answer.prompt_tokens > 60]

@@ -62,8 +62,8 @@ def frontier(report: Report) -> Plot | None:
         name="frontier",
         title=_FRONTIER,
         alt=f"Lines. {_described(report, lines, 'tokens/s of all requests')}.",
-        caption="A point is a load. Right is faster for each user, up is cheaper for who serves "
-        "them: a method is better where its line lies further to the upper right.",
+        caption="Each point is a load. Further right is faster for each user, further up is "
+        "cheaper for the operator: the better method's line lies further to the upper right.",
         draw=lambda: _draw_frontier(report, lines),
     )
 
