@@ -138,7 +138,7 @@ class Drafting:
         return self.rows_by_cell.get(key, _NO_ROWS)
 
     def _part_listed(self, key: CellKey) -> Missing | None:
-        """The reason why listed steps are not all of a cell: some of its answers list none."""
+        """The reason why the listed steps do not cover a cell: some of its answers list none."""
         num_tokens, num_steps = self.table.values(self._rows(key), "num_tokens", "num_steps")
         has_steps = num_steps > 0
         if not has_steps.any() or not (num_tokens[~has_steps] > 1).any():
@@ -160,8 +160,8 @@ class Drafting:
         return self._reason(key)
 
     def _reason(self, key: CellKey) -> Missing | None:
-        """The reason why numbers of a cell would mix answers with and without drafts, or be of none
-        with drafts; None if they do not.
+        """The reason why a cell's numbers do not show the method: some or all of its answers have
+        no drafts. None if all of them have drafts.
 
         It describes all answers of the method at the temperature, in the order of the run.
         """

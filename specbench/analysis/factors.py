@@ -1,6 +1,6 @@
 """The factors of a speedup, and of the ratio of two: an exact product, one step back at a time.
 
-Of a side, over pairs of the method's answer and vanilla's to the same request:
+For one side, over pairs of the method's answer and vanilla's to the same request:
 
     S = (T / W) / (T0 / W0) = MAT / cost * prefill
     MAT = E / K    cost = (D / K) / (D0 / K0)    prefill = (T / E * D / W) / (T0 / E0 * D0 / W0)
@@ -14,8 +14,8 @@ T are tokens, E those that steps emitted, K steps, W and D seconds of the reques
 3. prompts: S over all pairs / over the prompts and turns that both sides have;
 4. MAT, cost and prefill of the shared pairs.
 
-A throughput is tokens / seconds of blocks, T / B = (T / W) * in flight, with W / B in flight.
-The product closes by construction, so it proves no cause.
+A throughput is tokens / seconds of blocks: T / B = (T / W) * in flight, where in flight = W / B.
+The product holds by construction, so it proves no cause.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ FACTORS = (AVERAGING, IN_FLIGHT, COUNTING, PROMPTS, MAT, COST, PER_TOKEN, PREFIL
 WITHOUT_TIMES = (COUNTING, MAT)
 """Factors that depend on counts alone, and so on no machine."""
 LESS_IS_FASTER = (COST, PER_TOKEN, STEP)
-"""Shown as their inverse: more of it makes the speedup smaller."""
+"""Numbers that make the speedup smaller as they grow: the factor is their inverse ratio."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Factor:
 
     name: str
     subject: float
-    """Its value for the subject: a cost is high where the factor of the speedup is low."""
+    """Its value for the subject. A high cost makes the factor of the speedup low."""
     reference: float | None
     """Its value for the reference; None if the subject is explained alone."""
     effect: Estimate
@@ -90,7 +90,7 @@ class Product:
 
     @property
     def remainder(self) -> float:
-        """The ratio / the product of the factors: 1 but for rounding."""
+        """The ratio / the product of the factors: 1 except for rounding."""
         return self.ratio / math.prod(factor.effect.value for factor in self.factors)
 
     def effect(self, name: str) -> float:

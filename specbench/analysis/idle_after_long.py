@@ -18,7 +18,7 @@ from specbench.types import Record
 _LEAST_LONG = 32
 """Fewest drafts after long prompts that may be called idle, of methods that draft in every step."""
 _LEAST_SURPRISE = 7.0
-"""Least -log of the probability that drafts after long prompts accept nothing by chance."""
+"""Smallest -log(probability that drafts after long prompts accept nothing by chance)."""
 
 
 class _DraftCounts(NamedTuple):
@@ -32,7 +32,7 @@ class _DraftCounts(NamedTuple):
 def find_idle_after_long(table: RecordTable, header: RunHeader) -> Iterable[RunWarning]:
     """Methods whose drafts accept nothing after prompts that are longer than all others.
 
-    Draft weights that know fewer positions than the target do that.
+    Draft weights that were made for fewer positions than the target cause this.
     """
     rows_by_subject = table.frame.groupby(CELL_KEY[:2], observed=True, sort=False).indices
     for (method, temperature), rows in rows_by_subject.items():
@@ -62,7 +62,7 @@ def find_idle_after_long(table: RecordTable, header: RunHeader) -> Iterable[RunW
 
 
 def _drafts_of(record: Record) -> _DraftCounts:
-    """The drafts of an answer, as far as it tells."""
+    """The drafts of an answer, as far as its record counts them."""
     if record.num_nodes:
         # Records may have accept lengths without sizes of trees: those steps are left out.
         pairs = zip(record.accept_lengths, record.num_nodes, strict=False)

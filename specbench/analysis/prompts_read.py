@@ -14,7 +14,7 @@ from specbench.analysis.stats.arrays import FloatArray, IntArray
 from specbench.analysis.stats.estimates import Missing
 from specbench.types import Record
 
-OTHER_PROMPTS = Missing("its server read other prompts than vanilla's")
+OTHER_PROMPTS = Missing("its server read different prompts from vanilla's")
 
 
 class OtherPrompt(NamedTuple):
@@ -35,7 +35,7 @@ class PromptsRead:
     """The prompts that a server read."""
 
     least_offset: int = 0
-    """Tokens that it counted less those rendered here: the least of all answers."""
+    """Tokens that it counted - tokens rendered here: the smallest difference of all answers."""
 
     most_offset: int = 0
 

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from specbench.types import Record
 
 UNLIKELY = 1e-3
-"""Probability of so many equal times by chance, below which they are reported. None of 230,000
+"""Equal times are reported if so many are less probable than this by chance. None of 230,000
 pairs of honest answers was equal in both times.
 """
 MOST_BY_CHANCE = 2
-"""Times as many equal pairs as chance explains: three equal answers are three pairs, so that
-their number varies more than that of single events.
+"""Equal pairs are reported if there are this many times as many as chance explains. Three equal
+answers are three pairs, so the number of pairs varies more than that of single events.
 """
 LEAST_TOKENS = 8
 """Tokens of an answer whose decode time is long enough to differ from that of another."""
 _ITERATIONS = 50
-"""Iterations of an equation, whose error shrinks with each."""
+"""Iterations that solve an equation; each makes the error smaller."""
 
 
 def find_unusual(records: Sequence[Record]) -> Iterator[str]:
@@ -85,7 +85,7 @@ def _equal_times(answers: Sequence[Record]) -> Iterator[str]:
 
 
 def _by_chance(num_both: int, *, num_prefill: int, num_decode: int, num_pairs: int) -> float:
-    """The pairs with two equal times that chance explains, where a coarse clock makes each likely.
+    """The number of pairs in which both times are equal by chance, as a coarse clock makes likely.
 
     Pairs with equal prefill times are copies or chance, and so are those with equal decode times.
     If the two times are independent but for the copies, the number e by chance is

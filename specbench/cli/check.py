@@ -36,9 +36,7 @@ def check(
     ] = None,
     leaderboard: Annotated[
         bool,
-        typer.Option(
-            "--leaderboard", help="Fail for a run that may not enter the leaderboard; no baseline."
-        ),
+        typer.Option("--leaderboard", help="Fail if a run may not enter the leaderboard."),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON document.")] = False,
     junit: Annotated[
@@ -65,7 +63,7 @@ def check(
     else:
         if values:
             flag = f"--{next(iter(values)).replace('_', '-')}"
-            raise UserError(f"{flag} is a limit on a change.", "Give the --baseline too.")
+            raise UserError(f"{flag} needs a baseline to compare with.", "Give --baseline too.")
         kind = "specbench verification"
         checked = [check_files(path, for_leaderboard=leaderboard) for path in single_runs(run)]
     if json:

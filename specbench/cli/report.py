@@ -97,7 +97,7 @@ def compare(
     load: Annotated[
         tuple[int, int] | None,
         typer.Option(
-            metavar="N N", help="With --explain: the requests at once of each run, as in 8 1."
+            metavar="N N", help="With --explain: the load of each run in requests at once."
         ),
     ] = None,
     format: Annotated[

@@ -76,7 +76,7 @@ class ChatCodec:
         warnings = [self.template.warning] if self.template.warning else []
         if self.ends_beyond:
             ids = ", ".join(map(str, self.ends_beyond))
-            warnings.append(f"Left out as ends of answers: {ids}, since {self._rows_text}.")
+            warnings.append(f"These end tokens are ignored: {ids}, since {self._rows_text}.")
         return tuple(warnings)
 
     @property
@@ -195,7 +195,8 @@ def turn_end_of(template: Template, tokenizer: PreTrainedTokenizerBase) -> int |
     """The special token that a template writes after a last message, an assistant's; None if
     another text follows.
 
-    What follows an earlier message may end no answer: gpt-oss closes its analysis with it, too.
+    A token after an earlier message may not end the answer: gpt-oss closes its analysis with it,
+    too.
     """
     mark = next(unused_characters([]))
     chat = [{"role": "user", "content": "a"}, {"role": "assistant", "content": mark}]

@@ -34,16 +34,16 @@ _EFFORTS = (  # gpt-oss; templates without a medium effort
     ModeValues(without="low", thinking="high"),
 )
 _VALUES_OFF = (*(values.without for values in _MODES["thinking_mode"]), "none")
-"""Values without any thinking. An effort is never one, except "none": gpt-oss thinks with "low"."""
+"""Values without any thinking. Of efforts, only "none" is one: gpt-oss thinks with "low"."""
 
 _NAME = re.compile(r"\b(?:enable_thinking|thinking_mode|\w+_effort)\b")
-"""A name that stands for nothing else, so that comments count, too."""
+"""Names that have no other meaning, so that they count in a template's comments, too."""
 _VARIABLE = re.compile(r"""\{[%{](?:[^}'"]|'[^']*'|"[^"]*")*?(?<![\w.])thinking(?![\w'"])""")
 """The variable `thinking` in a statement: not the word, a field of a message or a text."""
 
 
 def switches_of(jinja: str) -> dict[str, Sequence[ModeValues]]:
-    """The switches that a template names, with the pairs of values that such a one may take."""
+    """The switches that a template names, with the pairs of values that each may take."""
     names = [*dict.fromkeys(_NAME.findall(jinja))]
     names += ["thinking"] if _VARIABLE.search(jinja) else []
     return {name: _MODES.get(name, _EFFORTS) for name in names}

@@ -67,7 +67,7 @@ class Template:
 
     @property
     def modes(self) -> dict[str, Any]:
-        """The values of the switches that it gets whether they change its prompts or not."""
+        """The values of switches that it gets even if they do not change its prompts."""
         switches = switches_of(self.jinja or "")
         values = {n: pairs[0].of(is_thinking=self.is_thinking) for n, pairs in switches.items()}
         return {name: value for name, value in values.items() if name in _OLDEST}

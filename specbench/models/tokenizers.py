@@ -82,7 +82,7 @@ def _eos_of(file: Path) -> tuple[int, ...]:
 
 
 def _ids_in(listed: Any) -> Iterator[int]:
-    """The numbers in a list, in the lists in it, and in strings. All else, as null, is no id."""
+    """The token ids in a number, a string or nested lists. Null and the like are no ids."""
     if isinstance(listed, list):
         for entry in listed:
             yield from _ids_in(entry)

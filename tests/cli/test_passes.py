@@ -59,7 +59,7 @@ def test_a_plan_counts_prompts_and_a_dry_run_makes_none(
         ["run-1", "3", "72"],
         ["run-2", "3", "72"],
     ]
-    assert "No earlier run of this model tells" in dry.out and "About" not in dry.out
+    assert "No earlier run of this model shows" in dry.out and "About" not in dry.out
     assert not Path("results").exists()
     assert specbench(*call).code == 0
     (path,) = Path("results/runs").iterdir()

@@ -36,7 +36,7 @@ FLOAT16_WARNING = (
 )
 STAND_IN_WARNING = (
     "The weights are a stand-in: times are those of the real shape, tokens and accept lengths are "
-    "those of tiny, whose rotary base and context it has."
+    "those of tiny, and so are its rotary base and context."
 )
 SPREAD_WARNING = (
     "The layers of the model are spread over {} GPUs, which work one after the other, without CUDA "

@@ -75,7 +75,7 @@ def answer_problems(
         )
     for token in token_ids:  # without a known vocabulary, any id from 0 is right
         if not 0 <= token < (codec.vocab_size or token + 1):
-            yield f"The server sent the token {token}, and the model has {codec.vocab_size}."
+            yield f"The server sent token {token}, but the model has {codec.vocab_size} tokens."
 
 
 def contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Iterator[str]:

@@ -46,7 +46,7 @@ class FoundServer:
     protocol: StreamProtocol
     """The form of requests that it takes."""
     context: int | None = None
-    """Tokens of its context; None if it does not tell."""
+    """Tokens of its context; None if it does not report them."""
     has_counters: bool = False
     """It counts its tokens and drafts."""
     offset: PromptOffset = UNKNOWN_OFFSET
@@ -147,7 +147,7 @@ class _ServedModel(NamedTuple):
     name: str
     """The model's name at the server."""
     context: int | None
-    """Tokens of its context; None if the server does not tell."""
+    """Tokens of its context; None if the server does not report them."""
 
 
 def _served_model(models_json: str, root: str, card: ModelCard, served_model: str) -> _ServedModel:
@@ -160,7 +160,7 @@ def _served_model(models_json: str, root: str, card: ModelCard, served_model: st
         served_model: the model's name at the server, if the user gave it; else empty.
 
     Returns:
-        Its name at the server, and the tokens of its context there (None if it does not tell).
+        Its name at the server, and the tokens of its context there (None if not reported).
 
     Raises:
         UserError: the answer is not a list of models, the model is not in it, or its context is
@@ -211,7 +211,7 @@ class _Software(NamedTuple):
     """The software of a server."""
 
     name: str
-    """Its name and version; "unknown" if it does not tell."""
+    """Its name and version; "unknown" if it does not report one."""
     protocols: Sequence[StreamProtocol]
     """Forms of requests to try, the best first."""
 

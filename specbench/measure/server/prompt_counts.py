@@ -22,7 +22,7 @@ _LONGER_CHAT: Sequence[Message] = (
 )
 """A chat of two turns, which with a short one shows the tokens that each turn adds."""
 _MOST_PER_TURN = 8
-"""Most tokens of difference that a turn may add: with more, the count depends on the text."""
+"""Most tokens that a turn may add to the difference: with more, the count depends on the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class PromptOffset:
     """Latest prompts of the server, as rendered here: it may have their tokens in a cache."""
 
     def tokens_expected(self, num_sent: int, turn: int) -> int:
-        """The tokens of a whole prompt at the server, by ours and the turn, from 0."""
+        """The server's tokens of a whole prompt that has `num_sent` here. Turns count from 0."""
         return num_sent + self.of_chat + self.per_turn * turn
 
     def most_missing(self, num_expected: int) -> float:
@@ -73,8 +73,8 @@ async def find_offset(
 def tokens_read(answer: Answer, request: Request, turn: int, offset: PromptOffset) -> int:
     """The tokens of a prompt that a server counted; 0 if it gave no count.
 
-    Some servers do not count what they take from a cache: the whole prompt, but for its last token,
-    or what it shares with an earlier prompt, and the answer to that.
+    Some servers do not count the tokens that they take from a cache: all but the last token of the
+    prompt, or those that it shares with an earlier prompt and its answer.
     """
     num_counted = answer.prompt_tokens or 0
     num_expected = offset.tokens_expected(len(request.prompt_ids), turn)
@@ -91,7 +91,7 @@ def tokens_read(answer: Answer, request: Request, turn: int, offset: PromptOffse
 
 
 def _num_shared(prompt: tuple[int, ...], sent_prompts: Collection[tuple[int, ...]]) -> int:
-    """The most tokens at the beginning that a prompt shares with another one."""
+    """The length of the longest beginning that a prompt shares with an earlier one."""
     num_shared = 0
     for other in sent_prompts:
         if other is not prompt:
@@ -102,7 +102,7 @@ def _num_shared(prompt: tuple[int, ...], sent_prompts: Collection[tuple[int, ...
 
 
 def cut_text(num_read: int, num_sent: int, turn: int, offset: PromptOffset) -> str:
-    """The message about a prompt of which a server read a part; empty if it read the whole.
+    """The message about a prompt that a server cut; empty if it read the whole prompt.
 
     `num_read` is 0 if it gave no count. `num_sent` are tokens rendered here.
     """

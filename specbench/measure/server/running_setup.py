@@ -28,7 +28,7 @@ NO_BASELINE_WARNING = (
     "speculation beside it, and give both: --url A --label vanilla --url B --label NAME."
 )
 CHAT_WARNING = (
-    "{} take no prompt as tokens: the chat was sent as messages, and the server's own template "
+    "{} accept no tokens as prompts: the chat was sent as messages, and the server's own template "
     "made the prompt."
 )
 TEXT_WARNING = (
@@ -56,7 +56,7 @@ class RunningSetup(ServedSetup):
 
     @property
     def context(self) -> int | None:
-        """Tokens of the shortest context; None if no server tells."""
+        """Tokens of the shortest context; None if no server reports one."""
         contexts = [server.context for server in self.servers.values() if server.context]
         return min(contexts, default=None)
 

@@ -233,7 +233,7 @@ def test_counts_that_cannot_be_are_an_error_with_what_contradicts_what(
         return
     assert record_of(answer).num_tokens == 4
     for token in (-1, 26, 10**9):
-        with pytest.raises(RequestFailed, match=f"sent the token {token}, and the model has 26"):
+        with pytest.raises(RequestFailed, match=f"sent token {token}, but the model has 26"):
             record_of(dataclasses.replace(answer, token_ids=(5, 6, token, 2)))
     text = dataclasses.replace(answer, text="abcdef", token_ids=None, num_tokens=10)
     assert record_of(text).num_tokens == 10, "6 and the end token, and 3 more"
