@@ -69,7 +69,7 @@ def _with_counters(cell: CellMetrics, key: CellKey, drafting: Drafting) -> CellM
     if task != key.task:  # counters are of a whole task
         return cell
     mat = mat_of_blocks(blocks)
-    is_counted_in_part = cell.mat != NO_STEPS  # the reason tells of how many answers
+    is_counted_in_part = cell.mat != NO_STEPS  # the reason gives the number of answers
     return cell if is_counted_in_part and isinstance(mat, Missing) else replace(cell, mat=mat)
 
 

@@ -44,7 +44,7 @@ def refuse_other_options(command: str, options: Collection[str], words: Sequence
 def extra_argument(command: str, options: Collection[str], words: Sequence[str]) -> UserError:
     """The error for words of a command that are neither options nor their values."""
     text = shlex.join(words)
-    is_are = "is no option" if len(words) == 1 else "are no options"
+    is_are = "is not an option" if len(words) == 1 else "are not options"
     hint = f"See `specbench {command} -h`."
     if option := _option_of(words[0], options):
         hint = f"Write {option} {words[0]}."
@@ -91,7 +91,7 @@ def unknown_variables(prefix: str, names: Collection[str]) -> Iterator[str]:
         if variable.startswith(f"{prefix}_") and variable not in known:
             closest = get_close_matches(variable, known, n=1)
             question = f" Did you mean {closest[0]}?" if closest else ""
-            yield f"The variable {variable} is no option, and is ignored.{question}"
+            yield f"The variable {variable} is not an option, and is ignored.{question}"
 
 
 def with_variables(error: UserError, context: Any) -> UserError:

@@ -117,7 +117,7 @@ def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
     if line.serving:
         yield from _amount_problems("serving", asdict(line.serving))
     emitted = 1 + sum(line.accept_lengths)  # tokens: that of the prefill, then those of the steps
-    has_steps = bool(line.accept_lengths) or line.serving is None  # a server may not tell them
+    has_steps = bool(line.accept_lengths) or line.serving is None  # a server may not report them
     if has_steps and emitted != num_tokens:
         yield f"accept_lengths: 1 + their sum is {emitted}, but num_tokens is {num_tokens}"
     if budget is not None and num_tokens > budget:

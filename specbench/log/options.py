@@ -242,7 +242,7 @@ def field_roles(struct: type[Struct]) -> tuple[FieldRole, ...]:
     options_by_name = {option.name: option for option in options(struct)}
     roles = []
     # `extra`: the role and the name that the field's annotation declares, if any, as a dict with
-    # the keys "role" and "shown_name", for a field that is no option
+    # the keys "role" and "shown_name", for a field that is not an option
     for field, extra in _declarations(struct):
         if option := options_by_name.get(field.name):
             shown_name = option.flag if option.is_compared else ""

@@ -82,7 +82,7 @@ def _eos_of(file: Path) -> tuple[int, ...]:
 
 
 def _ids_in(listed: Any) -> Iterator[int]:
-    """The token ids in a number, a string or nested lists. Null and the like are no ids."""
+    """The token ids in a number, a string or nested lists. Null and the like are not ids."""
     if isinstance(listed, list):
         for entry in listed:
             yield from _ids_in(entry)

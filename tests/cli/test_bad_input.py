@@ -88,7 +88,7 @@ def test_a_variable_that_is_no_option_is_warned_of(
     monkeypatch.setenv("SPECBENCH_RUN_METHODS", "pld")
     monkeypatch.setenv("SPECBENCH_RUN_LIMIT", "1")
     said = specbench("run", "--method", "pdl")
-    told = "The variable SPECBENCH_RUN_METHODS is no option, and is ignored. Did you mean"
+    told = "The variable SPECBENCH_RUN_METHODS is not an option, and is ignored. Did you mean"
     assert f"{told} SPECBENCH_RUN_METHOD?" in said.err
     assert "SPECBENCH_RUN_LIMIT is" not in said.err
 

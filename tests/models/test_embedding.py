@@ -86,10 +86,10 @@ def test_tokens_and_ends_that_nobody_asks_for_are_silent_or_told(folder: Path) -
     """A <pad> beyond the rows is usual; an end there can end no answer."""
     plan = plan_of(with_tokens(folder, "<pad>", "<|more|>"), ["ab"])
     assert plan.setup.codec.eos_ids == {2}
-    assert not any("ends of answers" in text for text in plan.about.warnings)
+    assert not any("end tokens are ignored" in text for text in plan.about.warnings)
     generation = folder / "generation_config.json"
     generation.write_text(json.dumps({"eos_token_id": [2, 7, 259, 700]}))
     plan = plan_of(folder, ["ab"])
     assert plan.setup.codec.eos_ids == {2, 7}
-    (text,) = (text for text in plan.about.warnings if "ends of answers" in text)
+    (text,) = (text for text in plan.about.warnings if "end tokens are ignored" in text)
     assert "259, 700" in text and "rows 0 to 258" in text

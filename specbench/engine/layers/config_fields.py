@@ -36,5 +36,5 @@ def undeclared_fields(config: Any) -> dict[str, Any]:
 
 
 def _is_declared(config: Any, name: str) -> bool:
-    """True for a field of the class, or an argument of it (a class that is no dataclass)."""
+    """True for a field of the class, or an argument of it (a class that is not a dataclass)."""
     return hasattr(type(config), name) or name in inspect.signature(type(config)).parameters
