@@ -183,26 +183,31 @@ def _works(
     x, norm, slots, tree_mask, heads = rows.x, rows.norm, rows.slots, rows.tree_mask, rows.heads
     qkv, inner = x.new_ones(n, first.qkv.shape[0]), x.new_ones(n, shape.intermediate_size)
     queries = qkv[:, : heads.query_width]
-    size = sum(part.nbytes for part in (first.qkv, first.o, first.gate_up, first.down))
 
-    def each(step: Callable[[Ops, Layer], object]) -> Work:
+    def over_layers(step: Callable[[Ops, Layer], object]) -> Work:
         def run(ops: Ops) -> None:
             for layer in layers:
                 step(ops, layer)
 
         return run
 
-    return {
-        "q, k, v": (each(lambda o, it: o.project(x, it.qkv, norm=norm)), first.qkv.nbytes),
-        "rope, cache": (each(lambda o, it: o.write_kv(qkv, it.cached, slots, heads)), 0),
-        "attention": (each(lambda o, it: o.attend(queries, it.cached, tree_mask, heads)), 0),
-        "output": (each(lambda o, it: o.project(queries, it.o, residual=x)), first.o.nbytes),
-        "gate, up": (
-            each(lambda o, it: o.gated(x, it.gate_up, None, norm, silu)), first.gate_up.nbytes
-        ),
-        "down": (each(lambda o, it: o.project(inner, it.down, residual=x)), first.down.nbytes),
-        "layer": (each(partial(_whole, rows, x)), size),
-    }  # fmt: skip
+    steps: dict[str, Callable[[Ops, Layer], object]] = {
+        "q, k, v": lambda ops, layer: ops.project(x, layer.qkv, norm=norm),
+        "rope, cache": lambda ops, layer: ops.write_kv(qkv, layer.cached, slots, heads),
+        "attention": lambda ops, layer: ops.attend(queries, layer.cached, tree_mask, heads),
+        "output": lambda ops, layer: ops.project(queries, layer.o, residual=x),
+        "gate, up": lambda ops, layer: ops.gated(x, layer.gate_up, None, norm, silu),
+        "down": lambda ops, layer: ops.project(inner, layer.down, residual=x),
+        "layer": partial(_whole, rows, x),
+    }
+    bytes_read = {
+        "q, k, v": first.qkv.nbytes,
+        "output": first.o.nbytes,
+        "gate, up": first.gate_up.nbytes,
+        "down": first.down.nbytes,
+    }
+    bytes_read["layer"] = sum(bytes_read.values())
+    return {name: (over_layers(step), bytes_read.get(name, 0)) for name, step in steps.items()}
 
 
 def _rows(shape: Shape, like: Tensor, n: int, cached: int) -> Rows:

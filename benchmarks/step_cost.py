@@ -165,25 +165,27 @@ def table(
     llama_token_s: LlamaCpp | None,
 ) -> list[str]:
     """The lines of the table for torch's present number of threads."""
-    ours = targets["ours"]
+    native_target = targets["ours"]
     request = Request(
-        tuple(i % (ours.vocab_size - 9) + 5 for i in range(given.prompt)), given.steps + 1,
+        tuple(i % (native_target.vocab_size - 9) + 5 for i in range(given.prompt)), given.steps + 1,
         eos_ids=frozenset(),
     )  # fmt: skip
     times: dict[tuple[str, int], list[Timed]] = {}
     drafted: list[list[float]] = []
     llama: list[float] = []
-    size, read, flops = pass_bytes(ours.model), 0.0, 0.0
+    size, read, flops = pass_bytes(native_target.model), 0.0, 0.0
     block = block_bytes(CPU, size)
     for turn in range(given.rounds + 1):
         read = max(read, bandwidth(CPU, block))
         flops = max(flops, *map(product_speed, {dtype, torch.float32} - EMULATED))
         for rows in sorted({1, *given.rows}):
             for name, target in targets.items():
-                timed = steps(target, WrongTokens(rows, ours.vocab_size - 2), request)
+                timed = steps(target, WrongTokens(rows, native_target.vocab_size - 2), request)
                 if turn:  # the first round warms up
                     times.setdefault((name, rows), []).append(timed)
-        short, deep = (steps(ours, drafts[depth], request).phases["draft"] for depth in DEPTHS)
+        short, deep = (
+            steps(native_target, drafts[depth], request).phases["draft"] for depth in DEPTHS
+        )
         if turn:
             level = (deep - short) / (DEPTHS[1] - DEPTHS[0])
             drafted.append([level, level / times["ours", 1][-1].step_s, deep])
@@ -198,14 +200,26 @@ def table(
         "|---:" * (7 + len(PHASES)) + "|",
     ]
     for rows in given.rows:
-        native, by_torch, vanilla = times["ours", rows], times["torch", rows], times["ours", 1]
+        native_times, torch_times, vanilla_times = (
+            times["ours", rows],
+            times["torch", rows],
+            times["ours", 1],
+        )
         limit = max(size / read, 2 * size / dtype.itemsize * rows / flops)
-        ratios = [timed.step_s / base.step_s for timed, base in zip(native, vanilla, strict=True)]
-        parts = [median(timed.phases[phase] / timed.step_s for timed in native) for phase in PHASES]
-        step = median(timed.step_s for timed in native)
+        ratios = [
+            timed.step_s / base.step_s
+            for timed, base in zip(native_times, vanilla_times, strict=True)
+        ]
+        parts = [
+            median(timed.phases[phase] / timed.step_s for timed in native_times) for phase in PHASES
+        ]
+        step = median(timed.step_s for timed in native_times)
         cells = [f"{rows}", f"{step * 1e3:.2f}", f"{median(ratios):.2f}", f"{step / limit:.2f}"]
         cells += [f"{part:.0%}" for part in parts]
-        cells += [f"{median(timed.step_s for timed in by_torch) * 1e3:.2f}", f"{native[0].mat:.2f}"]
+        cells += [
+            f"{median(timed.step_s for timed in torch_times) * 1e3:.2f}",
+            f"{native_times[0].mat:.2f}",
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     level, share, deep = map(median, zip(*drafted, strict=True))
     size = int(drafts[DEPTHS[1]].bytes_read(1) / (DEPTHS[1] + 1))

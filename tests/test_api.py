@@ -54,11 +54,11 @@ def test_input_ids_are_used_unchanged(loaded: api.LoadedModel) -> None:
 
 
 def test_sampling_follows_the_seed(loaded: api.LoadedModel) -> None:
-    one, same, other = (
+    answer, repeated, of_another_seed = (
         loaded.generate("abc", temperature=0.9, top_p=0.9, top_k=50, max_new_tokens=24, seed=seed)
         for seed in (1, 1, 2)
     )
-    assert one.token_ids == same.token_ids != other.token_ids
+    assert answer.token_ids == repeated.token_ids != of_another_seed.token_ids
 
 
 NO_CHAT = ([1, 2, 3], 5, ["a", "b"], [{"role": "user"}], b"text")
@@ -72,7 +72,7 @@ NO_IDS: tuple[Any, ...] = ("abc", 5, ["a"], [1.5], [-1], [])
         ({"prompt": "a", "input_ids": [1]}, "takes a prompt", "exactly one"),
         ({"input_ids": torch.ones(2, 3, dtype=torch.long)}, "2 prompts", "one at a time"),
         ({"input_ids": [1, 10**6]}, "has token 1000000, and the model has", "own tokenizer"),
-        *(({"prompt": one}, "neither a text nor a list", "ids=") for one in NO_CHAT),
+        *(({"prompt": prompt}, "neither a text nor a list", "ids=") for prompt in NO_CHAT),
         ({"prompt": [{"role": "user", "content": ["a"]}]}, "neither a text nor a list", "ids="),
         *(({"input_ids": ids}, "are not token ids", "[1, 2, 3]") for ids in NO_IDS),
         ({"prompt": "abc", "temperature": -1}, "temperature", "Give"),

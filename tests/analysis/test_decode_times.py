@@ -49,10 +49,10 @@ def decode_s(*records: Record, blocks: Sequence[BlockHeader] = ()) -> list[float
     return column
 
 
-def same(first: Sequence[float], second: Sequence[float]) -> bool:
+def same(lefts: Sequence[float], rights: Sequence[float]) -> bool:
     return all(
-        one == pytest.approx(other) or (math.isnan(one) and math.isnan(other))
-        for one, other in zip(first, second, strict=True)
+        left == pytest.approx(right) or (math.isnan(left) and math.isnan(right))
+        for left, right in zip(lefts, rights, strict=True)
     )
 
 

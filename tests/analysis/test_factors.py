@@ -111,12 +111,14 @@ def test_total_times_leave_prefill_inside_cost() -> None:
 def test_without_steps_mat_and_cost_are_one_factor() -> None:
     vanilla = vanilla_rows(keys())
     method = method_rows(vanilla)
-    known = explain(pair_answers(method, vanilla))
+    with_steps = explain(pair_answers(method, vanilla))
     key = next(iter(method))
     method[key] = method[key]._replace(steps=float("nan"))
     product = explain(pair_answers(method, vanilla))
     assert MAT not in effects(product) and not product.steps
-    assert effects(product)[PER_TOKEN] == pytest.approx(known.effect(MAT) * known.effect(COST))
+    assert effects(product)[PER_TOKEN] == pytest.approx(
+        with_steps.effect(MAT) * with_steps.effect(COST)
+    )
     assert product.remainder == pytest.approx(1, abs=1e-9)
 
 

@@ -257,8 +257,8 @@ def test_prompts_beyond_the_positions_of_weights_are_counted_with_mat_on_either_
     ]
     metrics = measure(make_run(records, about))
     (warning,) = of(metrics, "long_prompts")
-    told = make_note(warning.key, metrics.info, **warning.numbers).text
-    assert told == (
+    sentence = make_note(warning.key, metrics.info, **warning.numbers).text
+    assert sentence == (
         "2 of 3 prompts of EAGLE exceed the 60 positions that its weights were made for: "
         "MAT is 1.20 there and 3.67 for the others."
     )

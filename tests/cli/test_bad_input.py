@@ -13,7 +13,7 @@ from tests.support.checkpoint import save_checkpoint
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ("rn", "No such command 'rn'. Did you mean 'run'?"),
         ("run --metod pld", "No such option: --metod (Possible options: --method,"),
@@ -21,10 +21,10 @@ from tests.support.checkpoint import save_checkpoint
     ],
 )
 def test_a_wrong_command_or_option_is_told_with_the_likely_one(
-    specbench: Specbench, words: str, told: str
+    specbench: Specbench, words: str, message: str
 ) -> None:
     said = specbench(*words.split())
-    assert said.code == 2 and told in said.err
+    assert said.code == 2 and message in said.err
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_draft_of_another_vocabulary_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "told"),
+    ("variable", "setting", "message"),
     [
         ("LIMIT", "many", "--limit many is not a whole number. It is from the variable"),
         ("TEMPERATURE", "warm", "--temperature warm is not a number. It is from the variable"),
@@ -73,12 +73,12 @@ def test_a_draft_of_another_vocabulary_is_refused(
     ],
 )
 def test_a_wrong_value_of_a_variable_names_the_variable(
-    specbench: Specbench, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, told: str
+    specbench: Specbench, monkeypatch: pytest.MonkeyPatch, variable: str, setting: str, message: str
 ) -> None:
-    monkeypatch.setenv(f"SPECBENCH_RUN_{variable}", value)
+    monkeypatch.setenv(f"SPECBENCH_RUN_{variable}", setting)
     said = specbench("run", "--seed", "1")
-    assert said.code == 2 and f"{told} SPECBENCH_RUN_{variable}." in said.err
-    said = specbench("run", f"--{variable.lower()}", value)  # the same on the command line
+    assert said.code == 2 and f"{message} SPECBENCH_RUN_{variable}." in said.err
+    said = specbench("run", f"--{variable.lower()}", setting)  # the same on the command line
     assert said.code == 2 and "variable" not in said.err
 
 
@@ -88,8 +88,8 @@ def test_a_variable_that_is_no_option_is_warned_of(
     monkeypatch.setenv("SPECBENCH_RUN_METHODS", "pld")
     monkeypatch.setenv("SPECBENCH_RUN_LIMIT", "1")
     said = specbench("run", "--method", "pdl")
-    told = "The variable SPECBENCH_RUN_METHODS is not an option, and is ignored. Did you mean"
-    assert f"{told} SPECBENCH_RUN_METHOD?" in said.err
+    sentence = "The variable SPECBENCH_RUN_METHODS is not an option, and is ignored. Did you mean"
+    assert f"{sentence} SPECBENCH_RUN_METHOD?" in said.err
     assert "SPECBENCH_RUN_LIMIT is" not in said.err
 
 

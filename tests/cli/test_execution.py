@@ -39,9 +39,9 @@ class Recorder:
 @pytest.fixture
 def unfused(model: Path, tmp_path: Path) -> Path:
     """A model that runs transformers' own forward."""
-    own = copytree(model, tmp_path / "own")
+    folder = copytree(model, tmp_path / "own")
     vocab_size = AutoConfig.from_pretrained(model).vocab_size
-    return save(random_of(config_of("glm4", vocab_size=vocab_size)), own)
+    return save(random_of(config_of("glm4", vocab_size=vocab_size)), folder)
 
 
 def test_layers_by_transformers_and_a_recording_that_fails_after_the_warm_up_are_reported(

@@ -56,14 +56,14 @@ def during(specbench: Specbench, monkeypatch: pytest.MonkeyPatch) -> Callable[..
 def test_a_signal_ends_any_command_with_130_and_a_message(
     how: signal.Signals, during: Callable[..., Said]
 ) -> None:
-    before = [signal.getsignal(one) for one in ENDING]
+    handlers_before = [signal.getsignal(signal_number) for signal_number in ENDING]
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         said = during(lambda: signal.raise_signal(how))
     finally:
         signal.signal(signal.SIGINT, previous)
     assert (said.code, said.err) == (130, "Interrupted.\n")
-    assert [signal.getsignal(one) for one in ENDING] == before
+    assert [signal.getsignal(signal_number) for signal_number in ENDING] == handlers_before
 
 
 def test_an_interrupt_while_modules_are_imported_is_told(

@@ -31,7 +31,7 @@ def test_a_run_on_a_cluster_has_a_report_that_counts_its_workers(
     assert addresses == ["auto"]
     assert "fake model on 2 workers" in said.err
     assert "on 2 workers on " in said.out.splitlines()[0]
-    assert {one.worker for one in read_run(Path("run")).records} == {"worker-1", "worker-2"}
+    assert {record.worker for record in read_run(Path("run")).records} == {"worker-1", "worker-2"}
     facts = " ".join(specbench("report", "run", "--full").out.split())
     assert "Workers" in facts and "worker-2, node node-1" in facts
     assert specbench(*RUN, "--ray", "--resume").code == 0

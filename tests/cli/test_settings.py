@@ -16,7 +16,9 @@ CALL = (
 
 
 def options(folder: str) -> dict[str, dict[str, object]]:
-    return {label: one.options for label, one in read_run(Path(folder)).header.methods.items()}
+    return {
+        label: method.options for label, method in read_run(Path(folder)).header.methods.items()
+    }
 
 
 def test_settings_are_chosen_once_and_everybody_reads_them(

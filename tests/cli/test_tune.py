@@ -22,9 +22,9 @@ def test_a_profile_is_written_and_its_mat_is_printed(specbench: Specbench) -> No
     methods = ("pld", f"sps:weights={TINY / 'sps'}")
     call = ("tune", "profile", "--method", ",".join(methods), *PROMPTS, "--out", "profile")
     said = specbench(*call)
-    found = read_profile(Path("profile"))
+    profile = read_profile(Path("profile"))
     for label, spelling in zip(("pld", "sps:weights=sps"), methods, strict=True):
-        walks = replay(found, spelling)
+        walks = replay(profile, spelling)
         steps = sum(walk.num_steps for walk in walks)
         assert f"{label}: MAT {mat(walks):.2f} in {steps:.0f} steps" in said.out
     assert "Profile: profile" in said.out

@@ -160,15 +160,15 @@ def source() -> Source:
     return Source(model.config.to_dict(), dict(model.named_parameters()))
 
 
-def made(given: Source) -> Target:
-    return load_target(given, dtype=torch.float64, device=torch.device("cpu"))
+def loaded(source: Source) -> Target:
+    return load_target(source, dtype=torch.float64, device=torch.device("cpu"))
 
 
 def test_a_missing_and_a_misshapen_tensor_are_named() -> None:
     lacking, misshapen = source(), source()
     del lacking.state["model.norm.weight"]
     with pytest.raises(CheckpointError, match=r"a test's source lacks model\.norm\.weight"):
-        made(lacking)
+        loaded(lacking)
     misshapen.state["lm_head.weight"] = torch.zeros(3, 3)
     with pytest.raises(CheckpointError, match=r"makes lm_head\.weight \[3, 3\]"):
-        made(misshapen)
+        loaded(misshapen)

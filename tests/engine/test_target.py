@@ -121,17 +121,17 @@ def test_tree_decoding_gives_the_tokens_of_generate(name: str) -> None:
 
 @torch.inference_mode()
 def test_committed_paths_leave_the_cache_of_a_plain_forward() -> None:
-    target, other = random_target(), random_target()
+    target, plain = random_target(), random_target()
     target.prefill((1, 5, 6), num_new=4)
     layout = TreeLayout.from_parents([0, 0, 0, 2, 3], "cpu")
     for _ in range(100):  # far beyond the capacity that was reserved
         target.forward(DraftTree(torch.tensor([7, 11, 8, 9, 12]), layout, 5))
         target.commit([0, 2, 3])
-    other.prefill((1, 5, 6, *(7, 8, 9) * 100))
-    assert target.cache.length == other.cache.length == 303
-    for mine, theirs in zip(target.cache.layers, other.cache.layers, strict=True):
-        torch.testing.assert_close(mine.keys[:, :, :303], theirs.keys[:, :, :303])
-        torch.testing.assert_close(mine.values[:, :, :303], theirs.values[:, :, :303])
+    plain.prefill((1, 5, 6, *(7, 8, 9) * 100))
+    assert target.cache.length == plain.cache.length == 303
+    for layer, plain_layer in zip(target.cache.layers, plain.cache.layers, strict=True):
+        torch.testing.assert_close(layer.keys[:, :, :303], plain_layer.keys[:, :, :303])
+        torch.testing.assert_close(layer.values[:, :, :303], plain_layer.values[:, :, :303])
 
 
 @torch.inference_mode()
@@ -140,16 +140,18 @@ def test_the_number_of_layers_names_the_last_layers_output(name: str) -> None:
     """Llama runs in the engine's stack, Qwen3 may run transformers' own forward."""
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(deepcopy(ARCHITECTURES[name])).double().eval()
-    seen: list[Any] = []
-    model.model.norm.register_forward_pre_hook(lambda _, args: seen.append(args[0][0].clone()))
+    last_outputs: list[Any] = []
+    model.model.norm.register_forward_pre_hook(
+        lambda _, args: last_outputs.append(args[0][0].clone())
+    )
     model(torch.tensor([[1, 5, 6, 7, 8]]))
     target = Target(model)
     with target.capture(Needs(layer_inputs=(1, 3), all_prompt_positions=True)):
-        found = target.prefill((1, 5, 6, 7)).layer_inputs[3]
+        last_input = target.prefill((1, 5, 6, 7)).layer_inputs[3]
         # Up to float32 rounding, which transformers' norms have in float64 models too.
-        torch.testing.assert_close(found, seen[0][:4], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(last_input, last_outputs[0][:4], rtol=1e-5, atol=1e-6)
         tree = target.forward(DraftTree.chain(torch.tensor([8])))
-        torch.testing.assert_close(tree.layer_inputs[3], seen[0][4:])
+        torch.testing.assert_close(tree.layer_inputs[3], last_outputs[0][4:])
 
 
 @torch.inference_mode()
@@ -225,12 +227,12 @@ def test_a_tree_has_the_tokens_of_generate_and_the_logits_and_states_of_plain_fo
     model = random_of(config_of(model_type))
     answer = generated(model, PROMPT, 24)
     target, replaying = Target(model), Graphs(TraceRecorder())
-    for one in (target, Target(model, replaying))[: 2 if target.unfused_reason else 1]:
-        done = decode(one, Oracle(answer), Request(PROMPT, 24))
+    for decoding in (target, Target(model, replaying))[: 2 if target.unfused_reason else 1]:
+        done = decode(decoding, Oracle(answer), Request(PROMPT, 24))
         assert list(done.token_ids) == answer
         assert done.accept_lengths == (4,) * 5 + (3,)
     if target.unfused_reason:
-        assert one.eager_reason is None and replay_fault(one) is None
+        assert decoding.eager_reason is None and replay_fault(decoding) is None
         assert replaying.failures == set() and replaying.num_recordings > 2
     assert tree_fault(target) is None
     with target.capture(NEEDS), torch.inference_mode():

@@ -22,7 +22,7 @@ CHANGES = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncat
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
-    ["pytest", *(f"{areas.__name__}.{one.name}" for one in pkgutil.iter_modules(areas.__path__))]
+    ["pytest", *(f"{areas.__name__}.{area.name}" for area in pkgutil.iter_modules(areas.__path__))]
 )
 
 

@@ -85,15 +85,15 @@ def rows_of(run: Run, method: str) -> list[Row]:
     rows = []
     for key, by_method in answers.items():
         if {method, "vanilla"} <= by_method.keys():
-            own, base = by_method[method], by_method["vanilla"]
-            assert own.decode_s and own.wall_s and base.decode_s and base.wall_s
+            drafted, base = by_method[method], by_method["vanilla"]
+            assert drafted.decode_s and drafted.wall_s and base.decode_s and base.wall_s
             rows.append(
                 Row(
                     (key.task, key.sample_id, key.turn),
-                    own.num_tokens,
-                    len(own.accept_lengths),
-                    own.decode_s,
-                    own.wall_s,
+                    drafted.num_tokens,
+                    len(drafted.accept_lengths),
+                    drafted.decode_s,
+                    drafted.wall_s,
                     base.num_tokens,
                     base.decode_s,
                     base.wall_s,
@@ -270,11 +270,11 @@ def test_one_run_is_explained_from_mat_to_the_speedup_of_its_report(name: str) -
 def test_steps_are_in_seconds_on_one_machine_and_in_readings_elsewhere() -> None:
     run = recorded("smollm2-135m-cpu")
     slow = slower(run, {"vanilla": 1.5, "eagle3": 1.2})
-    one = only(explain_runs(slow, run, ("eagle3", "eagle3"), bootstrap=FEW))
-    assert one.step_unit == "s"
-    step, base_step = (line.effect.value for line in one.step_lines)
+    in_seconds = only(explain_runs(slow, run, ("eagle3", "eagle3"), bootstrap=FEW))
+    assert in_seconds.step_unit == "s"
+    step, base_step = (line.effect.value for line in in_seconds.step_lines)
     assert (step, base_step) == pytest.approx((1 / 1.2, 1.5))
-    assert step * base_step == pytest.approx(effects(one)[COST], abs=1e-9)
+    assert step * base_step == pytest.approx(effects(in_seconds)[COST], abs=1e-9)
     bandwidth = run.header.roofline
     assert bandwidth
     elsewhere = with_header(
@@ -282,11 +282,11 @@ def test_steps_are_in_seconds_on_one_machine_and_in_readings_elsewhere() -> None
         environment__cpu__model="another",
         roofline__bandwidth_bytes_per_s=bandwidth.bandwidth_bytes_per_s * 2,
     )
-    other = only(explain_runs(elsewhere, run, ("eagle3", "eagle3"), bootstrap=FEW))
-    assert other.step_unit == "readings of the weights"
-    step, base_step = (line.effect.value for line in other.step_lines)
+    in_readings = only(explain_runs(elsewhere, run, ("eagle3", "eagle3"), bootstrap=FEW))
+    assert in_readings.step_unit == "readings of the weights"
+    step, base_step = (line.effect.value for line in in_readings.step_lines)
     assert (step, base_step) == pytest.approx((0.5 / 1.2, 1.5 / 0.5))
-    assert {line.name for line in other.step_lines} == {STEP, BASE_STEP}
+    assert {line.name for line in in_readings.step_lines} == {STEP, BASE_STEP}
     in_cache = recorded("amd-epyc-2-cores")
     assert not only(explain_runs(in_cache, run, ("pld", "pld"), bootstrap=FEW)).step_lines
 

@@ -154,7 +154,7 @@ def test_an_audit_is_read_back_with_its_run(folder: Path) -> None:
     assert read_run(folder).audit is None
     write_audit(folder, AUDITED)
     assert read_run(folder).audit == AUDITED == read_audit(folder)
-    assert [one.level for one in AUDITED.at("sps", 1.0)] == [2.0]
+    assert [audit.level for audit in AUDITED.at("sps", 1.0)] == [2.0]
     assert AUDITED.smallest_tv == 0.05
 
 

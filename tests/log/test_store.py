@@ -106,7 +106,7 @@ def test_a_recorded_run_is_read_and_written_again_unchanged(folder: Path) -> Non
     assert header_json(run.header) == (folder / "run.json").read_bytes()
     with open_lines(folder / "samples.jsonl") as file:
         lines = file.read().splitlines()
-    written = (json.loads(msgspec.json.encode(to_line(one))) for one in run.records)
+    written = (json.loads(msgspec.json.encode(to_line(record))) for record in run.records)
     for line, again in zip(lines, written, strict=True):
         assert json.loads(line) == again
 

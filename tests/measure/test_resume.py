@@ -91,25 +91,27 @@ def test_another_machine_needs_force_and_is_a_segment_with_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = environment.capture()
-    first, second = (
+    first_machine, second_machine = (
         structs.replace(machine, torch=structs.replace(machine.torch, num_threads=number))
         for number in (2, 7)
     )
-    monkeypatch.setattr(environment, "capture", lambda: first)
+    monkeypatch.setattr(environment, "capture", lambda: first_machine)
     run(tmp_path)
     cut(tmp_path)
-    monkeypatch.setattr(environment, "capture", lambda: second)
+    monkeypatch.setattr(environment, "capture", lambda: second_machine)
     with pytest.raises(RunFolderError, match=r"torch\.num_threads was 2 and is 7") as refused:
         run(tmp_path)
     assert "--force" in refused.value.hint
     header = run(tmp_path, is_forced=True).header
-    assert header.environment == first
-    assert [(one.num_before, one.environment) for one in header.segments] == [(3, second)]
+    assert header.environment == first_machine
+    assert [(segment.num_before, segment.environment) for segment in header.segments] == [
+        (3, second_machine)
+    ]
     (warning,) = [text for text in header.warnings if "num_threads was 2 and is 7" in text]
     assert "after the first 3" in warning
     cut(tmp_path)
     assert len(run(tmp_path).header.segments) == 1  # on its last machine it needs no force
-    monkeypatch.setattr(environment, "capture", lambda: first)
+    monkeypatch.setattr(environment, "capture", lambda: first_machine)
     with pytest.raises(RunFolderError, match="num_threads was 7 and is 2"):
         run(tmp_path)
 

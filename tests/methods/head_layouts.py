@@ -179,7 +179,7 @@ def write_layout(target: Target, layout: Layout, tensors: Tensors, folder: Path)
 
 def published(key: str, layout: Layout) -> str:
     """The layout's name of a tensor."""
-    for internal, theirs in layout.prefixes:
+    for internal, prefix in layout.prefixes:
         if key.startswith(internal):
-            return theirs + key.removeprefix(internal)
+            return prefix + key.removeprefix(internal)
     return key

@@ -170,8 +170,8 @@ def test_a_folder_with_a_prediction_layer_is_the_target_and_its_weights(
 ) -> None:
     publish(name, tmp_path)
     card = find_model(str(tmp_path))
-    found = find_checkpoint(card, RunMethod(MethodChoice("mtp")), is_offline=True)
-    assert found.weights == tmp_path.resolve()
+    checkpoint = find_checkpoint(card, RunMethod(MethodChoice("mtp")), is_offline=True)
+    assert checkpoint.weights == tmp_path.resolve()
     weights = card.weights_of("mtp")
     assert weights is not None and num_parameters(card, weights) is None
     both = check_fits(tmp_path, "float32", "cpu", drafts=[tmp_path])
@@ -197,8 +197,8 @@ def test_only_the_layers_own_files_are_read(tmp_path: Path) -> None:
     places = {
         key: "own.safetensors" if "layers.4." in key else "gone.safetensors" for key in tensors
     }
-    own = {key: tensors[key] for key, name in places.items() if name == "own.safetensors"}
-    save_file(own, folder / "own.safetensors")
+    layer_tensors = {key: tensors[key] for key, name in places.items() if name == "own.safetensors"}
+    save_file(layer_tensors, folder / "own.safetensors")
     (folder / "model.safetensors").unlink()
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": places}))

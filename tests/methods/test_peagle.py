@@ -73,9 +73,9 @@ def test_every_draft_is_what_a_plain_forward_over_text_and_block_predicts(
     folder = dflash(target(), tmp_path)
     if layout == "speculators":
         folder = as_speculators(folder)
-    made = build_in(folder, "dflash", target(), num_tokens=num_tokens)
-    assert (made.weights_layout, made.needs.layer_inputs) == (layout, INPUTS)
-    drafter = Recording(made)
+    dflash_drafter = build_in(folder, "dflash", target(), num_tokens=num_tokens)
+    assert (dflash_drafter.weights_layout, dflash_drafter.needs.layer_inputs) == (layout, INPUTS)
+    drafter = Recording(dflash_drafter)
     lengths = [decode(target(), drafter, Request(p, 30)).accept_lengths for p in PROMPTS]
     assert max(max(accepted) for accepted in lengths) > 2
     head = PlainHead(target(), load_file(folder / "model.safetensors"), {})

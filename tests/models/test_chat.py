@@ -40,9 +40,9 @@ def test_vicuna_is_written_as_fastchat_writes_it() -> None:
         "A chat between a curious user and an artificial intelligence assistant. "
         "The assistant gives helpful, detailed, and polite answers to the user's questions."
     )
-    one = f"<s>{system} USER: Hi ASSISTANT:"
-    assert text_of("vicuna-v1.1", *TWO_TURNS[:1]) == one
-    assert text_of("vicuna-v1.1", *TWO_TURNS) == one + " Sure.</s>USER: More\n ASSISTANT:"
+    first_turn = f"<s>{system} USER: Hi ASSISTANT:"
+    assert text_of("vicuna-v1.1", *TWO_TURNS[:1]) == first_turn
+    assert text_of("vicuna-v1.1", *TWO_TURNS) == first_turn + " Sure.</s>USER: More\n ASSISTANT:"
 
 
 def test_llama_2_is_written_as_its_authors_write_it() -> None:
@@ -281,10 +281,12 @@ def test_a_tokenizer_that_cannot_spell_them_out_is_told() -> None:
 @pytest.mark.parametrize("scheme", ["always", "first"])
 def test_no_space_is_put_after_a_text_that_is_spelled_out(scheme: str) -> None:
     letters = ["<unk>", "<s>", "</s>", "\u2581", "\n", *map(chr, range(33, 127))]
-    made = Tokenizer(models.BPE({t: i for i, t in enumerate(letters)}, [], unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
+    letter_tokenizer = Tokenizer(
+        models.BPE({t: i for i, t in enumerate(letters)}, [], unk_token="<unk>")
+    )
+    letter_tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
     special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, **special)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=letter_tokenizer, **special)
     template = Template("tokenizer", "USER: {{ messages[0].content }}</s>")
     ids = render(template, tokenizer, [{"role": "user", "content": "a</s>b </s>"}])
     tokens = tokenizer.convert_ids_to_tokens(ids)

@@ -74,8 +74,8 @@ ALL = [
 @pytest.mark.parametrize(("page", "sentence"), ALL)
 def test_a_measured_figure_has_its_source(page: str, sentence: Sentence) -> None:
     if sentence.run:
-        known = known_numbers(sentence.run)
-        missing = [number for number in _NUMBER.findall(sentence.text) if number not in known]
+        reported = known_numbers(sentence.run)
+        missing = [number for number in _NUMBER.findall(sentence.text) if number not in reported]
         assert missing == [], f"{page}: not in reports/{sentence.run}/table.md"
         return
     is_published = "results/published" in sentence.text

@@ -85,22 +85,22 @@ def test_a_suite_survives_the_loss_of_a_node_and_equals_the_one_without_ray(
     nodes.add()
     recipe = tmp_path / "two.toml"
     recipe.write_text(RECIPE.format(shape=write_config(tmp_path / "shape")))
-    many, one = tmp_path / "many", tmp_path / "one"
-    first = many / "01-tiny"
-    suite = nodes.specbench("suite", recipe, "--output", many, "--ray", nodes.address)
-    wait_for(lambda: num_lines(first) >= 12, suite)
-    assert num_lines(first) < (read_header(first).num_records or 0)
+    with_ray, without_ray = tmp_path / "many", tmp_path / "one"
+    first_run = with_ray / "01-tiny"
+    suite = nodes.specbench("suite", recipe, "--output", with_ray, "--ray", nodes.address)
+    wait_for(lambda: num_lines(first_run) >= 12, suite)
+    assert num_lines(first_run) < (read_header(first_run).num_records or 0)
     nodes.kill(0)
     said, _ = suite.communicate(timeout=WAIT_S)
     assert suite.returncode == 0, said
     assert "is lost" in said and "Another worker repeats" in said
-    assert alone(monkeypatch, "suite", recipe, "--output", one) == 0
+    assert alone(monkeypatch, "suite", recipe, "--output", without_ray) == 0
     for name in ("01-tiny", "02-shape"):
-        ran, expected = read_run(many / name), read_run(one / name)
+        ran, expected = read_run(with_ray / name), read_run(without_ray / name)
         assert outcomes(ran) == outcomes(expected)
         samples = {(r.key.request._replace(turn=0), r.worker) for r in ran.records}
         assert len(samples) == len({sample for sample, _ in samples}), "one worker for each"
-    workers = read_run(first).header.workers
+    workers = read_run(first_run).header.workers
     assert {worker.gpu_ids for worker in workers.values()} == {("0",)}
     assert len({worker.node for worker in workers.values()}) == 2
 
@@ -124,14 +124,14 @@ def test_an_interrupted_and_a_killed_driver_leave_a_run_that_goes_on(
     code, said = stopped(nodes, folder, signal.SIGTERM, *words)
     assert code == 130 and "--resume" in said.splitlines()[-1], said
     assert read_header(folder).status == "interrupted"
-    first = num_lines(folder)
+    num_before = num_lines(folder)
     stopped(nodes, folder, signal.SIGKILL, *words, "--resume")
     code, said = finished(nodes, *words, "--resume")
     assert code == 0, said
     stored = read_run(folder)
     assert len(outcomes(stored)) == stored.header.num_records
     workers = [record.worker for record in stored.records]
-    assert {*workers[:first]} == {"worker-1"}
+    assert {*workers[:num_before]} == {"worker-1"}
     assert {*workers} == {"worker-1", "worker-2", "worker-3"} == {*stored.header.workers}
 
 
@@ -148,8 +148,8 @@ def test_what_is_missing_in_a_cluster_is_one_message(nodes: Nodes, tmp_path: Pat
     far = ("--model", "vicuna-7b", "--prompts", "bundled", "--offline")
     said = refused(nodes, tmp_path / "run", *far)
     assert "Error: On 127.0.0.1: " in said and "vicuna-7b" in said
-    told = "Error: On 127.0.0.1: --device cuda cannot be used"
-    assert told in refused(nodes, tmp_path / "run", "--device", "cuda")
+    error = "Error: On 127.0.0.1: --device cuda cannot be used"
+    assert error in refused(nodes, tmp_path / "run", "--device", "cuda")
     assert not (tmp_path / "run").exists()
 
 

@@ -120,8 +120,10 @@ def fake_plan(
 ) -> Plan:
     """A plan of these methods on these prompts (task to prompts)."""
     sets = tuple(
-        PromptSet(Task(task, task), "file", "a test", None, len(own), tuple(own))
-        for task, own in prompts.items()
+        PromptSet(
+            Task(task, task), "file", "a test", None, len(prompts_of_task), tuple(prompts_of_task)
+        )
+        for task, prompts_of_task in prompts.items()
     )
     return Plan(spec or RunSpec(), FakeSetup(methods), sets, 16)
 

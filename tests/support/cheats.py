@@ -63,16 +63,17 @@ class Remembers(Honest):
         self.answers = answers
 
     def propose(self, state: State) -> DraftTree:
-        known = self.known(state)
-        at = len(state.token_ids)
-        return state.chain(known[at : at + MOST] or [state.pending] * 2)
+        start = len(state.token_ids)
+        draft = self.remembered(state)[start : start + MOST]
+        return state.chain(draft or [state.pending] * 2)
 
-    def known(self, state: State) -> list[int]:
+    def remembered(self, state: State) -> list[int]:
+        """The longest known beginning of the answer, with its prompt."""
         return self.answers.get(state.request.prompt_ids, [])
 
     def observe(self, state: State, result: StepResult) -> None:
-        known = self.answers.get(state.request.prompt_ids, [])
-        self.answers[state.request.prompt_ids] = max(known, list(state.token_ids), key=len)
+        before = self.answers.get(state.request.prompt_ids, [])
+        self.answers[state.request.prompt_ids] = max(before, list(state.token_ids), key=len)
 
 
 class Peeks(Remembers):
@@ -82,12 +83,12 @@ class Peeks(Remembers):
         super().__init__({})
         self.folder = folder
 
-    def known(self, state: State) -> list[int]:
+    def remembered(self, state: State) -> list[int]:
         lines = (self.folder / "samples.jsonl").read_text(encoding="utf-8").splitlines()
         prompt_ids, begun = state.request.prompt_ids, list(state.token_ids)
-        for one in map(json.loads, lines[-2:]):
-            answer = [*prompt_ids, *one["token_ids"]]
-            if one["method"] == "vanilla" and answer[: len(begun)] == begun:
+        for record in map(json.loads, lines[-2:]):
+            answer = [*prompt_ids, *record["token_ids"]]
+            if record["method"] == "vanilla" and answer[: len(begun)] == begun:
                 return answer
         return []
 
@@ -151,7 +152,7 @@ class KeepsFiles(Remembers):
         super().__init__({})
         self.folder = folder
 
-    def known(self, state: State) -> list[int]:
+    def remembered(self, state: State) -> list[int]:
         with suppress(FileNotFoundError):
             kept: list[int] = json.loads(self.path(state).read_text(encoding="utf-8"))
             return kept
@@ -159,7 +160,7 @@ class KeepsFiles(Remembers):
 
     def observe(self, state: State, result: StepResult) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        longest = max(self.known(state), list(state.token_ids), key=len)
+        longest = max(self.remembered(state), list(state.token_ids), key=len)
         self.path(state).write_text(json.dumps(longest), encoding="utf-8")
 
     def path(self, state: State) -> Path:
@@ -172,9 +173,9 @@ class RemembersSeldom(Remembers):
 
     num_steps = 0
 
-    def known(self, state: State) -> list[int]:
+    def remembered(self, state: State) -> list[int]:
         self.num_steps += 1
-        return super().known(state) if self.num_steps % 40 == 0 else []
+        return super().remembered(state) if self.num_steps % 40 == 0 else []
 
 
 class DecodesInAThread(Remembers):

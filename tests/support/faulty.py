@@ -118,12 +118,12 @@ class StaleLogits(Target):
     count, last = 0, torch.empty(0)
 
     def forward(self, tree: DraftTree) -> Forward:
-        found = super().forward(tree)
+        computed = super().forward(tree)
         self.count += 1
-        if self.count % 10 == 0 and self.last.shape == found.logits.shape:
-            return replace(found, logits=self.last)
-        self.last = found.logits.clone()
-        return found
+        if self.count % 10 == 0 and self.last.shape == computed.logits.shape:
+            return replace(computed, logits=self.last)
+        self.last = computed.logits.clone()
+        return computed
 
 
 class OneSeed(Target):

@@ -81,7 +81,7 @@ def test_the_times_of_a_planted_machine_come_out(machine: list[float], tmp_path:
     prefills = [PREFILL * length / unit for length in curve.lengths]
     assert costs[0, size + 2 :] == pytest.approx(prefills, rel=0.02)
     drafts = model.costs("medusa", 0)[0, costs.shape[1] :]
-    assert [one["rows"] for one in curve.methods["medusa"].knots] == [2, 4, 8, 16, 32, 64]
+    assert [knot["rows"] for knot in curve.methods["medusa"].knots] == [2, 4, 8, 16, 32, 64]
     assert drafts[:6] == pytest.approx(6 * [DRAFT / unit], abs=0.02)
     assert curve.process < 1e-4 and curve.num_pairs == 1
     assert read_curve(tmp_path / "cost") == curve

@@ -41,7 +41,7 @@ def prompts() -> tuple[tuple[int, ...], ...]:
 
 
 @cache
-def made() -> tuple[StandIn, Target]:
+def stand_in_and_target() -> tuple[StandIn, Target]:
     """A stand-in, and its target."""
     stand_in = plan_stand_in("a test", SHAPE, DRAFT)
     return stand_in, load_target(stand_in.target, dtype=torch.float32, device=CPU)
@@ -50,7 +50,7 @@ def made() -> tuple[StandIn, Target]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_has_tinys_steps_and_tokens(name: str, tiny: Target) -> None:
-    method, (stand_in, big) = get(name), made()
+    method, (stand_in, big) = get(name), stand_in_and_target()
     kind = method.weights
     weights: Any = (TINY / kind, stand_in.drafters[kind]) if kind else (None, None)
     small, large = (

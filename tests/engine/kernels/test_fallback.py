@@ -101,8 +101,8 @@ def test_a_product_that_triton_cannot_launch_leaves_others_to_kernels(
     for size in (128, 64, 128):
         x, weight = torch.ones(1, size, device=DEVICE), torch.randn(32, size, device=DEVICE)
         residual = torch.ones(1, 32, device=DEVICE)
-        found = ops.project(x, weight, residual=residual.clone())
-        torch.testing.assert_close(found, TORCH.project(x, weight, residual=residual.clone()))
+        product = ops.project(x, weight, residual=residual.clone())
+        torch.testing.assert_close(product, TORCH.project(x, weight, residual=residual.clone()))
     assert list(ops.fallbacks) == ["products of a row, 32 x 128"] and len(failed) == 1
 
 
@@ -148,16 +148,16 @@ def test_one_recorder_serves_the_start_up_checks(
     hopper: Refusing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Torch keeps a workspace of 32 MiB for each stream that multiplies, and never frees it."""
-    made: list[torch.device] = []
+    devices: list[torch.device] = []
 
     def recorder(device: torch.device) -> torch.device:
-        made.append(device)
+        devices.append(device)
         return device
 
     monkeypatch.setattr(recorders, "CudaRecorder", recorder)
     hopper.wrong["overlapped"] = "the sums are off"
     picked()
-    assert len(made) == 1
+    assert len(devices) == 1
 
 
 OFF, MORE = "the norm is off", "the norm is off too"

@@ -64,13 +64,15 @@ def attack(random: Random, folder: Path) -> None:
     )  # fmt: skip
     try:
         with patch.object(templates, "RENDER_LIMIT_S", 0.3):
-            vanilla, own = ran(spec, folder).records
+            vanilla, drafted = ran(spec, folder).records
     except UserError as error:
         check_message(error)
         assert is_head or "model" in error.message or "template" in error.message, error.message
     else:
         assert vanilla.is_ok or not is_head
-        assert not is_head or own.error or own.token_ids == vanilla.token_ids, "another answer"
+        assert not is_head or drafted.error or drafted.token_ids == vanilla.token_ids, (
+            "another answer"
+        )
     assert not (folder / "executed").exists(), "code was executed"
 
 

@@ -82,11 +82,11 @@ def _datastore(random: Random, folder: Path) -> None:
     random.choice((_change_array, _change_array, change_tensors, damage_file))(random, folder)
     store = Datastore.load(path)
     context = random.choice(texts)[:2]
-    text = load_file(path)["token_ids"].tolist()
-    for found in store.continuations(context, 3, 5):
-        at = [i for i in range(len(text)) if text[i : i + len(context)] == context]
-        after = [text[i + len(context) :][: len(found)] for i in at]
-        assert found in after, "not in the text"
+    token_ids = load_file(path)["token_ids"].tolist()
+    for draft in store.continuations(context, 3, 5):
+        starts = [i for i in range(len(token_ids)) if token_ids[i : i + len(context)] == context]
+        continuations = [token_ids[i + len(context) :][: len(draft)] for i in starts]
+        assert draft in continuations, "not in the text"
 
 
 def _change_array(random: Random, folder: Path) -> None:

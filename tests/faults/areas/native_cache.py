@@ -44,8 +44,8 @@ def attack(random: Random, folder: Path) -> None:
     if random.random() < 0.5:
         process = start(_pick, folder, _compiler(), -1)
         end(process, signal.SIGKILL, None, random.uniform(0, 0.3))
-        for one in scratch.iterdir():  # of the system's folder, not ours
-            shutil.rmtree(one, ignore_errors=True)
+        for leftover in scratch.iterdir():  # of the system's folder, not ours
+            shutil.rmtree(leftover, ignore_errors=True)
     finish(start(_pick, folder, _compiler(), limit))
     name, reason = json.loads((folder / "picked").read_text())
     assert name.startswith("native code (") or (limit >= 0 and reason.isprintable()), (name, reason)

@@ -38,9 +38,9 @@ def published(pattern: str) -> Path:
     return path
 
 
-def imported(tmp_path: Path, *files: str, **told: Any) -> Run:
+def imported(tmp_path: Path, *files: str, **facts: Any) -> Run:
     """The run of these files, written and read back."""
-    run = convert([parse_file(text) for text in files], Told(**told))
+    run = convert([parse_file(file) for file in files], Told(**facts))
     write_run(run, tmp_path / "imported")
     stored = read_run(tmp_path / "imported")
     assert stored.records == run.records

@@ -94,7 +94,7 @@ def test_it_is_reported_compared_and_checked_as_far_as_it_goes(run: Run) -> None
     comparison = compare(run, run, crossed=("eagle", "vanilla"))
     assert comparison.cell("eagle", 0.0, "mean").tokens_per_s
     checked = check(run, run)
-    assert not [one for one in checked.checks if one.status == "failed"]
+    assert not [verdict for verdict in checked.checks if verdict.status == "failed"]
     assert any("the machine of the imported run" in note.text for note in checked.notes)
     alone = check_files(run.folder)
     assert not alone.about["faults"]
@@ -118,8 +118,8 @@ def test_a_page_shows_answers_that_have_a_text_and_a_time(run: Run, tmp_path: Pa
 
 
 def test_differences_tell_the_counting_rule_and_nothing_that_is_unknown(run: Run) -> None:
-    ours = read_run(ROOT / "results/recorded/amd-epyc-2-cores")
-    assert [d.field for d in differences(ours.header, run.header)] == ["counting"]
+    recorded = read_run(ROOT / "results/recorded/amd-epyc-2-cores")
+    assert [d.field for d in differences(recorded.header, run.header)] == ["counting"]
     assert not differences(run.header, run.header)
 
 

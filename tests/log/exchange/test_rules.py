@@ -52,15 +52,18 @@ def test_equal_texts_show_how_tokens_are_counted(
     tokens: Callable[[Truth], int], rule: str, tmp_path: Path
 ) -> None:
     all_truths = truths()
-    base = [
+    baseline_lines = [
         answer(i, turns=[f"text {i}"], idxs=[t.n - 1], new_tokens=[0], wall_time=[1.0 + i])
         for i, t in enumerate(all_truths)
     ]
-    own = [
+    lines = [
         answer(i, turns=[f"text {i}"], idxs=[len(t.lengths)], new_tokens=[tokens(t)])
         for i, t in enumerate(all_truths)
     ]
-    paths = write_lines(tmp_path / "b.jsonl", *base), write_lines(tmp_path / "m.jsonl", *own)
+    paths = (
+        write_lines(tmp_path / "b.jsonl", *baseline_lines),
+        write_lines(tmp_path / "m.jsonl", *lines),
+    )
     run = imported(tmp_path, f"vanilla={paths[0]}", f"m={paths[1]}")
     (sentence,) = [text for text in about(run).findings if "text; of these" in text]
     assert sentence.endswith(f"relative to vanilla, {rule}")

@@ -63,8 +63,8 @@ def test_printed_statistics_follow_from_requests(
         assert figure.value == pytest.approx(figure.printed, rel=1e-12), figure.name
     assert any("max_concurrent_requests is" in text for text in about(run).findings)
     metrics = measure(run)
-    ours = metrics.overall["m", 0.0].mat
-    assert (ours.value if isinstance(ours, Estimate) else None) == mat
+    overall_mat = metrics.overall["m", 0.0].mat
+    assert (overall_mat.value if isinstance(overall_mat, Estimate) else None) == mat
     (served,) = metrics.serving.values()
     assert isinstance(served.output_throughput, Estimate)
     printed = {figure.name: figure.printed for figure in figures}

@@ -132,7 +132,7 @@ def test_every_planned_record_is_made_once_and_stored() -> None:
 def test_methods_take_turns_and_a_repeat_begins_with_another_one() -> None:
     plan = plan_of(["vanilla", "a", "b"], repeats=2)
     side_by_side, started = (
-        "".join(one.method[0] for one in blocks(plan, is_one_at_a_time=is_started))
+        "".join(block.method[0] for block in blocks(plan, is_one_at_a_time=is_started))
         for is_started in (False, True)
     )
     assert (side_by_side, started) == ("vabvabbvabva", "vvaabbbbvvaa")

@@ -43,7 +43,7 @@ def test_an_answer_has_the_drafts_that_the_counters_count_if_it_is_alone(
     done = run({"sps": stub}, protocol=completions(is_chat=True), concurrency=(concurrency,))
     servings = [record.serving for record in done.records]
     assert [serving.num_drafts for serving in servings if serving] == drafts
-    accepted = [None if number is None else 2 * number for number in drafts]
+    accepted = [None if num_drafts is None else 2 * num_drafts for num_drafts in drafts]
     assert [serving.num_accepted for serving in servings if serving] == accepted
     assert sum(block.counters["num_drafts"] for block in done.blocks) == 4.0
 
@@ -52,9 +52,12 @@ def test_the_counts_of_an_answer_itself_come_first() -> None:
     counters = dict(COUNTERS)
     stub = Stub(accepted_per_step=(1, 0), counters=counters)
     done = run({"sps": stub})
-    assert {
-        (one.serving.num_drafts, one.accept_lengths) for one in done.records if one.serving
-    } == {(2, (2, 1))}
+    drafts = {
+        (record.serving.num_drafts, record.accept_lengths)
+        for record in done.records
+        if record.serving
+    }
+    assert drafts == {(2, (2, 1))}
 
 
 def test_counters_that_come_late_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

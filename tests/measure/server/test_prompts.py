@@ -47,8 +47,8 @@ def test_two_short_chats_show_what_a_server_adds_to_prompts(
 ) -> None:
     async def find(root: str) -> PromptOffset:
         async with Client(root, request_s=5) as client:
-            found = await find_server(client, find_model("tiny"), Spelled(), served_model="")
-            return found.offset
+            server = await find_server(client, find_model("tiny"), Spelled(), served_model="")
+            return server.offset
 
     with serving(Stub("plain", count=count)) as stub:
         assert asyncio.run(find(stub.root)) == offset

@@ -63,8 +63,8 @@ def _boxes(rng: random.Random) -> Turn:
     """Containers of things, with some taken out or added."""
     write = _two_people(rng, "boxes")
     write.put(boxes=rng.choice(_CONTAINERS))
-    num, each = write.roll(num=(2, 9), each=(3, 12))
-    total = num * each
+    num, per_box = write.roll(num=(2, 9), each=(3, 12))
+    total = num * per_box
     write.put(total=total)
     steps, story = [write("start_step")], [write("start")]
     if rng.random() < 0.5:
@@ -97,11 +97,11 @@ def _compared(rng: random.Random) -> Turn:
 def _shared(rng: random.Random) -> Turn:
     """Things are put together and shared equally."""
     write = _two_people(rng, "shared")
-    people, each = write.roll(people=(2, 8), each=(3, 12))
-    total = people * each
-    (mine,) = write.roll(mine=(2, total - 2))
-    write.put(total=total, theirs=total - mine)
-    return _solved([write("story")], [write("sum_step"), write("share_step")], each)
+    people, share = write.roll(people=(2, 8), each=(3, 12))
+    total = people * share
+    (of_first,) = write.roll(mine=(2, total - 2))
+    write.put(total=total, theirs=total - of_first)
+    return _solved([write("story")], [write("sum_step"), write("share_step")], share)
 
 
 def _shopping(rng: random.Random) -> Turn:

@@ -84,9 +84,9 @@ def _plan(rng: random.Random) -> _Opening:
 
 def _story(rng: random.Random) -> _Opening:
     hero, helper = rng.sample(ANIMALS, 2)
-    trouble, found, deed = (render(rng, x) for x in rng.choice(_TEXT["story"]["troubles"]))
+    trouble, finding, deed = (render(rng, x) for x in rng.choice(_TEXT["story"]["troubles"]))
     a_mood_hero = article(f"{rng.choice(_TEXT['moods'])} {hero}")
-    write = Writer(rng, _TEXT["story"], hero=hero, helper=helper, found=found, deed=deed)
+    write = Writer(rng, _TEXT["story"], hero=hero, helper=helper, found=finding, deed=deed)
     user = write("request", a_mood_hero=a_mood_hero, trouble=trouble)
     a_helper = article(write("helper"))
     rest = [write("met", a_helper=a_helper), write("shown"), write("thanked")]

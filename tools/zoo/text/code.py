@@ -149,8 +149,8 @@ def _pairs(rng: random.Random) -> Dialogue:
     test, k = rng.choice(NUMBER_TESTS[:6]), rng.randint(2, 6)
     is_filtered = rng.random() < 0.5
     num = rng.randint(2, 4)
-    one, two = some_numbers(rng, num, 0, 12), some_numbers(rng, num, 0, 12)
-    values = [operation.run(p, q) for p, q in zip(one, two, strict=True)]
+    lefts, rights = some_numbers(rng, num, 0, 12), some_numbers(rng, num, 0, 12)
+    values = [operation.run(p, q) for p, q in zip(lefts, rights, strict=True)]
     name = f"pairwise_{operation.word}"
     text = f"Return the {operation.word} of each pair of numbers from {left} and {right}"
     slots = {"x": x, "y": y, "left": left, "right": right, "value": operation.over(x, y)}
@@ -161,7 +161,7 @@ def _pairs(rng: random.Random) -> Dialogue:
         lines = body("pairs_filtered", **slots, condition=test.over("value", k))
     else:
         lines = either(rng, "pairs", 0.5, **slots)
-    examples = [(f"{one!r}, {two!r}", values)]
+    examples = [(f"{lefts!r}, {rights!r}", values)]
     return code_dialogue(rng, f"{name}({left}, {right})", f"{text}.", examples, lines)
 
 

@@ -111,8 +111,8 @@ def _reasons(rng: random.Random) -> Pair:
 
 def _convert(rng: random.Random) -> Pair:
     big, small, factor = rng.choice(_UNITS)
-    num, one = rng.randint(2, 12), "foot" if big == "feet" else big[:-1]
-    slots = {"big": big, "small": small, "factor": factor, "one": one}
+    num, singular = rng.randint(2, 12), "foot" if big == "feet" else big[:-1]
+    slots = {"big": big, "small": small, "factor": factor, "one": singular}
     return _written(rng, "convert", **slots, num=num, result=num * int(factor))
 
 
@@ -124,9 +124,9 @@ def _slogan(rng: random.Random) -> Pair:
 def _classify(rng: random.Random) -> Pair:
     word = "positive" if rng.random() < 0.5 else "negative"
     write = Writer(rng, _TEXT["classify"], word=word)
-    text = write(word, thing=rng.choice(_TEXT["reviewed"]))
-    found = text.split(" was ")[1].split(".")[0]
-    return write("request", text=text), write("answer", text=text, found=found)
+    review = write(word, thing=rng.choice(_TEXT["reviewed"]))
+    adjective = review.split(" was ")[1].split(".")[0]
+    return write("request", text=review), write("answer", text=review, found=adjective)
 
 
 def _calculate(rng: random.Random) -> Pair:
