@@ -33,20 +33,27 @@ def of_answers(
     """Vanilla and a method with these counts of its answers, in a pass per dict of counters."""
     num_passes = len(counters)
     records, blocks = [], []
-    for name, wall_s in (("vanilla", 1.0), (method, 0.5)):
-        for repeat in range(num_passes):
-            own_counters = counters[repeat] if name == method else {}
-            blocks.append(block(name, load, duration_s=2.0, repeat=repeat, counters=own_counters))
-        for i, figures in enumerate(counts):
-            counts_of_answer = {} if name == "vanilla" else figures
-            records.append(
-                answer(name, i, load, wall_s=wall_s, repeat=i % num_passes, **counts_of_answer)
-            )
-    records = [
-        replace(record, accept_lengths=(1,) * 10) if record.key.method == "vanilla" else record
-        for record in sorted(records, key=lambda record: record.key.repeat)
-    ]
+    for repeat, counters_of_pass in enumerate(counters):
+        blocks.append(block("vanilla", load, duration_s=2.0, repeat=repeat, counters={}))
+        blocks.append(block(method, load, duration_s=2.0, repeat=repeat, counters=counters_of_pass))
+    for i, counts_of_answer in enumerate(counts):
+        repeat = i % num_passes
+        plain = answer("vanilla", i, load, wall_s=1.0, repeat=repeat)
+        records.append(replace(plain, accept_lengths=(1,) * 10))
+        records.append(answer(method, i, load, wall_s=0.5, repeat=repeat, **counts_of_answer))
+    records.sort(key=lambda record: record.key.repeat)
     return run(records, blocks, [load])
+
+
+def by_states(method: str, states: str) -> Run:
+    """An answer per digit: with drafts for 1, without for 0."""
+    return of_answers(method, [DRAFTING if state == "1" else SILENT for state in states])
+
+
+def sentences_of(served_run: Run, key: str = "") -> list[str]:
+    """The sentences of the report's notes, or of those with a key."""
+    notes = make_report(served_run, Bootstrap(50)).notes
+    return [note.text for note in notes if key in ("", note.key)]
 
 
 @pytest.mark.parametrize("method", ["medusa", "draft_model:k=3", "glm-mtp", "eagle"])
@@ -63,38 +70,51 @@ def of_answers(
 def test_answers_with_and_without_drafts_have_no_mean(
     method: str, states: str, reason: str
 ) -> None:
-    served_run = of_answers(method, [DRAFTING if state == "1" else SILENT for state in states])
+    served_run = by_states(method, states)
     metrics = measured(served_run)
-    cell, overall = metrics.cell(method, 0.0, "gsm8k"), metrics.overall[method, 0.0]
-    throughput_ratio = metrics.serving[method, 0.0].throughput_ratio
-    numbers = [cell.mat, cell.mat_macro, cell.speedup, cell.decode_speedup, throughput_ratio]
-    numbers += [overall.speedup, overall.mat, metrics.cost(method, 0.0).mat]
-    assert set(numbers) == {Missing(reason)}
+    cell = metrics.cell(method, 0.0, "gsm8k")
+    overall = metrics.overall[method, 0.0]
+    figures = [
+        cell.mat,
+        cell.mat_macro,
+        cell.speedup,
+        cell.decode_speedup,
+        metrics.serving[method, 0.0].throughput_ratio,
+        overall.speedup,
+        overall.mat,
+        metrics.cost(method, 0.0).mat,
+    ]
+    assert set(figures) == {Missing(reason)}
     assert number(cell.tokens_per_s) == 22.0, "what was measured stays"
-    notes = [note.text for note in make_report(served_run, Bootstrap(50)).notes]
-    assert any(reason in text.lower() for text in notes)
+    assert any(reason in sentence.lower() for sentence in sentences_of(served_run))
 
 
 @pytest.mark.parametrize("states", ["0000", "1100", "1111"])
 def test_a_method_that_drafts_when_it_finds_something_keeps_its_numbers(states: str) -> None:
-    served_run = of_answers("suffix", [DRAFTING if state == "1" else SILENT for state in states])
+    served_run = by_states("suffix", states)
     metrics = measured(served_run)
-    num_drafting = states.count("1")
-    num_steps = 4 * num_drafting + 10 * (4 - num_drafting)
+    # 4 steps of an answer with drafts, 10 of one without
+    num_drafting_steps = 4 * states.count("1")
+    num_steps = num_drafting_steps + 10 * states.count("0")
     assert number(metrics.pooled("suffix", 0.0).mat) == pytest.approx(40 / num_steps)
     assert number(metrics.overall["suffix", 0.0].speedup) == 2.0
     share = metrics.serving["suffix", 0.0].drafting_share
-    assert share is not None and share == pytest.approx(4 * num_drafting / num_steps)
-    notes = {note.key: note.text for note in make_report(served_run, Bootstrap(50)).notes}
-    assert f": suffix {100 * share:.1f} %." in notes["drafting"]
+    assert share is not None and share == pytest.approx(num_drafting_steps / num_steps)
+    (sentence,) = sentences_of(served_run, "drafting")
+    assert f": suffix {100 * share:.1f} %." in sentence
 
 
 def test_a_schedule_may_ask_for_no_drafts() -> None:
-    states = [DRAFTING, SILENT]
     schedule = '{"num_speculative_tokens_per_batch_size": [[1, 1, 3], [2, 64, 0]]}'
-    server: dict[str, Any] = {"url": "http://a:1", "software": "", "model": "", "protocol": ""}
-    server["command"] = ["vllm", "--speculative-config", schedule]
-    metrics = measured(with_header(of_answers("eagle3", states), servers={"eagle3": server}))
+    server = {
+        "url": "http://a:1",
+        "software": "",
+        "model": "",
+        "protocol": "",
+        "command": ["vllm", "--speculative-config", schedule],
+    }
+    served_run = with_header(by_states("eagle3", "10"), servers={"eagle3": server})
+    metrics = measured(served_run)
     assert number(metrics.overall["eagle3", 0.0].speedup) == 2.0
     assert number(metrics.overall["eagle3", 0.0].mat) == pytest.approx(20 / 14)
 
@@ -111,14 +131,18 @@ def test_counters_of_blocks_tell_the_state_of_answers_without_counts(
     drafts: tuple[int, int], reason: str, has_speedup: bool
 ) -> None:
     counters = [
-        {"num_drafts": n, "num_accepted": 1.5 * n, "num_tokens": 44.0} for n in map(float, drafts)
+        {"num_drafts": float(num_drafts), "num_accepted": 1.5 * num_drafts, "num_tokens": 44.0}
+        for num_drafts in drafts
     ]
     served_run = of_answers("eagle3", [{}] * 4, FOUR, counters)
     overall = measured(served_run).overall["eagle3", 0.0]
-    assert overall.mat == Missing(reason) if reason else number(overall.mat) > 1
+    if reason:
+        assert overall.mat == Missing(reason)
+    else:
+        assert number(overall.mat) > 1
     assert isinstance(overall.speedup, Missing) is not has_speedup
-    notes = {note.key for note in make_report(served_run, Bootstrap(50)).notes}
-    assert "least_mat" not in notes, "the counters have no answer with a hidden step"
+    hidden_steps = sentences_of(served_run, "least_mat")
+    assert not hidden_steps, "the counters have no answer with a hidden step"
 
 
 @pytest.mark.parametrize("has_counters", [False, True])
@@ -127,13 +151,11 @@ def test_a_mat_of_a_part_of_the_answers_is_in_no_table(has_counters: bool) -> No
     counters = {"num_drafts": 20.0, "num_accepted": 20.0, "num_tokens": 44.0}
     counts = [{"num_drafts": 5, "num_accepted": 5}, {}] * 2
     served_run = of_answers("eagle3", counts, FOUR, [counters if has_counters else {}])
-    listed = [
-        replace(record, accept_lengths=(2,) * 5)
-        if record.serving and record.serving.num_drafts
-        else record
-        for record in served_run.records
-    ]
-    metrics = measured(replace(served_run, records=tuple(listed)))
+    records = list(served_run.records)
+    for i, record in enumerate(records):
+        if record.serving and record.serving.num_drafts:
+            records[i] = replace(record, accept_lengths=(2,) * 5)
+    metrics = measured(replace(served_run, records=tuple(records)))
     mats = [metrics.pooled("eagle3", 0.0).mat, metrics.overall["eagle3", 0.0].mat]
     if has_counters:
         assert [number(mat) for mat in mats] == [2.0, 2.0]
@@ -146,41 +168,41 @@ def test_a_mat_of_a_part_of_the_answers_is_in_no_table(has_counters: bool) -> No
 
 def test_llama_cpp_leaves_out_the_counts_of_an_answer_without_drafts() -> None:
     """They are none, not unknown."""
-    metrics = measured(of_answers("ngram", [{"num_accepted": 5}, {}]))
-    assert number(metrics.pooled("ngram", 0.0).mat) == pytest.approx(20 / 15)
-    reason = measured(of_answers("sps", [{"num_accepted": 5}, {}])).pooled("sps", 0.0).mat
-    assert reason == Missing("no drafts from request 2 on")
+    counts: list[dict[str, Any]] = [{"num_accepted": 5}, {}]
+    looking_up = measured(of_answers("ngram", counts)).pooled("ngram", 0.0)
+    assert number(looking_up.mat) == pytest.approx(20 / 15)
+    always_drafting = measured(of_answers("sps", counts)).pooled("sps", 0.0)
+    assert always_drafting.mat == Missing("no drafts from request 2 on")
 
 
 def test_a_short_answer_may_have_no_drafts() -> None:
-    served_run = of_answers("eagle3", [DRAFTING, SILENT])
-    short = [
-        replace(record, token_ids=record.token_ids[:8])
-        if record.serving and record.serving.num_drafts == 0
-        else record
-        for record in served_run.records
-    ]
-    assert (
-        number(measured(replace(served_run, records=tuple(short))).overall["eagle3", 0.0].speedup)
-        > 1
-    )
+    served_run = by_states("eagle3", "10")
+    records = list(served_run.records)
+    for i, record in enumerate(records):
+        if record.serving and record.serving.num_drafts == 0:
+            records[i] = replace(record, token_ids=record.token_ids[:8])
+    metrics = measured(replace(served_run, records=tuple(records)))
+    assert number(metrics.overall["eagle3", 0.0].speedup) > 1
 
 
 def after_prompts(method: str, lengths: Sequence[int], accepting: Sequence[bool]) -> list[str]:
     """The notes on a method whose server lists 5 or 19 drafting steps after prompts this long."""
     records = []
     for i, (length, is_accepting) in enumerate(zip(lengths, accepting, strict=True)):
-        steps = (4,) * 5 if is_accepting else (1,) * 19
-        counts = {"num_drafts": len(steps), "num_accepted": sum(steps) - len(steps)}
-        record = answer(method, i, ONE, wall_s=1.0, **counts)
-        token_ids = tuple(range(1 + sum(steps)))
+        accept_lengths = (4,) * 5 if is_accepting else (1,) * 19
+        num_steps, num_tokens = len(accept_lengths), sum(accept_lengths)
+        counts = {"num_drafts": num_steps, "num_accepted": num_tokens - num_steps}
         records.append(
-            replace(record, prompt_tokens=length, accept_lengths=steps, token_ids=token_ids)
+            replace(
+                answer(method, i, ONE, wall_s=1.0, **counts),
+                prompt_tokens=length,
+                accept_lengths=accept_lengths,
+                token_ids=tuple(range(1 + num_tokens)),
+            )
         )
     served_run = run(records, [block(method, ONE, duration_s=2.0)], [ONE])
-    return [
-        note.text for note in make_report(served_run, Bootstrap(50)).notes if "After" in note.text
-    ]
+    notes = make_report(served_run, Bootstrap(50)).notes
+    return [note.text for note in notes if "After" in note.text]
 
 
 @pytest.mark.parametrize(
@@ -200,27 +222,40 @@ def test_a_few_prompts_without_accepted_drafts_are_usual(
 
 def test_drafts_that_fail_after_long_prompts_alone_are_named_with_both_means() -> None:
     lengths = [700, 90, 4100, 100, 2300, 110]
-    (text,) = after_prompts("eagle", lengths, [True, True, False, True, False, True])
-    assert "prompts of more than 700 tokens, eagle accepted nothing: 0 of 38 drafting" in text
-    assert "in 2 answers, MAT 1.00. After the shorter ones, its MAT is 4.00." in text
+    accepting = [length < 2000 for length in lengths]
+    (sentence,) = after_prompts("eagle", lengths, accepting)
+    assert "prompts of more than 700 tokens, eagle accepted nothing: 0 of 38 drafting" in sentence
+    assert "in 2 answers, MAT 1.00. After the shorter ones, its MAT is 4.00." in sentence
+
+
+def with_counters_of_vanilla(served_run: Run, counters: dict[str, float]) -> Run:
+    """The run with these counters of vanilla's server, which has an address."""
+    blocks = values_of(served_run.header)["blocks"]
+    blocks[0]["counters"] = counters
+    return with_header(served_run, blocks=blocks, servers=SERVERS)
 
 
 def test_there_is_no_speedup_over_a_vanilla_that_drafted() -> None:
-    honest = of_answers("ngram", [DRAFTING] * 4)
-    blocks = values_of(honest.header)["blocks"]
-    blocks[0]["counters"] = {"num_tokens": 44.0, "num_drafts": 5.0}  # vanilla's
-    drafted = with_header(honest, blocks=blocks, servers=SERVERS)
-    reason = Missing("the server of vanilla drafted")
-    before, after = measured(honest), measured(drafted)
-    assert isinstance(before.cell("ngram", 0.0, "gsm8k").speedup, Estimate)
-    cell, cost = after.cell("ngram", 0.0, "gsm8k"), after.cost("ngram", 0.0)
-    ratio = after.serving["ngram", 0.0].throughput_ratio
-    assert {cell.speedup, cell.decode_speedup, ratio, cost.relative} == {reason}
-    assert cell.mat == before.cell("ngram", 0.0, "gsm8k").mat, "what was counted stays"
-    notes = [note.text for note in make_report(drafted, Bootstrap(50)).notes]
-    assert any("The server of vanilla counted 5 drafts" in text for text in notes)
-    assert not any("cannot be seen" in text for text in notes)
-    checks = check_sources_alone(tabled(drafted))
+    honest_run = by_states("ngram", "1111")
+    honest_cell = measured(honest_run).cell("ngram", 0.0, "gsm8k")
+    assert isinstance(honest_cell.speedup, Estimate)
+
+    drafted_run = with_counters_of_vanilla(honest_run, {"num_tokens": 44.0, "num_drafts": 5.0})
+    metrics = measured(drafted_run)
+    cell = metrics.cell("ngram", 0.0, "gsm8k")
+    comparisons_with_vanilla = {
+        cell.speedup,
+        cell.decode_speedup,
+        metrics.serving["ngram", 0.0].throughput_ratio,
+        metrics.cost("ngram", 0.0).relative,
+    }
+    assert comparisons_with_vanilla == {Missing("the server of vanilla drafted")}
+    assert cell.mat == honest_cell.mat, "what was counted stays"
+
+    sentences = sentences_of(drafted_run)
+    assert any("The server of vanilla counted 5 drafts" in sentence for sentence in sentences)
+    assert not any("cannot be seen" in sentence for sentence in sentences)
+    checks = check_sources_alone(tabled(drafted_run))
     assert [check.status for check in checks] == ["failed"]
 
 
@@ -228,8 +263,6 @@ def test_there_is_no_speedup_over_a_vanilla_that_drafted() -> None:
 def test_a_report_says_if_drafts_of_vanilla_cannot_be_seen(
     counters: dict[str, float], is_unseen: bool
 ) -> None:
-    silent = of_answers("ngram", [DRAFTING] * 4)
-    blocks = values_of(silent.header)["blocks"]
-    blocks[0]["counters"] = counters  # vanilla's
-    report = make_report(with_header(silent, blocks=blocks, servers=SERVERS), Bootstrap(50))
-    assert any("cannot be seen" in note.text for note in report.notes) == is_unseen
+    served_run = with_counters_of_vanilla(by_states("ngram", "1111"), counters)
+    sentences = sentences_of(served_run)
+    assert any("cannot be seen" in sentence for sentence in sentences) == is_unseen

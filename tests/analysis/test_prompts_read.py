@@ -16,17 +16,17 @@ from tests.analysis.test_serving import ONE, answer, block, measured, run
 
 def read(*counts: Sequence[int | None], cached: int = 0) -> Run:
     """Vanilla and SpS, whose servers counted so many tokens of four prompts of 9."""
+    wall_s = {"vanilla": 1.0, "sps": 0.5}
     records, blocks = [], []
-    for method, wall_s, counts_of_method in zip(
-        ("vanilla", "sps"), (1.0, 0.5), counts, strict=True
-    ):
-        blocks.append(block(method, ONE, duration_s=4.0 * wall_s))
+    for method, counts_of_method in zip(wall_s, counts, strict=True):
+        blocks.append(block(method, ONE, duration_s=4 * wall_s[method]))
         for i, count in enumerate(counts_of_method):
             serving: dict[str, Any] = {
+                "num_accepted": 5,
                 "reported_prompt_tokens": count,
                 "cached_prompt_tokens": cached,
             }
-            records.append(answer(method, i, ONE, wall_s=wall_s, num_accepted=5, **serving))
+            records.append(answer(method, i, ONE, wall_s=wall_s[method], **serving))
     return run(records, blocks, [ONE])
 
 
@@ -38,14 +38,19 @@ def notes_of(served_run: Run) -> dict[str, str]:
     ("offset", "words"), [(1, "vanilla +1, sps +1."), (-1, "vanilla -1, sps -1."), (0, "")]
 )
 def test_a_constant_offset_is_told_once_and_changes_no_speedup(offset: int, words: str) -> None:
-    served_run = read([9 + offset] * 4, [9 + offset] * 4)
+    counted = [9 + offset] * 4
+    served_run = read(counted, counted)
     metrics = measured(served_run)
     assert number(metrics.overall["sps", 0.0].speedup) == 2.0
+    # total throughput = tokens of prompts and answers / seconds, by the server's count
+    num_tokens = sum(counted) + 4 * 11
     total = number(metrics.serving["sps", 0.0].total_throughput)
-    assert total == pytest.approx(4 * (9 + offset + 11) / 2.0), "by the server's count"
+    assert total == pytest.approx(num_tokens / 2.0)
     notes = notes_of(served_run)
-    assert notes.get("prompts_read", "").endswith(words)
-    assert bool(words) is ("prompts_read" in notes)
+    if words:
+        assert notes["prompts_read"].endswith(words)
+    else:
+        assert "prompts_read" not in notes
     assert not {"other_prompts", "uncounted_prompts", "prefix_cache"} & {*notes}
 
 
@@ -63,19 +68,18 @@ def test_requests_that_two_servers_read_otherwise_are_in_no_speedup() -> None:
         "read 4 tokens and vanilla's read 9; as rendered here, the prompt has 9."
         in notes["other_prompts"]
     )
-    nothing = measured(read([10] * 4, [9] * 4))
-    assert nothing.overall["sps", 0.0].speedup == OTHER_PROMPTS
-    assert isinstance(nothing.overall["sps", 0.0].mat, Estimate)
+    without_pairs = measured(read([10] * 4, [9] * 4)).overall["sps", 0.0]
+    assert without_pairs.speedup == OTHER_PROMPTS
+    assert isinstance(without_pairs.mat, Estimate)
 
 
 def test_answers_without_a_count_are_told_except_in_older_runs() -> None:
     served_run = read([0, 0, 9, 9], [9, 9, 9, 9])
     assert number(measured(served_run).overall["sps", 0.0].speedup) == 2.0
-    assert (
-        "of vanilla gave no count of the prompt's tokens in 2 answers"
-        in (notes_of(served_run)["uncounted_prompts"])
-    )
-    assert not {"uncounted_prompts", "prompts_read"} & {*notes_of(read([None] * 4, [None] * 4))}
+    sentence = notes_of(served_run)["uncounted_prompts"]
+    assert "of vanilla gave no count of the prompt's tokens in 2 answers" in sentence
+    older_run = read([None] * 4, [None] * 4)
+    assert not {"uncounted_prompts", "prompts_read"} & {*notes_of(older_run)}
 
 
 def test_tokens_that_answers_say_were_cached_are_told() -> None:

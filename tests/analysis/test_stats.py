@@ -19,24 +19,34 @@ def estimate(ratio: Ratio, bootstrap: Bootstrap | None = None, stream: str = "a"
 
 
 def spread(num_clusters: int, seed: int) -> Ratio:
+    """Ratios of about 1.5, drawn by cluster."""
     generator = np.random.default_rng(seed)
     bottom = generator.uniform(20, 128, (num_clusters, 1))
-    return Ratio(bottom * generator.lognormal(0.4, 0.3, (num_clusters, 1)), bottom)
+    ratios = generator.lognormal(0.4, 0.3, (num_clusters, 1))
+    return Ratio(bottom * ratios, bottom)
 
 
 def slow_interval(ratio: Ratio, bootstrap: Bootstrap, stream: str) -> Interval:
     """A slow reference of the bootstrap: a loop over resamples and clusters."""
     num_clusters = len(ratio.top)
     generator = np.random.default_rng([bootstrap.seed, crc32(stream.encode())])
-    value = ratio.top.sum() / ratio.bottom.sum()
-    shares = ratio.top / ratio.top.sum() / 2 + ratio.bottom / ratio.bottom.sum() / 2
+    of_all = ratio.top.sum() / ratio.bottom.sum()
+
+    # effective = 1 / sum of squared shares, a share being the mean of those of top and bottom
+    top_shares = ratio.top / ratio.top.sum()
+    bottom_shares = ratio.bottom / ratio.bottom.sum()
+    shares = top_shares / 2 + bottom_shares / 2
     effective = 1 / (shares**2).sum()
+
+    # Logarithms of ratios are widened by sqrt(effective / (effective - 1)).
+    widening = sqrt(effective / (effective - 1))
     resamples = []
     for _ in range(bootstrap.num_resamples):
         drawn = generator.integers(num_clusters, size=num_clusters)
-        top = sum(ratio.top[i, 0] for i in drawn)
-        bottom = sum(ratio.bottom[i, 0] for i in drawn)
-        resamples.append(value * (top / bottom / value) ** sqrt(effective / (effective - 1)))
+        top = sum(ratio.top[cluster, 0] for cluster in drawn)
+        bottom = sum(ratio.bottom[cluster, 0] for cluster in drawn)
+        resamples.append(of_all * (top / bottom / of_all) ** widening)
+
     tail = norm.cdf(-t.ppf(0.975, effective - 1))
     return Interval(*np.quantile(resamples, [tail, 1 - tail]))
 
@@ -44,12 +54,15 @@ def slow_interval(ratio: Ratio, bootstrap: Bootstrap, stream: str) -> Interval:
 def test_a_ratio_is_the_product_of_top_sums_over_the_product_of_bottom_sums() -> None:
     top = np.array([[1.0, 2.0], [3.0, 4.0]])
     bottom = np.array([[1.0, 1.0], [1.0, 3.0]])
-    assert Ratio(top, bottom).estimate.value == (1 + 3) * (2 + 4) / ((1 + 1) * (1 + 3))
+    top_product = (1 + 3) * (2 + 4)
+    bottom_product = (1 + 1) * (1 + 3)
+    assert Ratio(top, bottom).estimate.value == top_product / bottom_product
 
 
 @pytest.mark.parametrize("num_clusters", [8, 30])
 def test_the_bootstrap_equals_a_slow_reference(num_clusters: int) -> None:
-    ratio, bootstrap = spread(num_clusters, 1), Bootstrap(300, seed=5)
+    ratio = spread(num_clusters, 1)
+    bootstrap = Bootstrap(300, seed=5)
     interval = estimate(ratio, bootstrap, "gsm8k").interval
     slow = slow_interval(ratio, bootstrap, "gsm8k")
     assert interval and astuple(interval) == pytest.approx(astuple(slow), rel=1e-12)
@@ -57,10 +70,10 @@ def test_the_bootstrap_equals_a_slow_reference(num_clusters: int) -> None:
 
 def test_an_interval_is_fixed_by_seed_and_stream() -> None:
     ratio = spread(12, 2)
-    first = estimate(ratio, Bootstrap(seed=3))
-    assert estimate(ratio, Bootstrap(seed=3)) == first
-    assert estimate(ratio, Bootstrap(seed=4)).interval != first.interval
-    assert estimate(ratio, Bootstrap(seed=3), "b").interval != first.interval
+    of_seed_3 = estimate(ratio, Bootstrap(seed=3))
+    assert estimate(ratio, Bootstrap(seed=3)) == of_seed_3
+    assert estimate(ratio, Bootstrap(seed=4)).interval != of_seed_3.interval
+    assert estimate(ratio, Bootstrap(seed=3), "b").interval != of_seed_3.interval
 
 
 def test_ratios_resampled_together_equal_those_resampled_alone() -> None:
@@ -72,13 +85,14 @@ def test_ratios_resampled_together_equal_those_resampled_alone() -> None:
 
 
 def test_equal_sides_have_the_interval_one_to_one() -> None:
-    same = np.array([[0.3, 0.7, 0.5, 0.9, 0.4, 0.6]]).T
-    assert estimate(Ratio(same, same)) == Estimate(1.0, Interval(1.0, 1.0))
+    seconds = np.array([[0.3, 0.7, 0.5, 0.9, 0.4, 0.6]]).T
+    assert estimate(Ratio(seconds, seconds)) == Estimate(1.0, Interval(1.0, 1.0))
 
 
 def test_fewer_than_five_clusters_or_one_heavier_than_all_others_give_no_interval() -> None:
-    has_interval = [estimate(spread(number, 1)).interval is not None for number in (1, 4, 8)]
-    assert has_interval == [False, False, True]
+    estimates = [estimate(spread(num_clusters, 1)) for num_clusters in (1, 4, 8)]
+    assert [estimate.interval is not None for estimate in estimates] == [False, False, True]
+
     bottom = np.array([[*[1.0] * 20, 1000.0]]).T
     noise = np.random.default_rng(1).lognormal(0, 0.3, (21, 1))
     assert estimate(Ratio(bottom * noise, bottom)).interval is None
@@ -89,25 +103,30 @@ def test_degrees_of_freedom_that_are_no_number_give_no_interval() -> None:
 
 
 def test_a_mean_has_an_interval_unless_a_part_has_no_spread() -> None:
-    few = [estimate(spread(4, i), stream=str(i)) for i in range(6)]
-    assert mean(few).interval is not None
-    parts = [estimate(spread(9, 1), stream="a"), estimate(spread(1, 2), stream="b")]
-    assert mean(parts) == Estimate((parts[0].value + parts[1].value) / 2)
+    of_few_clusters = [estimate(spread(4, seed), stream=str(seed)) for seed in range(6)]
+    assert mean(of_few_clusters).interval is not None
+
+    of_nine = estimate(spread(9, 1), stream="a")
+    without_spread = estimate(spread(1, 2), stream="b")
+    assert mean([of_nine, without_spread]) == Estimate((of_nine.value + without_spread.value) / 2)
 
 
 def test_a_quotient_on_one_stream_is_paired() -> None:
     slow = spread(30, 1)
     fast = Ratio(slow.top * 1.05, slow.bottom)
-    ratio = quotient(estimate(fast), estimate(slow))
-    assert ratio.interval and [ratio.value, ratio.interval.low] == pytest.approx([1.05, 1.05])
-    apart = quotient(estimate(fast, stream="b"), estimate(slow))
-    assert apart.interval and 1.0 in apart.interval
+    paired = quotient(estimate(fast), estimate(slow))
+    assert paired.value == pytest.approx(1.05)
+    assert paired.interval and paired.interval.low == pytest.approx(1.05)
+    unpaired = quotient(estimate(fast, stream="b"), estimate(slow))
+    assert unpaired.interval and 1.0 in unpaired.interval
 
 
 def spiked(generator: np.random.Generator, size: int) -> FloatArray:
     """Timing noise of a few percent, with occasional spikes of 50 %."""
-    spikes = (generator.random(size) < 0.03) * generator.exponential(0.5, size)
-    return generator.lognormal(-(0.03**2) / 2, 0.03, size) * (1 + spikes)
+    is_spike = generator.random(size) < 0.03
+    spikes = is_spike * generator.exponential(0.5, size)
+    noise = generator.lognormal(-(0.03**2) / 2, 0.03, size)  # of mean 1
+    return noise * (1 + spikes)
 
 
 @pytest.mark.slow
@@ -121,16 +140,20 @@ def test_the_interval_covers_the_truth_about_as_often_as_its_level(
     Runs whose interval is withheld do not count. One set of draws serves all runs: their data
     are independent.
     """
-    generator, draws = np.random.default_rng(11), Draws(Bootstrap(), "s")
-    truth = 20 / 22 * 2 * np.exp(-(sigma**2) / 2)
+    generator = np.random.default_rng(11)
+    draws = Draws(Bootstrap(), "s")
+    base_step_s, step_s, mat = 0.020, 0.022, 2.0
+    # E[1 / accepted] = exp(sigma^2 / 2) / mat, for accepted = mat * lognormal(0, sigma)
+    truth = base_step_s / step_s * mat * np.exp(-(sigma**2) / 2)
     hits = num_given = 0
     for _ in range(2500):
         tokens = generator.lognormal(4.5, 0.6, num_clusters).clip(8, 512).round()
-        gain = 2 * generator.lognormal(0, sigma, num_clusters)
-        base_s = tokens * 0.020 * spiked(generator, num_clusters)
-        own_s = tokens * 0.022 * spiked(generator, num_clusters) / gain
-        ratio = Ratio(np.stack([base_s, tokens], 1), np.stack([tokens, own_s], 1))
-        interval = draws.estimate(ratio).interval
+        accepted = mat * generator.lognormal(0, sigma, num_clusters)
+        base_s = tokens * base_step_s * spiked(generator, num_clusters)
+        method_s = tokens * step_s * spiked(generator, num_clusters) / accepted
+        top = np.stack([base_s, tokens], 1)  # [clusters, 2]
+        bottom = np.stack([tokens, method_s], 1)
+        interval = draws.estimate(Ratio(top, bottom)).interval
         if interval is not None:
             num_given += 1
             hits += truth in interval

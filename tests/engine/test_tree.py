@@ -32,12 +32,15 @@ def parent_lists(draw: st.DrawFn) -> list[int]:
 @given(parent_lists())
 def test_a_layout_knows_depth_ancestors_and_children_of_every_node(parents: list[int]) -> None:
     layout = TreeLayout.from_parents(parents, "cpu")
-    above: list[set[int]] = []
+    ancestors: list[set[int]] = []  # of each node, which is its own ancestor
     for node, parent in enumerate(parents):
-        above.append({node, *(above[parent] if node else ())})
-        assert set(layout.ancestors[node].nonzero()[:, 0].tolist()) == above[node]
-        assert layout.depths[node] == len(above[node]) - 1
+        of_parent = ancestors[parent] if node else set()
+        ancestors.append({node, *of_parent})
+        marked = layout.ancestors[node].nonzero()[:, 0]
+        assert set(marked.tolist()) == ancestors[node]
+        assert layout.depths[node] == len(ancestors[node]) - 1
         children = [child for child in range(1, len(parents)) if parents[child] == node]
+        # siblings [most children, nodes]: the first, second, ... child of each node, or 0
         assert [int(row[node]) for row in layout.siblings if row[node]] == children
 
 
@@ -70,27 +73,32 @@ def judged(draft: DraftTree, best: list[int]) -> Verdict:
 
 def test_greedy_takes_the_deepest_path_that_the_target_agrees_with() -> None:
     #      root 1 -> 2 -> 3 (agreed), root -> 4
-    verdict = judged(tree([1, 4, 2, 3], [0, 0, 0, 2]), [2, 9, 3, 7])
+    draft = tree(tokens=[1, 4, 2, 3], parents=[0, 0, 0, 2])
+    verdict = judged(draft, best=[2, 9, 3, 7])
     assert verdict == Verdict(path=(0, 2, 3), token_ids=(2, 3, 7), next_ids=(2, 9, 3, 7))
     assert verdict.num_accepted == 2
 
 
 def test_a_right_node_below_a_wrong_one_is_not_accepted() -> None:
-    assert judged(tree([1, 4, 3], [0, 0, 1]), [2, 3, 7]).token_ids == (2,)
+    draft = tree(tokens=[1, 4, 3], parents=[0, 0, 1])
+    assert judged(draft, best=[2, 3, 7]).token_ids == (2,)
 
 
 def test_a_scratch_node_is_never_accepted_but_its_result_is_shown() -> None:
-    verdict = judged(tree([1, 2, 3], [0, 0, 1], num_verify=1), [2, 3, 7])
-    assert (verdict.path, verdict.next_ids) == ((0,), (2, 3, 7))
+    draft = tree(tokens=[1, 2, 3], parents=[0, 0, 1], num_verify=1)
+    verdict = judged(draft, best=[2, 3, 7])
+    assert verdict.path == (0,)
+    assert verdict.next_ids == (2, 3, 7)
 
 
 def test_among_equally_deep_paths_the_first_one_wins() -> None:
-    assert judged(tree([1, 2, 2], [0, 0, 0]), [2, 5, 6]).path == (0, 1)
+    draft = tree(tokens=[1, 2, 2], parents=[0, 0, 0])
+    assert judged(draft, best=[2, 5, 6]).path == (0, 1)
 
 
 @given(st.lists(st.integers(0, 10**6), max_size=40), st.integers(0, 10**6))
-def test_the_path_on_the_device_equals_the_verdicts(above: list[int], seed: int) -> None:
-    parents = [0, *(number % (node + 1) for node, number in enumerate(above))]
+def test_the_path_on_the_device_equals_the_verdicts(draws: list[int], seed: int) -> None:
+    parents = [0, *(draw % node for node, draw in enumerate(draws, start=1))]
     generator = torch.Generator().manual_seed(seed)
     tokens, best = torch.randint(0, 3, (2, len(parents)), generator=generator).tolist()
     draft = tree(tokens, parents)
@@ -98,24 +106,27 @@ def test_the_path_on_the_device_equals_the_verdicts(above: list[int], seed: int)
     verdict = Verdict.read(chosen)
     padded = AcceptedPath.from_choice(chosen, draft.layout.padded_path_length)
     plain = AcceptedPath.from_verdict(verdict, CPU)
-    end = int(padded.last) + 1
-    assert end == len(verdict.path) == int(plain.last) + 1
+    length = len(verdict.path)
+    assert int(padded.last) + 1 == int(plain.last) + 1 == length
     assert len(padded.path) == len(padded.token_ids) == draft.layout.padded_path_length
-    assert torch.equal(padded.path[:end], plain.path)
-    assert torch.equal(padded.token_ids[:end], plain.token_ids)
+    assert torch.equal(padded.path[:length], plain.path)
+    assert torch.equal(padded.token_ids[:length], plain.token_ids)
 
 
 def test_a_draft_equal_to_the_target_is_always_accepted() -> None:
-    p, draws = torch.tensor([0.25, 0.25, 0.5]).repeat(3, 1), sampler(1.0, seed=4)
+    p = torch.tensor([0.25, 0.25, 0.5]).repeat(3, 1)  # [nodes, vocab]
     draft = replace(tree([0, 2, 1], [0, 0, 1]), q=p)
-    verdicts = [Verdict.read(lossless(draft, p.log(), draws)) for _ in range(200)]
+    drawing = sampler(1.0, seed=4)
+    verdicts = [Verdict.read(lossless(draft, p.log(), drawing)) for _ in range(200)]
     assert {verdict.num_accepted for verdict in verdicts} == {2}
 
 
 def test_top_p_and_top_k_remove_what_transformers_removes() -> None:
     logits = torch.tensor([[2.0, 1.0, 0.0, -1.0]])
-    assert (sampler(0.5, top_k=2).probs(logits)[0] > 0).tolist() == [True, True, False, False]
-    assert (sampler(1.0, top_p=0.6).probs(logits)[0] > 0).tolist() == [True, False, False, False]
+    by_top_k = sampler(0.5, top_k=2).probs(logits)[0]
+    assert (by_top_k > 0).tolist() == [True, True, False, False]
+    by_top_p = sampler(1.0, top_p=0.6).probs(logits)[0]
+    assert (by_top_p > 0).tolist() == [True, False, False, False]
 
 
 def test_a_token_of_no_probability_is_never_drawn() -> None:
@@ -124,8 +135,10 @@ def test_a_token_of_no_probability_is_never_drawn() -> None:
 
 
 def test_half_precision_logits_give_a_distribution_that_sums_to_one() -> None:
-    logits = torch.randn(1, 32000, generator=torch.Generator().manual_seed(0)).bfloat16()
-    assert sampler(1.0).probs(logits).sum().item() == pytest.approx(1, abs=1e-5)
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(1, 32000, generator=generator).bfloat16()
+    probs = sampler(1.0).probs(logits)
+    assert probs.sum().item() == pytest.approx(1, abs=1e-5)
 
 
 SOUND = tree([4, 7, 8, 7], [0, 0, 0, 1])
@@ -221,7 +234,7 @@ def test_a_sound_tree_passes(
     assert set(answer.num_nodes) == {4}
 
 
-WRONG = Fixed([VOCAB - 1, VOCAB - 1], [0, 0, 0], 3)
+WRONG = Fixed(tokens=[VOCAB - 1, VOCAB - 1], parents=[0, 0, 0], num_verify=3)
 """Drafts siblings that carry the same token."""
 
 
@@ -271,8 +284,9 @@ def test_a_rule_that_accepts_what_is_no_path_fails(
 
 
 def test_a_rule_of_a_methods_own_may_accept_any_path() -> None:
-    done = decode(random_target(), Ruled([0, 1, 2], [0, 7, 8, 9], 3), Request((1, 5), 9))
-    assert done.token_ids[1:] == (7, 8, 3) * 2 + (7, 8)
+    drafter = Ruled(path=[0, 1, 2], tokens=[0, 7, 8, 9], bonus=3)
+    done = decode(random_target(), drafter, Request((1, 5), 9))
+    assert done.token_ids[1:] == (7, 8, 3, 7, 8, 3, 7, 8)
 
 
 def test_a_method_that_breaks_its_contract_in_the_warm_up_fails_in_every_sample(
