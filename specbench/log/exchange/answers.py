@@ -62,6 +62,20 @@ class ReadAnswers(NamedTuple):
     turns: Sequence[Turn]
 
 
+def has_answers(first: Fields, steps_field: StepsField) -> bool:
+    """Whether the first line of a file has answers with this list of steps."""
+    has_choices = first.has("question_id", "choices")
+    return has_choices and first.first("choices").has("turns", steps_field.name)
+
+
+def counts_of_turn(turn: Turn) -> ImportedCounts:
+    """The counts of a turn whose `new_tokens` are those that its steps emitted."""
+    emitted = sum(turn.accept_lengths) or turn.new_tokens
+    return ImportedCounts(
+        turn.new_tokens, num_emitted=emitted, num_steps=turn.steps, total_s=turn.wall_time
+    )
+
+
 def read_answers(
     source: SourceFile, steps_field: StepsField, counts_of: Callable[[Sequence[Turn]], Counts]
 ) -> ReadAnswers:

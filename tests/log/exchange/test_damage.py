@@ -69,31 +69,34 @@ def flipped(raw: bytes, rng: random.Random) -> bytes:
     return raw[:position] + bytes([raw[position] ^ (1 << rng.randrange(8))]) + raw[position + 1 :]
 
 
+def chosen_place(document: Any, rng: random.Random) -> tuple[Any, Any]:
+    """A dictionary or list anywhere in a document, and one of its keys or indices."""
+    container = document
+    while True:
+        keys = [*container] if isinstance(container, dict) else range(len(container))
+        key = rng.choice(keys)
+        inner = container[key]
+        has_places = isinstance(inner, dict | list) and bool(inner)
+        if not has_places or rng.random() >= 0.8:
+            return container, key
+        container = inner
+
+
 def retyped(raw: bytes, rng: random.Random) -> bytes:
     """A value anywhere replaced by one of another type, or by a huge number."""
-    lines = [json.loads(text) for text in raw.splitlines()]
-    content = rng.choice(lines)
-    while True:
-        key = rng.choice([*content] if isinstance(content, dict) else range(len(content)))
-        if isinstance(content[key], dict | list) and content[key] and rng.random() < 0.8:
-            content = content[key]
-            continue
-        huge = [10**30, 1e308, -1, 2**31, 0]
-        content[key] = rng.choice([None, "x", True, [], {}, [None], *huge])
-        return "\n".join(map(json.dumps, lines)).encode()
+    lines = [json.loads(line) for line in raw.splitlines()]
+    container, key = chosen_place(rng.choice(lines), rng)
+    huge = [10**30, 1e308, -1, 2**31, 0]
+    container[key] = rng.choice([None, "x", True, [], {}, [None], *huge])
+    return "\n".join(map(json.dumps, lines)).encode()
 
 
 def lost(raw: bytes, rng: random.Random) -> bytes:
     """A key or an element anywhere left out."""
-    lines = [json.loads(text) for text in raw.splitlines()]
-    content = rng.choice(lines)
-    while True:
-        key = rng.choice([*content] if isinstance(content, dict) else range(len(content)))
-        if isinstance(content[key], dict | list) and content[key] and rng.random() < 0.8:
-            content = content[key]
-            continue
-        del content[key]
-        return "\n".join(map(json.dumps, lines)).encode()
+    lines = [json.loads(line) for line in raw.splitlines()]
+    container, key = chosen_place(rng.choice(lines), rng)
+    del container[key]
+    return "\n".join(map(json.dumps, lines)).encode()
 
 
 def recoded(raw: bytes, rng: random.Random) -> bytes:

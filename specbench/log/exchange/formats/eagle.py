@@ -8,7 +8,15 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from specbench.log.exchange.answers import Counts, StepsField, Turn, read_answers, write_answers
+from specbench.log.exchange.answers import (
+    Counts,
+    StepsField,
+    Turn,
+    counts_of_turn,
+    has_answers,
+    read_answers,
+    write_answers,
+)
 from specbench.log.exchange.arithmetic import (
     CountedTokens,
     our_tokens,
@@ -37,13 +45,6 @@ def _is_baseline(turns: Sequence[Turn]) -> bool:
     return not any(turn.new_tokens for turn in turns)
 
 
-def _counts_of_method(turn: Turn) -> ImportedCounts:
-    emitted = sum(turn.accept_lengths) or turn.new_tokens
-    return ImportedCounts(
-        turn.new_tokens, num_emitted=emitted, num_steps=turn.steps, total_s=turn.wall_time
-    )
-
-
 def _counts_of_baseline(turn: Turn) -> ImportedCounts:
     """Counts of a turn without `new_tokens`: EAGLE's arithmetic takes the index for tokens."""
     tokens = turn.steps
@@ -53,12 +54,11 @@ def _counts_of_baseline(turn: Turn) -> ImportedCounts:
 
 
 def _counts(turns: Sequence[Turn]) -> Counts:
-    return _counts_of_baseline if _is_baseline(turns) else _counts_of_method
+    return _counts_of_baseline if _is_baseline(turns) else counts_of_turn
 
 
 def _matches(first: Fields) -> bool:
-    has_choices = first.has("question_id", "choices")
-    return has_choices and first.first("choices").has("turns", "idxs")
+    return has_answers(first, _STEPS)
 
 
 def _read(source: SourceFile) -> FileContent:

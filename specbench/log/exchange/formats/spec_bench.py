@@ -3,7 +3,15 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from specbench.log.exchange.answers import Counts, StepsField, Turn, read_answers, write_answers
+from specbench.log.exchange.answers import (
+    Counts,
+    StepsField,
+    Turn,
+    counts_of_turn,
+    has_answers,
+    read_answers,
+    write_answers,
+)
 from specbench.log.exchange.arithmetic import (
     CountedTokens,
     published_tokens,
@@ -18,26 +26,17 @@ from specbench.log.exchange.format import (
 )
 from specbench.log.exchange.source import Fields, SourceFile
 from specbench.log.imported import ImportedFigure
-from specbench.types import ImportedCounts
 
 _STEPS = StepsField("decoding_steps", 1)
 _FORMULA = "Spec-Bench's formula"
 
 
-def _counts_of_turn(turn: Turn) -> ImportedCounts:
-    emitted = sum(turn.accept_lengths) or turn.new_tokens
-    return ImportedCounts(
-        turn.new_tokens, num_emitted=emitted, num_steps=turn.steps, total_s=turn.wall_time
-    )
-
-
 def _counts(_turns: Sequence[Turn]) -> Counts:
-    return _counts_of_turn
+    return counts_of_turn
 
 
 def _matches(first: Fields) -> bool:
-    has_choices = first.has("question_id", "choices")
-    return has_choices and first.first("choices").has("turns", "decoding_steps")
+    return has_answers(first, _STEPS)
 
 
 def _read(source: SourceFile) -> FileContent:
