@@ -60,7 +60,7 @@ def _tables(report: Report, block: Block) -> list[Table]:
 
 
 def page_template(name: str, package: str = __package__) -> Template:
-    """A template of a page in a package's `templates/`; it can include the report's look."""
+    """A template of a page in a package's `templates/`, which extends `base.html`."""
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     packages = dict.fromkeys((package, __package__))
