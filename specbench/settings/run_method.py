@@ -169,7 +169,7 @@ def kept_options(before: MethodHeader, now: SettingsHeader | None) -> dict[str, 
     return {name: before.options[name] for name in changed if name in before.options}
 
 
-PATHS = ("weights", "datastore", "tree")
+PATHS = ("weights", "datastore", "tree", "file", "table")
 """Options that name a file or folder."""
 
 

@@ -1,5 +1,6 @@
 """The description of an engine: its title, methods, command line, form of requests, and metrics."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -47,8 +48,10 @@ class Launch:
     """The server runs without a GPU."""
     scope: Scope
     """Lifetime of the method's memory."""
-    options: Mapping[str, OptionValue] = field(default_factory=dict)
-    """The user's values of `EngineMethod.options`, by name."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What the engine gets for the user's options, by its own names."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """The same for the header of a run, where a file has its name, hash and content."""
     port: int = 0
     """A port of the loopback, known when the server is started."""
     scratch: Path = Path()
@@ -83,6 +86,9 @@ class EngineMethod:
     """Further options by the engine's names of them, with the types of their values."""
 
 
+WHOLE = "spec"
+"""The method with the whole configuration of a speculation, from a file."""
+WHOLE_METHOD = EngineMethod("Speculation", is_default=False, options={"file": str, "name": str})
 METHODS = {
     "vanilla": EngineMethod("Vanilla"),
     "ngram": EngineMethod("N-gram", 5),
@@ -131,7 +137,7 @@ class Engine:
     """
     protocol: StreamProtocol | None = None
     """Its own form of requests, if it has one."""
-    is_lossy: Callable[[Mapping[str, OptionValue]], bool] = lambda options: False
+    is_lossy: Callable[[Mapping[str, Any]], bool] = lambda options: False
     """True if a method's options change the distribution of the output."""
     own_flags: tuple[str, ...] = ()
     """Other spellings of flags that specbench sets, and flags that would set them from a file."""
@@ -165,10 +171,11 @@ def set_flags(**values: Any) -> list[str]:
     return words
 
 
-def option_flags(options: Mapping[str, OptionValue], prefix: str) -> list[str]:
+def option_flags(options: Mapping[str, Any], prefix: str) -> list[str]:
     """The flags of a method's options, such as `--spec-draft-p-min 0.5` for the prefix `--spec-`.
 
-    A switch that is off has no flag. Other values are passed as they are, 0 too.
+    A switch that is off has no flag. Other values are passed as they are, 0 too; lists and objects
+    as JSON.
     """
     words: list[str] = []
     for name, value in options.items():
@@ -176,5 +183,6 @@ def option_flags(options: Mapping[str, OptionValue], prefix: str) -> list[str]:
         if value is True:
             words.append(flag)
         elif value is not False:
-            words += [flag, str(value)]
+            text = json.dumps(value) if isinstance(value, (list, dict)) else str(value)
+            words += [flag, text]
     return words

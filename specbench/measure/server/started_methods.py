@@ -5,12 +5,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from specbench.errors import CheckpointError, UserError, unknown_name
 from specbench.measure.methods import BASELINE, check_labels
-from specbench.measure.server.engine import Engine, EngineMethod, Launch, OptionValue
+from specbench.measure.server.engine import WHOLE, Engine, EngineMethod, Launch, OptionValue
 from specbench.measure.server.engine_version import check_version, is_in_version
+from specbench.measure.server.speculation_files import (
+    file_facts,
+    read_configuration,
+    read_table,
+)
 from specbench.measure.spec import RunSpec
 from specbench.measure.weights import no_weights
 from specbench.models.cards import ModelCard
@@ -25,6 +30,8 @@ SCOPE = "scope"
 """The option with the lifetime of a method's memory."""
 WEIGHTS = "weights"
 """The option with a folder of draft weights."""
+_TABLE_KEY = "num_speculative_tokens_per_batch_size"
+"""vLLM's name of a table of draft tokens by load: rows with both ends included."""
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 """Words for the types of options."""
 
@@ -131,17 +138,16 @@ def make_launches(
                 raise
             launches.refused.append(error.message)
             continue
+        asked = _engine_options(choice, method)
+        num_tokens = _num_tokens(choice, method)  # most of a draft; 0 if the method decides
         launches.servers[label_of(choice)] = replace(
             vanilla,
             method=choice.name,
             weights=weights,
-            num_tokens=_num_tokens(choice, method),  # most of a draft; 0 if the method decides
+            num_tokens=asked.most_tokens or num_tokens,
             scope=_scope(choice, method),  # lifetime of what it remembers
-            options={
-                name: _option_value(choice, name, kind)
-                for name, kind in method.options.items()
-                if name in choice.given
-            },
+            options=asked.options,
+            facts=asked.facts,
         )
     if is_named and launches.missing:
         raise no_weights(card, [choice.name for choice in launches.missing])
@@ -181,6 +187,47 @@ def _num_tokens(choice: MethodChoice, method: EngineMethod) -> int:
             f"{choice}: {NUM_TOKENS} {asked!r} is not a number of tokens.", "Give 1 or more."
         )
     return int(asked)
+
+
+class _EngineOptions(NamedTuple):
+    """The user's further options of a method."""
+
+    options: dict[str, Any]
+    """What the engine gets, by its own names."""
+    facts: dict[str, Any]
+    """The same for the header of a run, where a file has its name, hash and content."""
+    most_tokens: int = 0
+    """The most draft tokens of a table; 0 without one."""
+
+
+def _engine_options(choice: MethodChoice, method: EngineMethod) -> _EngineOptions:
+    """The options of a method that are the engine's own, with the content of files that they name.
+
+    Raises:
+        UserError: a value or a file is wrong, or the whole configuration lacks its file.
+    """
+    options: dict[str, Any] = {
+        name: _option_value(choice, name, kind)
+        for name, kind in method.options.items()
+        if name in choice.given
+    }
+    if choice.name == WHOLE:
+        if "file" not in options:
+            raise UserError(
+                f"{choice} has no file.", f"Give one: {WHOLE}:file=FILE.json,name=NAME."
+            )
+        configuration = read_configuration(options["file"])
+        facts = {"name": options.get("name", ""), **file_facts(options["file"], configuration)}
+        return _EngineOptions(configuration, facts)
+    table_file = options.pop("table", "")
+    if not table_file:
+        return _EngineOptions(options, options)
+    rows = read_table(table_file)
+    return _EngineOptions(
+        {**options, _TABLE_KEY: rows},
+        {**options, "table": file_facts(table_file, rows)},
+        most_tokens=max(num_tokens for _, _, num_tokens in rows),
+    )
 
 
 def _option_value(choice: MethodChoice, name: str, kind: type[OptionValue]) -> OptionValue:

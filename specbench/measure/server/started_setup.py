@@ -139,10 +139,10 @@ class StartedSetup(ServedSetup):
             options[NUM_TOKENS] = launch.num_tokens
         if method.scopes:
             options[SCOPE] = launch.scope
-        options |= launch.options
+        options |= launch.facts
         return MethodHeader(
             name=launch.method,
-            title=method.title,
+            title=launch.facts.get("name") or method.title,
             options=options,
             is_lossless=not self.engine.is_lossy(launch.options),
             weights=identify(launch.weights, prefers_index=True) if launch.weights else None,

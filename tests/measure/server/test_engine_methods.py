@@ -1,5 +1,6 @@
 """Every speculation of an engine is a method with the engine's own options, checked by name."""
 
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -136,3 +137,87 @@ def test_a_table_that_all_requests_share_is_told(tmp_path: Path) -> None:
 def test_new_kinds_run_only_if_they_are_named(engine: str) -> None:
     defaults = {name for name, method in load_engine(engine).methods.items() if method.is_default}
     assert defaults <= {"vanilla", "ngram", "sps", "eagle", "eagle3", "medusa"}
+
+
+TABLE = [[1, 8, 4], [9, 64, 0]]
+
+
+def test_a_table_of_drafts_by_load_goes_to_vllm_and_into_the_header(tmp_path: Path) -> None:
+    file = tmp_path / "by_load.json"
+    file.write_text(json.dumps(TABLE))
+    setup = setup_of("vllm", f"eagle3:table={file}")
+    words = words_of(setup)
+    config = json.loads(words[words.index("--speculative-config") + 1])
+    assert config["num_speculative_tokens_per_batch_size"] == TABLE
+    assert config["num_speculative_tokens"] == 4, "the most of the table"
+    header = setup.describe().methods["eagle3:table=by_load.json"]
+    table = header.options["table"]
+    assert (table["file"], [list(row) for row in table["content"]]) == ("by_load.json", TABLE)
+    assert table["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[1, 8, 4], [8, 64, 0]]", r"\[8, 64, 0\] begins within \[1, 8, 4\]"),
+        ("[[8, 1, 4]]", r"\[8, 1, 4\] is no range"),
+        ("[[1, 8, -1]]", r"\[1, 8, -1\] is no range"),
+        ("[]", "it has no row"),
+        ("[[1, 8]]", "is not a table of draft tokens by load"),
+        ('{"a": 1}', "is not a table of draft tokens by load"),
+        ("[[1", "is not JSON"),
+    ],
+)
+def test_a_wrong_table_is_refused_with_its_row(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "by_load.json"
+    file.write_text(text)
+    with pytest.raises(UserError, match=message):
+        setup_of("vllm", f"ngram:table={file}")
+
+
+@pytest.mark.parametrize(
+    ("engine", "settings", "flags"),
+    [
+        (
+            "vllm",
+            {"method": "eagle3", "model": "org/head", "rejection_sample_method": "fly"},
+            "--speculative-config",
+        ),
+        (
+            "sglang",
+            {"algorithm": "EAGLE3", "num_steps": 3, "accept_threshold_acc": 0.9},
+            "--speculative-algorithm EAGLE3 --speculative-num-steps 3",
+        ),
+    ],
+)
+def test_a_whole_configuration_is_a_method_of_its_own_name(
+    engine: str, settings: dict[str, Any], flags: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps(settings))
+    setup = setup_of(engine, f"spec:file={file},name=My head")
+    words = words_of(setup)
+    assert flags in " ".join(words)
+    if engine == "vllm":
+        assert json.loads(words[words.index(flags) + 1]) == settings
+    (label,) = [label for label in setup.servers if label != "vanilla"]
+    assert str(tmp_path) not in label, "a label has no folder"
+    header = setup.describe().methods[label]
+    assert (header.title, header.is_lossless) == ("My head", False)
+    assert header.options["content"] == settings
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "cannot be read"), ("[]", "has no settings"), ("{", "is not JSON")],
+)
+def test_a_whole_configuration_that_cannot_be_read_is_refused(
+    content: str | None, message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(UserError, match=message):
+        setup_of("vllm", f"spec:file={file}")
+    with pytest.raises(UserError, match="has no file"):
+        setup_of("vllm", "spec:name=mine")

@@ -10,6 +10,8 @@ from specbench.errors import UserError
 from specbench.measure.server import llama_server, stream
 from specbench.measure.server.engine import (
     DRAFT_COUNTERS,
+    WHOLE,
+    WHOLE_METHOD,
     Engine,
     EngineMethod,
     Launch,
@@ -59,6 +61,7 @@ METHODS: dict[str, EngineMethod] = {
         options={"ngram_mod_n_match": int, "ngram_mod_n_min": int, "ngram_mod_n_max": int},
     ),
     "ngram_cache": EngineMethod("N-gram cache", is_default=False, engine_name="ngram-cache"),
+    WHOLE: WHOLE_METHOD,
 }
 """The methods of llama.cpp. All requests share the table of `ngram_mod`."""
 _NGRAM_SIZE = 3

@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from specbench.measure.server import stream
 from specbench.measure.server.engine import (
     DRAFT_COUNTERS,
+    WHOLE,
+    WHOLE_METHOD,
     Engine,
     EngineMethod,
     Launch,
@@ -49,6 +51,7 @@ METHODS: dict[str, EngineMethod] = {
     "dspark": EngineMethod(
         "DSpark", 7, "dspark", is_default=False, engine_name="DSPARK", options=_VERIFYING
     ),
+    WHOLE: WHOLE_METHOD,
 }
 """The methods of SGLang. `num_tokens` is the number of drafting steps."""
 _CHAINS = ("sps", "eagle", "eagle3", "mtp")
@@ -59,7 +62,8 @@ def _arguments(launch: Launch) -> list[str]:
     """Flags of a server, which drafts chains with a method unless its options say otherwise."""
     options = launch.options
     is_chain = launch.method in _CHAINS
-    num_nodes = launch.num_tokens + 1 if launch.method != "vanilla" else None  # with the root
+    is_known = launch.method not in ("vanilla", WHOLE)
+    num_nodes = launch.num_tokens + 1 if is_known else None  # of a draft, with the root
     flags = set_flags(
         model_path=launch.model,
         host="127.0.0.1",
@@ -80,7 +84,7 @@ def _arguments(launch: Launch) -> list[str]:
     return [*flags, *option_flags(options, "--speculative-")]
 
 
-def _is_lossy(options: Mapping[str, OptionValue]) -> bool:
+def _is_lossy(options: Mapping[str, Any]) -> bool:
     """True if an acceptance threshold is below 1."""
     return any(float(options.get(name, 1.0)) < 1.0 for name in _THRESHOLDS)
 

@@ -16,7 +16,10 @@ from specbench.measure.server.stream import Counts
 
 _NGRAM = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}
 """The longest and shortest n-gram looked up, as in PLD."""
+_TABLE: dict[str, type[engine.OptionValue]] = {"table": str}
+"""The file with draft tokens by load, for all methods with a number of draft tokens."""
 _SAMPLING: dict[str, type[engine.OptionValue]] = {
+    **_TABLE,
     "draft_sample_method": str,
     "rejection_sample_method": str,
 }
@@ -24,6 +27,7 @@ _SAMPLING: dict[str, type[engine.OptionValue]] = {
 _PARALLEL = {**_SAMPLING, "parallel_drafting": bool}
 """The same, for weights that draft several tokens at once (P-EAGLE, PARD)."""
 _LOOKUP: dict[str, type[engine.OptionValue]] = {
+    **_TABLE,
     "prompt_lookup_max": int,
     "prompt_lookup_min": int,
 }
@@ -67,6 +71,7 @@ METHODS = {
     "custom_class": engine.EngineMethod(
         "Custom class", 4, is_default=False, options={"model": str}
     ),
+    engine.WHOLE: engine.WHOLE_METHOD,
 }
 """The methods of vLLM. Those that need a target of their own, or weights of one, run if named."""
 
@@ -98,6 +103,8 @@ def _speculation(launch: engine.Launch) -> str:
     """
     if launch.method == "vanilla":
         return ""
+    if launch.method == engine.WHOLE:
+        return json.dumps(launch.options)
     config: dict[str, Any] = {"method": METHODS[launch.method].engine_name or launch.method}
     if launch.weights and launch.method == "medusa":
         # A folder of the weights in vLLM's layout.
@@ -113,7 +120,7 @@ def _speculation(launch: engine.Launch) -> str:
     return json.dumps({**config, **launch.options})  # the user's own options last
 
 
-def _is_lossy(options: Mapping[str, engine.OptionValue]) -> bool:
+def _is_lossy(options: Mapping[str, Any]) -> bool:
     """True for a rule of acceptance that changes the distribution, such as fly."""
     return options.get("rejection_sample_method", "standard") not in _LOSSLESS_SAMPLING
 

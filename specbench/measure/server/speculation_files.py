@@ -1,0 +1,79 @@
+"""Files of the user for an engine's speculation: a whole configuration, or drafts by load.
+
+`spec:file=FILE.json,name=NAME` is a method with the configuration of a file. `table=FILE.json` is
+the number of draft tokens by the requests at once, as [[first, last, tokens], ...].
+"""
+
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from specbench.errors import UserError
+
+Row = tuple[int, int, int]
+"""The first and the last number of requests at once, both included, and the draft tokens."""
+
+
+def read_configuration(file: str) -> dict[str, Any]:
+    """The settings of a file, a JSON object by the engine's own names.
+
+    Raises:
+        UserError: there is no such file, or it has no object of settings.
+    """
+    settings = _read(file)
+    if not isinstance(settings, dict) or not settings:
+        raise UserError(
+            f"{file} has no settings of a speculation.",
+            'Write a JSON object by the engine\'s names: {"method": "ngram", ...}.',
+        )
+    return settings
+
+
+def read_table(file: str) -> list[Row]:
+    """The rows of a table of draft tokens by load, in order.
+
+    Raises:
+        UserError: there is no such file, or a row is wrong: ranges that overlap or run backwards,
+            or a negative number.
+    """
+    try:
+        rows = msgspec.convert(_read(file), list[Row])
+    except msgspec.ValidationError as error:
+        raise _wrong_table(file, str(error)) from error
+    if not rows:
+        raise _wrong_table(file, "it has no row")
+    for first, last, num_tokens in rows:
+        if not 1 <= first <= last or num_tokens < 0:
+            raise _wrong_table(file, f"[{first}, {last}, {num_tokens}] is no range")
+    for earlier, later in pairwise(rows):
+        if later[0] <= earlier[1]:
+            raise _wrong_table(file, f"{list(later)} begins within {list(earlier)}")
+    return rows
+
+
+def _wrong_table(file: str, reason: str) -> UserError:
+    return UserError(
+        f"{file} is not a table of draft tokens by load: {reason}.",
+        "Write rows [first, last, tokens] of requests at once: [[1, 8, 4], [9, 64, 0]].",
+    )
+
+
+def file_facts(file: str, content: Any) -> dict[str, Any]:
+    """The name, hash and content of a file that was read, for the header of a run."""
+    path = Path(file).expanduser()
+    digest = sha256(path.read_bytes()).hexdigest()
+    return {"file": path.name, "sha256": digest, "content": content}
+
+
+def _read(file: str) -> Any:
+    """The content of a JSON file. Raises UserError if it cannot be read."""
+    path = Path(file).expanduser()
+    try:
+        return msgspec.json.decode(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}.", "Check the path.") from error
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise UserError(f"{file} is not JSON: {error}.", "Correct it.") from error
