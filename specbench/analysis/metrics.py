@@ -77,6 +77,9 @@ class RunMetrics:
     arithmetic: Arithmetic = "ours"
     warnings: tuple[RunWarning, ...] = ()
     left_out: tuple[str, ...] = ()
+    num_repeated: int = 0
+    """Requests that failed at first and were repeated."""
+
     missing_text: str = ""
     costs: Mapping[CellKey, Cost] = field(default_factory=dict)
 
@@ -156,6 +159,7 @@ def measure(
             *find_impossible_speedups(cells, header),
             *warnings,
         ),
+        num_repeated=run.num_repeated,
         left_out=run.left_out,  # lines of its files that were not read
         missing_text=run.missing_text,  # on records that it lacks; "" if none
         costs=costs,

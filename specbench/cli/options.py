@@ -45,6 +45,8 @@ class Call(Struct, frozen=True):
     output: Annotated[Path | None, option(
         "Folder of the run or suite.", "output", "note", "DIR")] = None
     resume: Annotated[bool, option("Resume an unfinished run.", "output", "note")] = False
+    retry_failed: Annotated[bool, option(
+        "With --resume: repeat requests that failed.", "output", "note")] = False
     force: Annotated[bool, option(
         "Allow resuming on a different machine or with different versions.", "output",
         "note")] = False

@@ -179,6 +179,11 @@ def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str])
     path, spec, given = choose(spec, given, call.output, RUNS)
     if call.resume:
         view.message(f"Continuing the run in {path}")
+    elif call.retry_failed:
+        raise UserError(
+            "--retry-failed repeats requests of a run that is resumed.",
+            "Add --resume --output DIR.",
+        )
     words = sys.argv[1:]
     quiet_libraries()
     with setup_maker(call.ray) as maker:
@@ -189,7 +194,15 @@ def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str])
             view.message(estimated_time(seconds))
         path = path if call.output or call.resume else claim_folder(path)
         with resumable(path, "--output", words), view:
-            stored = run_plan(plan, path, view, given=given, command=words, is_forced=call.force)
+            stored = run_plan(
+                plan,
+                path,
+                view,
+                given=given,
+                command=words,
+                is_forced=call.force,
+                repeats_failed=call.retry_failed,
+            )
     folder = path / "report" if call.output else REPORTS / path.name
     _report(stored, path, folder, call, view)
     sources = {

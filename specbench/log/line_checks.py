@@ -50,6 +50,7 @@ class RecordCheck:
         self._least_step_s = _least_step_s(header)
         self._turns: set[tuple[str, str, int]] = set()  # task, sample id and turn of these lines
         self._line_numbers: dict[RecordKey, int] = {}  # of the lines so far, by their keys
+        self._failed: set[RecordKey] = set()  # keys whose lines so far are all failed
 
     def check(self, line: RecordLine | ImportedLine, key: RecordKey, line_number: int) -> None:
         """Raise ImpossibleRecord for the first thing wrong with the line."""
@@ -62,6 +63,10 @@ class RecordCheck:
         problem = next(chain(self._key_problems(key, line_number), problems_of_line), None)
         if problem is not None:
             raise ImpossibleRecord(f"$.{problem}")
+        if line.status == "error":
+            self._failed.add(key)  # a later line may repeat the request
+        else:
+            self._failed.discard(key)
 
     def _key_problems(self, key: RecordKey, line_number: int) -> Iterator[str]:
         """A sentence for each reason why the run cannot have this key, or why another line has it
@@ -87,7 +92,7 @@ class RecordCheck:
         if num_prompts is not None and len(sample_ids) > num_prompts:
             yield f"sample_id: {key.sample_id!r} is beyond the {num_prompts} prompts of {key.task}"
         earlier_line = self._line_numbers.setdefault(key, line_number)  # first line with the key
-        if earlier_line != line_number:
+        if earlier_line != line_number and key not in self._failed:
             yield f"sample_id: {key.sample_id!r} of {key.method} is in line {earlier_line} already"
 
 

@@ -98,6 +98,8 @@ class Run:
     """The folder that it was read from."""
     left_out: tuple[str, ...] = ()
     """Lines of the folder that were not read, with the reasons."""
+    num_repeated: int = 0
+    """Failed lines whose requests were repeated: the later line is the record."""
     audit: StoredAudit | None = None
     """The last audit of these records."""
     run_of_repeat: tuple[int, ...] = ()

@@ -143,9 +143,13 @@ def read_run(path: Path, *, is_lenient: bool = False) -> Run:
         return record
 
     left_out: list[str] = []  # sentences; None below lets the first bad line raise
-    records = tuple(_read_lines(path / SAMPLES, read_record, left_out if is_lenient else None))
+    lines = list(_read_lines(path / SAMPLES, read_record, left_out if is_lenient else None))
+    # A request that failed may have been repeated: the last line of its key is the record.
+    last_lines = {record.key: record for record in lines}
+    records = tuple(record for record in lines if last_lines[record.key] is record)
     audit = _audit_of(path, len(records))  # the last audit, if it was of these records, or None
-    return Run(header, records, path, left_out=tuple(left_out), audit=audit)
+    num_repeated = len(lines) - len(records)
+    return Run(header, records, path, tuple(left_out), num_repeated=num_repeated, audit=audit)
 
 
 def _audit_of(path: Path, num_records: int) -> StoredAudit | None:

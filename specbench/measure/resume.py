@@ -1,6 +1,7 @@
 """A continued run: its header, and checks that its plan and machine are those of its start."""
 
 from collections.abc import Sequence
+from dataclasses import replace as replace_key
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from specbench.log.run import Run
 from specbench.measure.base import Plan
 from specbench.measure.header import make_header
 from specbench.settings.run_method import kept_options
+from specbench.types import Record, RecordKey
 
 
 def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader:
@@ -125,6 +127,24 @@ def check_records(plan: Plan, stored: Run) -> None:
             "prompts, and that memory ended with the first part of the run.",
             "Start a new run without --resume.",
         )
+
+
+def without_failed(records: Sequence[Record]) -> tuple[Record, ...]:
+    """The records without those that failed, whose requests can then be repeated.
+
+    A failed turn stays if a later turn of its chat has an answer: that one was to a chat without
+    it, and is kept.
+    """
+    last_answered: dict[RecordKey, int] = {}  # the last turn with an answer, by chat
+    for record in records:
+        if record.is_ok:
+            chat = replace_key(record.key, turn=0)
+            last_answered[chat] = max(record.key.turn, last_answered.get(chat, 0))
+    return tuple(
+        record
+        for record in records
+        if record.is_ok or record.key.turn < last_answered.get(replace_key(record.key, turn=0), 0)
+    )
 
 
 def _listed(differences: Sequence[Difference]) -> str:

@@ -24,7 +24,7 @@ from specbench.measure.base import Backend, Plan, Progress
 from specbench.measure.header import make_header, now
 from specbench.measure.passes import finished_header, width_after
 from specbench.measure.requests import warm_up_requests
-from specbench.measure.resume import check_records, resumed_header
+from specbench.measure.resume import check_records, resumed_header, without_failed
 from specbench.settings.tuned_settings import TUNED
 from specbench.types import Record
 
@@ -37,6 +37,7 @@ def run_plan(
     given: Sequence[str],
     command: Sequence[str] = (),
     is_forced: bool = False,
+    repeats_failed: bool = False,
 ) -> Run:
     """Measure the records that are missing. The folder holds a valid run however this ends.
 
@@ -47,6 +48,7 @@ def run_plan(
         given: names of the options that the user gave, for the header.
         command: arguments of the command line, for the header.
         is_forced: a part of the same plan may be from another machine or other versions.
+        repeats_failed: measure requests anew that failed in an earlier part.
 
     An interrupt leaves the status `interrupted` and is raised again; an error leaves `failed`.
     """
@@ -55,7 +57,9 @@ def run_plan(
         # The header to write first, the header of a continued run, and the records that are there.
         start = _Start(new_header, before=None, done=())
         if folder.has_run():
-            start = _resumed_start(plan, path, new_header, is_forced=is_forced)
+            start = _resumed_start(
+                plan, path, new_header, is_forced=is_forced, repeats_failed=repeats_failed
+            )
         backend = plan.setup.open(path, start.before)  # loads or starts nothing yet
         log = _FolderLog(folder, backend, start.header, start.done)
         try:
@@ -86,7 +90,9 @@ class _Start(NamedTuple):
     """The records that are there."""
 
 
-def _resumed_start(plan: Plan, path: Path, new: RunHeader, *, is_forced: bool) -> _Start:
+def _resumed_start(
+    plan: Plan, path: Path, new: RunHeader, *, is_forced: bool, repeats_failed: bool
+) -> _Start:
     """The start of a continued run in a folder.
 
     Raises:
@@ -94,9 +100,10 @@ def _resumed_start(plan: Plan, path: Path, new: RunHeader, *, is_forced: bool) -
     """
     stored = read_run(path)
     header = resumed_header(stored, new, is_forced=is_forced)
-    check_records(plan, stored)
-    if stored.records:
-        return _Start(header, before=header, done=stored.records)
+    done = without_failed(stored.records) if repeats_failed else stored.records
+    check_records(plan, dataclasses.replace(stored, records=done))
+    if done:
+        return _Start(header, before=header, done=done)
     # It has no sample yet: settings and threads are chosen anew.
     return _Start(replace(header, methods=new.methods, threads=None), before=None, done=())
 

@@ -162,6 +162,7 @@ def samples(run: RunMetrics) -> tuple[str, Numbers]:
         "samples": [min(samples), max(samples)],
         "done": [min(done), max(done)],
         "failed": sum(failures(run).values()),
+        "repeated": run.num_repeated or None,
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.data.prompts import Prompt
 from specbench.errors import CheckpointError, RunFolderError
 from specbench.log.header import RunHeader
@@ -17,8 +18,10 @@ from specbench.log.run import Run
 from specbench.log.store import RunFolder, read_run
 from specbench.machine import environment
 from specbench.measure.base import Plan
+from specbench.measure.resume import without_failed
 from specbench.measure.session import run_plan
-from specbench.types import Scope
+from specbench.report.build import make_report
+from specbench.types import Completion, Record, RecordKey, Request, Scope
 from tests.support.backend import FakeBackend, FakeSetup, answering, fake_plan
 from tests.support.watching import Watcher
 
@@ -193,3 +196,56 @@ def test_the_first_error_is_reported_when_the_folder_is_lost(tmp_path: Path) -> 
     with pytest.raises(RunFolderError, match=r"samples\.jsonl was removed, moved or replaced"):
         run(path, plan)
     assert not path.exists()
+
+
+def failing_plan(*, fails: bool) -> Plan:
+    """A plan whose PLD fails in second turns, or never."""
+
+    def complete(request: Request) -> Completion:
+        is_later_turn = len(request.prompt_ids) > 1  # a token per message
+        if fails and is_later_turn:
+            raise RuntimeError("the server died")
+        return answering(2)(request)
+
+    methods = {"vanilla": answering(1), "pld": complete}
+    return replace(fake_plan(methods, PROMPTS, None), setup=Described(methods))
+
+
+def test_failed_requests_are_repeated_if_that_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    first = run(path, failing_plan(fails=True))
+    failed = [record.key for record in first.records if not record.is_ok]
+    assert failed and {key.method for key in failed} == {"pld"}
+    kept = run(path, failing_plan(fails=False))
+    assert [record.key for record in kept.records if not record.is_ok] == failed
+    repeated = run(path, failing_plan(fails=False), repeats_failed=True)
+    assert all(record.is_ok for record in repeated.records)
+    assert {record.key for record in repeated.records} == {record.key for record in first.records}
+    assert len(repeated.records) == len(first.records)
+    assert repeated.num_repeated == len(failed)
+    again = run(path, failing_plan(fails=False), repeats_failed=True)
+    assert again.records == repeated.records, "nothing is left to repeat"
+    text = " ".join(note.text for note in make_report(again, Bootstrap(20)).notes)
+    assert f"repeated after a failure: {len(failed)}" in text
+
+
+def test_a_line_may_follow_failed_ones_and_never_an_answer(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    run(path, failing_plan(fails=True))
+    samples = path / "samples.jsonl"
+    lines = samples.read_text().splitlines()
+    answer = next(line for line in lines if '"status":"ok"' in line)
+    failure = next(line for line in lines if '"status":"error"' in line)
+    samples.write_text("\n".join([*lines, failure]) + "\n")
+    assert read_run(path).num_repeated == 1
+    samples.write_text("\n".join([*lines, answer]) + "\n")
+    with pytest.raises(RunFolderError, match=r"is in line \d+ already"):
+        read_run(path)
+
+
+def test_a_failed_turn_before_an_answered_one_is_kept() -> None:
+    key = RecordKey("pld", 0.0, "maths", "maths/2", 0, 0)
+    failed = Record(key, "error", 3, error="the server died")
+    answered = Record(replace(key, turn=1), "ok", 3)
+    last = Record(replace(key, turn=2), "error", 3, error="the server died")
+    assert without_failed([failed, answered, last]) == (failed, answered)
