@@ -24,21 +24,24 @@ NUM_BEST = 100
 """Number of best logits whose largest magnitude is the scale of a position."""
 
 
-def agreement_with_ours(table: RecordTable, header: RunHeader, model: RunModel) -> Agreement:
-    """The greedy answers of a server without speculation against vanilla's in this process.
+def agreement_with_ours(
+    method: str, table: RecordTable, header: RunHeader, model: RunModel
+) -> Agreement:
+    """The greedy answers of a server against vanilla's in this process.
 
     A server that is wrong without speculation is not a reference for its methods. A prompt counts
     once. Our answer gets as many tokens as the server's, so an answer that ends too early is not
-    noticed. `table` holds the records of the run that `header` describes; `model` is the run's
-    model in this process. Returns the number compared and the first differences.
+    noticed. `method` is the server's label: vanilla, or any of a run without it. `table` holds the
+    records of the run that `header` describes; `model` is the run's model in this process. Returns
+    the number compared and the first differences.
     """
     first_load = loads_of(header.spec.values)[0]
-    # The baseline's greedy records of the first pass, at the first number of requests in flight.
+    # The method's greedy records of the first pass, at the first number of requests in flight.
     server_records = [
         record
         for record in table.records
         if record.is_ok
-        and (record.key.method, record.key.temperature, record.key.repeat) == (BASELINE, 0.0, 0)
+        and (record.key.method, record.key.temperature, record.key.repeat) == (method, 0.0, 0)
         and load_of(record.key) == first_load
     ]
     divergences = []
@@ -56,7 +59,7 @@ def agreement_with_ours(table: RecordTable, header: RunHeader, model: RunModel) 
                     )
                 )
                 break
-    return Agreement(BASELINE, len(server_records), tuple(divergences))
+    return Agreement(method, len(server_records), tuple(divergences))
 
 
 class _Again(NamedTuple):
@@ -98,7 +101,8 @@ class Examiner:
         """
         record = self._records[divergence.key]
         # The baseline's prompt: with a history of its own, the method's would be another text.
-        prompt_ids = self._model.prompt_ids(self._records[replace(record.key, method=BASELINE)])
+        baseline_record = self._records.get(replace(record.key, method=BASELINE), record)
+        prompt_ids = self._model.prompt_ids(baseline_record)
         # The target's logits [vocab] after the tokens that both answers share.
         logits = self._model.logits(prompt_ids + record.token_ids[: divergence.position])
         # The gap that rounding explains; the scale is the largest magnitude of the best logits.

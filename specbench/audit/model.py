@@ -102,7 +102,9 @@ class RunModel:
         # Options, records and first method give the replies to earlier turns of a chat.
         self._asked = RunSpec(**structs.asdict(asked_values))
         self._records = {record.key: record for record in run.records}
-        self._first_method = next(iter(run.header.spec.values.methods), BASELINE)
+        # Servers have their labels in order; a running one is not among the options.
+        methods = run.header.methods if run.header.servers else run.header.spec.values.methods
+        self._first_method = next(iter(methods), BASELINE)
         # Open for as long as this object is used; `before` is the run whose choices are kept.
         self._backend = EngineBackend(plan.setup, before=run.header).__enter__()
         self.target = self._backend.target

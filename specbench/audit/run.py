@@ -72,10 +72,14 @@ def audit(
     model = None  # stays so if there is nothing to look at
     has_divergences = any(agreement.divergences for agreement in agreements.values())
     if header.servers:
-        say("Vanilla: the server's against the engine in this process.")
+        # Methods are compared with the server of vanilla, and that one with the engine here. In a
+        # run without it, each method is compared with the engine itself.
+        labels = [BASELINE] if BASELINE in header.methods else [*header.methods]
+        say(f"{', '.join(labels)}: the server's against vanilla in this process.")
         model = open_model(False)  # vanilla alone
         is_recheck = False  # the methods are the servers', and cannot be run here
-        agreements = {BASELINE: agreement_with_ours(table, header, model), **agreements}
+        with_ours = {label: agreement_with_ours(label, table, header, model) for label in labels}
+        agreements = {**with_ours, **agreements}
     elif records_by_temperature or has_divergences:
         model = open_model(is_recheck or bool(records_by_temperature))
     examiner = Examiner(table, header, model, is_recheck=is_recheck) if model else None  # of steps

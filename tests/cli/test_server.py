@@ -211,3 +211,25 @@ def test_an_audit_compares_servers_with_each_other_and_with_the_model_itself(
     rows = {line.split()[0]: line for line in said.out.splitlines() if " of 4" in line}
     assert "4 of 4" in rows["Vanilla"] and "identical" in rows["Vanilla"]
     assert "0 of 4" in rows["EAGLE-3"] and rows["EAGLE-3"].split()[-1] == "bug"
+
+
+def test_an_audit_of_a_server_without_vanilla_compares_it_with_the_model_itself(
+    specbench: Specbench, prompts: Path
+) -> None:
+    model = AutoModelForCausalLM.from_pretrained(str(TINY / "target"))
+
+    def right_at_first(prompt: Sequence[int]) -> Sequence[int]:
+        answer = generated(model, tuple(prompt), 4)
+        return answer if len(server.requests) < 5 else (*answer[:2], 77, 78)
+
+    server = Stub(answer=right_at_first, eos=EOS)
+    with serving(server):
+        url = ("--url", server.root, "--label", "eagle3", "--prompts", prompts)
+        call = ("run", "--backend", "server", *url, "--max-new-tokens", 4, "--dtype", "float32")
+        assert specbench(*call, "--output", "out").code == 0
+    said = specbench("audit", "out")
+    assert said.code == 1
+    (row,) = [line for line in said.out.splitlines() if " of 4" in line]
+    assert row.startswith("EAGLE-3") and row.split()[-1] == "bug"
+    assert 0 < int(row.split(" of 4")[0].split()[-1]) < 4, "some answers are the model's"
+    assert "not in the audit" not in said.out
