@@ -7,6 +7,7 @@ from specbench.analysis.metrics import RunMetrics
 from specbench.report.definition_notes import bounds, definitions, gaps
 from specbench.report.fact_notes import fact_notes
 from specbench.report.imported_notes import imported_notes
+from specbench.report.load_notes import load_notes
 from specbench.report.texts import Note, make_note
 from specbench.report.warning_notes import warnings
 
@@ -14,6 +15,8 @@ _MOST_WARNINGS = 3
 """Warnings on a short screen."""
 _GIST = 150
 """Characters of a warning on a short screen: two lines."""
+_WHOLE = ("failed_completions", "loads")
+"""Keys of notes that a short screen shows whole."""
 
 
 def notes(runs: Sequence[RunMetrics], labels: Sequence[str]) -> tuple[Note, ...]:
@@ -38,6 +41,7 @@ def notes(runs: Sequence[RunMetrics], labels: Sequence[str]) -> tuple[Note, ...]
             facts.append(note if is_unprefixed else _with_prefix(note, prefix))
         for note in (*gaps(run), *warnings(run)):  # gaps: numbers that are missing
             gaps_and_warnings.append(_with_prefix(note, prefix))
+    facts += load_notes(runs)
     gaps_and_warnings.sort(key=lambda note: note.is_warning)  # gaps first
     return tuple(dict.fromkeys([*facts, *definitions(runs), *gaps_and_warnings]))
 
@@ -53,8 +57,8 @@ def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
     (`_MOST_WARNINGS`), and the number of warnings that are left out. The key of a note names its
     sentence; `numbers` fill the sentence.
     """
-    # trees on a CPU; the mark "~"; missing numbers; the mark "*"
-    kept_keys = ("cpu_trees", "alone", "missing", "lossy")
+    # the loads at which methods pay; trees on a CPU; the mark "~"; missing numbers; the mark "*"
+    kept_keys = ("loads", "cpu_trees", "alone", "missing", "lossy")
     kept_notes = [note for note in notes if note.key in kept_keys]
     warnings = [note for note in notes if note.is_warning]  # the gravest first
     # what the intervals cover: "over prompts and 3 passes"
@@ -74,10 +78,10 @@ def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
 def _gist(note: Note) -> str:
     """The note's first sentence, and further ones that end within `_GIST` characters.
 
-    The note on failed completions stays whole.
+    The notes on failed completions and on loads stay whole.
     """
     text = note.text
-    if len(text) <= _GIST or note.key == "failed_completions":
+    if len(text) <= _GIST or note.key in _WHOLE:
         return text
     full_stop = text.find(". ")  # index of that of the last sentence kept
     if full_stop < 0:

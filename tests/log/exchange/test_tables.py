@@ -3,13 +3,13 @@
 import csv
 import json
 from collections import Counter
-from math import exp, log
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import pytest
 
+from specbench.analysis.break_even import crossing
 from specbench.analysis.cells import CellKey
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.estimates import Estimate
@@ -87,9 +87,7 @@ def test_the_vllm_study_breaks_even_between_loads_32_and_64() -> None:
         return rates["eagle3"] / rates["vanilla"]
 
     def break_even(repeats: tuple[int, ...]) -> float:
-        """The load at which the line through 32 and 64, in its logarithm, is 1."""
-        above, below = speedup(32, repeats), speedup(64, repeats)
-        return exp(log(32) + (above - 1) / (above - below) * log(2))
+        return crossing((32, 64), [speedup(load, repeats) for load in (32, 64)])
 
     assert [round(speedup(load), 2) for load in (32, 64)] == [1.22, 0.97]
     assert round(break_even((0, 1, 2))) == 58

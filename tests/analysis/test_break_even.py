@@ -1,0 +1,106 @@
+"""The break-even load: the line between two loads, its interval, and what a report says of it."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from specbench.analysis.break_even import break_even, crossing
+from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.analysis.stats.estimates import Estimate
+from specbench.log.run import Load, Run
+from specbench.report.build import make_report
+from specbench.types import Record
+from tests.analysis.test_serving import answer, block, run
+from tests.judge.changing import with_header
+
+LOADS = (1, 4, 16)
+SERVERS = {
+    label: {"url": "http://127.0.0.1:1", "software": "", "model": "tiny", "protocol": "openai"}
+    for label in ("vanilla", "eagle3")
+}
+
+
+@pytest.mark.parametrize(
+    ("ratios", "expected"),
+    [
+        ((1.5, 1.2, 0.8), 8.0),  # half of the way from 4 to 16, in the logarithm
+        ((1.5, 1.0, 0.8), 4.0),
+        ((1.25, 0.75, 1.3), 2.0),  # the first crossing
+        ((0.9, 1.2, 0.8), 0.0),
+        ((1.5, 1.2, 1.1), math.inf),
+    ],
+)
+def test_the_crossing_lies_on_a_line_in_the_logarithm_of_the_load(
+    ratios: Sequence[float], expected: float
+) -> None:
+    assert crossing(LOADS, ratios) == pytest.approx(expected)
+
+
+def noisy(mean: float, random: np.random.Generator) -> Estimate:
+    """A ratio measured with 5 % of noise, and resamples around what was measured."""
+    measured = mean * math.exp(random.normal(0, 0.05))
+    return Estimate(measured, resamples=measured * np.exp(random.normal(0, 0.05, 400)))
+
+
+def test_the_interval_has_the_true_crossing_as_often_as_it_says() -> None:
+    random = np.random.default_rng(7)
+    truth = crossing(LOADS, (1.6, 1.3, 0.7))
+    num_inside = 0
+    for _ in range(100):
+        result = break_even(
+            {load: noisy(mean, random) for load, mean in zip(LOADS, (1.6, 1.3, 0.7), strict=True)}
+        )
+        assert result.interval is not None
+        num_inside += truth in result.interval
+    assert 88 <= num_inside <= 100
+    assert (result.last_faster, result.first_slower) == (4, 16)
+
+
+def test_an_interval_may_go_beyond_the_measured_loads() -> None:
+    random = np.random.default_rng(3)
+    result = break_even({1: noisy(1.5, random), 8: noisy(1.0, random)})
+    assert result.interval is not None and math.isinf(result.interval.high)
+    assert break_even({1: Estimate(1.5), 8: Estimate(0.9)}).interval is None
+
+
+def served_run(ratios: dict[int, float]) -> Run:
+    """EAGLE-3 with a throughput of so many times vanilla's at each load."""
+    loads = [Load(concurrency=load) for load in ratios]
+    records: list[Record] = []
+    blocks = []
+    for repeat in (0, 1):
+        for load, ratio in zip(loads, ratios.values(), strict=True):
+            for method, seconds in (("vanilla", 4.0), ("eagle3", 4.0 / ratio)):
+                blocks.append(block(method, load, duration_s=seconds, repeat=repeat))
+                records += [
+                    answer(method, prompt, load, wall_s=seconds / 4, repeat=repeat)
+                    for prompt in range(4)
+                ]
+    return with_header(run(records, blocks, loads, repeats=2), servers=SERVERS)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "sentence"),
+    [
+        ({1: 1.5, 4: 1.2, 16: 0.8}, "falls to 1 at about 8 requests at once, between the measured"),
+        ({1: 1.5, 16: 1.2}, "It is above 1 at all loads measured, up to 16."),
+        ({1: 0.9, 16: 0.8}, "It is above 1 at no load measured, from 1 on."),
+    ],
+)
+def test_a_report_says_up_to_which_load_a_method_pays(
+    ratios: dict[int, float], sentence: str
+) -> None:
+    notes = make_report(served_run(ratios), Bootstrap(50)).notes
+    (text,) = [note.text for note in notes if note.key == "loads"]
+    first = ratios[1]
+    assert f"over vanilla's: {first:.2f}x at 1 request (TTFT {1 / first - 1:+.0%}" in (
+        text.replace(" %", "%")
+    )
+    assert sentence in text
+
+
+def test_a_run_at_one_load_has_no_break_even() -> None:
+    notes = make_report(served_run({4: 1.5}), Bootstrap(50)).notes
+    assert not [note for note in notes if note.key == "loads"]
