@@ -88,8 +88,8 @@ def read_answers(
     records: list[Record] = []
     turns: list[Turn] = []
     models: set[str] = set()
-    questions: set[tuple[str, int]] = set()
-    for line in source.entries:
+    questions: set[tuple[str, int]] = set()  # (question, pass) read so far
+    for line in source.entries:  # a question each; its choices are passes
         models.add(line.get("model_id", str, ""))
         question = str(line.get("question_id", int | str))
         for repeat, choice in enumerate(line.each("choices")):
@@ -101,13 +101,13 @@ def read_answers(
                 key = answer_key(question, turn=number, task=task, repeat=repeat)
                 records.append(Record(key, "ok", 0, text=turn.text))
                 turns.append(turn)
-    count = counts_of(turns)
-    counted = []
+    count = counts_of(turns)  # from a turn to its tokens, steps and seconds
+    counted_records = []
     for record, turn in zip(records, turns, strict=True):
         lengths = () if 0 in turn.accept_lengths else turn.accept_lengths
-        counted.append(replace(record, imported=count(turn), accept_lengths=lengths))
+        counted_records.append(replace(record, imported=count(turn), accept_lengths=lengths))
     content = FileContent(
-        records=[*_without_failures(counted, turns)],
+        records=[*_without_failures(counted_records, turns)],
         counting="",
         lacks=_LACKS,
         model=models.pop() if len(models) == 1 else "",
@@ -126,7 +126,11 @@ def read_answers(
 
 
 def _turns(choice: Fields, steps_field: StepsField) -> Iterator[Turn]:
-    """The turns of a choice, whose lists must have an element for each."""
+    """The turns of a choice, whose lists must have an element for each.
+
+    The steps of a turn are the value of `steps_field`, such as 4, or one more if that is the index
+    of the last step. `accept_lengths` has the tokens of each step, turn after turn.
+    """
     texts = choice.get("turns", list[str])
     tokens = choice.get("new_tokens", list[Whole])
     seconds = choice.get("wall_time", list[Amount])
@@ -143,9 +147,10 @@ def _turns(choice: Fields, steps_field: StepsField) -> Iterator[Turn]:
             f"accept_lengths has {len(lengths)} elements for {sum(steps)} steps: it is left out"
         )
         lengths = []
+    # `end` is the number of steps up to the end of the turn.
     for turn, (text, end) in enumerate(zip(texts, accumulate(steps), strict=True)):
-        of_turn = tuple(lengths[end - steps[turn] : end])
-        yield Turn(choice, text, tokens[turn], seconds[turn], steps[turn], of_turn)
+        lengths_of_turn = tuple(lengths[end - steps[turn] : end])
+        yield Turn(choice, text, tokens[turn], seconds[turn], steps[turn], lengths_of_turn)
 
 
 def _without_failures(records: Sequence[Record], turns: Sequence[Turn]) -> Iterator[Record]:
@@ -187,6 +192,7 @@ def write_answers(written: WrittenAnswers, steps_field: StepsField) -> str:
     lines = []
     for (task, sample_id), records in questions.items():
         steps = [steps_of(record).num_steps for record in records]
+        # A list has an element per turn, but `accept_lengths` one per step of all turns.
         choice = {
             "index": 0,
             "turns": [record.text if record.is_ok else FAILED for record in records],

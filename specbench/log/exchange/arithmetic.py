@@ -64,20 +64,20 @@ def speed_figures(
     rates per question (`formula`), then as the ratio of totals.
     """
     method, records = answers.method, answers.records
-    speed = mean_of_rates(records, published_tokens)
-    if not speed:
+    mean_rate = mean_of_rates(records, published_tokens)  # tokens/s
+    if not mean_rate:
         return
-    yield ImportedFigure(method, "mean tokens/s per question", speed, formula)
+    yield ImportedFigure(method, "mean tokens/s per question", mean_rate, formula)
     base_records = answers.baseline_records
-    base_rates = [mean_of_rates(rule.of(base_records), rule.count) for rule in rules]
-    for rule, base_speed in zip(rules, base_rates, strict=True):
-        if base_speed:
-            yield ImportedFigure(method, SPEEDUP, speed / base_speed, formula, rule.name, "x")
-    totals = rate_of_totals(records, published_tokens)
     for rule in rules:
-        base_total = rate_of_totals(rule.of(base_records), rule.count)
-        if base_total:
-            yield ImportedFigure(method, SPEEDUP, totals / base_total, TOTALS, rule.name, "x")
+        base_rate = mean_of_rates(rule.of(base_records), rule.count)
+        if base_rate:
+            yield ImportedFigure(method, SPEEDUP, mean_rate / base_rate, formula, rule.name, "x")
+    total_rate = rate_of_totals(records, published_tokens)
+    for rule in rules:
+        base_rate = rate_of_totals(rule.of(base_records), rule.count)
+        if base_rate:
+            yield ImportedFigure(method, SPEEDUP, total_rate / base_rate, TOTALS, rule.name, "x")
 
 
 def why_ours_differs(figures: Sequence[ImportedFigure]) -> Iterator[str]:
@@ -88,20 +88,26 @@ def why_ours_differs(figures: Sequence[ImportedFigure]) -> Iterator[str]:
     for figure in figures:
         if figure.name == SPEEDUP:
             speedups[figure.method].append(figure)
-    for method, of_method in speedups.items():
-        first = of_method[0]
-        by_totals = {figure.counting: figure for figure in of_method if figure.rule == TOTALS}
-        if first.counting not in by_totals:
+    for method, figures_of_method in speedups.items():
+        published = figures_of_method[0]
+        # Counting rule of the baseline's tokens -> the speedup as a ratio of totals.
+        totals = {figure.counting: figure for figure in figures_of_method if figure.rule == TOTALS}
+        if published.counting not in totals:
             continue
-        *_, ours = by_totals.values()
-        same_counting = by_totals[first.counting]
+        *_, ours = totals.values()
+        same_counting = totals[published.counting]
+        # published / ours = (published / same_counting) * (same_counting / ours)
+        averaging = published.value / same_counting.value
         text = (
-            f"{method}: {first.value:.3f}x / {ours.value:.3f}x = {first.value / ours.value:.4f}: "
-            f"{first.value / same_counting.value:.4f} is averaging ({first.rule} instead of totals)"
+            f"{method}: {published.value:.3f}x / {ours.value:.3f}x = "
+            f"{published.value / ours.value:.4f}: {averaging:.4f} is averaging "
+            f"({published.rule} instead of totals)"
         )
         if same_counting != ours:
-            factor = same_counting.value / ours.value
-            text += f", {factor:.4f} is counting ({first.counting} instead of {ours.counting})"
+            counting = same_counting.value / ours.value
+            text += (
+                f", {counting:.4f} is counting ({published.counting} instead of {ours.counting})"
+            )
         yield text
 
 
@@ -115,12 +121,13 @@ def draft_figures(
     if decode_s:
         rate = sum(map(published_tokens, done)) / decode_s
         yield ImportedFigure(answers.method, "tokens/s", rate, "all its tokens / all seconds")
-    tokens = sum(record.num_tokens for record in done)
-    counts = [record.imported for record in done if record.imported]
-    accepted = sum((count.num_emitted or 0) - (count.num_steps or 0) for count in counts)
-    if accepted:
-        rule = "tokens / (tokens - accepted)"
-        yield ImportedFigure(answers.method, "MAT", tokens / (tokens - accepted), rule)
+    num_tokens = sum(record.num_tokens for record in done)
+    all_counts = [record.imported for record in done if record.imported]
+    # A step emits the accepted tokens and one more.
+    num_accepted = sum((counts.num_emitted or 0) - (counts.num_steps or 0) for counts in all_counts)
+    if num_accepted:
+        mat = num_tokens / (num_tokens - num_accepted)
+        yield ImportedFigure(answers.method, "MAT", mat, "tokens / (tokens - accepted)")
 
 
 def retokenised(count_tokens: CountTokens | None) -> list[CountedTokens]:

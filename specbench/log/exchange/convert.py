@@ -111,17 +111,18 @@ def convert(
         )
     ]
     _refuse_copies(read_files)
+    # the name of each record's method
     labels = [
         read_file.method(record) for read_file in read_files for record in read_file.content.records
     ]
     methods = [*dict.fromkeys(labels)]
     baseline = _baseline(told.baseline, methods)
-    temperature = _temperature(read_files, told)
+    temperature = _temperature(read_files, told)  # None if unknown
+    # the records as the run has them, in the order of `labels`
     records_of_files = _placed(read_files, baseline, told.task, temperature or 0.0)
+    all_records = [record for records in records_of_files for record in records]
     by_method: dict[str, list[Record]] = defaultdict(list)
-    for label, record in zip(
-        labels, (r for records in records_of_files for r in records), strict=True
-    ):
+    for label, record in zip(labels, all_records, strict=True):
         by_method[label].append(record)
     sources = []
     for read_file, records in zip(read_files, records_of_files, strict=True):
@@ -144,7 +145,7 @@ def convert(
         temperature=temperature,
         command=command,
     )
-    run = Run(header, tuple(record for records in records_of_files for record in records))
+    run = Run(header, tuple(all_records))
     _refuse_impossible(run)
     return run
 
@@ -152,7 +153,7 @@ def convert(
 def _refuse_impossible(run: Run) -> None:
     """Raise UserError for answers that could not be read back: repeated, or too large a number."""
     record_check = RecordCheck(run.header)
-    place = "The files"
+    place = "The files"  # where an error is, for its message
     try:
         msgspec.json.decode(header_json(run.header), type=RunHeader)
         for number, record in enumerate(run.records, start=1):
@@ -208,6 +209,7 @@ def _temperature(read_files: Sequence[_ReadFile], told: Told) -> float | None:
     Raises:
         UserError: they give several.
     """
+    # temperature -> the name of a file that has it, or the option
     temperatures = {
         read_file.content.temperature: read_file.source.path.name
         for read_file in read_files
@@ -237,15 +239,17 @@ def _placed(
     The passes of a method at a load are numbered on from file to file.
     """
     prefix = f"{task}/" if task else ""
-    num_passes: dict[tuple[str, Load], int] = defaultdict(int)  # in earlier files
+    # (method, load) -> passes in earlier files
+    num_passes: dict[tuple[str, Load], int] = defaultdict(int)
     records_of_files = []
     for read_file in read_files:
         records: list[Record] = []
-        passes_of_file: dict[tuple[str, Load], int] = {}
+        passes_of_file: dict[tuple[str, Load], int] = {}  # (method, load) -> passes in this file
         for record in read_file.content.records:
             label = read_file.method(record)
             subject = label, load_of(record.key)
-            passes_of_file[subject] = max(record.key.repeat + 1, passes_of_file.get(subject, 0))
+            num_so_far = passes_of_file.get(subject, 0)
+            passes_of_file[subject] = max(record.key.repeat + 1, num_so_far)
             key = replace(
                 record.key,
                 method=BASELINE if label == baseline else label,
@@ -259,7 +263,7 @@ def _placed(
                 read_file.source.note(place, "it has no tokens, and is left out")
                 record = failed(record, "it has no tokens")
             records.append(replace(record, key=key))
-        for subject, number in passes_of_file.items():
-            num_passes[subject] += number
+        for subject, num_of_file in passes_of_file.items():
+            num_passes[subject] += num_of_file
         records_of_files.append(records)
     return records_of_files

@@ -87,7 +87,7 @@ class StepCounts(NamedTuple):
 
 
 def steps_of(record: Record) -> StepCounts:
-    """The steps of an answer to write; empty if it failed.
+    """The steps of an answer that is to be written; 0 if the answer failed.
 
     Raises:
         UserError: they are unknown.
@@ -112,7 +112,7 @@ Figures = Callable[[MethodAnswers, CountTokens | None], Iterable[ImportedFigure]
 
 
 def no_figures(_answers: MethodAnswers, _count: CountTokens | None) -> Iterable[ImportedFigure]:
-    """Those of a publisher whose numbers stand in the file."""
+    """No numbers, for a format whose files contain the publisher's numbers."""
     return ()
 
 
@@ -158,17 +158,18 @@ def format_of(source: SourceFile) -> str:
     Raises:
         UserError: it has none.
     """
-    first = source.entries[0]
+    first = source.entries[0]  # the first JSON value of the file
     for name, file_format in all_formats().items():
         if file_format.matches(first):
             for entry in source.entries:
                 if not isinstance(entry.content, Mapping):
                     raise entry.error("expected an object, as before")
             return name
-    is_object = isinstance(first.content, Mapping)
-    shown = f"the keys {', '.join([*first.content][:8])}" if is_object else "no object"
+    beginning = "a value that is not an object"
+    if isinstance(first.content, Mapping):
+        beginning = f"the keys {', '.join([*first.content][:8])}"
     titles = "; ".join(file_format.title for file_format in all_formats().values())
-    raise first.error(f"no known format begins with {shown}. Known: {titles}")
+    raise first.error(f"no known format begins with {beginning}. Known: {titles}")
 
 
 def has_format(source: SourceFile) -> bool:
@@ -185,11 +186,11 @@ def answer_key(sample_id: str, *, turn: int = 0, **names: Any) -> RecordKey:
 def counts_from_drafts(
     tokens: int, num_accepted: int | None, num_drafts: int = 0, **more: Any
 ) -> ImportedCounts:
-    """Counts of an answer, from its accepted draft tokens; None if the server does not count them.
+    """Counts of an answer, from the number of its accepted draft tokens.
 
     The first token is the prefill's. A step emits the accepted tokens and one more, and drafts at
     most once. If no step is left for the other tokens, the end of the answer cut accepted ones, and
-    the steps are unknown.
+    the steps are unknown. `num_accepted` is None if the server does not count them.
     """
     emitted = max(tokens - 1, 0)
     steps = 0 if num_accepted is None else max(emitted - num_accepted, num_drafts)

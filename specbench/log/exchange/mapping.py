@@ -100,14 +100,15 @@ def read_mapping(path: Path) -> FileMapping:
 
 def matches(mapping: FileMapping, source: SourceFile) -> bool:
     """True if a file has the mapping's keys, and its first row one of the numbers of such rows."""
-    first = source.entries[0]
-    row = next(_walk((first,), _segments(mapping.rows)), None)
+    first = source.entries[0]  # the first JSON value of the file
+    row = next(_walk((first,), _segments(mapping.rows)), None)  # None without any row
     if row is None or not first.has(*mapping.has):
         return False
     columns = mapping.columns
     try:
+        # by column; None if the row lacks it
         amounts = {name: _number(row, columns[name]) for name in columns if name in _AMOUNTS}
-    except UserError:
+    except UserError:  # a text that is not a number
         return False
     return any(amounts[name] is not None for name in _MEASURED if name in amounts)
 
@@ -162,16 +163,25 @@ def read_answers(mapping: FileMapping, source: SourceFile) -> FileContent:
 
 
 def _record(columns: Mapping[str, Column], scopes: Scopes, number: int) -> Record:
+    """The answer in a row, which is the innermost of the objects `scopes`; `number` counts from 0.
+
+    `columns` says where the row has the text or number of each name.
+    """
+
     def text(name: str) -> str:
         return _text(scopes, columns.get(name, Column()))
 
     def amount(name: str) -> float | None:
         return _number(scopes, columns.get(name, Column()))
 
-    accepted = amount("accepted")
-    more: dict[str, Any] = {"total_s": amount("total_s"), "answer_hash": text("hash")}
-    tokens = round(amount("tokens") or 0)
-    counts = counts_from_drafts(tokens, None if accepted is None else round(accepted), **more)
+    accepted = amount("accepted")  # draft tokens
+    num_accepted = None if accepted is None else round(accepted)
+    counts = counts_from_drafts(
+        round(amount("tokens") or 0),
+        num_accepted,
+        total_s=amount("total_s"),
+        answer_hash=text("hash"),
+    )
     error = text("error")
     question = text("question") or f"row {number}"
     return Record(
@@ -196,8 +206,10 @@ def _segments(path: str) -> Sequence[str]:
 
 
 def _walk(scopes: Scopes, segments: Sequence[str]) -> Iterator[Scopes]:
-    """Each way along the path, with the objects on it. "*name" is any key, kept under that name;
-    a value at the end of the path that is not an object is kept as "value".
+    """Each way along the path, with the objects on it.
+
+    A segment "name" is a key, "name[]" the elements of a list. "*name" is any key: after it comes
+    an object {name: key}. A value at the end that is not an object becomes {"value": value}.
     """
     *_, innermost = scopes
     if not segments:
@@ -211,18 +223,17 @@ def _walk(scopes: Scopes, segments: Sequence[str]) -> Iterator[Scopes]:
         name = segment.removesuffix("[]")
         elements = content.get(name)
         children = list(enumerate(elements)) if isinstance(elements, list) else []
-        names: dict[str, str] = {}
+        is_any = False
     else:
         name = segment.removeprefix("*")
         is_any = segment.startswith("*")
         children = [(key, content[key]) for key in content if is_any or key == name]
-        names = {name: ""} if is_any else {}
     for key, child in children:
         place = f"{innermost.place}, {name}[{key}]".removeprefix(", ")
-        captured = Fields(innermost.source, place, {kept: str(key) for kept in names})
-        content = child if isinstance(child, Mapping) else {"value": child}
-        inner = Fields(innermost.source, place, content)
-        yield from _walk((*scopes, captured, inner), others)
+        key_field = Fields(innermost.source, place, {name: str(key)} if is_any else {})
+        child_object = child if isinstance(child, Mapping) else {"value": child}
+        inner = Fields(innermost.source, place, child_object)
+        yield from _walk((*scopes, key_field, inner), others)
 
 
 def _find(scopes: Scopes, path: str, kind: Any) -> Fields | None:

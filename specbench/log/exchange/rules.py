@@ -20,18 +20,26 @@ def compare_counts(answers: MethodAnswers) -> Iterator[str]:
     """Findings from counts of steps, equal texts and frequent lengths, in words."""
     done = [record for record in answers.records if record.is_ok]
     yield from _rule_of_steps(answers.method, done)
-    base = {_request(record): record for record in answers.baseline_records if record.is_ok}
-    pairs = [(record, base[_request(record)]) for record in done if _request(record) in base]
-    equal = [
-        (answer, paired) for answer, paired in pairs if answer.text and answer.text == paired.text
+    base_by_request = {
+        _request(record): record for record in answers.baseline_records if record.is_ok
+    }
+    # the method's and the baseline's answer to a request
+    pairs = [
+        (record, base_by_request[_request(record)])
+        for record in done
+        if _request(record) in base_by_request
     ]
-    if equal:
-        excess = Counter(answer.num_tokens - paired.num_tokens for answer, paired in equal)
+    equal_pairs = [
+        (answer, base) for answer, base in pairs if answer.text and answer.text == base.text
+    ]
+    if equal_pairs:
+        # tokens that the method counts more -> number of answers
+        excess = Counter(answer.num_tokens - base.num_tokens for answer, base in equal_pairs)
         counts = ", ".join(f"{_more(more)} in {number}" for more, number in sorted(excess.items()))
         yield (
-            f"{len(equal)} of {len(pairs)} answers of {answers.method} have {answers.baseline}'s "
-            f"text; of these {answers.method} counts {counts}: relative to {answers.baseline}, "
-            f"{_rule_of_tokens(excess)}"
+            f"{len(equal_pairs)} of {len(pairs)} answers of {answers.method} have "
+            f"{answers.baseline}'s text; of these {answers.method} counts {counts}: relative to "
+            f"{answers.baseline}, {_rule_of_tokens(excess)}"
         )
     yield from _budget(answers, pairs)
 
@@ -52,9 +60,10 @@ def _rule_of_tokens(differences: Iterable[int]) -> str:
 
 def _rule_of_steps(method: str, records: Sequence[Record]) -> Iterator[str]:
     """The rule of a method whose steps are listed, by tokens less those of steps."""
-    listed = [record for record in records if record.accept_lengths]
-    differences = {record.num_tokens - sum(record.accept_lengths) for record in listed}
-    if not listed:
+    records_with_steps = [record for record in records if record.accept_lengths]
+    # tokens of an answer - tokens of its steps
+    differences = {record.num_tokens - sum(record.accept_lengths) for record in records_with_steps}
+    if not differences:
         return
     if differences == {1}:
         rule = "steps emit all tokens but the prefill's (n tokens, k steps)"

@@ -44,12 +44,18 @@ def make_header(
     temperature: float | None,
     command: Sequence[str],
 ) -> RunHeader:
-    """The header of the run of these files. `answers` are those of each method, in order."""
+    """The header of the run of these files.
+
+    `answers` are those of each method, in order. `count_tokens` counts the tokens of a text, None
+    without a tokenizer. `given` are facts that the user gave, by option. `temperature` is None if
+    unknown.
+    """
     records = [record for source in sources for record in source.records]
+    # name of a method for readers -> its name in records
     spellings = {of_method.method: of_method.records[0].key.method for of_method in answers}
     contents = [source.content for source in sources]
     values = _values(contents, records, given.get("model", ""))
-    told = {
+    is_told = {  # an option of the run -> True if the files or the user give it
         "temperatures": temperature is not None,
         "max_new_tokens": values.max_new_tokens is not None,
         "concurrency": bool(values.concurrency),
@@ -60,12 +66,12 @@ def make_header(
         files=tuple(map(_file, sources)),
         counting=_counting(sources, answers),
         arithmetic="; ".join(dict.fromkeys(source.format.arithmetic for source in sources)),
-        told=tuple(name for name, is_told in told.items() if is_told),
+        told=tuple(name for name in is_told if is_told[name]),
         given={**given},
         figures=tuple(_figures(sources, answers, count_tokens)),
         oddities=tuple(oddity for source in sources for oddity in source.source.oddities),
         findings=tuple(_findings(sources, answers)),
-        lacks=_lacks(contents, values, told),
+        lacks=_lacks(contents, values, is_told),
     )
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return RunHeader(
@@ -150,7 +156,8 @@ def _figures(
         for figure in source.content.figures:
             name = " ".join(filter(None, (source.label, figure.method)))
             yield structs.replace(figure, method=name)
-    formats_of: dict[str, dict[str, Format]] = defaultdict(dict)  # of each method's files
+    # method -> title of a format -> the format, of the method's files
+    formats_of: dict[str, dict[str, Format]] = defaultdict(dict)
     for source in sources:
         for record in source.records:
             formats_of[record.key.method][source.format.title] = source.format
@@ -167,11 +174,11 @@ def _findings(sources: Sequence[ImportedSource], answers: Sequence[MethodAnswers
 
 
 def _lacks(
-    contents: Sequence[FileContent], values: SpecValues, told: Mapping[str, bool]
+    contents: Sequence[FileContent], values: SpecValues, is_told: Mapping[str, bool]
 ) -> tuple[str, ...]:
     """The facts that no file gives, each once."""
     lacks = dict.fromkeys(lack for content in contents for lack in content.lacks)
-    if not told["temperatures"]:
+    if not is_told["temperatures"]:
         lacks["the temperature"] = None
     if values.model == UNKNOWN:
         lacks["the model"] = None
@@ -182,9 +189,10 @@ def _prompts(sources: Sequence[ImportedSource], task: str) -> Iterator[PromptsHe
     """The prompts by category, if the files give categories; otherwise they are unknown."""
     samples: dict[str, dict[str, None]] = defaultdict(dict)  # of each category, their ids
     for source in sources:
+        # a record as the file has it, whose task is its category, and as the run has it
         for read, placed in zip(source.content.records, source.records, strict=True):
             samples[read.key.task][placed.key.sample_id] = None
-    if "" in samples:
+    if "" in samples:  # an answer without a category
         return
     num_prompts = len({sample_id for ids in samples.values() for sample_id in ids})
     yield PromptsHeader(
@@ -203,11 +211,11 @@ def _prompts(sources: Sequence[ImportedSource], task: str) -> Iterator[PromptsHe
 def _blocks(sources: Sequence[ImportedSource]) -> Iterator[BlockHeader]:
     """Blocks of answers: those of a file at one load, if the file gives their duration."""
     for source in sources:
-        of_blocks: dict[BlockKey, list[Record]] = defaultdict(list)
+        records_of_blocks: dict[BlockKey, list[Record]] = defaultdict(list)
         for record in source.records:
-            of_blocks[block_key(record.key)].append(record)
-        for key, records in of_blocks.items():
-            measured = source.content.blocks.get(key.load)
+            records_of_blocks[block_key(record.key)].append(record)
+        for key, records in records_of_blocks.items():
+            measured = source.content.blocks.get(key.load)  # duration and counters
             if measured is None:
                 continue
             yield BlockHeader(

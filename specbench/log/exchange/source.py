@@ -82,6 +82,7 @@ class Fields:
         try:
             return msgspec.convert(content, kind)
         except (msgspec.ValidationError, OverflowError) as error:
+            # msgspec says: Expected `int`, got `str` - at `$.turns[0]`
             message, _, inner_path = str(error).partition(" - at ")
             inner_path = inner_path.strip("`").removeprefix("$")
             text = message[:1].lower() + message[1:].replace("`", "")
@@ -111,14 +112,22 @@ class Fields:
         return self.source.error(self.place, text)
 
     def _child(self, content: Any, name: str, *, is_required: bool) -> Any:
-        if not isinstance(content, Mapping) or name in content:
-            return content.get(name) if isinstance(content, Mapping) else None
-        keys = {_letters(key): key for key in content}
-        close = get_close_matches(_letters(name), keys, 1, _CLOSE if is_required else 1.0)
+        """The value of a key, also of one that is misspelt; None without it, or without an object.
+
+        Punctuation and case may differ in any key, letters only in a required one.
+        """
+        if not isinstance(content, Mapping):
+            return None
+        if name in content:
+            return content[name]
+        key_by_letters = {_letters(key): key for key in content}
+        similarity = _CLOSE if is_required else 1.0
+        close = get_close_matches(_letters(name), key_by_letters, 1, similarity)  # at most one
         if not close:
             return None
-        self.note(f"the key {keys[close[0]]!r} is misspelt, and is read as {name!r}")
-        return content[keys[close[0]]]
+        misspelt = key_by_letters[close[0]]
+        self.note(f"the key {misspelt!r} is misspelt, and is read as {name!r}")
+        return content[misspelt]
 
 
 def _letters(key: str) -> str:
@@ -147,6 +156,7 @@ def read_source(path: Path) -> SourceFile:
     if path.suffix in _READERS:
         source.entries = tuple(_READERS[path.suffix](source, text))
         return source
+    # The file is one value if its first line alone is not JSON.
     is_whole = len(lines) > 1 and not _is_json(lines[0][1])
     pieces = [(0, text)] if is_whole else lines
     source.entries = tuple(_fields(source, number, piece) for number, piece in pieces)
@@ -189,7 +199,7 @@ def _is_json(text: str) -> bool:
 def _fields(source: SourceFile, line_number: int, text: str) -> Fields:
     """The JSON value of a text, which is the file's line of this number, or the file (0)."""
     place = f"line {line_number}" if line_number else ""
-    constants: list[str] = []
+    constants: list[str] = []  # NaN and the like, which become null
 
     def without_constant(name: str) -> None:
         constants.append(name)

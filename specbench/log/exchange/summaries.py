@@ -38,10 +38,11 @@ def statistic(name: str, numbers: Sequence[float]) -> float | None:
     match = _PERCENTILE.fullmatch(name)
     if match is None or float(match[1]) > 100:
         return None
+    # The percentile lies between two neighbours in the sorted numbers.
     position = float(match[1]) / 100 * (len(numbers) - 1)
-    below = math.floor(position)
-    first, second = sorted(numbers)[below], sorted(numbers)[math.ceil(position)]
-    return first + (second - first) * (position - below)
+    index_below = math.floor(position)
+    below, above = sorted(numbers)[index_below], sorted(numbers)[math.ceil(position)]
+    return below + (above - below) * (position - index_below)
 
 
 class RequestTimes(NamedTuple):

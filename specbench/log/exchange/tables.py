@@ -52,8 +52,8 @@ def read_table(sources: Sequence[SourceFile], mapping: FileMapping) -> ImportedT
     for source in sources:
         rows = read_cells(mapping, source) if source.entries[0].has(*mapping.has) else []
         if not rows:
-            raise source.error("", f"it is none of {mapping.title}, or has no rows of that form")
-        for cell in rows:
+            raise source.error("", f"it is not a file of {mapping.title}, or it has no rows")
+        for cell in rows:  # column -> its text or number
             lacking = [name for name in _KEY[1:] if name not in cell]
             if lacking:
                 raise source.error("", f"a row has no {' and no '.join(lacking)}")
@@ -74,16 +74,17 @@ def _alike(names: set[str]) -> Iterator[str]:
 
 
 def write_table(table: ImportedTable, path: Path) -> list[Path]:
-    """Write both files of a table.
+    """Write both files of a table: NAME.toml says where it is from, NAME.csv has the cells.
 
     Raises:
         RunFolderError: they cannot be written.
-        UserError: they are there already.
+        UserError: they exist already.
     """
     name = path.name.removesuffix(".toml")
     toml_path, csv_path = path.with_name(f"{name}.toml"), path.with_name(f"{name}.csv")
     if toml_path.exists() or csv_path.exists():
-        raise UserError(f"{toml_path} or its CSV is there already.", "Give another --out.")
+        raise UserError(f"{toml_path} or its CSV exists already.", "Give another --out.")
+    # the first text, then the columns that any cell has
     columns = [*TEXTS[:1], *(name for name in (*TEXTS[1:], *NUMBERS) if _has(table, name))]
     rows = io.StringIO()
     writer = csv.DictWriter(rows, columns, restval="", lineterminator="\n")
@@ -111,11 +112,11 @@ def _about(table: ImportedTable) -> str:
     }
     lines = [f"{name} = {json.dumps(text)}" for name, text in values.items()]
     lines.append("[files]")
-    lines += [f"{json.dumps(s.path.name)} = {json.dumps(s.sha256)}" for s in table.sources]
     lines += [
-        "[columns]",
-        *(f"{name} = {json.dumps(c.path)}" for name, c in mapping.columns.items()),
+        f"{json.dumps(source.path.name)} = {json.dumps(source.sha256)}" for source in table.sources
     ]
+    lines.append("[columns]")
+    lines += [f"{name} = {json.dumps(column.path)}" for name, column in mapping.columns.items()]
     lines += [
         "[table.table]",
         f"title = {json.dumps(mapping.title)}",

@@ -48,6 +48,7 @@ def write_files(run: Run, form: str, out: Path) -> list[Path]:
             f"{run.header.id} lacks times to the first token, which {form} needs.",
             "Choose spec-bench or eagle.",
         )
+    # A file has the answers of a method at a temperature and load in one pass.
     records_of_files: dict[_FileKey, list[Record]] = defaultdict(list)
     for record in run.records:
         key = record.key
@@ -58,7 +59,7 @@ def write_files(run: Run, form: str, out: Path) -> list[Path]:
         records.sort(key=lambda record: record.key.request)
         path = out / f"{_name(file_key, [*records_of_files])}.{formats[form].ending}"
         if path.exists() or path in texts:
-            raise UserError(f"{path} is there already.", "Give another --out.")
+            raise UserError(f"{path} exists already.", "Give another --out.")
         texts[path] = write(WrittenAnswers(run.header, records, file_key.load))
     with os_errors(f"{out} cannot be written", "Give another --out.", RunFolderError):
         out.mkdir(parents=True, exist_ok=True)

@@ -43,7 +43,7 @@ def test_a_bare_nan_is_named_and_left_out(tmp_path: Path) -> None:
         (json.dumps({"a": 1}).encode("utf-16"), "line 1: byte 0 is not UTF-8"),
         (b"[" * 100_000, "recursion"),
         (b'{"model": "m"}', "no known format begins with the keys model. Known: "),
-        (b"[1]", "no known format begins with no object"),
+        (b"[1]", "no known format begins with a value that is not an object"),
     ],
 )
 def test_a_damaged_file_is_one_message(raw: bytes, message: str, tmp_path: Path) -> None:

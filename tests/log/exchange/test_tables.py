@@ -125,7 +125,7 @@ def test_a_table_is_read_back_as_a_publication(tmp_path: Path) -> None:
     (value,) = read_publication(toml_path)
     assert (value.model, value.tokens_per_s, value.load, value.speedup) == ("m", 2.0, 2.0, None)
     assert value.publication.files == {"r.json": table.sources[0].sha256}
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="exists already"):
         write_table(table, tmp_path / "tables" / "bench")
 
 
@@ -218,7 +218,7 @@ def test_a_file_of_no_form_and_a_row_without_a_method_are_one_message(tmp_path: 
     mapping = shipped_mappings()["specforge_bench"]
     with pytest.raises(UserError, match="a row has no model"):
         read_table(sources[:1], mapping)
-    with pytest.raises(UserError, match=r"a.json: it is none of SpecForge's bench_eagle3"):
+    with pytest.raises(UserError, match=r"a.json: it is not a file of SpecForge's bench_eagle3"):
         read_table(sources[1:], mapping)
 
 

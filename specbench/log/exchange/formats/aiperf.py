@@ -23,7 +23,10 @@ from specbench.types import Record, Serving
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
 _TOKENS = {"tokens": 1.0}
-_TIMES = ("time_to_first_token", "inter_token_latency", "inter_chunk_latency", "request_latency")
+_GAPS = "inter_chunk_latency"
+"""The metric that is a list: the times between the chunks of an answer."""
+_TIMES = ("time_to_first_token", "inter_token_latency", _GAPS, "request_latency")
+"""Names of the times in the order of `RequestTimes`."""
 _DRAFTS = "spec_decode_acceptance"
 
 
@@ -32,6 +35,10 @@ def _matches(first: Fields) -> bool:
 
 
 def _read(source: SourceFile) -> FileContent:
+    """The answers of a file: one per JSON object, those of the warm-up left out.
+
+    `MeasuredBlock` has the seconds from the first start to the last end, and no counters.
+    """
     requests = [
         entry
         for entry in source.entries
@@ -59,35 +66,42 @@ def _read(source: SourceFile) -> FileContent:
 
 
 def _record(request: Fields, began_s: float) -> Record:
-    number = request.get("metadata.session_num", Whole)
-    key = answer_key(f"session {number}", turn=request.get("metadata.turn_index", Whole, 0))
+    """The answer to a request that began after `began_s` seconds of the benchmark.
+
+    A session is a chat: a prompt with its turns. `_values` converts metrics to seconds and tokens.
+    """
+    session_number = request.get("metadata.session_num", Whole)
+    key = answer_key(f"session {session_number}", turn=request.get("metadata.turn_index", Whole, 0))
     error = request.get("error.message", str, "no message" if request.content.get("error") else "")
     if error or request.get("metadata.was_cancelled", bool, False):
         return failed(Record(key, "ok", 0), error or "it was cancelled")
-    (first_s,) = _values(request, "time_to_first_token", _SECONDS)
+    (first_token_s,) = _values(request, "time_to_first_token", _SECONDS)
     (latency_s,) = _values(request, "request_latency", _SECONDS)
-    if not 0 < first_s <= latency_s:
-        raise request.error(f"the first token took {first_s:g} s, the request {latency_s:g} s")
-    (tokens,) = _values(request, "output_sequence_length", _TOKENS)
-    (prompt_tokens,) = _values(request, "input_sequence_length", _TOKENS)
+    if not 0 < first_token_s <= latency_s:
+        raise request.error(
+            f"the first token took {first_token_s:g} s, the request {latency_s:g} s"
+        )
+    (num_tokens,) = _values(request, "output_sequence_length", _TOKENS)
+    (num_prompt_tokens,) = _values(request, "input_sequence_length", _TOKENS)
     counts = counts_from_drafts(
-        round(tokens),
+        round(num_tokens),
         request.get(f"{_DRAFTS}.num_accepted_draft_tokens", Whole, None),
         request.get(f"{_DRAFTS}.num_spec_steps", Whole, 0),
     )
-    accepted = request.get(f"{_DRAFTS}.per_step_accepted", list[Whole], [])
-    steps = tuple(number + 1 for number in accepted)
-    is_whole = (sum(steps), len(steps)) == (counts.num_emitted, counts.num_steps)
-    gaps_s = (
-        _values(request, _TIMES[2], _SECONDS) if _TIMES[2] in request.get("metrics", dict) else ()
-    )
+    accepted_per_step = request.get(f"{_DRAFTS}.per_step_accepted", list[Whole], [])
+    emitted_per_step = tuple(num_accepted + 1 for num_accepted in accepted_per_step)
+    # The list is kept only if it covers all steps: those without a draft may be missing in it.
+    totals = (sum(emitted_per_step), len(emitted_per_step))
+    is_whole = totals == (counts.num_emitted, counts.num_steps)
+    has_gaps = _GAPS in request.get("metrics", dict)
+    gaps_s = _values(request, _GAPS, _SECONDS) if has_gaps else ()  # between chunks
     return Record(
         key,
         "ok",
-        round(prompt_tokens),
-        prefill_s=first_s,
-        decode_s=latency_s - first_s,
-        accept_lengths=steps if is_whole else (),
+        round(num_prompt_tokens),
+        prefill_s=first_token_s,
+        decode_s=latency_s - first_token_s,
+        accept_lengths=emitted_per_step if is_whole else (),
         serving=Serving(began_s, gaps_s),
         imported=counts,
     )
@@ -99,7 +113,7 @@ def _values(request: Fields, name: str, units: Mapping[str, float]) -> tuple[flo
     values = request.get(f"metrics.{name}.value", Amount | list[Amount])
     if unit not in units:
         raise request.error(f"metrics.{name}: expected {', '.join(units)}, found unit {unit!r}")
-    is_list = name == _TIMES[2]
+    is_list = name == _GAPS
     if is_list != isinstance(values, list):
         raise request.error(f"metrics.{name}: expected {'a list' if is_list else 'a number'}")
     return tuple(value * units[unit] for value in (values if is_list else [values]))
@@ -107,10 +121,12 @@ def _values(request: Fields, name: str, units: Mapping[str, float]) -> tuple[flo
 
 def _figures(records: Sequence[Record], duration_s: float) -> Iterator[ImportedFigure]:
     """The statistics that AIPerf prints, and its throughput."""
-    for name, seconds in zip(_TIMES, request_times(records), strict=True):
-        for which in ("avg", "p50", "p99"):
-            if (number := statistic(which, seconds)) is not None:
-                yield rate_figure(f"{name} {which}", 1e3 * number, "its requests", "ms")
+    for time_name, seconds in zip(_TIMES, request_times(records), strict=True):
+        for statistic_name in ("avg", "p50", "p99"):
+            statistic_s = statistic(statistic_name, seconds)  # None without a time
+            if statistic_s is not None:
+                figure_name = f"{time_name} {statistic_name}"
+                yield rate_figure(figure_name, 1e3 * statistic_s, "its requests", "ms")
     if duration_s > 0:
         tokens = sum(record.num_tokens for record in records)
         rule = "tokens / (the last end - the first start)"
@@ -120,14 +136,14 @@ def _figures(records: Sequence[Record], duration_s: float) -> Iterator[ImportedF
 def _write(written: WrittenAnswers) -> str:
     """A line per request. A session is a prompt; without starts, requests follow one another."""
     lines = []
-    sessions: dict[tuple[str, str], int] = {}
-    ended_s = 0.0
+    sessions: dict[tuple[str, str], int] = {}  # (task, prompt) -> number of its session
+    ended_s = 0.0  # end of the request before, in seconds of the benchmark
     for record in written.records:
         began_s = record.serving.began_s if record.serving else ended_s
         ended_s = began_s + (record.wall_s or 0.0)
         steps = steps_of(record)
         gaps_s = record.serving.gaps_s if record.serving else ()
-        values = {
+        metrics = {  # name -> (value, unit)
             "time_to_first_token": (1e3 * (record.prefill_s or 0.0), "ms"),
             "request_latency": (1e3 * (record.wall_s or 0.0), "ms"),
             "inter_chunk_latency": ([1e3 * gap for gap in gaps_s], "ms"),
@@ -145,7 +161,7 @@ def _write(written: WrittenAnswers) -> str:
                 "request_end_ns": round(1e9 * ended_s),
                 "benchmark_phase": "profiling",
             },
-            "metrics": {name: {"value": v, "unit": unit} for name, (v, unit) in values.items()},
+            "metrics": {name: {"value": v, "unit": unit} for name, (v, unit) in metrics.items()},
             "error": None if record.is_ok else {"message": record.error},
             _DRAFTS: {
                 "num_spec_steps": steps.num_steps,

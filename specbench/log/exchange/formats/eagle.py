@@ -62,13 +62,14 @@ def _matches(first: Fields) -> bool:
 
 
 def _read(source: SourceFile) -> FileContent:
+    """The answers of a method's file, or of the baseline's, which counts tokens otherwise."""
     content, turns = read_answers(source, _STEPS, _counts)
     content.counting = _OF_METHOD
     if _is_baseline(turns):
         source.note("", "new_tokens is 0 in all turns: tokens are idx + 1")
         content.counting = _OF_BASELINE
-    if temperature := _TEMPERATURE.search(content.model):
-        content.temperature = float(temperature[1])
+    if temperature_match := _TEMPERATURE.search(content.model):
+        content.temperature = float(temperature_match[1])
     return content
 
 
@@ -87,18 +88,21 @@ def _figures(answers: MethodAnswers, count_tokens: CountTokens | None) -> Iterat
 
 
 def _mat_figures(method: str, records: Sequence[Record]) -> Iterator[ImportedFigure]:
-    counts = [record.imported for record in records if record.imported]
-    tokens = sum(count.num_emitted or 0 for count in counts)
-    steps = sum(count.num_steps or 0 for count in counts)
-    means = [(count.num_emitted or 0) / (count.num_steps or 1) for count in counts]
-    if not steps or tokens == steps:
+    """MAT by three rules that are in use; nothing for a method that emits a token per step."""
+    counts_by_turn = [record.imported for record in records if record.imported]
+    num_tokens = sum(counts.num_emitted or 0 for counts in counts_by_turn)
+    num_steps = sum(counts.num_steps or 0 for counts in counts_by_turn)
+    if not num_steps or num_tokens == num_steps:
         return
-    yield ImportedFigure(method, "MAT", tokens / steps, "new_tokens / (idx + 1), over all steps")
-    if steps > len(counts):
+    rule = "new_tokens / (idx + 1), over all steps"
+    yield ImportedFigure(method, "MAT", num_tokens / num_steps, rule)
+    num_turns = len(counts_by_turn)
+    if num_steps > num_turns:
         rule = "new_tokens / idx, which leaves out a step per turn"
-        yield ImportedFigure(method, "MAT", tokens / (steps - len(counts)), rule)
+        yield ImportedFigure(method, "MAT", num_tokens / (num_steps - num_turns), rule)
+    mats = [(counts.num_emitted or 0) / (counts.num_steps or 1) for counts in counts_by_turn]
     rule = "the mean over turns of new_tokens / (idx + 1)"
-    yield ImportedFigure(method, "MAT", sum(means) / len(means), rule)
+    yield ImportedFigure(method, "MAT", sum(mats) / num_turns, rule)
 
 
 FORMAT = Format(

@@ -28,6 +28,10 @@ def _matches(first: Fields) -> bool:
 
 
 def _read(source: SourceFile) -> FileContent:
+    """The answers of a file: a JSON object with a list of benchmarks, each at a load of its own.
+
+    A load is a number of streams (requests at once), or else a rate of requests per second.
+    """
     content = FileContent(
         records=[],
         counting="tokens: the server's; the first is the prefill's; steps: not reported",
@@ -51,13 +55,13 @@ def _records(benchmark: Fields, load: Load) -> Iterator[Record]:
     """The requests, named by a hash of what was sent: their order is that of their ends."""
     done, errored = benchmark.each("requests.successful"), benchmark.each("requests.errored", [])
     starts = [request.get(f"{_TIMINGS}.request_start", Amount) for request in done]
-    num_equal: Counter[str] = Counter()
+    num_equal: Counter[str] = Counter()  # by hash, the requests so far that sent the same
     for number, request in enumerate((*done, *errored)):
         digest = sha256(request.get("request_args", str).encode()).hexdigest()[:12]
         num_equal[digest] += 1
         turn = request.get("info.turn_index", Whole, 0)
         key = answer_key(f"prompt {digest} {num_equal[digest]}", turn=turn, **load._asdict())
-        if number >= len(done):
+        if number >= len(done):  # it is one of those that errored
             yield failed(Record(key, "ok", 0), request.get("info.error", str, "no message"))
             continue
         start_s, first_s, last_s, end_s = (
@@ -86,27 +90,33 @@ def _records(benchmark: Fields, load: Load) -> Iterator[Record]:
 
 
 def _figures(benchmark: Fields, records: Sequence[Record]) -> Iterator[ImportedFigure]:
-    """The statistics of requests that were successful, each weighted as guidellm does."""
-    latencies, first, between, per_token = [list[float]() for _ in range(4)]
+    """The statistics of requests that were successful, each weighted as guidellm does.
+
+    A request counts once in its latencies, and once per token in its times per token.
+    """
+    latencies_s, first_token_ms, inter_token_ms, per_token_ms = [list[float]() for _ in range(4)]
     for record in records:
         if record.is_ok and record.imported:
-            tokens, prefill_s, decode_s = record.num_tokens, record.prefill_s, record.decode_s
-            latencies.append(record.imported.total_s or 0.0)
-            first.append(1e3 * (prefill_s or 0.0))
-            between += [1e3 * (decode_s or 0.0) / max(tokens - 1, 1)] * (tokens - 1)
-            per_token += [1e3 * (record.wall_s or 0.0) / max(tokens, 1)] * tokens
-    for name, numbers in {
-        "request_latency": latencies,
-        "time_to_first_token_ms": first,
-        "inter_token_latency_ms": between,
-        "time_per_output_token_ms": per_token,
+            num_tokens, prefill_s, decode_s = record.num_tokens, record.prefill_s, record.decode_s
+            latencies_s.append(record.imported.total_s or 0.0)
+            first_token_ms.append(1e3 * (prefill_s or 0.0))
+            num_later = num_tokens - 1
+            inter_token_ms += [1e3 * (decode_s or 0.0) / max(num_later, 1)] * num_later
+            per_token_ms += [1e3 * (record.wall_s or 0.0) / max(num_tokens, 1)] * num_tokens
+    for time_name, times in {
+        "request_latency": latencies_s,
+        "time_to_first_token_ms": first_token_ms,
+        "inter_token_latency_ms": inter_token_ms,
+        "time_per_output_token_ms": per_token_ms,
     }.items():
-        for which, share in _STATISTICS.items() if numbers else ():
-            number = sum(numbers) / len(numbers)
-            if share is not None:  # the smallest value with this share of all up to it
-                number = sorted(numbers)[math.ceil(share * len(numbers)) - 1]
-            unit = "ms" if name.endswith("_ms") else "s"
-            yield printed_figure(benchmark, f"metrics.{name}.successful.{which}", number, unit)
+        # `share` is that of a percentile, None for the mean
+        for statistic_name, share in _STATISTICS.items() if times else ():
+            number = sum(times) / len(times)
+            if share is not None:  # the smallest time such that this share of all is up to it
+                number = sorted(times)[math.ceil(share * len(times)) - 1]
+            unit = "ms" if time_name.endswith("_ms") else "s"
+            path = f"metrics.{time_name}.successful.{statistic_name}"
+            yield printed_figure(benchmark, path, number, unit)
 
 
 FORMAT = Format(

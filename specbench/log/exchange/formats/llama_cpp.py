@@ -41,23 +41,28 @@ def _read(source: SourceFile) -> FileContent:
 
 
 def _record(number: int, answer: Fields) -> Record:
-    tokens = answer.get("timings.predicted_n", Whole)
-    drafted = answer.get("timings.draft_n", Whole, 0)
-    accepted = answer.get("timings.draft_n_accepted", Whole, 0)
+    """An answer of the file; `number` is its place, from 0.
+
+    The printed rate shows if its publisher counts all tokens or those after the first.
+    """
+    num_tokens = answer.get("timings.predicted_n", Whole)
+    num_drafted = answer.get("timings.draft_n", Whole, 0)
+    num_accepted = answer.get("timings.draft_n_accepted", Whole, 0)
     predicted_ms = answer.get("timings.predicted_ms", Amount)
     token_ids = answer.get("tokens", tuple[Whole, ...], ())
-    if accepted > drafted:
-        raise answer.error(f"{accepted} draft tokens are accepted of {drafted}")
-    if token_ids and len(token_ids) != tokens:
-        raise answer.error(f"predicted_n is {tokens}, but tokens has {len(token_ids)}")
+    if num_accepted > num_drafted:
+        raise answer.error(f"{num_accepted} draft tokens are accepted of {num_drafted}")
+    if token_ids and len(token_ids) != num_tokens:
+        raise answer.error(f"predicted_n is {num_tokens}, but tokens has {len(token_ids)}")
     # predicted_per_second counts all tokens, or in newer versions those after the first.
-    rate = answer.get("timings.predicted_per_second", Amount, 1e3 * tokens / (predicted_ms or 1))
-    counted = [
+    our_rate = 1e3 * num_tokens / (predicted_ms or 1)
+    rate = answer.get("timings.predicted_per_second", Amount, our_rate)
+    fitting_counts = [
         count
-        for count in (tokens, tokens - 1)
+        for count in (num_tokens, num_tokens - 1)
         if math.isclose(rate * predicted_ms / 1e3, count, rel_tol=_SAME)
     ]
-    if not counted:
+    if not fitting_counts:
         answer.note(f"predicted_per_second is {rate:g}, which its times do not give")
     prompt_tokens = answer.get("timings.prompt_n", Whole) + answer.get("timings.cache_n", Whole, 0)
     return Record(
@@ -69,7 +74,9 @@ def _record(number: int, answer: Fields) -> Record:
         stop_reason=_STOP_REASONS.get(answer.get("stop_type", str, "")),
         prefill_s=answer.get("timings.prompt_ms", Amount) / 1e3,
         decode_s=predicted_ms / 1e3,
-        imported=counts_from_drafts(tokens, accepted, counted_tokens=next(iter(counted), None)),
+        imported=counts_from_drafts(
+            num_tokens, num_accepted, counted_tokens=next(iter(fitting_counts), None)
+        ),
     )
 
 

@@ -27,7 +27,10 @@ def _matches(first: Fields) -> bool:
 
 
 def walk(lengths: list[int], num_draft_tokens: int) -> tuple[int, ...]:
-    """Tokens of each step through these positions; the last step ends with them."""
+    """Tokens of each step through the positions of an answer; the last step ends with them.
+
+    A step at a position takes the tokens in `lengths` there, but at most a draft and one more.
+    """
     steps = []
     position = 0
     while position < len(lengths):
@@ -38,16 +41,20 @@ def walk(lengths: list[int], num_draft_tokens: int) -> tuple[int, ...]:
 
 
 def _read(source: SourceFile) -> FileContent:
+    """The answers of a file: a line per prompt, with the field acc_DRAFTER for each drafter.
+
+    Its `acc_len` has the tokens that a step would accept at each position of the answer.
+    """
     records: list[Record] = []
     num_doubled = 0  # prompts that begin with two equal tokens
     for line in source.entries:
-        ids = line.get("prompt_token_ids", list[Whole])
-        num_doubled += bool(ids) and ids[:1] == ids[1:2]
+        prompt_ids = line.get("prompt_token_ids", list[Whole])
+        num_doubled += bool(prompt_ids) and prompt_ids[:1] == prompt_ids[1:2]
         for name in line.content:
             if name.startswith(_PREFIX):
                 lengths = line.get(f"{name}.acc_len", _Lengths)
                 sample_id, drafter = str(line.get("id", int | str)), name.removeprefix(_PREFIX)
-                records += _walks(sample_id, len(ids), drafter, lengths)
+                records += _walks(sample_id, len(prompt_ids), drafter, lengths)
     if num_doubled:
         text = f"{num_doubled} of {len(source.entries)} prompts begin with two equal tokens (BOS)"
         source.note("", text)
@@ -61,9 +68,9 @@ def _read(source: SourceFile) -> FileContent:
 def _walks(
     sample_id: str, num_prompt_tokens: int, drafter: str, lengths: list[int]
 ) -> Iterator[Record]:
-    """The answer as each length of drafts would give it."""
-    names = {f"{drafter} K={length}": length for length in _LENGTHS}
-    for name, num_draft_tokens in {**names, f"{drafter} oracle": _ORACLE}.items():
+    """The answer by each of the simulated methods, which differ in their draft tokens per step."""
+    draft_tokens = {f"{drafter} K={length}": length for length in _LENGTHS}
+    for name, num_draft_tokens in {**draft_tokens, f"{drafter} oracle": _ORACLE}.items():
         steps = walk(lengths, num_draft_tokens)
         counts = ImportedCounts(len(lengths), num_emitted=len(lengths), num_steps=len(steps))
         key = answer_key(sample_id, method=name)

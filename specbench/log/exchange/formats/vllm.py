@@ -49,6 +49,10 @@ def _matches(first: Fields) -> bool:
 
 
 def _read(source: SourceFile) -> FileContent:
+    """The answers of a file: one JSON object, whose lists have an element per request.
+
+    A load is a number of requests at once, or else a rate; "inf" means all at the start.
+    """
     (result, *more) = source.entries
     if more:
         raise more[0].error("a second result: split the file")
@@ -82,6 +86,7 @@ def _read(source: SourceFile) -> FileContent:
 
 def _record(index: int, load: Load, began_s: float, request: Sequence[Any]) -> Record:
     """The answer to a request, from its elements of the file's lists."""
+    # in the order of `_LISTS`; `gaps_s` are the seconds between chunks
     prompt_tokens, tokens, first_s, gaps_s, text, error, start_s = request
     record = Record(
         answer_key(f"request {index}", **load._asdict()),
@@ -99,12 +104,13 @@ def _record(index: int, load: Load, began_s: float, request: Sequence[Any]) -> R
 def _counters(result: Fields) -> dict[str, float]:
     """The increase of the server's counters; empty if it did not draft."""
     counters: dict[str, float] = {}
-    for ours, name in _COUNTERS.items():
-        number = result.get(f"spec_decode_{name}", Amount, None)
-        if number is not None:
-            counters[ours] = number
+    for our_name, name in _COUNTERS.items():
+        increase = result.get(f"spec_decode_{name}", Amount, None)
+        if increase is not None:
+            counters[our_name] = increase
     if "num_drafts" not in counters:
         return {}
+    # accepted draft tokens at each position / drafts
     rates = result.get("spec_decode_per_position_acceptance_rates", list[Amount], [])
     for position, rate in enumerate(rates, 1):
         counters[f"accepted_at_{position}"] = rate * counters["num_drafts"]
@@ -114,14 +120,17 @@ def _counters(result: Fields) -> dict[str, float]:
 def _figures(
     result: Fields, records: Sequence[Record], duration_s: float
 ) -> Iterator[ImportedFigure]:
-    """The statistics that the file prints and its requests give."""
+    """The file's statistics and totals, recomputed from its requests. Of a field, such as
+    "mean_ttft_ms", the first word names a statistic, the rest one of the times.
+    """
     done = [record for record in records if record.is_ok]
+    # seconds: to the first token, per token, between chunks and of the whole request
     times = dict(zip(("ttft", "tpot", "itl", "e2el"), request_times(done), strict=True))
     for name in result.content:
         statistic_name, _, time_name = name.removesuffix("_ms").partition("_")
-        value = statistic(statistic_name, times.get(time_name, ()))
-        if value is not None:
-            yield printed_figure(result, name, 1e3 * value, "ms")
+        statistic_s = statistic(statistic_name, times.get(time_name, ()))
+        if statistic_s is not None:  # None: the field is not a statistic of a time
+            yield printed_figure(result, name, 1e3 * statistic_s, "ms")
     tokens = sum(record.num_tokens for record in done)
     all_tokens = tokens + sum(record.prompt_tokens for record in done)
     totals = {
@@ -140,34 +149,42 @@ def _figures(
 
 
 def _findings(result: Fields, records: Sequence[Record], load: Load) -> Iterator[str]:
-    gaps_s = request_times(records).between
-    num_same = sum(gap < _ONE_STEP_S for gap in gaps_s)
-    if num_same:
-        yield f"{num_same} of {len(gaps_s)} times between chunks are of one step, and count in ITL"
-    most = result.get("max_concurrent_requests", Amount, 0)
-    if most > load.concurrency > 0:
+    """Sentences on how the file counts: times within a step, requests at once, and cut tokens."""
+    gaps_s = request_times(records).between  # between chunks
+    num_within_step = sum(gap_s < _ONE_STEP_S for gap_s in gaps_s)
+    if num_within_step:
         yield (
-            f"max_concurrent_requests is {most:g} at {load.concurrency} requests at once: it "
-            "counts those of a second, not those in flight"
+            f"{num_within_step} of {len(gaps_s)} times between chunks lie within one step, and "
+            "count in ITL"
         )
-    counters = _counters(result)
-    if counters:
-        emitted = round(counters["num_drafts"] + counters.get("num_accepted", 0.0))
-        tokens = sum(record.num_tokens - 1 for record in records if record.is_ok)
+    most_requests = result.get("max_concurrent_requests", Amount, 0)
+    if most_requests > load.concurrency > 0:
         yield (
-            f"drafts and accepted tokens are {emitted} for {tokens} tokens after the first: "
-            f"{max(0, emitted - tokens)} were cut; the acceptance rate is in percent, those by "
-            "position are shares"
+            f"max_concurrent_requests is {most_requests:g} at {load.concurrency} requests at once: "
+            "it counts all requests of a second, not those in flight"
+        )
+    counters = _counters(result)  # of the server; empty if it did not draft
+    if counters:
+        # A step with a draft emits its accepted tokens and one more.
+        num_emitted = round(counters["num_drafts"] + counters.get("num_accepted", 0.0))
+        num_tokens = sum(record.num_tokens - 1 for record in records if record.is_ok)
+        yield (
+            f"drafts and accepted tokens are {num_emitted} for {num_tokens} tokens after the "
+            f"first: {max(0, num_emitted - num_tokens)} were cut; the acceptance rate is in "
+            "percent, the rates by position are shares"
         )
 
 
 def _write(written: WrittenAnswers) -> str:
-    """The result of these requests; its counters are sums of their steps, if these are known."""
+    """The result of these requests; its counters are sums of their steps, if these are known.
+
+    Its duration is that of the requests' block on the server, or the sum of their times.
+    """
     records, load = written.records, written.load
     done = [record for record in records if record.is_ok]
     key = block_key(records[0].key)
-    blocks = [block.duration_s for block in written.header.blocks if block_key(block) == key]
-    duration_s = next(iter(blocks), sum(record.wall_s or 0.0 for record in done))
+    durations_s = [block.duration_s for block in written.header.blocks if block_key(block) == key]
+    duration_s = next(iter(durations_s), sum(record.wall_s or 0.0 for record in done))
     tokens = sum(record.num_tokens for record in done)
     result: dict[str, Any] = {
         "model_id": written.header.model.label,
@@ -189,11 +206,11 @@ def _write(written: WrittenAnswers) -> str:
     }
     with suppress(UserError):  # the steps are unknown, and so are counters
         steps = [steps_of(record) for record in done]
-        drafts = sum(count.num_steps for count in steps)
-        accepted = sum(count.num_emitted for count in steps) - drafts
+        num_steps = sum(counts.num_steps for counts in steps)
+        num_emitted = sum(counts.num_emitted for counts in steps)
         result |= {
-            "spec_decode_num_drafts": drafts,
-            "spec_decode_accepted_tokens": accepted,
+            "spec_decode_num_drafts": num_steps,
+            "spec_decode_accepted_tokens": num_emitted - num_steps,
         }
     return json.dumps(result) + "\n"
 

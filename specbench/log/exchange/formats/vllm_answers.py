@@ -30,6 +30,7 @@ def _matches(first: Fields) -> bool:
 
 
 def _read(source: SourceFile) -> FileContent:
+    """The answers of a file, one per line, with the acceptance length by the engine's formula."""
     records = [_record(number, answer) for number, answer in enumerate(source.entries)]
     models = {answer.get("model", str, "") for answer in source.entries}
     content = FileContent(
@@ -39,26 +40,33 @@ def _read(source: SourceFile) -> FileContent:
         lacks=("token ids", "the temperature of requests", "seeds"),
         model=models.pop() if len(models) == 1 else "",
     )
-    counted = [_drafts(answer) for answer in source.entries]
-    drafts = sum(answer.get("num_spec_steps", Whole, 0) for answer in counted)
-    accepted = sum(answer.get("num_accepted_draft_tokens", Whole, 0) for answer in counted)
-    if drafts:
+    drafts_of_answers = [_drafts(answer) for answer in source.entries]
+    num_drafts = sum(drafts.get("num_spec_steps", Whole, 0) for drafts in drafts_of_answers)
+    num_accepted = sum(
+        drafts.get("num_accepted_draft_tokens", Whole, 0) for drafts in drafts_of_answers
+    )
+    if num_drafts:
         rule = "1 + accepted draft tokens / steps with a draft"
-        content.figures.append(rate_figure("acceptance length", 1 + accepted / drafts, rule))
+        length = 1 + num_accepted / num_drafts
+        content.figures.append(rate_figure("acceptance length", length, rule))
     return content
 
 
 def _record(number: int, answer: Fields) -> Record:
-    drafts = _drafts(answer)
+    """An answer of the file; `number` is its place, from 0."""
+    drafts = _drafts(answer)  # its counts of drafts
     choice = answer.first("choices")
     counts = counts_from_drafts(
         answer.get("usage.completion_tokens", Whole),
         drafts.get("num_accepted_draft_tokens", Whole, None),
         drafts.get("num_spec_steps", Whole, 0),
     )
-    steps = tuple(number + 1 for number in drafts.get("per_step_accepted", list[Whole], []))
-    is_whole = (sum(steps), len(steps)) == (counts.num_emitted, counts.num_steps)
-    first_ms = answer.get("metrics.time_to_first_token_ms", Amount, None)
+    accepted_per_step = drafts.get("per_step_accepted", list[Whole], [])
+    emitted_per_step = tuple(num_accepted + 1 for num_accepted in accepted_per_step)
+    # The list is kept only if it covers all steps: those without a draft may be missing in it.
+    totals = (sum(emitted_per_step), len(emitted_per_step))
+    is_whole = totals == (counts.num_emitted, counts.num_steps)
+    first_token_ms = answer.get("metrics.time_to_first_token_ms", Amount, None)
     rest_ms = answer.get("metrics.generation_time_ms", Amount, None)
     text = choice.get("message.content", str, "") or choice.get("text", str, "")
     return Record(
@@ -67,9 +75,9 @@ def _record(number: int, answer: Fields) -> Record:
         answer.get("usage.prompt_tokens", Whole, 0),
         text=text,
         stop_reason=_STOP_REASONS.get(choice.get("finish_reason", str, "")),
-        prefill_s=None if first_ms is None else first_ms / 1e3,
+        prefill_s=None if first_token_ms is None else first_token_ms / 1e3,
         decode_s=None if rest_ms is None else rest_ms / 1e3,
-        accept_lengths=steps if is_whole else (),
+        accept_lengths=emitted_per_step if is_whole else (),
         imported=counts,
     )
 
