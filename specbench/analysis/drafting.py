@@ -86,15 +86,18 @@ class Drafting:
     """Drafts of vanilla's server, which should make none; None if it reports no counts."""
 
     def without_part(self, cell: CellMetrics, key: CellKey) -> CellMetrics:
-        """The cell without a MAT, if that is of a part of its answers."""
+        """The cell without a MAT if its server counted the drafts of only some answers.
+
+        The reason has the least MAT that is possible.
+        """
         names = ("num_tokens", "mat_emitted", "mat_steps")
         num_tokens, emitted, steps = self.table.values(self._rows(key), *names)
         is_uncounted = (num_tokens > 1) & (steps == 0)
         if not isinstance(cell.mat, Estimate) or not is_uncounted.any():
             return cell
-        # At worst, none of the other answers accepted a draft token: a step for each token.
-        num_more = (num_tokens[is_uncounted] - 1).sum()
-        least_mat = (emitted.sum() + num_more) / (steps.sum() + num_more)
+        # At worst, the uncounted answers accepted nothing: a step for each token after the first.
+        num_uncounted_steps = (num_tokens[is_uncounted] - 1).sum()
+        least_mat = (emitted.sum() + num_uncounted_steps) / (steps.sum() + num_uncounted_steps)
         num_answers = int((num_tokens > 1).sum())
         num_counted = num_answers - int(is_uncounted.sum())
         missing = Missing(

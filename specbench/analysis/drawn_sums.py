@@ -45,23 +45,27 @@ class DrawnPrompts:
     """The number of the group that each prompt is drawn in [prompts]."""
 
     def sums(self, pairs: AnswerPairs) -> Sums:
-        """The columns of one side's answers, summed by task and resample."""
-        prompts = prompts_of(pairs)
-        prompt_of_row = np.array([self.index_of[prompt] for prompt in prompts], dtype=np.intp)
-        columns = _columns(pairs, prompt_of_row)
-        present = np.unique(prompt_of_row)  # prompts of this side, in the order of `cluster_sums`
-        by_prompt = cluster_sums(prompt_of_row, [*columns.values()])  # [prompts, columns]
+        """The columns of one side's answers, summed by task and resample.
+
+        sum of a task in a resample = sum over its prompts of weight * sum over the prompt's rows
+        """
+        row_prompts = prompts_of(pairs)
+        prompt_of_row = np.array([self.index_of[prompt] for prompt in row_prompts], dtype=np.intp)
+        columns = _columns(pairs, prompt_of_row)  # name -> [rows]
+        side_prompts = np.unique(prompt_of_row)  # numbers of this side's prompts
+        by_prompt = cluster_sums(prompt_of_row, [*columns.values()])  # [side's prompts, columns]
         all_prompts = [*self.index_of]
-        prompts_of_task: dict[str, list[int]] = defaultdict(list)
-        for position, prompt_index in enumerate(present.tolist()):
-            prompts_of_task[all_prompts[prompt_index].task].append(position)
+        # Positions in `side_prompts`, and so in the rows of `by_prompt`, of each task's prompts.
+        positions_of_task: dict[str, list[int]] = defaultdict(list)
+        for position, prompt_index in enumerate(side_prompts.tolist()):
+            positions_of_task[all_prompts[prompt_index].task].append(position)
         by_task = np.stack(  # [tasks, 1 + resamples, columns]
             [
-                self.weights[:, present[positions]] @ by_prompt[positions]
-                for positions in prompts_of_task.values()
+                self.weights[:, side_prompts[positions]] @ by_prompt[positions]
+                for positions in positions_of_task.values()
             ]
         )
-        return {name: by_task[:, :, number] for number, name in enumerate(columns)}
+        return {name: by_task[:, :, column] for column, name in enumerate(columns)}
 
     def degrees(self, sides: Sequence[AnswerPairs]) -> float:
         """Degrees of freedom of the resamples: prompts, as far as they weigh alike, less strata."""
@@ -80,12 +84,19 @@ def prompts_of(pairs: AnswerPairs) -> list[Prompt]:
 
 
 def draw_prompts(sides: Sequence[AnswerPairs], bootstrap: Bootstrap) -> DrawnPrompts:
-    """Draw the prompts of one or two sides."""
-    sets = [{*prompts_of(pairs)} for pairs in sides]
-    index_of = {prompt: index for index, prompt in enumerate(sorted(set().union(*sets)))}
+    """Draw the prompts of one or two sides.
+
+    The prompts of a task that both sides have, or that only one has, are drawn as a group
+    (stratum). Of its n prompts, n - 1 are drawn: weight = times drawn * n / (n - 1).
+    """
+    prompts_of_sides = [{*prompts_of(pairs)} for pairs in sides]
+    all_prompts = sorted(set().union(*prompts_of_sides))
+    index_of = {prompt: index for index, prompt in enumerate(all_prompts)}
+    # (task, for each side whether it has the prompt) -> numbers of prompts
     strata: dict[tuple[str, tuple[bool, ...]], list[int]] = defaultdict(list)
     for prompt, index in index_of.items():
-        strata[prompt.task, tuple(prompt in prompts for prompts in sets)].append(index)
+        is_on_side = tuple(prompt in side_prompts for side_prompts in prompts_of_sides)
+        strata[prompt.task, is_on_side].append(index)
     generator = np.random.default_rng(bootstrap.seed)
     weights = np.ones((1 + bootstrap.num_resamples, len(index_of)))
     stratum_of = np.zeros(len(index_of), dtype=np.intp)
@@ -116,8 +127,9 @@ def _columns(pairs: AnswerPairs, prompt_of_row: IntArray) -> dict[str, FloatArra
         columns[f"{prefix}counted_tokens"] = answers.counted_tokens
         columns[f"{prefix}emitted"] = answers.emitted
     repeats = np.array([request.repeat for request in pairs.requests])
-    visits = prompt_of_row * (1 + repeats.max()) + repeats
-    _, first_rows, question_of_row = np.unique(visits, return_index=True, return_inverse=True)
+    # A question as one integer: prompt * passes + pass.
+    questions = prompt_of_row * (1 + repeats.max()) + repeats
+    _, first_rows, question_of_row = np.unique(questions, return_index=True, return_inverse=True)
     names = ("counted_tokens", "wall_s", "base_counted_tokens", "base_wall_s")
     # [questions] each
     tokens, wall_s, base_tokens, base_wall_s = (

@@ -121,39 +121,45 @@ def explain(
     passes are paired. Intervals are over prompts and, for times, over passes or runs.
     """
     sides = [subject] if reference is None else [subject, reference]
-    turns = [{*pairs.turns} for pairs in sides]
-    shared_turns = set.intersection(*turns)
-    counted_turns = shared_turns or set.union(*turns)  # nothing shared: each side's own
+    turns_of_sides = [{*pairs.turns} for pairs in sides]  # of prompts
+    shared_turns = set.intersection(*turns_of_sides)
+    # If the sides share nothing, each counts with all of its own.
+    counted_turns = shared_turns or set.union(*turns_of_sides)
+    # of each side, True for the rows that count [rows]; and these rows
     is_shared = [np.array([turn in counted_turns for turn in pairs.turns]) for pairs in sides]
     shared = [pairs.where(rows) for pairs, rows in zip(sides, is_shared, strict=True)]
-    available = _available(sides, shared)
+    available = _available(sides, shared)  # the numbers that all sides know
     drawn = draw_prompts(sides, bootstrap or Bootstrap())
-    degrees = drawn.degrees(shared)
-    counted = [*zip(sides, is_shared, strict=True)]
+    degrees = drawn.degrees(shared)  # of freedom of the resamples
+    sides_with_rows = [*zip(sides, is_shared, strict=True)]
     with np.errstate(divide="ignore", invalid="ignore"):  # draws or passes without emitted tokens
-        effects = [_effects(*side, drawn, available) for side in counted]
-        logs = [_logs_of_units(*side, available) for side in counted]
+        # of each side, by factor: its effect [1 + resamples]; and its logarithm in each unit
+        effects = [_effects(*side, drawn, available) for side in sides_with_rows]
+        logs = [_logs_of_units(*side, available) for side in sides_with_rows]
 
     def factor(name: str) -> Factor:
-        of_sides = [side_effects[name] for side_effects in effects]
-        ratio = of_sides[0] / of_sides[1] if len(of_sides) > 1 else of_sides[0]
+        """The factor of this name: the subject's effect / the reference's, with its interval."""
+        effects_of_sides = [side_effects[name] for side_effects in effects]
+        ratio = effects_of_sides[0]
+        if reference is not None:
+            ratio = effects_of_sides[0] / effects_of_sides[1]
         effect = Estimate(float(ratio[0]), resamples=ratio[1:], degrees=degrees)
         if name not in WITHOUT_TIMES:
             units = _units([side_logs[name] for side_logs in logs], is_one_run)
             effect = replace(effect, units=units, machine=of_groups(units))
         power = -1 if name in LESS_IS_FASTER else 1
-        values = [float(side_effect[0]) ** power for side_effect in of_sides]
+        numbers_of_sides = [float(side_effect[0]) ** power for side_effect in effects_of_sides]
         return Factor(
             name,
-            subject=values[0],
-            reference=values[1] if len(values) > 1 else None,
+            subject=numbers_of_sides[0],
+            reference=None if reference is None else numbers_of_sides[1],
             effect=with_interval(effect),
         )
 
-    numbers = [float(side_effects["printed"][0]) for side_effects in effects]
+    printed_numbers = [float(side_effects["printed"][0]) for side_effects in effects]
     return Product(
-        subject=numbers[0],
-        reference=numbers[1] if len(numbers) > 1 else None,
+        subject=printed_numbers[0],
+        reference=None if reference is None else printed_numbers[1],
         factors=tuple(factor(name) for name in FACTORS if name in effects[0]),
         steps=tuple(factor(name) for name in (STEP, BASE_STEP) if name in effects[0]),
         num_shared=len(shared_turns),
@@ -163,13 +169,13 @@ def explain(
 
 def _available(sides: Sequence[AnswerPairs], shared: Sequence[AnswerPairs]) -> _Available:
     """The numbers known for all shared answers; for blocks, for all answers."""
-    answers = [answers for pairs in shared for answers in (pairs.method, pairs.vanilla)]
-    has_emitted = all(side.emitted.sum() > 0 for side in answers)
+    all_answers = [answers for pairs in shared for answers in (pairs.method, pairs.vanilla)]
+    has_emitted = all(answers.emitted.sum() > 0 for answers in all_answers)
     # an answer of only the first token has no steps
     steps_unknown = [np.isnan(pairs.method.steps) & (pairs.method.emitted > 0) for pairs in shared]
     return _Available(
         steps=has_emitted and not any(unknown.any() for unknown in steps_unknown),
-        prefill=has_emitted and all(side.decode_s.sum() > 0 for side in answers),
+        prefill=has_emitted and all(answers.decode_s.sum() > 0 for answers in all_answers),
         blocks=all(pairs.are_blocks_known for pairs in sides),
         emitted=has_emitted,
     )
@@ -178,15 +184,20 @@ def _available(sides: Sequence[AnswerPairs], shared: Sequence[AnswerPairs]) -> _
 def _effects(
     pairs: AnswerPairs, is_shared: BoolArray, drawn: DrawnPrompts, available: _Available
 ) -> dict[str, FloatArray]:
-    """The number by which each factor multiplies a side's printed number [1 + resamples]."""
-    by_task = drawn.sums(pairs)
-    whole = _over_tasks(by_task)
+    """The number by which each factor multiplies a side's printed number [1 + resamples].
+
+    "printed" is that number itself. The steps back are those of the module's docstring.
+    """
+    by_task = drawn.sums(pairs)  # column -> [tasks, 1 + resamples]
+    whole = _over_tasks(by_task)  # column -> [1 + resamples], as in `shared`
     shared = _over_tasks(drawn.sums(pairs.where(is_shared)))
     printed = ARITHMETICS[pairs.arithmetic](by_task)
-    speed_by_own_counts = _speed(whole, "counted_tokens")
-    effects = {AVERAGING: printed / speed_by_own_counts}
-    effects[COUNTING] = speed_by_own_counts / _speed(whole, "tokens")
-    effects[PROMPTS] = _speed(whole, "tokens") / _speed(shared, "tokens")
+    # S of all pairs, by the tokens that the source counts and by ours
+    speed_by_source = _speed(whole, "counted_tokens")
+    speed = _speed(whole, "tokens")
+    effects = {AVERAGING: printed / speed_by_source}
+    effects[COUNTING] = speed_by_source / speed
+    effects[PROMPTS] = speed / _speed(shared, "tokens")
     effects |= _effects_of_steps(shared, available, pairs.step_unit_s)
     effects["printed"] = printed
     if available.blocks:
@@ -199,14 +210,20 @@ def _effects(
 def _effects_of_steps(
     sums: Sums, available: _Available, step_unit_s: float
 ) -> dict[str, FloatArray]:
-    """MAT, cost with the steps under it, and prefill of the shared pairs."""
+    """MAT, cost with the steps under it, and prefill of the shared pairs: [1 + resamples] each.
+
+    These are effects on the speedup, so that of a cost is its inverse.
+
+        MAT = E / K    cost = (D0 / K0) / (D / K)    prefill = (T / E * D / W) / (T0 / E0 * D0 / W0)
+    """
     decode = "decode_s" if available.prefill else "wall_s"
     emitted = "emitted" if available.emitted else "tokens"
     decode_s, base_decode_s = sums[decode], sums[f"base_{decode}"]  # D and D0
     num_emitted, base_emitted = sums[emitted], sums[f"base_{emitted}"]  # E, and E0 = K0
-    outside_steps = sums["tokens"] / num_emitted * decode_s / sums["wall_s"]
-    base_outside_steps = sums["base_tokens"] / base_emitted * base_decode_s / sums["base_wall_s"]
-    prefill = {PREFILL: outside_steps / base_outside_steps}
+    # T / E * D / W: all tokens per second / emitted tokens per second of decoding
+    whole_per_decode = sums["tokens"] / num_emitted * decode_s / sums["wall_s"]
+    base_whole_per_decode = sums["base_tokens"] / base_emitted * base_decode_s / sums["base_wall_s"]
+    prefill = {PREFILL: whole_per_decode / base_whole_per_decode}
     base_step_s = base_decode_s / base_emitted
     if not available.steps:
         return {PER_TOKEN: num_emitted / decode_s * base_step_s, **prefill}
@@ -260,22 +277,29 @@ def _logs_of_units(
     It is over the requests that all units have. NaN stands for a unit with half of the requests or
     fewer, such as an interrupted pass.
     """
-    turns = pairs.turns
+    turns = pairs.turns  # of each row
     turns_of_unit: dict[int, set[PromptTurn]] = {}
     for turn, unit in zip(turns, pairs.units.tolist(), strict=True):
         turns_of_unit.setdefault(unit, set()).add(turn)
-    units = [unit for unit, asked in turns_of_unit.items() if 2 * len(asked) > len({*turns})]
-    in_all = set.intersection(*(turns_of_unit[unit] for unit in units)) if units else set()
-    is_kept = np.array([turn in in_all for turn in turns])
-    effects = []
+    num_turns = len({*turns})
+    complete_units = [
+        unit for unit, unit_turns in turns_of_unit.items() if 2 * len(unit_turns) > num_turns
+    ]
+    common_turns: set[PromptTurn] = set()  # those that all complete units have
+    if complete_units:
+        common_turns = set.intersection(*(turns_of_unit[unit] for unit in complete_units))
+    is_common = np.array([turn in common_turns for turn in turns])
+    effects: list[dict[str, FloatArray]] = []  # of each unit, by factor; empty for NaN
     for unit in sorted(turns_of_unit):
-        rows = is_kept & (pairs.units == unit)
-        part, is_part_shared = pairs.where(rows), is_shared[rows]
-        has_rows = unit in units and is_part_shared.any()
-        effects.append(_effects(part, is_part_shared, undrawn(part), available) if has_rows else {})
-    nothing = np.full(1, np.nan)
+        is_in_unit = is_common & (pairs.units == unit)
+        unit_pairs, is_unit_shared = pairs.where(is_in_unit), is_shared[is_in_unit]
+        unit_effects: dict[str, FloatArray] = {}
+        if unit in complete_units and is_unit_shared.any():
+            unit_effects = _effects(unit_pairs, is_unit_shared, undrawn(unit_pairs), available)
+        effects.append(unit_effects)
+    unknown = np.full(1, np.nan)
     return {
-        name: np.log([of_unit.get(name, nothing)[0] for of_unit in effects])
+        name: np.log([unit_effects.get(name, unknown)[0] for unit_effects in effects])
         for name in (*FACTORS, STEP, BASE_STEP)
     }
 

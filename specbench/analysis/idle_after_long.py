@@ -32,23 +32,29 @@ class _DraftCounts(NamedTuple):
 def find_idle_after_long(table: RecordTable, header: RunHeader) -> Iterable[RunWarning]:
     """Methods whose drafts accept nothing after prompts that are longer than all others.
 
-    Draft weights that were made for fewer positions than the target cause this.
+    Draft weights that were made for fewer positions than the target cause this. With the share of
+    drafts that accept anything after shorter prompts,
+
+        surprise = -log(probability that no draft after a long prompt accepts anything by chance)
+                 = -(drafts after long prompts) * log(1 - share)
     """
     rows_by_subject = table.frame.groupby(CELL_KEY[:2], observed=True, sort=False).indices
     for (method, temperature), rows in rows_by_subject.items():
-        counts = [_drafts_of(table.records[row]) for row in rows]
-        num_drafts = np.array([count.num_drafts for count in counts])
-        num_accepting = np.array([count.num_accepting for count in counts])
+        # [rows]: drafts of each answer, and those with an accepted token
+        drafts = [_drafts_of(table.records[row]) for row in rows]
+        num_drafts = np.array([counts.num_drafts for counts in drafts])
+        num_accepting = np.array([counts.num_accepting for counts in drafts])
         prompt_tokens, samples = table.values(rows, "prompt_tokens", "cluster")
         longest = prompt_tokens[num_accepting > 0].max(initial=0)  # after which any was accepted
         is_long = (prompt_tokens > longest) & (num_drafts > 0)
         if not longest or len(np.unique(samples[is_long])) < 2:
             continue
-        share = num_accepting.sum() / num_drafts[~is_long].sum()  # of drafts after shorter prompts
+        share = num_accepting.sum() / num_drafts[~is_long].sum()
         num_long = num_drafts[is_long].sum()
         surprise = -num_long * math.log1p(-min(share, 1 - 1e-9))
-        is_strict = drafts_in_every_step(header, method)
-        if num_long >= (_LEAST_LONG if is_strict else LEAST_DRAFTS) and surprise > _LEAST_SURPRISE:
+        # Look-ups draft when they find something: for them, it takes more drafts.
+        least_long = _LEAST_LONG if drafts_in_every_step(header, method) else LEAST_DRAFTS
+        if num_long >= least_long and surprise > _LEAST_SURPRISE:
             emitted, steps = table.values(rows[~is_long], "mat_emitted", "mat_steps")
             warning_numbers = {
                 "method": method,

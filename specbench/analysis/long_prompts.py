@@ -19,7 +19,7 @@ def find_long_prompts(records: Iterable[Record], header: RunHeader) -> Iterable[
             answers[record.key.method, record.key.temperature].append(record)
     for (method, temperature), completions in answers.items():
         execution = header.execution.get(method)
-        positions = execution.num_positions if execution else 0
+        positions = execution.num_positions if execution else 0  # 0: unknown
         beyond = [record for record in completions if record.prompt_tokens > positions > 0]
         if beyond:
             within = [record for record in completions if record.prompt_tokens <= positions]

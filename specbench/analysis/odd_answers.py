@@ -10,8 +10,8 @@ from specbench.types.reply import split_thinking
 
 
 def find_odd_answers(records: Sequence[Record], chat: ChatHeader | None) -> Iterator[RunWarning]:
-    """Counts of answers that go on after the end of their turn, that have tokens which the server
-    does not send, and that have reasoning which nobody asked for.
+    """Warnings about answers that go on after the end of their turn, that have tokens which the
+    server does not send, or that have reasoning which nobody asked for.
 
     The engine stops at an end, servers may not. `chat` is None in older runs, which are not judged.
     """
@@ -37,7 +37,7 @@ def _has_reasoning(record: Record, chat: ChatHeader) -> bool:
 def _counts(
     key: str, answers: Sequence[Record], is_odd: Callable[[Record], object]
 ) -> Iterator[RunWarning]:
-    """The note of a key with the number of odd answers of each method that has any."""
+    """The warning of this key, with each method's number of odd answers; none without any."""
     num_answers = Counter(answer.key.method for answer in answers)
     num_odd = Counter(answer.key.method for answer in answers if is_odd(answer))
     if num_odd:

@@ -81,7 +81,12 @@ def prompts_read(
 ) -> PromptsRead:
     """The prompts of the completed records in these rows, as their server counted them.
 
-    `offsets` and `vanilla_rows` are `prompt_offset` and `other_row` of the rows in their table.
+    Args:
+        records: all records of the run.
+        rows: numbers of records.
+        offsets: of each row, tokens that the server counted - tokens rendered here; NaN if unknown.
+        vanilla_rows: of each row, the row of vanilla's record of the request if its server read
+            another prompt; else -1.
     """
     known_offsets = offsets[~np.isnan(offsets)]
     is_other = vanilla_rows >= 0

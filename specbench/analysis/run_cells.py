@@ -24,8 +24,8 @@ def measure_cells(
 ) -> dict[CellKey, CellMetrics]:
     """The cells by method, temperature and task, or all tasks as one.
 
-    `axes` are the methods, temperatures and tasks of the run, `costs` those of steps by cell, and
-    `drafting` the answers of servers with and without drafts.
+    `source` has the rows of each cell. `axes` are the methods, temperatures and tasks of the run,
+    `costs` those of steps by cell, and `drafting` the answers of servers with and without drafts.
     """
     cells: dict[CellKey, CellMetrics] = {}
     for temperature in axes.temperatures:
@@ -34,8 +34,10 @@ def measure_cells(
             for method in axes.methods:
                 key = CellKey(method, temperature, task)
                 cell = source.measure_cell(key, draws, arithmetic)
+                # Without a MAT if it would be of a part of the answers; by the server's counters
+                # if no answer has counts; without numbers that mix answers with and without drafts.
                 cell = drafting.without_part(cell, key)
-                cell = _with_counters(cell, key, drafting)  # MAT
+                cell = _with_counters(cell, key, drafting)
                 cell = drafting.checked_cell(cell, key)
                 if task == POOLED:
                     cell = _with_mat_of_costs(cell, costs.get(key))

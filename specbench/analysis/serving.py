@@ -144,6 +144,7 @@ def _measure(
     ttft_s, decode_s, e2e_s, num_tokens, prompt_tokens = table.values(
         done_rows, "prefill_s", "decode_s", "wall_s", "num_tokens", "read_tokens"
     )
+    # The server's counts of the prompts' tokens, and prompts that differ from vanilla's.
     prompt_columns = table.values(done_rows, "prompt_offset", "other_row")
     prompts = prompts_read(table.records, done_rows, *prompt_columns)
     # Seconds per token after the first, NaN if left out, and between arrivals of tokens.

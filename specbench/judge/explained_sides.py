@@ -115,7 +115,7 @@ def make_side(
         arithmetic="totals" if is_throughput else "tasks",
     )
     roofline = read_roofline(run.header.roofline, run.records, run.header.threads)
-    reading_s = None
+    reading_s = None  # seconds in which the machine reads the target's weights
     if isinstance(roofline, Roofline) and not roofline.no_bound:
         reading_s = roofline.target_bytes / roofline.bandwidth
     return ExplainedSide(
@@ -153,14 +153,15 @@ def _block_seconds(
 
     NaN if a block is unknown or was interrupted, or if not all of its answers are among the rows.
     """
-    positions_of: dict[BlockKey, list[int]] = defaultdict(list)
+    positions_of_block: dict[BlockKey, list[int]] = defaultdict(list)  # in `rows`
     for position, row in enumerate(rows.tolist()):
-        positions_of[block_key(tabled.table.records[row].key)].append(position)
+        positions_of_block[block_key(tabled.table.records[row].key)].append(position)
     seconds = np.full(len(rows), np.nan)
-    for key, positions in positions_of.items():
+    for key, positions in positions_of_block.items():
         block = blocks.get(key)
-        is_whole = block and not block.num_before
-        if block and is_whole and len(positions) == block.num_requests - block.num_failed:
+        if block is None or block.num_before:  # unknown, or interrupted
+            continue
+        if len(positions) == block.num_requests - block.num_failed:
             shares = wall_s[positions] / wall_s[positions].sum()
             seconds[positions] = block.duration_s * shares
     return seconds
@@ -179,7 +180,10 @@ def _measured(tabled: TabledRun, rows: IntArray) -> Mapping[str, FloatArray]:
 
 
 def _phases(frame: DataFrame) -> Mapping[str, float]:
-    """Shares of a step by phase, with the rest, so that they add up to 1."""
+    """Shares of the decode time by phase, with the rest, so that they add up to 1.
+
+    `frame` has a row per answer, with the seconds of each phase, NaN if they were not timed.
+    """
     timed = frame[frame["draft_s"].notna()]
     decode_s = timed["decode_s"].sum()
     if not decode_s:

@@ -170,7 +170,11 @@ def explain_runs(
 def _explanation(
     runs: Sequence[CountedRun], keys: Sequence[SideKey], bootstrap: Bootstrap | None
 ) -> Explanation | None:
-    """The explanation of a method of one or two runs, without tests; None without answers."""
+    """The explanation of a method of one or two runs, without tests; None without answers.
+
+    `keys` has the method, temperature and load of each run. The explained number is a throughput
+    under load if the blocks of servers are known, else a speedup, or tokens/s without a baseline.
+    """
     is_over_baseline = all(map(CountedRun.has_baseline, runs, keys)) and not all(
         key.method == BASELINE for key in keys
     )
@@ -187,7 +191,7 @@ def _explanation(
         sides = make_sides(is_throughput=False)
     if not all(side.pairs.requests for side in sides):
         return None
-    step_unit = _step_unit(sides)
+    step_unit = _step_unit(sides)  # "s", `READINGS`, or empty
     pairs = [side.pairs for side in sides]
     if step_unit == READINGS:
         pairs = [replace(side.pairs, step_unit_s=side.reading_s or 1.0) for side in sides]
@@ -234,10 +238,11 @@ def _with_p_values(explanations: Sequence[Explanation]) -> list[Explanation]:
         for factor in explanation.factors
         if factor.name in explanation.moved
     }
+    # of each explanation, by factor
     corrected: list[dict[str, float | None]] = [{} for _ in explanations]
     for (number, name), p_value in holm(p_values).items():
         corrected[number][name] = p_value
     return [
-        replace(explanation, p_values=of_factors)
-        for explanation, of_factors in zip(explanations, corrected, strict=True)
+        replace(explanation, p_values=p_value_by_factor)
+        for explanation, p_value_by_factor in zip(explanations, corrected, strict=True)
     ]

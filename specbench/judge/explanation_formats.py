@@ -31,6 +31,7 @@ def print_explanation(explanations: Sequence[Explanation], console: Console | No
 
 
 def _page(explanations: Sequence[Explanation]) -> Iterator[Part]:
+    """The parts of the page on a terminal: the runs, a block per explanation, and the notes."""
     tables = build_explanation(explanations)
     yield tables.legend
     yield BLANK

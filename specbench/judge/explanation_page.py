@@ -46,16 +46,18 @@ def waterfall(explanation: Explanation) -> list[Bar]:
     if explanation.has_phases:
         return []
     start = 1.0 if product.reference is None else product.reference
-    levels = [start]  # the product so far
+    levels = [start]  # the product up to each factor
     for factor in explanation.factors:
         levels.append(levels[-1] * factor.effect.value)
     logs = [*map(math.log, levels)]
     span = max(logs) - min(logs) or 1.0
 
     def position(log: float) -> float:
+        """Pixels from the left edge to a logarithm of the product."""
         return _LABEL + _WIDTH * (log - min(logs)) / span
 
     def bars() -> Iterator[Bar]:
+        """A bar from B's number by each factor that is not 1 to A's number."""
         if product.reference is not None:
             yield Bar("B", f"{start:.3g}", position(logs[0]) - 2, 4, "end")
         for number, factor in enumerate(explanation.factors):

@@ -56,7 +56,7 @@ class ExplainedTables(NamedTuple):
 def build_explanation(explanations: Sequence[Explanation]) -> ExplainedTables:
     """The tables of all explanations, which are of one pair of runs, or of one run."""
     first = explanations[0]
-    common: list[Setting] = []  # differ for all methods
+    common: list[Setting] = []  # settings that differ for all methods
     if len(explanations) > 1:
         in_all = set.intersection(*({*explanation.settings} for explanation in explanations))
         common = [setting for setting in first.settings if setting in in_all]

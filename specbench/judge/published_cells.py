@@ -52,7 +52,7 @@ def find_cells(text: str) -> tuple[PublishedValue, ...]:
     Raises:
         UserError: there is no such table or cell, or the text names several.
     """
-    table, _, cell = text.partition(":")
+    table, _, cell = text.partition(":")  # "TABLE:model/method/task,load=8"
     path, *conditions = cell.split(",")
     values = [value for value in published_values() if value.publication.key == table]
     if not values:
@@ -65,11 +65,12 @@ def find_cells(text: str) -> tuple[PublishedValue, ...]:
         raise unknown_name("cell", path, names, f"The form is {_FORM}.", of=table)
     values = [value for value in values if f"{value.model}/{value.method}/{value.task}" == path]
     for condition in conditions:
-        name, _, wanted = condition.partition("=")
-        shown = {str(getattr(value, name, "")) for value in values}
+        name, _, wanted = condition.partition("=")  # of a field of the values
+        available = {str(getattr(value, name, "")) for value in values}
         values = [value for value in values if _is_equal(getattr(value, name, ""), wanted)]
         if not values:
-            raise unknown_name(name or "condition", wanted, shown, f"The form is {_FORM}.", of=path)
+            kind = name or "condition"
+            raise unknown_name(kind, wanted, available, f"The form is {_FORM}.", of=path)
     settings = {(v.temperature, v.load, v.num_draft_tokens, v.settings) for v in values}
     if len(settings) > 1:
         raise UserError(
@@ -89,19 +90,24 @@ def _is_equal(number: object, wanted: str) -> bool:
 def compare_cells(texts: Sequence[str], methods: tuple[str, str] | None = None) -> list[CellSide]:
     """The two sides of a comparison, of which at least one is a cell.
 
-    `methods` are those of runs, by side; without them a run's method is the cell's.
+    A text names a cell, or the folder of a run. `methods` has the method of each side that is a
+    run; without it, a run's method is the cell's.
 
     Raises:
         UserError: there are not two, or a run lacks the method.
     """
     if len(texts) != 2:
         raise UserError(f"{len(texts)} sides cannot be compared with a cell.", "Name two.")
-    cells = [find_cells(text) if is_cell(text) else () for text in texts]
-    like = next(values[0] for values in cells if values)
+    # of each side, the repetitions of a cell; empty for a run
+    values_of_sides = [find_cells(text) if is_cell(text) else () for text in texts]
+    first_cell = next(values[0] for values in values_of_sides if values)
     sides = []
-    for index, (text, values) in enumerate(zip(texts, cells, strict=True)):
-        method = methods[index] if methods else like.method
-        sides.append(_side_of_cell(text, values) if values else _side_of_run(text, method, like))
+    for index, (text, values) in enumerate(zip(texts, values_of_sides, strict=True)):
+        if values:
+            sides.append(_side_of_cell(text, values))
+        else:
+            method = methods[index] if methods else first_cell.method
+            sides.append(_side_of_run(text, method, first_cell))
     return sides
 
 
@@ -117,9 +123,12 @@ def _side_of_cell(text: str, values: Sequence[PublishedValue]) -> CellSide:
 
 
 def _side_of_run(text: str, method: str, like: PublishedValue) -> CellSide:
-    """A run's method on the cell's task; on all tasks if the run does not have it."""
+    """A run's method at the temperature, load and task of the cell `like`.
+
+    Without the load it is the run's first load; without the task, all tasks. `text` is the folder.
+    """
     run = read_runs(Path(text))
-    loads = [load for load in run.loads if load.concurrency == (like.load or load.concurrency)]
+    loads = [load for load in run.loads if like.load in (None, 0, load.concurrency)]
     metrics = measure(run.at((loads or run.loads)[0]))
     if method not in metrics.methods:
         raise unknown_name("method", method, metrics.methods, "--cross names others.", of=text)
@@ -127,16 +136,16 @@ def _side_of_run(text: str, method: str, like: PublishedValue) -> CellSide:
     if temperature not in metrics.temperatures:
         levels = [f"{level:g}" for level in metrics.temperatures]
         raise unknown_name("temperature", f"{temperature:g}", levels, of=text)
-    is_shared = like.task in metrics.tasks
+    has_task = like.task in metrics.tasks
     overall = metrics.overall[method, temperature]
-    cell = metrics.cell(method, temperature, like.task) if is_shared else overall.pooled
+    cell = metrics.cell(method, temperature, like.task) if has_task else overall.pooled
     values = {"speedup": cell.speedup, "MAT": cell.mat, "tokens/s": cell.tokens_per_s}
     numbers = {name: value_or_none(value) for name, value in values.items()}
     label = f"{run.header.id}, {facts.model_label(run.header)}, {run.header.method(method).label}"
     return CellSide(
         label,
         {name: number for name, number in numbers.items() if number is not None},
-        like.task if is_shared else "all tasks",
+        like.task if has_task else "all tasks",
         method,
     )
 

@@ -23,7 +23,11 @@ def _shared_or_only(values: Sequence[Sequence[T]]) -> list[tuple[T, ...]]:
 
 
 def pair_loads(runs: Sequence[Run], loads: tuple[Load, Load] | None) -> list[tuple[Load, ...]]:
-    """The loads that are explained, one per run."""
+    """The loads that are explained, a load of each run per pair: `loads`, or the common ones.
+
+    Raises:
+        UserError: a run lacks its load, or there is no common one.
+    """
     for run, load in zip(runs, loads or (), strict=False):
         if load not in run.loads:
             texts = [other.text for other in run.loads]
@@ -47,7 +51,8 @@ def pair_keys(
     Methods are paired by their names, or by their spellings where a run has several of a name.
     Vanilla, whose speedup is 1, is explained only if a run has no other method.
     """
-    method_of_label: list[dict[str, str]] = []  # of each side
+    # of each side: method by its name or spelling, as it is paired; and temperatures
+    method_of_label: list[dict[str, str]] = []
     temperatures = []
     for side, method in zip(sides, methods or (None, None), strict=False):
         frame = side.tabled.table.frame
@@ -55,16 +60,20 @@ def pair_keys(
         names = measured["method"].unique().tolist()
         if method and method not in names:
             raise unknown_name(f"method in run {side.tabled.run.header.id}", method, names)
-        drafting = [name for name in names if name != BASELINE] or names
-        num_variants = Counter(spelling.partition(":")[0] for spelling in drafting)
-        labels = {}
-        for spelling in drafting:
+        spellings = [name for name in names if name != BASELINE] or names
+        num_variants = Counter(spelling.partition(":")[0] for spelling in spellings)
+        spelling_by_label = {}
+        for spelling in spellings:
             name = spelling.partition(":")[0]
-            labels[name if num_variants[name] == 1 else spelling] = spelling
-        method_of_label.append(labels)
+            spelling_by_label[name if num_variants[name] == 1 else spelling] = spelling
+        method_of_label.append(spelling_by_label)
         temperatures.append(sorted({*measured["temperature"]}))
-    shared = [label for label in method_of_label[0] if all(label in of for of in method_of_label)]
-    method_pairs = [tuple(labels[label] for labels in method_of_label) for label in shared]
+    shared_labels = set.intersection(*({*by_label} for by_label in method_of_label))
+    method_pairs = [
+        tuple(by_label[label] for by_label in method_of_label)
+        for label in method_of_label[0]
+        if label in shared_labels
+    ]
     if methods:
         method_pairs = [methods[: len(sides)]]
     for temperature_pair in _shared_or_only(temperatures):

@@ -58,6 +58,12 @@ class RunFolder:
         self._files = ExitStack()
 
     def __enter__(self) -> Self:
+        """Make the folder, and open and lock its file of records.
+
+        Raises:
+            RunFolderError: it cannot be written, another process writes to it, or its records are
+                compressed.
+        """
         with folder_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         for name in (SAMPLES, TRACE):

@@ -151,8 +151,12 @@ class EngineBackend:
         self._stack.close()
 
     def _measure_at_end(self, weights: Fingerprint | None, began: float) -> None:
+        """Compare the weights with their fingerprint at load, and measure the memory again.
+
+        `began` is the time by the outer clock at which the backend was opened.
+        """
         with suppress(RuntimeError):  # the device failed: the run's own error is shown
-            if weights:  # their fingerprint at load
+            if weights:
                 self._info.weights_print = weights.compared(outer_clock() - began)
             if self._info.roofline:
                 if self._choices.threads:  # vanilla's number, as before the run
