@@ -169,7 +169,7 @@ def load_model(setup: EngineParts) -> Target:
 
 
 def make_execution(mode: Mode, device: torch.device, dtype: torch.dtype) -> Execution:
-    """The execution of steps on a device, which becomes the current one."""
+    """How steps are executed: eagerly, or as CUDA graphs. The device becomes the current one."""
     import torch
 
     from specbench.engine.execution import Execution
