@@ -173,7 +173,11 @@ def _contradiction(blocks: Sequence[BlockHeader]) -> str | None:
 
 
 def _has_drafts(record: Record, blocks: Sequence[BlockHeader], is_silent: bool) -> bool | None:
-    """True if an answer of a server had drafts, by its own counts or those of its `blocks`."""
+    """True if an answer of a server had drafts, by its own counts or those of its `blocks`.
+
+    None if that is unknown, or for an answer that failed or is not a server's. If its method's
+    server `is_silent`, an answer without counts had no drafts.
+    """
     num_drafts = _num_drafts_of(record)
     if record.serving is None or not record.is_ok:
         return None

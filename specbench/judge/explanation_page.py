@@ -1,7 +1,8 @@
 """Explanations as one HTML page that needs no network and no other file."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from specbench.judge.explanation import Explanation
@@ -51,24 +52,24 @@ def waterfall(explanation: Explanation) -> list[Bar]:
         levels.append(levels[-1] * factor.effect.value)
     logs = [*map(math.log, levels)]
     span = max(logs) - min(logs) or 1.0
+    # pixels from the left edge to each level
+    positions = [_LABEL + _WIDTH * (log - min(logs)) / span for log in logs]
 
-    def position(log: float) -> float:
-        """Pixels from the left edge to a logarithm of the product."""
-        return _LABEL + _WIDTH * (log - min(logs)) / span
+    def end_bar(letter: str, number: float, position: float) -> Bar:
+        """The narrow bar of a side's printed number."""
+        return Bar(letter, f"{number:.3g}", left=position - 2, width=4, tone="end")
 
-    def bars() -> Iterator[Bar]:
-        """A bar from B's number by each factor that is not 1 to A's number."""
-        if product.reference is not None:
-            yield Bar("B", f"{start:.3g}", position(logs[0]) - 2, 4, "end")
-        for number, factor in enumerate(explanation.factors):
-            if levels[number] == levels[number + 1]:
-                continue
-            ends = sorted((position(logs[number]), position(logs[number + 1])))
-            tone = "up" if factor.effect.value >= 1 else "down"
-            if explanation.reference and not explanation.is_claimed(factor.name):
-                tone += " faint"
-            text = f"x{factor.effect.value:.3f}"
-            yield Bar(factor.name, text, ends[0], max(ends[1] - ends[0], 1), tone)
-        yield Bar("A", f"{product.subject:.3g}", position(logs[-1]) - 2, 4, "end")
-
-    return [*bars()]
+    bars = []  # from B's number, by each factor that is not 1, to A's number
+    if product.reference is not None:
+        bars.append(end_bar("B", start, positions[0]))
+    for factor, (begin, end) in zip(explanation.factors, pairwise(positions), strict=True):
+        if begin == end:
+            continue
+        tone = "up" if factor.effect.value >= 1 else "down"
+        if explanation.reference and not explanation.is_claimed(factor.name):
+            tone += " faint"
+        text = f"x{factor.effect.value:.3f}"
+        width = max(abs(end - begin), 1)
+        bars.append(Bar(factor.name, text, left=min(begin, end), width=width, tone=tone))
+    bars.append(end_bar("A", product.subject, positions[-1]))
+    return bars

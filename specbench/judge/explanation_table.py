@@ -183,7 +183,7 @@ def _table(explanation: Explanation) -> Table:
     headings = ("A", "B", "A / B", "95 %") if is_pair else ("value", "factor", "95 %")
     rows = []
     for factor in explanation.factors:
-        if factor.name not in explanation.moved:
+        if factor.name not in explanation.moved:  # it is 1, except for rounding
             continue
         rows.append(_row(factor.name, factor, explanation))
         if factor.name == COST:

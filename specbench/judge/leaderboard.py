@@ -26,7 +26,10 @@ _SLOWING = ("phases", "trace", "check_drafts")
 def find_exclusions(
     header: RunHeader, records: Sequence[Record], audit: StoredAudit | None
 ) -> Iterator[str]:
-    """The reasons, a sentence each; none for a run that may enter."""
+    """A sentence for each reason that keeps a run off the leaderboard; none if it may enter.
+
+    They are in its model and prompts, its answers, its machine, and its audit.
+    """
     if header.imported:
         yield f"The run is imported ({header.imported.tools}): specbench measured nothing of it."
         return

@@ -133,7 +133,7 @@ class BlockRunner:
             for key in sample.keys(block.method):  # the record's key of each turn
                 if key not in self._records:
                     record = await self._complete(server, key, sample, clock)
-                    if answer_counts:
+                    if answer_counts:  # the server's counters may show the answer's drafts
                         with clock.untimed():
                             record = await answer_counts.counted(record)
                     self._keep(record)
