@@ -146,7 +146,8 @@ def _check_samples(key: CellKey, cell_rows: DataFrame) -> Check:
         # the first failed completion's, in one line
         error = (failed["error"].iloc[0] or "no reason given").strip().splitlines()[0]
         problems.append(
-            f"{len(failed)} of {len(cell_rows)} completions failed, but not in the baseline: {error}"
+            f"{len(failed)} of {len(cell_rows)} completions failed, but not in the baseline: "
+            f"{error}"
         )
     if num_missing:
         problems.append(f"{num_missing} of {len(cell_rows)} completions are missing")

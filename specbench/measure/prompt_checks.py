@@ -27,14 +27,15 @@ def check_loads(spec: RunSpec, prompt_sets: Sequence[PromptSet]) -> None:
 
 
 def check_ids(setup: Setup, prompt_sets: Sequence[PromptSet]) -> None:
-    """Refuse a template, or prompts, all with tokens that the model's embedding has no row for.
+    """Refuse a run of which the model can read no prompt: it has no embedding for some tokens.
 
-    If another prompt has none, only the samples with them fail.
+    If it can read one of the prompts, the run starts, and the samples of the others fail.
 
     Raises:
-        UserError: the model can read no prompt.
+        UserError: the chat template, or every prompt, has such a token.
     """
     codec = setup.codec
+    # a clause on the first token of a prompt that has no embedding; empty if all have one
     problem = codec.beyond_text(codec.render([user("a")]))
     if problem:
         hint = "Use another `--template`, or files of a tokenizer and weights that fit each other."

@@ -23,6 +23,7 @@ def step_bin_table(report: Report, block: Block) -> Table:
     columns = tuple(
         Column(f"{_HEADINGS[step_bin.axis]}\n{step_bin.range_text}") for step_bin in step_bins
     )
+    # the runs with only those methods that have bins
     runs = tuple(
         replace(run, methods=tuple(method for method in run.methods if method.step_bins))
         for run in block.runs

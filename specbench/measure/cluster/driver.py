@@ -226,7 +226,7 @@ class ClusterBackend:
         if num_lost < MOST_ATTEMPTS:
             self._waiting.appendleft(job._replace(num_lost=num_lost))  # the next to be given out
             return ()
-        error = f"{MOST_ATTEMPTS} workers were lost at it: {reason}"
+        error = f"{MOST_ATTEMPTS} workers were lost while they completed it: {reason}"
         seed = self._plan.spec.seed  # of the run; `seed_of` makes that of a request of it
         return [
             Record(key, "error", prompt_tokens=0, seed=seed_of(seed, key.request), error=error)
