@@ -141,7 +141,7 @@ def _columns(pairs: AnswerPairs, prompt_of_row: IntArray) -> dict[str, FloatArra
         "base_rate": base_tokens / base_wall_s,
         "rate_ratio": tokens / wall_s * base_wall_s / base_tokens,
     }
-    for name, of_question in rates.items():
+    for name, question_rates in rates.items():
         columns[name] = np.zeros(len(prompt_of_row))
-        columns[name][first_rows] = of_question
+        columns[name][first_rows] = question_rates
     return columns

@@ -69,6 +69,6 @@ def is_wrong(target: Target, prompt: Sequence[int], answer: Sequence[int], tie: 
     best = logits.topk(min(NUM_BEST, logits.shape[1])).values
     scale = best.abs().amax(1, keepdim=True)  # [tokens, 1]
     token_ids = torch.tensor(answer, device=logits.device)
-    of_answer = logits.gather(1, token_ids[:, None])  # [tokens, 1]
-    gaps = best[:, :1] - of_answer
+    answer_logits = logits.gather(1, token_ids[:, None])  # [tokens, 1]
+    gaps = best[:, :1] - answer_logits
     return bool((gaps > tie * scale).any())

@@ -132,8 +132,9 @@ def _alone(header: RunHeader, spelling: str, name: str) -> RunHeader:
     """The header reduced to vanilla and the method of this spelling, renamed to `name`."""
 
     def only(entries: Mapping[str, Any]) -> dict[str, Any]:
-        of_method = entries.get(spelling) or entries.get(spelling.partition(":")[0])
-        renamed = {BASELINE: entries.get(BASELINE), name: of_method}
+        # A header may list a method by its spelling or by its name.
+        method_entry = entries.get(spelling) or entries.get(spelling.partition(":")[0])
+        renamed = {BASELINE: entries.get(BASELINE), name: method_entry}
         return {key: entry for key, entry in renamed.items() if entry is not None}
 
     return structs.replace(

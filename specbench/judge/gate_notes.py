@@ -40,8 +40,10 @@ class GateResult:
         """
         unjudged = {}
         for kind, methods in self.asked.items():
-            of_kind = [check for check in self.checks if check.name == kind]
-            checks = [check for check in of_kind if check.cell and check.cell.method in methods]
+            checks_of_kind = [check for check in self.checks if check.name == kind]
+            checks = [
+                check for check in checks_of_kind if check.cell and check.cell.method in methods
+            ]
             judged = {check.method for check in checks if check.status != "skipped"}
             lacking = [check.method for check in checks if check.method not in judged]
             if methods and (lacking or not checks):

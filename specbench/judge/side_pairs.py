@@ -12,14 +12,18 @@ from specbench.log.run import Load, Run
 T = TypeVar("T")
 
 
-def _shared_or_only(values: Sequence[Sequence[T]]) -> list[tuple[T, ...]]:
+def _shared_or_only(values_of_sides: Sequence[Sequence[T]]) -> list[tuple[T, ...]]:
     """The values that all sides have, each repeated per side. If they have none in common but a
     single value each, these are paired; otherwise the list is empty.
     """
-    shared = [value for value in values[0] if all(value in of_side for of_side in values)]
-    if not shared and all(len(of_side) == 1 for of_side in values):
-        return [tuple(of_side[0] for of_side in values)]
-    return [(value,) * len(values) for value in shared]
+    shared = [
+        value
+        for value in values_of_sides[0]
+        if all(value in side_values for side_values in values_of_sides)
+    ]
+    if not shared and all(len(side_values) == 1 for side_values in values_of_sides):
+        return [tuple(side_values[0] for side_values in values_of_sides)]
+    return [(value,) * len(values_of_sides) for value in shared]
 
 
 def pair_loads(runs: Sequence[Run], loads: tuple[Load, Load] | None) -> list[tuple[Load, ...]]:

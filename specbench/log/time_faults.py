@@ -118,8 +118,8 @@ def _is_copy(first: Record, second: Record) -> bool:
 def _slower_than_trials(done: Sequence[Record], threads: Threads) -> Iterator[str]:
     """A sentence for each method whose steps took far more time than in the trial before the run.
 
-    A file with fewer steps for the same tokens at the old times would show this. The machine may
-    have become slower since then. Vanilla's steps show this:
+    So do the steps of a file from which somebody removed steps, but kept the tokens and the times.
+    A machine that became slower since the trial slows vanilla's steps, too. The rule is
 
         (step / step in the trial) / (vanilla's step / vanilla's in the trial) > MOST_SLOWER
 
@@ -141,10 +141,12 @@ def _slower_than_trials(done: Sequence[Record], threads: Threads) -> Iterator[st
     if not vanilla_trial_s or not num_steps[BASELINE]:
         return
     vanilla_change = seconds[BASELINE] / num_steps[BASELINE] / vanilla_trial_s
+    # A trial: seconds of a step by number of threads. Methods that share a trial have equal ones.
     trials = [*threads.method_step_s.values()]
-    for method, by_threads in threads.method_step_s.items():
-        trial_s = by_threads.get(str(threads.own.get(method, threads.num)))
-        has_own_trial = trials.count(by_threads) == 1 and len(sizes[method]) == 1
+    for method, trial in threads.method_step_s.items():
+        num_threads = threads.own.get(method, threads.num)  # with which the method decodes
+        trial_s = trial.get(str(num_threads))
+        has_own_trial = trials.count(trial) == 1 and len(sizes[method]) == 1
         if not trial_s or not has_own_trial or num_answers[method] < LEAST_ANSWERS:
             continue
         step_s = seconds[method] / num_steps[method]

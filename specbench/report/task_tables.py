@@ -108,9 +108,9 @@ def by_task(report: Report, block: Block, parts: Sequence[Part] = (SPEEDUP, MAT)
 def mean_first(report: Report, block: Block) -> Table:
     """The papers' table with the columns of the mean over the tasks before those of the tasks."""
     table = by_task(report, block)
-    of_mean = [i for i, column in enumerate(table.columns) if column.task == MEAN_TITLE]
-    of_tasks = [i for i, column in enumerate(table.columns) if column.task != MEAN_TITLE]
-    return table.take([*of_mean, *of_tasks])
+    mean_columns = [i for i, column in enumerate(table.columns) if column.task == MEAN_TITLE]
+    task_columns = [i for i, column in enumerate(table.columns) if column.task != MEAN_TITLE]
+    return table.take([*mean_columns, *task_columns])
 
 
 def by_category(report: Report) -> list[Table]:

@@ -49,8 +49,8 @@ def _warnings(run: RunMetrics) -> Iterator[_Warning]:
         yield _Warning("incomplete", {"missing": run.missing_text})
     yield from _failed(run)  # completions, and lines that could not be read
     recorded = run.info.warnings  # sentences; those on a method begin with "METHOD: "
-    of_methods = [text for text in recorded if text.partition(": ")[0] in run.info.methods]
-    yield from _recorded(of_methods)  # before noise: acceptance itself may be wrong
+    method_warnings = [text for text in recorded if text.partition(": ")[0] in run.info.methods]
+    yield from _recorded(method_warnings)  # before noise: acceptance itself may be wrong
     for computed in run.warnings:
         # with the options that give more samples, if there were too few
         yield _Warning(computed.key, with_advice(computed, run.info))
@@ -63,7 +63,7 @@ def _warnings(run: RunMetrics) -> Iterator[_Warning]:
         yield from _of_server(run.info, method, temperature, server_metrics)
     yield from _few_prompts(run)  # fewer than requests at once
     yield from _other_programs(run.info)
-    yield from _recorded([text for text in recorded if text not in of_methods])
+    yield from _recorded([text for text in recorded if text not in method_warnings])
 
 
 def _recorded(texts: Sequence[str]) -> Iterator[_Warning]:

@@ -170,9 +170,9 @@ def _log_difference(visits: Sequence[Visit]) -> float:
     import pandas as pd
 
     largest = max(visit.knot.number for visit in visits)
-    of_largest = [visit for visit in visits if visit.knot.number == largest]
-    logs = pd.Series([math.log(median(visit.ratios)) for visit in of_largest])
-    means = logs.groupby([visit.knot.copy for visit in of_largest]).mean()
+    largest_visits = [visit for visit in visits if visit.knot.number == largest]
+    logs = pd.Series([math.log(median(visit.ratios)) for visit in largest_visits])
+    means = logs.groupby([visit.knot.copy for visit in largest_visits]).mean()
     return float(means[0] - means[1])
 
 

@@ -76,13 +76,13 @@ def heat_map(predictions: Sequence[Prediction]) -> Plot | None:
     import pandas as pd
 
     axis_options = ("depth", "total_tokens")  # of a dynamic tree; its `top_k` is the third
-    of_trees = [
+    tree_predictions = [
         prediction for prediction in predictions if {*axis_options} <= {*prediction.options}
     ]
-    if not of_trees:
+    if not tree_predictions:
         return None
     speedup_table = pd.DataFrame(  # a row per setting: its options and its speedup
-        [{**prediction.options, "speedup": prediction.speedup} for prediction in of_trees]
+        [{**prediction.options, "speedup": prediction.speedup} for prediction in tree_predictions]
     )
     # best speedup [depths, nodes], indexed by depth, a column per number of nodes
     best_speedups = speedup_table.pivot_table("speedup", *axis_options, aggfunc="max")
@@ -99,7 +99,7 @@ def heat_map(predictions: Sequence[Prediction]) -> Plot | None:
         axes.grid(visible=False)
         return figure
 
-    best = max(of_trees, key=lambda prediction: prediction.speedup)
+    best = max(tree_predictions, key=lambda prediction: prediction.speedup)
     best_shape = f"{best.options['total_tokens']} nodes and depth {best.options['depth']}"
     return Plot(
         name=f"heat_map_{method}",

@@ -122,7 +122,7 @@ def _check_fit(profile: Profile, curve: Curve) -> None:
         UserError: model, number format or temperature differ.
     """
     header = profile.header
-    of_profile = {
+    values_of_profile = {
         "model": header.model.name,
         "dtype": header.model.dtype,
         "quantization": header.model.quantization,
@@ -131,7 +131,7 @@ def _check_fit(profile: Profile, curve: Curve) -> None:
     check_same(
         "The profile and the cost curve do not fit together:",
         ("in the profile", "in the curve"),
-        [Compared(name, value, curve.about[name]) for name, value in of_profile.items()],
+        [Compared(name, value, curve.about[name]) for name, value in values_of_profile.items()],
         "Make both with the same --model, --dtype and --temperature.",
     )
 

@@ -234,10 +234,10 @@ def _settings_by_method(
     for method in engine_plan.setup.methods:
         if method.label != BASELINE:  # vanilla has no settings
             asked = str(method.asked)  # the method with options, as the user spelled it
-            of_method = ranked.get(method.label, ())  # its settings
+            ranked_settings = ranked.get(method.label, ())
             # the fastest by prediction, the paper's, and drawn ones
             settings_by_method[asked] = settings_to_measure(
-                of_method, paper_of(asked), draw, num_drawn
+                ranked_settings, paper_of(asked), draw, num_drawn
             )
     return settings_by_method
 
@@ -261,7 +261,9 @@ def _run_settings(
     Raises:
         UserError: the folder has a run with other inputs, or of another machine or version.
     """
-    all_settings = tuple(setting for of_method in settings.values() for setting in of_method)
+    all_settings = tuple(
+        setting for method_settings in settings.values() for setting in method_settings
+    )
     # each setting counts as a method of the run; two passes
     spec = msgspec.structs.replace(engine_plan.plan.spec, methods=all_settings, repeats=2)
     plan = make_plan(spec, is_offline=engine_plan.is_offline)

@@ -129,7 +129,7 @@ def test_a_sample_that_kills_every_worker_fails_and_the_others_are_measured(
     assert len(bad) == 2 * len(METHODS)  # turns
     assert {record.key.sample_id for record in bad} == {"chat/2"}
     assert {record.error for record in bad} == {
-        f"{MOST_ATTEMPTS} workers were lost at it: the node was killed."
+        f"{MOST_ATTEMPTS} workers were lost while they completed it: the node was killed."
     }
     assert len(stored.records) == len({*fake_plan(METHODS, PROMPTS, SPEC).keys})
 

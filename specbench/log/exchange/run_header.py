@@ -52,7 +52,9 @@ def make_header(
     """
     records = [record for source in sources for record in source.records]
     # name of a method for readers -> its name in records
-    spellings = {of_method.method: of_method.records[0].key.method for of_method in answers}
+    spellings = {
+        method_answers.method: method_answers.records[0].key.method for method_answers in answers
+    }
     contents = [source.content for source in sources]
     values = _values(contents, records, given.get("model", ""))
     is_told = {  # an option of the run -> True if the files or the user give it
@@ -143,7 +145,10 @@ def _counting(
     for source in sources:
         for record in source.records:
             rules.setdefault(record.key.method, source.content.counting)
-    return {of_method.method: rules[of_method.records[0].key.method] for of_method in answers}
+    return {
+        method_answers.method: rules[method_answers.records[0].key.method]
+        for method_answers in answers
+    }
 
 
 def _figures(
@@ -161,16 +166,16 @@ def _figures(
     for source in sources:
         for record in source.records:
             formats_of[record.key.method][source.format.title] = source.format
-    for of_method in answers:
-        for file_format in formats_of[of_method.records[0].key.method].values():
-            yield from file_format.figures(of_method, count_tokens)
+    for method_answers in answers:
+        for file_format in formats_of[method_answers.records[0].key.method].values():
+            yield from file_format.figures(method_answers, count_tokens)
 
 
 def _findings(sources: Sequence[ImportedSource], answers: Sequence[MethodAnswers]) -> Iterator[str]:
     for source in sources:
         yield from (f"{source.label}: {finding}" for finding in source.content.findings)
-    for of_method in answers:
-        yield from compare_counts(of_method)
+    for method_answers in answers:
+        yield from compare_counts(method_answers)
 
 
 def _lacks(

@@ -147,8 +147,8 @@ def choose_decode_threads(
     `decode` completes the request with a method, watched; `rows` has the rows of a usual step
     by method.
     """
-    of_drafts = {label: num_rows for label, num_rows in rows.items() if label != BASELINE}
-    return choose_for_methods(threads, reading(target, request.prompt_ids), decode, of_drafts)
+    rows_of_drafts = {label: num_rows for label, num_rows in rows.items() if label != BASELINE}
+    return choose_for_methods(threads, reading(target, request.prompt_ids), decode, rows_of_drafts)
 
 
 def with_thread_bandwidths(

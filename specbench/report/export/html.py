@@ -138,8 +138,8 @@ def _highlights(report: Report) -> list[Highlight]:
         label = most_accepting.label
         highlights.append(Highlight("Most tokens per step", formats.mat(mat), label))
     # `pooled` has the numbers of all tasks taken as one
-    of_vanilla = (method.overall.pooled for method in methods if method.method == BASELINE)
-    vanilla = next(of_vanilla, None)  # None if it did not run
+    vanilla_cells = (method.overall.pooled for method in methods if method.method == BASELINE)
+    vanilla = next(vanilla_cells, None)  # None if it did not run
     if vanilla and vanilla.num_done:  # completions that were measured
         highlights.append(Highlight("Vanilla", formats.rate(vanilla.tokens_per_s), "tokens/s"))
         num_tasks = len(report.sources[0].metrics.tasks)  # of the only run
