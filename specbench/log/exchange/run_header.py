@@ -156,9 +156,14 @@ def _figures(
     answers: Sequence[MethodAnswers],
     count_tokens: CountTokens | None,
 ) -> Iterator[ImportedFigure]:
-    """The numbers that files print, then those that follow from answers of several files."""
+    """The numbers that files print, then those that follow from answers of several files.
+
+    The latter are by the formulas of the formats that a method's files have. `count_tokens` counts
+    the tokens of a text; None without a tokenizer.
+    """
     for source in sources:
         for figure in source.content.figures:
+            # the label that the user gave the file, and the file's own name of the method, if any
             name = " ".join(filter(None, (source.label, figure.method)))
             yield structs.replace(figure, method=name)
     # method -> title of a format -> the format, of the method's files

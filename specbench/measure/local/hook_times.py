@@ -30,7 +30,9 @@ def counted_hook(
 def counted_completion(
     hooks: MutableMapping[str, HookTimes], method: str, complete: Callable[[], Completion]
 ) -> Completion:
-    """A completion for no sample. Its seconds count even if it fails, its steps if it does not."""
+    """Complete a request outside of the samples, as in the warm-up, and add it to the `hooks` of
+    the method: its seconds even if it fails, its steps only if it does not.
+    """
     began = outer_clock()
     num_steps = 0
     try:
