@@ -160,17 +160,18 @@ def _percent(factor: Factor) -> str:
 
 
 def _sentence_of_one(explanation: Explanation) -> str:
-    """The steps from MAT down to a speedup: "MAT 6.23, yet 0.61x"."""
+    """The sentence for a run alone: "MAT 6.23, yet speedup 0.61: a step costs ... of vanilla."."""
     product = explanation.product
-    values = {factor.name: factor.subject for factor in product.factors}
-    total = f"{_number(product.subject)} in {quantity(explanation)}"
-    if MAT not in values:
-        return f"{total}; steps are unknown."
-    linked = "yet" if product.subject < values[MAT] else "and"
-    text = f"MAT {values[MAT]:.2f}, {linked} {total}"
+    number_text = f"{quantity(explanation)} {_number(product.subject)}"
+    factors = {factor.name: factor.subject for factor in product.factors}
+    if MAT not in factors:
+        return f"{number_text}; steps are unknown."
+    link = "yet" if product.subject < factors[MAT] else "and"
+    text = f"MAT {factors[MAT]:.2f}, {link} {number_text}"
+    cost = factors[COST]  # in steps of vanilla, or in seconds without vanilla
     if explanation.subject.pairs.has_baseline:
-        return f"{text}: a step costs {values[COST]:.2f} steps of vanilla."
-    return f"{text}: a step takes {1e3 * values[COST]:#.3g} ms."
+        return f"{text}: a step costs {cost:.2f} steps of vanilla."
+    return f"{text}: a step takes {1e3 * cost:#.3g} ms."
 
 
 def _number(number: float) -> str:

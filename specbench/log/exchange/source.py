@@ -197,7 +197,10 @@ def _is_json(text: str) -> bool:
 
 
 def _fields(source: SourceFile, line_number: int, text: str) -> Fields:
-    """The JSON value of a text, which is the file's line of this number, or the file (0)."""
+    """The JSON value of a text, which is the file's line of this number, or the file (0).
+
+    Huge numbers, and a key that occurs twice in an object, are refused.
+    """
     place = f"line {line_number}" if line_number else ""
     constants: list[str] = []  # NaN and the like, which become null
 

@@ -69,14 +69,19 @@ class BlockClock:
 
     @property
     def duration_s(self) -> float:
-        """Seconds of the block; 0 (unknown) if the clock went back."""
+        """Seconds of the block; 0 (unknown) if the clock went back.
+
+        A request spans the time from its start to its end. With a rate, the block lasts until the
+        last end; otherwise as long as any request spans the time.
+        """
         if self._has_rate:
-            return max(0.0, max((ended for _, ended in self._spans), default=0.0) - self.began)
+            last_end = max((ended for _, ended in self._spans), default=0.0)
+            return max(0.0, last_end - self.began)
         duration_s = 0.0
-        covered = self.began  # all time up to here is counted
+        counted_until = self.began  # all spans up to this time are counted
         for sent, ended in sorted(self._spans):
-            duration_s += max(0.0, ended - max(sent, covered))
-            covered = max(covered, ended)
+            duration_s += max(0.0, ended - max(sent, counted_until))
+            counted_until = max(counted_until, ended)
         return duration_s
 
     @property
