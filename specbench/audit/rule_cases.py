@@ -188,13 +188,15 @@ def _q_after(case: RuleCase, token: int | None) -> Array:
 
 
 def _kept(p: Array, sampling: Sampling) -> Array:
-    """The distribution with only the `top_k` likeliest tokens (0: all) that reach `top_p`."""
-    order = np.argsort(-p)
-    mass_before = np.concatenate([[0.0], p[order].cumsum()[:-1]])
+    """The distribution `p` [tokens] with only the tokens that `top_p` and `top_k` (0: all) keep."""
+    likeliest_first = np.argsort(-p)  # token ids
+    # in this order: the probability of all tokens before each, and if the token is kept
+    mass_before = np.concatenate([[0.0], p[likeliest_first].cumsum()[:-1]])
     is_kept = mass_before < sampling.top_p
     is_kept[0] = True
     if sampling.top_k:
         is_kept[sampling.top_k :] = False
+    kept_ids = likeliest_first[is_kept]
     kept = np.zeros_like(p)
-    kept[order[is_kept]] = p[order[is_kept]]
+    kept[kept_ids] = p[kept_ids]
     return kept / kept.sum()

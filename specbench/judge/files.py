@@ -58,11 +58,12 @@ class _Findings:
         return "sound, for the leaderboard"
 
     def checks(self, *, for_leaderboard: bool) -> Iterator[Check]:
-        """A failed check for each fault, or one that passed for each name without any; then the
-        skipped ones. Exclusions fail only if the run is meant for the leaderboard.
+        """A failed check per fault, or a passed one per name of a check without faults; then the
+        others. Exclusions fail only if the run is meant for the leaderboard.
 
-        Faults are sentences by the name of their check. Exclusions are reasons that keep the run
-        off the leaderboard, and `unchecked` what cannot be checked on this machine.
+        Faults are sentences by the name of their check. `sources` are checks of speed that drafting
+        does not explain, `unusual` sentences on answers that may be right. `unchecked` names what
+        cannot be checked on this machine, `exclusions` what keeps the run off the leaderboard.
         """
         for name, faults in self.faults.items():
             for fault in faults:
