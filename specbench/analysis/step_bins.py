@@ -54,26 +54,26 @@ def bin_steps(table: RecordTable, rows: IntArray, draws: Draws) -> tuple[StepBin
 
     Intervals are over prompts: the steps of all answers to a prompt are drawn together.
     """
-    names, num_steps, prompt_tokens, turns = table.values(
+    samples, num_steps, prompt_tokens, turns = table.values(
         rows, "cluster", "num_steps", "prompt_tokens", "turn"
     )
-    _, clusters = np.unique(names, return_inverse=True)  # [rows], numbered from 0
-    emitted = table.lengths(rows)  # [steps]
-    emitted_before = emitted.cumsum() - emitted  # by all steps before [steps]
+    _, prompts = np.unique(samples, return_inverse=True)  # [rows], numbered from 0
+    emitted = table.lengths(rows)  # tokens of each step, one row after the other [steps]
+    emitted_before = emitted.cumsum() - emitted  # by the steps before, of all rows [steps]
     first_steps = num_steps.cumsum() - num_steps  # index of the first step of each row [rows]
     row_of_step = np.repeat(np.arange(len(rows)), num_steps)  # [steps]
     # Tokens of the answer before the step: the prefill's, and those of its earlier steps.
     before_row = np.append(emitted_before, 0)[first_steps]  # [rows]; 0 for rows without steps
     positions = 1 + emitted_before - before_row[row_of_step]  # [steps]
-    numbers: dict[Axis, IntArray] = {
+    places: dict[Axis, IntArray] = {  # of each step on each axis [steps]
         "position": positions,
         "context": prompt_tokens[row_of_step] + positions,
         "turn": 1 + turns[row_of_step],
     }
     return tuple(
         step_bin
-        for axis, numbers_of_steps in numbers.items()
-        for step_bin in _bins(axis, numbers_of_steps, clusters[row_of_step], emitted, draws)
+        for axis, axis_places in places.items()
+        for step_bin in _bins(axis, axis_places, prompts[row_of_step], emitted, draws)
     )
 
 

@@ -83,10 +83,11 @@ def hidden_time(table: RecordTable) -> dict[Subject, float]:
 
 
 def _more_than_vanilla(is_more_by_subject: Mapping[Subject, BoolArray], subject: Subject) -> float:
-    """The p-value of "the method has no larger share of such completions than vanilla".
+    """The p-value of "the method has no larger share of long completions than vanilla".
 
-    Fisher's exact test, one-sided: of N completions of both, K are such; the method has n of the N,
-    and k of the K. P(at least k) is hypergeometric. 1 without vanilla's completions.
+    A completion is long (`is_more`) if the outer clock exceeds its own time by more than is
+    allowed. Fisher's exact test, one-sided: of N completions of both, K are long; the method has n
+    of the N, and k of the K. P(at least k) is hypergeometric. 1 without vanilla's completions.
     """
     from scipy.stats import hypergeom
 
