@@ -21,15 +21,15 @@ The product holds by construction, so it proves no cause.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from specbench.analysis.answer_pairs import AnswerPairs, Arithmetic, PromptTurn
+from specbench.analysis.answer_pairs import AnswerPairs, PromptTurn
 from specbench.analysis.drawn_sums import DrawnPrompts, Sums, draw_prompts, undrawn
+from specbench.analysis.printed_numbers import PRINTED_NUMBERS, over_tasks, speedup
 from specbench.analysis.stats.arrays import BoolArray, FloatArray
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.analysis.stats.estimates import Estimate, with_interval
@@ -189,15 +189,15 @@ def _effects(
     "printed" is that number itself. The steps back are those of the module's docstring.
     """
     by_task = drawn.sums(pairs)  # column -> [tasks, 1 + resamples]
-    whole = _over_tasks(by_task)  # column -> [1 + resamples], as in `shared`
-    shared = _over_tasks(drawn.sums(pairs.where(is_shared)))
-    printed = ARITHMETICS[pairs.arithmetic](by_task)
-    # S of all pairs, by the tokens that the source counts and by ours
-    speed_by_source = _speed(whole, "counted_tokens")
-    speed = _speed(whole, "tokens")
-    effects = {AVERAGING: printed / speed_by_source}
-    effects[COUNTING] = speed_by_source / speed
-    effects[PROMPTS] = speed / _speed(shared, "tokens")
+    whole = over_tasks(by_task)  # column -> [1 + resamples], as in `shared`
+    shared = over_tasks(drawn.sums(pairs.where(is_shared)))
+    printed = PRINTED_NUMBERS[pairs.arithmetic](by_task)
+    # of all pairs (S in the docstring above), by the tokens that the source counts and by ours
+    speedup_by_source = speedup(whole, "counted_tokens")
+    our_speedup = speedup(whole, "tokens")
+    effects = {AVERAGING: printed / speedup_by_source}
+    effects[COUNTING] = speedup_by_source / our_speedup
+    effects[PROMPTS] = our_speedup / speedup(shared, "tokens")
     effects |= _effects_of_steps(shared, available, pairs.step_unit_s)
     effects["printed"] = printed
     if available.blocks:
@@ -236,38 +236,6 @@ def _effects_of_steps(
         BASE_STEP: base_step_s / step_unit_s,
         **prefill,
     }
-
-
-def _over_tasks(by_task: Sums) -> Sums:
-    return {name: column.sum(axis=0) for name, column in by_task.items()}
-
-
-def _speed(sums: Sums, tokens: str) -> FloatArray:
-    """S = T * W0 / (W * T0), with this column of tokens."""
-    return sums[tokens] * sums["base_wall_s"] / (sums["wall_s"] * sums[f"base_{tokens}"])
-
-
-def _quotient(by_task: Sums, *, top: str, bottom: str) -> FloatArray:
-    quotient: FloatArray = by_task[top].sum(axis=0) / by_task[bottom].sum(axis=0)
-    return quotient
-
-
-def _totals(by_task: Sums) -> FloatArray:
-    return _speed(_over_tasks(by_task), "counted_tokens")
-
-
-def _mean_of_tasks(by_task: Sums) -> FloatArray:
-    mean: FloatArray = _speed(by_task, "counted_tokens").mean(axis=0)
-    return mean
-
-
-ARITHMETICS: Mapping[Arithmetic, Callable[[Sums], FloatArray]] = {
-    "tasks": _mean_of_tasks,
-    "totals": _totals,
-    "rates": partial(_quotient, top="rate", bottom="base_rate"),
-    "ratios": partial(_quotient, top="rate_ratio", bottom="questions"),
-}
-"""The printed number from the sums by task, by the name of the arithmetic: [1 + resamples]."""
 
 
 def _logs_of_units(
