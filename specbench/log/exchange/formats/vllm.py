@@ -35,7 +35,9 @@ _LISTS: dict[str, tuple[Any, Any]] = {
     "errors": (list[str], ""),
     "start_times": (list[Amount], 0.0),
 }
-"""Lists with an element per request: their types, and the element if there is no list."""
+"""Lists with an element per request: the type, and the element if there is no list (None: it is
+required).
+"""
 _COUNTERS = {
     "num_drafts": "num_drafts",
     "num_draft_tokens": "draft_tokens",
@@ -57,9 +59,11 @@ def _read(source: SourceFile) -> FileContent:
     if more:
         raise more[0].error("a second result: split the file")
     num_answers = len(result.get("output_lens", list[Whole]))
+    # Name of a list -> its elements, one per request. A list that the file may lack has a default
+    # element; None marks a list that is required.
     lists = {
-        name: result.get(name, kind, REQUIRED if empty is None else [empty] * num_answers)
-        for name, (kind, empty) in _LISTS.items()
+        name: result.get(name, kind, REQUIRED if default is None else [default] * num_answers)
+        for name, (kind, default) in _LISTS.items()
     }
     for name, elements in lists.items():
         if len(elements) != num_answers:
