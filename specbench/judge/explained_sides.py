@@ -96,13 +96,15 @@ def make_side(
     """
     tabled = counted_run.tabled
     run, table = tabled.run, tabled.table
-    rows = counted_run.rows(key)
+    rows = counted_run.rows(key)  # numbers of the method's records that count
+    # of each: the record of vanilla's answer to the request, or -1; and the pass, or run of a pool
     baseline_rows, units = table.values(rows, "baseline_row", "unit")
     if is_over_baseline:
         has_baseline = baseline_rows >= 0
         rows, baseline_rows, units = (
             column[has_baseline] for column in (rows, baseline_rows, units)
         )
+    # Blocks give answers their share of a server's time; without any, it is unknown.
     blocks = {block_key(block): block for block in run.header.blocks if is_throughput}
     pairs = AnswerPairs(
         requests=[table.records[row].key.request for row in rows],

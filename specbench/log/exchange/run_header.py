@@ -46,7 +46,8 @@ def make_header(
 ) -> RunHeader:
     """The header of the run of these files.
 
-    `answers` are those of each method, in order. `count_tokens` counts the tokens of a text, None
+    `sources` are the files with their answers as records of the run, `answers` the same records by
+    method, in the order of the methods. `count_tokens` counts the tokens of a text, None
     without a tokenizer. `given` are facts that the user gave, by option. `temperature` is None if
     unknown.
     """

@@ -93,7 +93,10 @@ def build_drafters(
 
 
 def _build(target: Target, method: RunMethod) -> Drafter:
-    """The drafter that a method builds. The target must have the layers' inputs that it reads."""
+    """The drafter that a method builds, checked with a prefill of one token.
+
+    It fails for a drafter that reads the inputs of layers that the target does not have.
+    """
     from torch import inference_mode
 
     from specbench.engine.drafter import BuildContext, Drafter
