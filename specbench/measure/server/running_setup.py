@@ -69,7 +69,7 @@ class RunningSetup(ServedSetup):
         return ServerBackend(servers, max(self.spec.concurrency, default=1))
 
     def _warnings(self) -> list[str]:
-        """Sentences about what the servers lack for a whole comparison.
+        """Sentences about what the servers lack for a full comparison.
 
         `servers` has what each server is, by the label that the user gave it. `{}` in a warning
         stands for the servers that it is about.
