@@ -170,6 +170,7 @@ def _find(run: Run, *, has_cut_line: bool) -> _Findings:
             "audit.json judged other records. Run `specbench audit` again.",
         ]
     tabled_run = tabled(run)
+    # checks that the speed comes from drafting, and not from hidden work
     sources = [*check_sources_alone(tabled_run)]
     exclusions = [*dict.fromkeys(find_exclusions(header, records, run.audit))]
     exclusions += [check.text for check in sources if check.status == "failed"]
