@@ -135,10 +135,10 @@ def write_whole(path: Path, content: bytes) -> None:
     Raises:
         OSError: the file cannot be written; `filename` is its path.
     """
-    for left in scratch_files(path):
-        if not _is_writing(left):
+    for other_scratch in scratch_files(path):
+        if not _is_writing(other_scratch):  # its writer was killed
             with suppress(OSError):
-                left.unlink()
+                other_scratch.unlink()
     scratch = path.with_name(f"{_scratch_prefix(path)}{os.getpid()}-{get_native_id()}.new")
     try:
         with scratch.open("wb") as file:
