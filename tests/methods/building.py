@@ -23,24 +23,29 @@ def build_in(folder: Path | None, name: str, target: Target, **options: Any) -> 
 def complete(
     target: Target, drafter: Drafter, prompt: tuple[int, ...], **changes: Any
 ) -> Completion:
-    values = {"max_new_tokens": 24, "eos_ids": frozenset({2}), "seed": 3, **changes}
-    return decode(target, drafter, Request(prompt, **values))
+    """The completion of a prompt, 24 tokens with seed 3 unless changed."""
+    fields = {"max_new_tokens": 24, "eos_ids": frozenset({2}), "seed": 3, **changes}
+    return decode(target, drafter, Request(prompt, **fields))
 
 
 class Recording(Drafter):
     """Drafts like another drafter, and keeps each tree with the text before it."""
 
-    def __init__(self, other: Drafter) -> None:
-        self.other, self.trees = other, list[tuple[tuple[int, ...], DraftTree]]()
-        self.needs, self.rule, self.tree_sizes = other.needs, other.rule, other.tree_sizes
-        self.start, self.observe = other.start, other.observe  # type: ignore[method-assign]
+    def __init__(self, recorded: Drafter) -> None:
+        self.recorded = recorded
+        self.trees: list[tuple[tuple[int, ...], DraftTree]] = []
+        self.needs = recorded.needs
+        self.rule = recorded.rule
+        self.tree_sizes = recorded.tree_sizes
+        self.start = recorded.start  # type: ignore[method-assign]
+        self.observe = recorded.observe  # type: ignore[method-assign]
 
     def propose(self, state: State) -> DraftTree:
-        tree = self.other.propose(state)
+        tree = self.recorded.propose(state)
         self.trees.append((tuple(state.token_ids), tree))
         return tree
 
     @property
     def drafts(self) -> list[tuple[tuple[int, ...], list[int]]]:
         """Each text with the tokens below its last one."""
-        return [(text, tree.tokens[1:].tolist()) for text, tree in self.trees]
+        return [(token_ids, tree.tokens[1:].tolist()) for token_ids, tree in self.trees]

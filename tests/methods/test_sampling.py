@@ -1,5 +1,6 @@
 """Sampled drafts: their order, their distributions and their acceptance at temperature 1."""
 
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,11 @@ def test_draws_without_replacement_come_in_the_right_order_of_probability() -> N
     probs = torch.tensor([[0.5, 0.3, 0.2, 0.0]])
     sampler = Sampler(Sampling(1.0), torch.device("cpu"), 0)
     drawn = torch.cat([sampler.draw_distinct(probs, 2) for _ in range(20000)])
-    for (first, second), expected in {
-        (0, 1): 0.5 * 0.3 / 0.5, (0, 2): 0.5 * 0.2 / 0.5, (1, 0): 0.3 * 0.5 / 0.7,
-        (1, 2): 0.3 * 0.2 / 0.7, (2, 0): 0.2 * 0.5 / 0.8, (2, 1): 0.2 * 0.3 / 0.8,
-    }.items():  # fmt: skip
-        share = ((drawn[:, 0] == first) & (drawn[:, 1] == second)).double().mean()
+    for pair in permutations(range(3), 2):
+        # P(i, then j) = p_i * p_j / (1 - p_i)
+        p_first, p_second = probs[0, list(pair)].tolist()
+        expected = p_first * p_second / (1 - p_first)
+        share = (drawn == torch.tensor(pair)).all(1).double().mean()
         assert share == pytest.approx(expected, abs=0.015)
 
 
@@ -38,22 +39,27 @@ def test_a_sampled_tree_has_the_distribution_of_each_node(tmp_path: Path) -> Non
         parents, tokens = tree.layout.parents.tolist(), tree.tokens.tolist()
         torch.testing.assert_close(tree.q[1:].sum(-1), torch.ones(25).to(tree.q))
         for node in range(1, tree.num_nodes):
-            earlier = [i for i in range(1, node) if parents[i] == parents[node]]
+            elder_siblings = [i for i in range(1, node) if parents[i] == parents[node]]
+            elder_tokens = [tokens[sibling] for sibling in elder_siblings]
             assert tree.q[node, tokens[node]] > 0
-            assert all(tree.q[node, tokens[i]] == 0 for i in earlier)
-            assert tokens[node] not in [tokens[i] for i in earlier]
+            assert all(tree.q[node, token] == 0 for token in elder_tokens)
+            assert tokens[node] not in elder_tokens
 
 
 def test_typical_acceptance_takes_the_most_likely_of_the_likely_tokens() -> None:
     layout = TreeLayout.from_parents([0, 0, 0, 1, 2], "cpu")
     tree = DraftTree(torch.tensor([9, 1, 2, 3, 3]), layout, num_verify=5)
     p = torch.full((5, 10), 1e-9)
-    p[0, 1], p[0, 2] = 0.4, 0.6
-    p[1, 3], p[1, 4] = 0.7, 0.3
-    p[2, 3], p[2, 4] = 0.5, 0.5
-    p[3, 5] = p[4, 6] = 1.0
+    # after each node, the tokens with a probability
+    p[0, [1, 2]] = torch.tensor([0.4, 0.6])
+    p[1, [3, 4]] = torch.tensor([0.7, 0.3])
+    p[2, [3, 4]] = torch.tensor([0.5, 0.5])
+    p[3, 5] = 1.0
+    p[4, 6] = 1.0
     sampler = Sampler(Sampling(1.0), torch.device("cpu"), 0)
-    verdict = Verdict.read(typical(tree, p.log(), sampler, threshold=0.09, alpha=0.3))
-    assert (verdict.path, verdict.token_ids) == ((0, 2, 4), (2, 3, 6))
+    lenient = Verdict.read(typical(tree, p.log(), sampler, threshold=0.09, alpha=0.3))
+    assert lenient.path == (0, 2, 4)
+    assert lenient.token_ids == (2, 3, 6)
     strict = Verdict.read(typical(tree, p.log(), sampler, threshold=0.55, alpha=10.0))
-    assert (strict.path, strict.token_ids[0]) == ((0, 2), 2)
+    assert strict.path == (0, 2)
+    assert strict.token_ids[0] == 2
