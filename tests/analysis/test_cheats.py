@@ -4,7 +4,7 @@ import json
 import random
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from msgspec import convert
@@ -29,35 +29,69 @@ from tests.analysis.run_factory import header, make_run, record
 from tests.before_after import RECORDED, _chosen, _noisy
 
 METHODS, TASKS = ("vanilla", "pld", "sps"), ("gsm8k", "alpaca")
-At = dict[str, Any]
-"""A completion's method, repeat, whether it ran after vanilla, and the method before it."""
 
 
-def run(
-    cheat: Callable[[At], At], *, repeats: int = 1, num_samples: int = 12, seed: int = 5
-) -> Run:
+class Answer(NamedTuple):
+    """An answer before its noise is drawn."""
+
+    method: str
+    repeat: int
+    is_after_vanilla: bool
+    """Vanilla has answered the same prompt in this pass."""
+    before: str
+    """The method of the answer before it."""
+    mat: int
+    step_s: float
+    prefill_s: float = 0.02
+
+
+Change = Callable[[Answer], Answer]
+"""A cheat: what it makes of an honest answer."""
+
+
+def unchanged(answer: Answer) -> Answer:
+    return answer
+
+
+def of(method: str, change: Change) -> Change:
+    """The change, of the answers of a method alone."""
+    return lambda answer: change(answer) if answer.method == method else answer
+
+
+def run(cheat: Change, *, repeats: int = 1, num_samples: int = 12, seed: int = 5) -> Run:
     """Two tasks; methods have a MAT of 1 to 3 and steps of 15 ms, vanilla's take 10 ms."""
     draw = random.Random(seed)
     mats = draw.choices((1, 2, 3), k=num_samples * len(TASKS))
     records: list[Record] = []
     before = ""
     for repeat in range(repeats):
-        for number in range(num_samples * len(TASKS)):
-            task, mat = TASKS[number % 2], mats[number]
+        for sample, mat in enumerate(mats):
             order = draw.sample(METHODS, len(METHODS))
             for method in order:
-                is_after = order.index("vanilla") < order.index(method)
-                at: At = {"method": method, "repeat": repeat, "is_after": is_after}
-                at |= {"before": before, "prefill_s": 0.02, "step_s": 0.015}
-                at |= {"mat": 1, "step_s": 0.01} if method == "vanilla" else {"mat": mat}
-                at |= cheat(at)
-                steps = [at["mat"]] * (60 // at["mat"])
+                is_vanilla = method == "vanilla"
+                answer = cheat(
+                    Answer(
+                        method,
+                        repeat,
+                        is_after_vanilla=order.index("vanilla") < order.index(method),
+                        before=before,
+                        mat=1 if is_vanilla else mat,
+                        step_s=0.01 if is_vanilla else 0.015,
+                    )
+                )
+                num_steps = 60 // answer.mat
                 noise = draw.lognormvariate(0, 0.03)
                 records.append(
-                    record(method, str(number), task=task, repeat=repeat, accept_lengths=steps,
-                           decode_s=at["step_s"] * len(steps) * noise,
-                           prefill_s=at["prefill_s"] * noise)
-                )  # fmt: skip
+                    record(
+                        method,
+                        str(sample),
+                        task=TASKS[sample % 2],
+                        repeat=repeat,
+                        accept_lengths=[answer.mat] * num_steps,
+                        decode_s=answer.step_s * num_steps * noise,
+                        prefill_s=answer.prefill_s * noise,
+                    )
+                )
                 before = method
     return make_run(records, header(METHODS, TASKS))
 
@@ -65,23 +99,36 @@ def run(
 def methods_named(judged: Run) -> dict[str, dict[str, float]]:
     """The ratios of the methods that each rule names."""
     return {
-        warning.key: {about["method"]: about["ratio"] for about in warning.numbers["methods"]}
+        warning.key: {method["method"]: method["ratio"] for method in warning.numbers["methods"]}
         for warning in find_cheats(make_table(judged.records), judged.header)
     }
 
 
-CHEATS: dict[str, tuple[str, float, Callable[[At], At]]] = {
-    "remembered_answers": ("pld", 0.3, lambda at: {"mat": 6} if at["repeat"] else {}),
-    "known_answers": ("pld", 0.3, lambda at: {"mat": 6} if at["is_after"] else {}),
-    "fast_step": ("sps", 0.5, lambda at: {"step_s": 0.005}),
-    "fast_prefill": ("pld", 0.5, lambda at: {"prefill_s": 0.01}),
-}
+def remembering(answer: Answer) -> Answer:
+    return answer._replace(mat=6) if answer.repeat else answer
 
 
-@pytest.mark.parametrize("key", CHEATS)
-def test_each_rule_names_its_method_alone_and_fails_the_check(key: str) -> None:
-    method, ratio, change = CHEATS[key]
-    cheated = run(lambda at: change(at) if at["method"] == method else {}, repeats=2)
+def knowing(answer: Answer) -> Answer:
+    return answer._replace(mat=6) if answer.is_after_vanilla else answer
+
+
+def stepping_fast(answer: Answer) -> Answer:
+    return answer._replace(step_s=0.005)
+
+
+@pytest.mark.parametrize(
+    ("key", "method", "ratio", "change"),
+    [
+        ("remembered_answers", "pld", 0.3, remembering),
+        ("known_answers", "pld", 0.3, knowing),
+        ("fast_step", "sps", 0.5, stepping_fast),
+        ("fast_prefill", "pld", 0.5, lambda answer: answer._replace(prefill_s=0.01)),
+    ],
+)
+def test_each_rule_names_its_method_alone_and_fails_the_check(
+    key: str, method: str, ratio: float, change: Change
+) -> None:
+    cheated = run(of(method, change), repeats=2)
     assert methods_named(cheated) == {key: {method: pytest.approx(ratio, abs=0.06)}}
     metrics = measure(cheated)
     (warning,) = [warning for warning in warnings(metrics) if warning.key == key]
@@ -92,27 +139,27 @@ def test_each_rule_names_its_method_alone_and_fails_the_check(key: str) -> None:
 
 
 def test_a_fast_step_fails_only_where_the_baseline_run_has_none() -> None:
-    fast = run(lambda at: {"step_s": 0.005} if at["method"] != "vanilla" else {})
+    fast = run(lambda answer: answer if answer.method == "vanilla" else stepping_fast(answer))
     assert methods_named(fast).keys() == {"slow_vanilla"}
-    for baseline, status in ((run(lambda at: {}), "failed"), (fast, "skipped")):
+    for baseline, status in ((run(unchanged), "failed"), (fast, "skipped")):
         checks = check_sources(RunTables(fast), RunTables(baseline))
         assert [check.status for check in checks] == [status]
 
 
 def test_a_step_with_more_threads_than_vanillas_has_a_narrower_limit() -> None:
-    near = run(lambda at: {"step_s": 0.0092} if at["method"] == "pld" else {}, num_samples=40)
+    near = run(of("pld", lambda answer: answer._replace(step_s=0.0092)), num_samples=40)
     assert not methods_named(near)
     threads = Threads(1, "measured", "brief", methods={"vanilla": 1, "pld": 2, "sps": 1})
-    changed = make_run([*near.records], replace(near.header, threads=threads))
-    assert methods_named(changed) == {"fast_step": {"pld": pytest.approx(0.92, abs=0.02)}}
+    with_more_threads = make_run([*near.records], replace(near.header, threads=threads))
+    assert methods_named(with_more_threads) == {"fast_step": {"pld": pytest.approx(0.92, abs=0.02)}}
 
 
 def test_vanilla_is_slowed_by_the_method_before_it() -> None:
-    def slow(at: At) -> At:
-        return {"step_s": 0.013} if (at["method"], at["before"]) == ("vanilla", "sps") else {}
+    def slowed(answer: Answer) -> Answer:
+        return answer._replace(step_s=0.013) if answer.before == "sps" else answer
 
-    slowed = methods_named(run(slow, num_samples=20))
-    assert slowed == {"slowed_vanilla": {"sps": pytest.approx(1.25, abs=0.08)}}
+    named = methods_named(run(of("vanilla", slowed), num_samples=20))
+    assert named == {"slowed_vanilla": {"sps": pytest.approx(1.25, abs=0.08)}}
 
 
 @cache
@@ -125,22 +172,20 @@ def recorded() -> tuple[dict[str, Any], list[Any]]:
 def honest(seed: int) -> Run:
     """Some methods, tasks, prompts and passes of the recorded run, with noise and failures."""
     rng = random.Random(f"honest/{seed}")
-    about, records = _chosen(*recorded(), rng)
-    records_drawn = (
-        to_record(convert(line, RecordLine), {}) for line in _noisy(records, rng, "vanilla")
-    )
-    return Run(convert(about, RunHeader), tuple(records_drawn))
+    chosen_header, chosen_lines = _chosen(*recorded(), rng)
+    lines = _noisy(chosen_lines, rng, "vanilla")
+    records = [to_record(convert(line, RecordLine), {}) for line in lines]
+    return Run(convert(chosen_header, RunHeader), tuple(records))
 
 
 def test_no_rule_fires_on_the_recorded_runs_and_on_50_honest_random_ones() -> None:
     stored = [read_run(path) for path in sorted(RECORDED.iterdir())]
     assert len(stored) >= 4
-    parts = [part.at(load) for part in stored for load in part.loads]
-    every = [*stored, *map(honest, range(50))]
-    idle = (find_idle_drafts(part.records, part.header) for part in (*parts, *every))
-    assert [*map(list, idle)] == [[]] * (len(parts) + len(every))
-    after_long = (
-        find_idle_after_long(tabled(part).table, part.header) for part in (*parts, *every)
-    )
-    assert [*map(list, after_long)] == [[]] * (len(parts) + len(every))
-    assert {part.header.id: methods_named(part) for part in every if methods_named(part)} == {}
+    runs = [*stored, *map(honest, range(50))]
+    for judged in runs:
+        assert methods_named(judged) == {}, judged.header.id
+    by_load = [stored_run.at(load) for stored_run in stored for load in stored_run.loads]
+    for judged in (*by_load, *runs):
+        assert [*find_idle_drafts(judged.records, judged.header)] == [], judged.header.id
+        after_long = find_idle_after_long(tabled(judged).table, judged.header)
+        assert [*after_long] == [], judged.header.id

@@ -14,7 +14,8 @@ from specbench.log.run import Load, Run
 from specbench.report.build import make_report
 from tests.analysis.run_factory import number
 from tests.analysis.test_serving import FOUR, ONE, answer, block, measured, run
-from tests.judge.changing import values_of, with_header
+from tests.judge.changing import with_header
+from tests.support.headers import values_of
 
 DRAFTING = {"num_drafts": 4, "num_accepted": 6}
 SILENT = {"num_drafts": 0, "num_accepted": 0}

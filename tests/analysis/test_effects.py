@@ -34,10 +34,9 @@ NORMAL = (NORMAL - NORMAL.mean()) / NORMAL.std()
 
 def estimate_of(middle: float, sd: float, *units: float, degrees: float = 30) -> Estimate:
     """An estimate with this spread over prompts, and these values in its passes."""
-    groups = (np.log(np.array(units)),) if units else ()
-    return with_interval(
-        Estimate(middle, None, middle * np.exp(NORMAL * sd), degrees, groups, None)
-    )
+    log_units = (np.log(np.array(units)),) if units else ()
+    resamples = middle * np.exp(NORMAL * sd)
+    return with_interval(Estimate(middle, None, resamples, degrees, log_units, None))
 
 
 def test_the_variance_of_a_mean_is_that_of_units_over_their_number() -> None:
@@ -59,18 +58,21 @@ def test_degrees_of_a_sum_are_those_of_welch_and_satterthwaite() -> None:
 
 def test_an_interval_is_students_over_prompts_and_passes() -> None:
     estimate = estimate_of(2.0, 0.03, 1.9, 2.0, 2.1)
-    passes = np.log([1.9, 2.0, 2.1])
-    variance = 0.03**2 + passes.var(ddof=1) / 3
-    degrees = variance**2 / (0.03**4 / 30 + (passes.var(ddof=1) / 3) ** 2 / 2)
-    half = stats.t.ppf(0.975, degrees) * math.sqrt(variance)
+    of_prompts = 0.03**2
+    of_passes = np.log([1.9, 2.0, 2.1]).var(ddof=1) / 3
+    variance = of_prompts + of_passes
+    # Welch and Satterthwaite: (a + b)^2 / (a^2 / 30 + b^2 / 2)
+    degrees = variance**2 / (of_prompts**2 / 30 + of_passes**2 / 2)
+    half_width = stats.t.ppf(0.975, degrees) * math.sqrt(variance)
     assert estimate.interval is not None
-    assert math.log(estimate.interval.high / 2) == pytest.approx(half)
-    assert math.log(estimate.interval.low / 2) == pytest.approx(-half)
+    assert math.log(estimate.interval.high / 2) == pytest.approx(half_width)
+    assert math.log(estimate.interval.low / 2) == pytest.approx(-half_width)
 
 
 def test_the_p_value_falls_below_5_percent_where_the_interval_leaves_1() -> None:
     for middle in np.linspace(0.8, 1.25, 40):
-        estimate = estimate_of(float(middle), 0.03, *(middle * np.array([0.97, 1.0, 1.04])))
+        units = middle * np.array([0.97, 1.0, 1.04])
+        estimate = estimate_of(float(middle), 0.03, *units)
         p_value = differs(estimate, without_spread(1.0), estimate.machine)
         assert estimate.interval is not None and p_value is not None
         assert (p_value < 0.05) == (1.0 not in estimate.interval)
@@ -82,20 +84,26 @@ def test_a_mean_combines_the_passes_of_its_tasks() -> None:
 
 
 def test_a_quotient_in_one_run_pairs_passes_and_of_two_runs_does_not() -> None:
-    top, bottom = estimate_of(2.0, 0.02, 1.8, 2.0, 2.2), estimate_of(1.0, 0.02, 0.9, 1.0, 1.1)
-    together, apart = quotient(top, bottom), quotient(top, bottom, is_one_run=False)
-    assert together.machine is not None and apart.machine is not None
-    assert together.machine.value == pytest.approx(0, abs=1e-12)
-    assert apart.machine.value == pytest.approx(2 * np.log([0.9, 1.0, 1.1]).var(ddof=1) / 3)
+    top = estimate_of(2.0, 0.02, 1.8, 2.0, 2.2)
+    bottom = estimate_of(1.0, 0.02, 0.9, 1.0, 1.1)
+    paired = quotient(top, bottom)
+    unpaired = quotient(top, bottom, is_one_run=False)
+    assert paired.machine is not None and unpaired.machine is not None
+    assert paired.machine.value == pytest.approx(0, abs=1e-12)
+    of_each_run = np.log([0.9, 1.0, 1.1]).var(ddof=1) / 3
+    assert unpaired.machine.value == pytest.approx(2 * of_each_run)
 
 
 def test_requests_that_a_pass_lacks_and_a_pass_with_few_do_not_count_as_noise() -> None:
-    units, requests = np.divmod(np.array([0, 1, 2, 3, 4, 5, 6, 7, 11]), 3)
-    top, bottom = np.array([2.0, 4, 9, 2, 5, 1, 3, 5, 7]), np.ones(9)
+    requests = np.array([0, 1, 2, 0, 1, 2, 0, 1, 2])
+    units = np.array([0, 0, 0, 1, 1, 1, 2, 2, 3])
+    top = np.array([2.0, 4, 9, 2, 5, 1, 3, 5, 7])
+    bottom = np.ones(9)
     (logs,) = log_ratios(RowGroups(requests, units, requests, 4), [top], [bottom])
     assert np.exp(logs[:3]) == pytest.approx([3.0, 3.5, 4.0])
     assert np.isnan(logs[3])
-    assert log_ratios(RowGroups(requests, units * 0, requests, 1), [top], [bottom]) == ()
+    in_one_unit = RowGroups(requests, np.zeros_like(units), requests, 1)
+    assert log_ratios(in_one_unit, [top], [bottom]) == ()
 
 
 def test_the_pooled_variance_is_that_of_two_methods_rests() -> None:
@@ -148,11 +156,14 @@ def test_a_planned_experiment_shows_the_difference_as_often_as_promised() -> Non
     needed = PILOT.prompts_for(0.10, num_units)
     assert needed is not None
     sd = 0.02 * np.sqrt(48 / needed)
-    generator, hits = np.random.default_rng(0), 0
+    generator = np.random.default_rng(0)
+    hits = 0
     for _ in range(500):
-        units = np.log(1.10) + generator.normal(0, 0.03, num_units) + generator.normal(0, sd)
-        middle = float(np.exp(units.mean()))
-        estimate = estimate_of(middle, sd, *np.exp(units), degrees=needed - 1)
+        of_passes = generator.normal(0, 0.03, num_units)
+        of_prompts = generator.normal(0, sd)
+        log_units = np.log(1.10) + of_passes + of_prompts
+        middle = float(np.exp(log_units.mean()))
+        estimate = estimate_of(middle, sd, *np.exp(log_units), degrees=needed - 1)
         p_value = differs(estimate, without_spread(1.0), estimate.machine)
         hits += p_value is not None and p_value < 0.05
     assert 0.72 < hits / 500 < 0.9
@@ -208,23 +219,27 @@ def test_without_the_spread_of_prompts_or_of_the_machine_nothing_is_tested(
 
 
 def test_what_is_slower_at_5_percent_on_either_side_differs_at_10() -> None:
-    fast, slow = estimate_of(1.1, 0.04), estimate_of(1 / 1.1, 0.04)
+    fast = estimate_of(1.1, 0.04)
+    slow = estimate_of(1 / 1.1, 0.04)
     assert differs(fast, ONE, EXACT) == pytest.approx(differs(slow, ONE, EXACT))
     p_value = slower(slow, ONE, 0.0, EXACT)
-    assert p_value is not None and differs(slow, ONE, EXACT) == pytest.approx(2 * p_value)
+    assert p_value is not None
+    assert differs(slow, ONE, EXACT) == pytest.approx(2 * p_value)
     assert differs(ONE, ONE, EXACT) == 1.0
 
 
 def test_a_method_as_slow_as_the_limit_is_found_as_often_as_chance_allows() -> None:
     generator = np.random.default_rng(4)
-    values = np.exp(generator.normal(-np.log(1.05), 0.02, 400))
-    p_values = [slower(estimate_of(float(speed), 0.02), ONE, 0.05, EXACT) for speed in values]
-    assert sum(p is not None and p <= 0.05 for p in p_values) == pytest.approx(20, abs=14)
+    speeds = np.exp(generator.normal(-np.log(1.05), 0.02, 400))
+    p_values = [slower(estimate_of(float(speed), 0.02), ONE, 0.05, EXACT) for speed in speeds]
+    num_found = sum(p_value is not None and p_value <= 0.05 for p_value in p_values)
+    assert num_found == pytest.approx(0.05 * 400, abs=14)
 
 
 def test_holm_claims_no_more_than_the_number_of_tests_allows() -> None:
     def claims(p_values: dict[str, float | None]) -> set[str]:
-        return {key for key, p in holm(p_values).items() if p is not None and p <= 0.01}
+        corrected = holm(p_values)
+        return {key for key, p in corrected.items() if p is not None and p <= 0.01}
 
     assert claims({"a": 0.004, "b": 0.006, "c": 0.9}) == set()  # 0.004 > 0.01 / 3
     assert claims({"a": 0.003, "b": 0.006, "c": 0.9}) == {"a"}  # 0.006 > 0.01 / 2

@@ -1,36 +1,23 @@
-"""The metrics of a run: its cells, means and pooled values.
-
-The numbers of one cell, compared with values computed by hand.
-"""
+"""The metrics of a run: its cells, means, pooled numbers and frames."""
 
 import math
 import random
 from dataclasses import astuple, replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from specbench.analysis.cells import (
-    ALL_FAILED,
-    BASELINE_FAILED,
-    NO_BASELINE,
     NO_CHECKPOINT,
-    NO_SHARED,
-    NO_STEPS,
-    NOT_GREEDY,
     NOT_RUN,
-    WITH_PHASES,
     CellKey,
-    CellMetrics,
 )
 from specbench.analysis.frames import summary_frame
-from specbench.analysis.latency import percentiles
 from specbench.analysis.metrics import measure
 from specbench.analysis.records import make_table, records_frame
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.analysis.stats.estimates import Estimate, Missing, Value
-from specbench.types import Phases, Record
+from specbench.types import Phases
 from tests.analysis.run_factory import (
     failed,
     full_run,
@@ -55,25 +42,37 @@ GAP, OTHER_GAP = ("pld", "alpaca"), ("sps", "alpaca")
 def test_a_mean_is_arithmetic_over_the_tasks_that_any_method_has(
     dropped: tuple[tuple[str, str], ...], pld: Value, sps: Value
 ) -> None:
-    seconds = {"vanilla": (12.0, 12.0), "pld": (6.0, 3.0), "sps": (4.0, 4.0)}
+    decode_s = {
+        ("vanilla", "gsm8k"): 12.0,
+        ("vanilla", "alpaca"): 12.0,
+        ("pld", "gsm8k"): 6.0,
+        ("pld", "alpaca"): 3.0,
+        ("sps", "gsm8k"): 4.0,
+        ("sps", "alpaca"): 4.0,
+    }
+    lengths = {"gsm8k": [2], "alpaca": [2, 2]}
     records = [
-        record(method, task=task, decode_s=task_seconds[i], accept_lengths=[2] * (i + 1))
-        for method, task_seconds in seconds.items()
-        for i, task in enumerate(("gsm8k", "alpaca"))
+        record(method, task=task, decode_s=seconds, accept_lengths=lengths[task])
+        for (method, task), seconds in decode_s.items()
         if (method, task) not in dropped
     ]
-    run = measure(make_run(records, header([*seconds], ("gsm8k", "alpaca"))), Bootstrap(1))
-    speedups = {method: run.overall[method, 0.0].speedup for method in seconds}
+    methods = ["vanilla", "pld", "sps"]
+    run = measure(make_run(records, header(methods, ("gsm8k", "alpaca"))), Bootstrap(1))
+    speedups = {method: run.overall[method, 0.0].speedup for method in methods}
     assert speedups == {"vanilla": Estimate(1.0), "pld": pld, "sps": sps}
 
 
 def test_the_pooled_cell_takes_all_tasks_as_one() -> None:
-    seconds = {("gsm8k", "vanilla"): 12.0, ("gsm8k", "pld"): 6.0}
-    seconds |= {("alpaca", "vanilla"): 3.0, ("alpaca", "pld"): 4.0}
+    decode_s = {
+        ("vanilla", "gsm8k"): 12.0,
+        ("vanilla", "alpaca"): 3.0,
+        ("pld", "gsm8k"): 6.0,
+        ("pld", "alpaca"): 4.0,
+    }
     lengths = {"gsm8k": [2, 2], "alpaca": [1]}
     records = [
-        record(method, task=task, decode_s=s, accept_lengths=lengths[task])
-        for (task, method), s in seconds.items()
+        record(method, task=task, decode_s=seconds, accept_lengths=lengths[task])
+        for (method, task), seconds in decode_s.items()
     ]
     run = measure(make_run(records, header(["vanilla", "pld"], ("gsm8k", "alpaca"))))
     pooled = run.overall["pld", 0.0].pooled
@@ -85,7 +84,8 @@ def test_the_pooled_cell_takes_all_tasks_as_one() -> None:
 def test_cells_of_a_run_are_all_there_with_a_number_or_a_reason() -> None:
     described = header(["sps", "medusa", "vanilla", "pld"], ("gsm8k", "alpaca"))
     described["no_checkpoint"] = ["medusa"]
-    run = measure(make_run([record("extra"), record(), record("pld")], described), Bootstrap(1))
+    records = [record("extra"), record(), record("pld")]
+    run = measure(make_run(records, described), Bootstrap(1))
     # The baseline is first, and the others are in the requested order.
     assert run.methods == ("vanilla", "sps", "medusa", "pld", "extra")
     assert set(run.cells) == {
@@ -100,10 +100,10 @@ def test_the_order_in_which_records_were_written_changes_no_number() -> None:
     run = full_run(num_samples=10)
     shuffled = list(run.records)
     random.Random(1).shuffle(shuffled)
-    runs = (run, make_run(shuffled, run.header))
-    first, second = (measure(stored_run, Bootstrap(50)) for stored_run in runs)
-    for key, cell in first.cells.items():
-        assert number(second.cells[key].speedup) == pytest.approx(number(cell.speedup))
+    metrics = measure(run, Bootstrap(50))
+    of_shuffled = measure(make_run(shuffled, run.header), Bootstrap(50))
+    for key, cell in metrics.cells.items():
+        assert number(of_shuffled.cells[key].speedup) == pytest.approx(number(cell.speedup))
         if key.task:
             assert cell.speedup.interval is not None  # type: ignore[union-attr]
 
@@ -111,12 +111,16 @@ def test_the_order_in_which_records_were_written_changes_no_number() -> None:
 def test_the_turns_of_a_sample_are_one_cluster() -> None:
     """A second turn that equals the first adds no information, so the interval stays."""
     run = full_run(("vanilla", "pld"), ("gsm8k",), num_samples=10)
-    twice = [replace(r, key=replace(r.key, turn=turn)) for r in run.records for turn in (0, 1)]
-    once = measure(run).cell("pld", 0.0, "gsm8k").speedup
-    doubled = measure(make_run(twice, run.header)).cell("pld", 0.0, "gsm8k").speedup
-    assert isinstance(once, Estimate) and isinstance(doubled, Estimate)
-    assert once.interval and doubled.interval
-    assert astuple(doubled.interval) == pytest.approx(astuple(once.interval))
+    in_two_turns = [
+        replace(record, key=replace(record.key, turn=turn))
+        for record in run.records
+        for turn in (0, 1)
+    ]
+    of_one_turn = measure(run).cell("pld", 0.0, "gsm8k").speedup
+    of_two = measure(make_run(in_two_turns, run.header)).cell("pld", 0.0, "gsm8k").speedup
+    assert isinstance(of_one_turn, Estimate) and of_one_turn.interval
+    assert isinstance(of_two, Estimate) and of_two.interval
+    assert astuple(of_two.interval) == pytest.approx(astuple(of_one_turn.interval))
 
 
 CPU = "Example CPU 9000, 2 cores, 8 GiB"
@@ -124,7 +128,7 @@ SERVER = {"backend": "server", "urls": ["http://host:8000"]}
 
 
 @pytest.mark.parametrize(
-    ("values", "device"),
+    ("spec", "device"),
     [
         ({}, f"{CPU}, 2 threads"),  # a GPU that was not used
         ({"device": "cuda:0"}, "fast, 24 GiB, driver 1"),  # torch orders GPUs differently
@@ -132,148 +136,12 @@ SERVER = {"backend": "server", "urls": ["http://host:8000"]}
         ({**SERVER, "urls": []}, CPU),  # an engine has threads of its own
     ],
 )
-def test_the_machine_is_the_one_that_was_used(values: dict[str, Any], device: str) -> None:
+def test_the_machine_is_the_one_that_was_used(spec: dict[str, Any], device: str) -> None:
     described = header(["vanilla"])
     gpus = [{"name": name, "memory_bytes": 24 * 2**30, "driver": "1"} for name in ("slow", "fast")]
     described["environment"] |= {"gpus": gpus, "torch": {"devices": ["fast", "slow"]}}
-    described["spec"]["values"] |= values
+    described["spec"]["values"] |= spec
     assert make_header(described).device_phrase == device
-
-
-def cell(*records: Record) -> CellMetrics:
-    """The numbers of pld's cell in a run of these records of gsm8k, at one temperature."""
-    metrics = measure(make_run(records, header(["vanilla", "pld"], ["gsm8k"], ())), Bootstrap(1))
-    return metrics.cell("pld", metrics.temperatures[0], "gsm8k")
-
-
-def test_different_token_counts_are_compared_per_token() -> None:
-    baseline = [record(decode_s=2.0, accept_lengths=[1] * 9)]  # 10 tokens: 0.2 s each
-    longer = [record("pld", decode_s=2.0, accept_lengths=[2] * 12)]  # 25 tokens: 0.08 s each
-    assert number(cell(*longer, *baseline).speedup) == pytest.approx(0.2 / 0.08)
-
-
-def test_mat_is_over_all_steps_and_macro_over_completions() -> None:
-    records = [
-        record("pld", "a", accept_lengths=[4]),  # 4 tokens in 1 step
-        record("pld", "b", accept_lengths=[1, 1, 2]),  # 4 tokens in 3 steps
-    ]
-    measured = cell(*records)
-    assert number(measured.mat) == pytest.approx(8 / 4)
-    assert number(measured.mat_macro) == pytest.approx((4 + 4 / 3) / 2)
-    assert measured.accept_histogram == {1: 2, 2: 1, 4: 1}
-    assert measured.num_steps == 4
-    assert measured.num_tokens == 10
-
-
-def test_the_match_rate_is_the_share_of_identical_token_ids() -> None:
-    baseline = [record(sample=name, token_ids=[1, 2, 3, 4]) for name in "abcd"]
-    records = [record("pld", name, token_ids=[1, 2, 3, 4]) for name in "abc"]
-    records.append(record("pld", "d", token_ids=[1, 2, 3, 5]))
-    assert number(cell(*records, *baseline).match_rate) == 0.75
-    hot = record("pld", temperature=1.0), record(temperature=1.0)
-    assert cell(*hot).match_rate == NOT_GREEDY
-
-
-def test_a_missing_number_has_a_reason() -> None:
-    baseline, drafted = [record()], [record("pld")]
-    assert cell(*baseline).speedup == cell(*baseline).mat == NOT_RUN
-    assert cell(failed("pld"), *baseline).mat == ALL_FAILED
-    assert cell(*drafted).speedup == cell(*drafted).match_rate == NO_BASELINE
-    assert cell(*drafted, failed("vanilla")).speedup == BASELINE_FAILED
-    assert cell(*drafted, record(sample="z")).speedup == NO_SHARED
-
-
-def test_a_completion_of_one_token_has_a_speedup_and_a_first_token_only() -> None:
-    baseline = [record(prefill_s=2.0, decode_s=0.0, accept_lengths=[])]
-    measured = cell(record("pld", prefill_s=1.0, decode_s=0.0, accept_lengths=[]), *baseline)
-    assert number(measured.speedup) == pytest.approx(2.0)
-    assert measured.decode_speedup == measured.mat == NO_STEPS
-    assert measured.latency.first_token.num == 1
-    assert measured.latency.per_token.p50 == Missing("no completion")
-
-
-@pytest.mark.parametrize("seconds", [0.0, float("nan"), float("inf")])
-def test_a_record_without_a_time_counts_as_failed(seconds: float) -> None:
-    measured = cell(record("pld", decode_s=seconds), record())
-    assert measured.num_failed == 1
-    assert measured.speedup == ALL_FAILED
-
-
-@pytest.mark.parametrize(("number", "num_given"), [(9, 1), (10, 2), (100, 3)])
-def test_a_percentile_needs_a_completion_beyond_it(number: int, num_given: int) -> None:
-    times = percentiles(np.arange(1.0, number + 1))
-    given = [isinstance(percentile, Estimate) for percentile in (times.p50, times.p90, times.p99)]
-    assert given == [True] * num_given + [False] * (3 - num_given)
-
-
-def test_a_run_with_phases_has_acceptance_but_no_time_and_no_speed() -> None:
-    records = [record(decode_s=4.0), record("pld", decode_s=2.0, accept_lengths=[2, 1])]
-    described = header(["vanilla", "pld"], ("gsm8k",))
-    described["spec"]["values"]["phases"] = True
-    timed = replace(records[1], phases=Phases(1.0, 1.0, 0.0, 0.0))
-    for run in (make_run(records, described), make_run([records[0], timed], header(["pld"]))):
-        metrics = measure(run).cell("pld", 0.0, "gsm8k")
-        assert metrics.speedup == metrics.decode_speedup == metrics.tokens_per_s == WITH_PHASES
-        assert metrics.latency.first_token.p50 == metrics.latency.per_token.p50 == WITH_PHASES
-        assert metrics.mat == Estimate(1.5)
-
-
-def steps(lengths: list[int], num_nodes: int = 99, sample: str = "a") -> Record:
-    """A completion with these steps."""
-    stepped = record("pld", sample, accept_lengths=lengths)
-    return replace(stepped, num_nodes=(num_nodes,) * len(lengths))
-
-
-@pytest.mark.parametrize(
-    ("lengths", "num_nodes", "depths"),
-    [
-        # A step of a tokens accepted the depths below a and none at a. The last of these five,
-        # of a chain of three guesses, accepted all that was guessed.
-        ([1, 2, 4, 2, 4], 4, [(1, 5, 4), (2, 4, 2), (3, 2, 2)]),
-        # The one token of the last step may be an accepted guess, cut off, or the target's own.
-        ([3, 1], 99, [(1, 1, 1), (2, 1, 1)]),
-        # Of its two tokens the first was a guess: known at depth 1, unknown at depth 2.
-        ([3, 2], 99, [(1, 2, 2), (2, 1, 1)]),
-        # Without a guess, it is known to have accepted none.
-        ([3, 1], 1, [(1, 2, 1), (2, 1, 1)]),
-    ],
-)
-def test_the_step_that_ended_a_completion_is_no_rejection(
-    lengths: list[int], num_nodes: int, depths: list[tuple[int, int, int]]
-) -> None:
-    by_depth = cell(steps(lengths, num_nodes)).acceptance_by_depth
-    assert [(at.depth, at.num_reached, at.num_accepted) for at in by_depth] == depths
-    for at in by_depth:
-        assert at.conditional.value == at.num_accepted / at.num_reached
-
-
-def test_one_plus_the_unconditional_shares_is_the_mean_accepted_tokens() -> None:
-    metrics = cell(steps([1, 3, 2, 5, 1, 5], num_nodes=5), steps([2, 2, 5], 5, "b"))
-    total = 1 + sum(at.unconditional.value for at in metrics.acceptance_by_depth)
-    assert total == pytest.approx(metrics.mat.value)  # type: ignore[union-attr]
-
-
-def test_cut_steps_do_not_bias_the_shares() -> None:
-    """Guesses accepted with probability 0.7 and cut by a short budget: the estimate is unbiased."""
-    generator = np.random.default_rng(4)
-    records = []
-    for sample in range(4000):
-        lengths: list[int] = []
-        while (room := 9 - sum(lengths)) > 0:
-            accepted = int(np.minimum(generator.geometric(0.3) - 1, 3))
-            lengths.append(min(room, accepted + 1))
-        records.append(steps(lengths, sample=str(sample)))
-    shares = [at.conditional.value for at in cell(*records).acceptance_by_depth]
-    assert shares == pytest.approx([0.7, 0.7, 0.7], abs=0.015)
-
-
-def test_shares_have_intervals_that_hold_them_and_stay_between_nought_and_one() -> None:
-    run = measure(full_run(num_samples=12))
-    depths = run.cell("pld", 0.0, "gsm8k").acceptance_by_depth
-    assert depths
-    for share in (s for p in depths for s in (p.conditional, p.unconditional)):
-        assert share.interval is not None
-        assert 0 <= share.interval.low <= share.value <= share.interval.high <= 1
 
 
 def test_a_record_is_a_row_in_the_order_of_the_records() -> None:
@@ -290,12 +158,15 @@ def test_a_record_is_a_row_in_the_order_of_the_records() -> None:
 
 def test_missing_numbers_are_nan_and_the_dtypes_do_not_depend_on_the_records() -> None:
     metered = replace(record(), energy_j=3.0)
-    frames = [records_frame(records) for records in ([], [failed("pld")], [failed("pld"), metered])]
-    empty, _, frame = frames
-    assert math.isnan(frame["wall_s"][0]) and math.isnan(frame["energy_j"][0])
-    assert frame["peak_memory_bytes"].isna().all() and empty.empty
-    dtypes = [frame.dtypes.astype(str).to_dict() for frame in frames]
-    assert dtypes[0] == dtypes[1] == dtypes[2]
+    empty = records_frame([])
+    of_failed = records_frame([failed("pld")])
+    of_both = records_frame([failed("pld"), metered])
+    assert empty.empty
+    assert math.isnan(of_both["wall_s"][0])
+    assert math.isnan(of_both["energy_j"][0])
+    assert of_both["peak_memory_bytes"].isna().all()
+    dtypes, *others = (frame.dtypes.astype(str).to_dict() for frame in (empty, of_failed, of_both))
+    assert others == [dtypes, dtypes]
 
 
 def test_the_summary_has_a_row_for_every_cell_with_its_numbers() -> None:

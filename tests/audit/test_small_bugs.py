@@ -42,17 +42,28 @@ def rule_of(name: str) -> Rule:
 
 
 def forest(num: int, draw: np.random.Generator) -> tuple[DraftTree, torch.Tensor]:
-    """Chains of a root and two drawn tokens, and the target's logits after each node."""
-    roots, after = rule_cases._Q_CLOSE, rule_cases._Q_NEXT
-    first = draw.choice(VOCAB, num, p=roots)
-    second = (draw.random((num, 1)) > after[first].cumsum(1)).sum(1).clip(max=VOCAB - 1)
-    tokens = np.stack([0 * first, first, second], 1).ravel()
-    q = np.stack([np.tile(roots, (num, 1))] * 2 + [after[first]], 1).reshape(-1, VOCAB)
+    """Chains of a root and two drawn tokens, and the target's logits after each node.
+
+    Node 3 i is the root of chain i; node 3 i + 1 is its child, and so on.
+    """
+    q_of_child = rule_cases._Q_CLOSE  # [vocab]
+    q_of_grandchild = rule_cases._Q_NEXT  # by the child's token [vocab, vocab]
+    children = draw.choice(VOCAB, num, p=q_of_child)
+    cumulated = q_of_grandchild[children].cumsum(1)  # [chains, vocab]
+    grandchildren = (draw.random((num, 1)) > cumulated).sum(1).clip(max=VOCAB - 1)
+    roots = np.zeros_like(children)
+    tokens = np.stack([roots, children, grandchildren], 1).ravel()
+
+    unused = np.tile(q_of_child, (num, 1))  # roots are not drawn
+    q_by_depth = [unused, np.tile(q_of_child, (num, 1)), q_of_grandchild[children]]
+    q = np.stack(q_by_depth, 1).reshape(-1, VOCAB)  # [nodes, vocab]
     p = rule_cases._NEXT[tokens]
     p[::3] = rule_cases._ROOT
+
     nodes = torch.arange(3 * num)
-    child = torch.where(nodes % 3 < 2, nodes + 1, 0)[None]
-    layout = TreeLayout(nodes, nodes % 3, torch.empty(0), max_depth=2, known_siblings=child)
+    depths = nodes % 3
+    child = torch.where(depths < 2, nodes + 1, 0)[None]  # [1, nodes]; a leaf has none
+    layout = TreeLayout(nodes, depths, torch.empty(0), max_depth=2, known_siblings=child)
     logits = torch.from_numpy(np.log(p) * CASES[CHAIN].sampling.temperature)
     return DraftTree(torch.from_numpy(tokens), layout, 3 * num, torch.from_numpy(q)), logits
 
@@ -63,7 +74,8 @@ def chain_outcomes(rule: Rule, num: int, seed: int) -> Outcomes:
     judged: list[Array] = []
 
     def read(tree: DraftTree, accepted: torch.Tensor, next_ids: torch.Tensor) -> torch.Tensor:
-        judged.extend(part.view(-1, 3).numpy() for part in (accepted, next_ids))
+        by_chain = [of_nodes.view(-1, 3).numpy() for of_nodes in (accepted, next_ids)]
+        judged.extend(by_chain)  # [chains, 3]
         return next_ids
 
     with (
@@ -73,20 +85,27 @@ def chain_outcomes(rule: Rule, num: int, seed: int) -> Outcomes:
         rule(tree, logits, Sampler(CASES[CHAIN].sampling, torch.device("cpu"), seed))
     accepted, next_ids = judged
     tokens = tree.tokens.view(-1, 3).numpy()
+    # How often each token was emitted at the root (row 0), and after each token (row 1 + token).
     counts = np.zeros((1 + VOCAB, VOCAB))
-    row, is_open = np.zeros(num, dtype=int), np.ones(num, dtype=bool)
+    rows = np.zeros(num, dtype=int)
+    is_open = np.ones(num, dtype=bool)
     for depth in range(3):
-        is_kept = is_open & accepted[:, depth + 1] if depth < 2 else ~np.ones(num, dtype=bool)
-        token = np.where(is_kept, tokens[:, min(depth + 1, 2)], next_ids[:, depth])
-        np.add.at(counts, (row[is_open], token[is_open]), 1)
-        row, is_open = 1 + token, is_kept
+        emitted = next_ids[:, depth]
+        is_kept = np.zeros(num, dtype=bool)
+        if depth < 2:
+            is_kept = is_open & accepted[:, depth + 1]
+            emitted = np.where(is_kept, tokens[:, depth + 1], emitted)
+        np.add.at(counts, (rows[is_open], emitted[is_open]), 1)
+        rows, is_open = 1 + emitted, is_kept
     p = np.stack([rule_cases._ROOT, *rule_cases._NEXT])
     return Outcomes(CASES[CHAIN].name, counts, p)
 
 
 def p_values(rule: Rule, effort: int) -> Array:
-    num, tries = effort // len(CASES), range(NUM_AUDITS)
-    return np.array([rule_test(chain_outcomes(rule, num, seed)).p_value for seed in tries])
+    """The p-value of each audit."""
+    num = effort // len(CASES)
+    outcomes = (chain_outcomes(rule, num, seed) for seed in range(NUM_AUDITS))
+    return np.array([rule_test(outcomes_of_audit).p_value for outcomes_of_audit in outcomes])
 
 
 @pytest.mark.slow
@@ -98,23 +117,26 @@ def test_a_small_bug_of_a_rule_is_found_in_four_of_five_audits_of_its_effort(nam
 
 @pytest.mark.slow
 def test_the_sound_rule_is_not_found_at_the_largest_effort() -> None:
-    p_of_tries = p_values(lossless, max(bug.effort for bug in RULES.values()))
-    assert (p_of_tries < 0.05).mean() < 0.13 and p_of_tries.min() > LEVEL
+    largest_effort = max(bug.effort for bug in RULES.values())
+    p_of_audits = p_values(lossless, largest_effort)
+    assert (p_of_audits < 0.05).mean() < 0.13
+    assert p_of_audits.min() > LEVEL
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_judges_a_forest_as_it_judges_each_chain(name: str) -> None:
     rule = rule_of(name)
-    expected = chain_outcomes(rule, 200_000, 0).counts
-    outcomes = rule_cases._outcomes(rule, CASES[CHAIN], 300, vocab=VOCAB)
-    shares = expected / expected.sum(1, keepdims=True)
-    assert (rule_test(Outcomes(outcomes.name, outcomes.counts, shares)).p_value or 0) > 1e-3
+    of_forest = chain_outcomes(rule, 200_000, 0).counts
+    shares = of_forest / of_forest.sum(1, keepdims=True)
+    of_chains = rule_cases._outcomes(rule, CASES[CHAIN], 300, vocab=VOCAB)
+    test = rule_test(Outcomes(of_chains.name, of_chains.counts, shares))
+    assert (test.p_value or 0) > 1e-3
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", [0, 0.5, 1])
+@pytest.mark.parametrize("share_before", [0, 0.5, 1])
 def test_an_answer_that_ends_early_is_found_wherever_it_is_among_those_of_its_effort(
-    place: float,
+    share_before: float,
 ) -> None:
     effort = next(bug.effort for bug in SMALL if bug.check == "ends")
     target = Target(random_llama(layers=1))
@@ -123,8 +145,9 @@ def test_an_answer_that_ends_early_is_found_wherever_it_is_among_those_of_its_ef
     sound = run_contract("m", subject, contract=[ends])
     num = next(test.num for test in sound.tests if test.name == "end token")
     assert sound.status == "no difference" and num >= effort
-    chosen = iter(range(num))
-    with patched_emit(ends_early(lambda: next(chosen) == round(place * (effort - 1)))):
+    answers = iter(range(num))
+    early = round(share_before * (effort - 1))
+    with patched_emit(ends_early(lambda: next(answers) == early)):
         contract_result = run_contract("m", subject, contract=[ends])
     assert [test.name for test in contract_result.failures] == ["end token"]
     assert 0.8 <= 1 - (1 - 1 / 50) ** effort <= 0.81

@@ -38,31 +38,44 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
 @pytest.mark.parametrize("num_rows", [1, 2, 64, 65])
 def test_large_products_are_the_same_in_parts(threads: int, num_rows: int) -> None:
     torch.manual_seed(0)
-    x, weight, bias = torch.randn(num_rows, 700), torch.randn(1800, 700), torch.randn(1800)
-    before, norm = torch.randn(num_rows, 1800), Norm(torch.rand(700) + 0.5, 1e-5)
+    x = torch.randn(num_rows, 700)
+    weight = torch.randn(1800, 700)
+    bias = torch.randn(1800)
+    before = torch.randn(num_rows, 1800)
+    norm = Norm(torch.rand(700) + 0.5, 1e-5)
+
     residual = before.clone()
-    product = TORCH.project(x, weight, bias, residual=residual)
-    assert product is residual
-    torch.testing.assert_close(product, before + linear(x, weight, bias), rtol=1e-4, atol=1e-3)
-    product = TORCH.project(x, weight, norm=norm, residual=before.clone())
-    torch.testing.assert_close(product, before + linear(norm(x), weight), rtol=1e-4, atol=1e-3)
-    assert product.is_contiguous()
+    total = TORCH.project(x, weight, bias, residual=residual)
+    assert total is residual
+    expected = before + linear(x, weight, bias)
+    torch.testing.assert_close(total, expected, rtol=1e-4, atol=1e-3)
+
+    total = TORCH.project(x, weight, norm=norm, residual=before.clone())
+    expected = before + linear(norm(x), weight)
+    torch.testing.assert_close(total, expected, rtol=1e-4, atol=1e-3)
+    assert total.is_contiguous()
 
 
 def test_emulated_bfloat16_is_multiplied_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    sizes = (LEAST_ROWS, 64), (40, 64), (40,), (LEAST_ROWS, 2, 2, 16), (2, LEAST_ROWS, 16)
-    x, weight, bias, queries, keys = (torch.randn(size).bfloat16() for size in sizes)
+    x = torch.randn(LEAST_ROWS, 64).bfloat16()
+    weight = torch.randn(40, 64).bfloat16()
+    bias = torch.randn(40).bfloat16()
+    queries = torch.randn(LEAST_ROWS, 2, 2, 16).bfloat16()
+    keys = torch.randn(2, LEAST_ROWS, 16).bfloat16()
     for is_emulated in (False, True):
         monkeypatch.setattr(emulated, "emulates_bfloat16", lambda to=is_emulated: to)
-        wide = linear(x.float(), weight.float(), bias.float())
         product = TORCH.project(x, weight, bias)
         added = TORCH.project(x, weight, residual=bias.repeat(LEAST_ROWS, 1))
+        exact_product = linear(x.float(), weight.float(), bias.float()).bfloat16()
+        torch.testing.assert_close(product, exact_product, rtol=2e-2, atol=1e-2)
+        torch.testing.assert_close(added, exact_product, rtol=2e-2, atol=1e-2)
+
         attended = causal(queries, keys, keys, PLAIN, None)
-        exact = causal(queries.float(), keys.float(), keys.float(), PLAIN, None)
-        for actual, other in ((product, wide), (added, wide), (attended, exact)):
-            torch.testing.assert_close(actual, other.bfloat16(), rtol=2e-2, atol=1e-2)
-        assert not is_emulated or torch.equal(attended, exact.bfloat16())
+        exactly_attended = causal(queries.float(), keys.float(), keys.float(), PLAIN, None)
+        torch.testing.assert_close(attended, exactly_attended.bfloat16(), rtol=2e-2, atol=1e-2)
+        if is_emulated:
+            assert torch.equal(attended, exactly_attended.bfloat16())
 
 
 def test_the_check_of_operations_includes_a_recording(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,21 +90,19 @@ def test_the_check_of_operations_includes_a_recording(monkeypatch: pytest.Monkey
 
         def __call__(self, *given: Any, **named: Any) -> Recording:
             recording = super().__call__(*given, **named)
-            return Recording(
-                tuple(part + self.added for part in recording.outputs), recording.replay
-            )
+            outputs = tuple(output + self.added for output in recording.outputs)
+            return Recording(outputs, recording.replay)
 
     class Failing(TraceRecorder):
         def __call__(self, *given: Any, **named: Any) -> Recording:
             raise RuntimeError("operation not permitted when stream is capturing")
 
     assert unsupported_reason(Ops(), CPU, torch.float32, TraceRecorder()) is None
-    recorders = Off(1), Off(torch.nan), Failing()
-    *off, failing = (
-        unsupported_reason(Ops(), CPU, torch.float32, recorder) for recorder in recorders
-    )
-    assert all("the norm of torch, recorded, is off by" in (reason or "") for reason in off)
-    assert failing is not None and failing.startswith("torch, recorded, fails: operation not")
+    for recorder in (Off(1), Off(torch.nan)):
+        reason = unsupported_reason(Ops(), CPU, torch.float32, recorder)
+        assert reason is not None and "the norm of torch, recorded, is off by" in reason
+    reason = unsupported_reason(Ops(), CPU, torch.float32, Failing())
+    assert reason is not None and reason.startswith("torch, recorded, fails: operation not")
     assert unsupported_reason(Ops(), CPU, torch.float64) == "there are no kernels for float64"
 
 
@@ -111,21 +122,22 @@ def drawn(num_rows: int) -> tuple[Tensor, Experts, Tensor, Tensor]:
 
 def by_hand(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor) -> Tensor:
     """The sums, one row and one expert at a time."""
-    out = torch.zeros_like(x)
+    sums = torch.zeros_like(x)
     for row in range(len(x)):
-        for place, expert in enumerate(ids[row].tolist()):
-            both, down = experts.gate_up[expert] @ x[row], experts.down[expert]
+        for choice, expert in enumerate(ids[row].tolist()):
+            gate_up = experts.gate_up[expert] @ x[row]
             if experts.clamp is None:
-                gate, up = both.chunk(2)
-                result = down @ (silu(gate) * up)
+                gate, up = gate_up.chunk(2)
+                output = experts.down[expert] @ (silu(gate) * up)
             else:
                 assert experts.gate_up_bias is not None and experts.down_bias is not None
-                gate, up = (both + experts.gate_up_bias[expert]).view(-1, 2).unbind(1)
-                gate, up = gate.clamp(max=2.0), up.clamp(-2.0, 2.0)
+                gate, up = (gate_up + experts.gate_up_bias[expert]).view(-1, 2).unbind(1)
+                gate = gate.clamp(max=2.0)
+                up = up.clamp(-2.0, 2.0)
                 inner = gate * torch.sigmoid(1.7 * gate) * (up + 1)
-                result = down @ inner + experts.down_bias[expert]
-            out[row] += shares[row, place] * result
-    return out
+                output = experts.down[expert] @ inner + experts.down_bias[expert]
+            sums[row] += shares[row, choice] * output
+    return sums
 
 
 @pytest.mark.parametrize("num_rows", [1, 2, 9])
@@ -138,12 +150,14 @@ def test_every_way_gives_the_sums_of_the_chosen_experts(
         pytest.skip("this torch has no grouped_mm")
     x, experts, ids, shares = drawn(num_rows)
     if is_clamped:
-        biases = torch.randn(NUM_EXPERTS, 2 * INNER), torch.randn(NUM_EXPERTS, HIDDEN)
         experts = replace(
-            experts, gate_up_bias=biases[0], down_bias=biases[1], clamp=Clamp(1.7, 2.0)
+            experts,
+            gate_up_bias=torch.randn(NUM_EXPERTS, 2 * INNER),
+            down_bias=torch.randn(NUM_EXPERTS, HIDDEN),
+            clamp=Clamp(1.7, 2.0),
         )
-    given = x, experts, ids, shares
-    torch.testing.assert_close(getattr(ways, way)(*given, silu), by_hand(*given), **CLOSE)
+    sums = getattr(ways, way)(x, experts, ids, shares, silu)
+    torch.testing.assert_close(sums, by_hand(x, experts, ids, shares), **CLOSE)
 
 
 def test_rows_in_chunks_and_experts_that_overflow_give_the_same_sums(
@@ -151,9 +165,13 @@ def test_rows_in_chunks_and_experts_that_overflow_give_the_same_sums(
 ) -> None:
     x, experts, ids, shares = drawn(9)
     expected = by_hand(x, experts, ids, shares)
-    monkeypatch.setattr(ways, "CHUNK_BYTES", 4 * NUM_EXPERTS * (2 * INNER + HIDDEN) * 4)
-    torch.testing.assert_close(ways._by_all(x, experts, ids, shares, silu), expected, **CLOSE)
-    unused = torch.isin(torch.arange(NUM_EXPERTS), ids[:1]).logical_not().nonzero()[0]
+    bytes_per_row = NUM_EXPERTS * (2 * INNER + HIDDEN) * 4
+    monkeypatch.setattr(ways, "CHUNK_BYTES", 4 * bytes_per_row)
+    sums = ways._by_all(x, experts, ids, shares, silu)
+    torch.testing.assert_close(sums, expected, **CLOSE)
+
+    is_used = torch.isin(torch.arange(NUM_EXPERTS), ids[:1])
+    unused = is_used.logical_not().nonzero()[0]
     experts.down[unused] = torch.inf
     sums = ways._by_all(x[:1], experts, ids[:1], shares[:1], silu)
     torch.testing.assert_close(sums, expected[:1], **CLOSE)
@@ -167,10 +185,14 @@ def test_no_weight_is_copied_for_each_row(
     shape: tuple[int, ...], num_rows: int, dtype: torch.dtype, capability: tuple[int, int]
 ) -> None:
     num_experts, k, hidden, inner = shape
-    sizes = (num_rows, hidden), (num_experts, 2 * inner, hidden), (num_experts, hidden, inner)
+
+    def empty(*size: int) -> Tensor:
+        return torch.empty(size, dtype=dtype, device=DEVICE)
 
     with watching(capability) as watch:
-        x, gate_up, down = (torch.empty(size, dtype=dtype, device=DEVICE) for size in sizes)
+        x = empty(num_rows, hidden)
+        gate_up = empty(num_experts, 2 * inner, hidden)
+        down = empty(num_experts, hidden, inner)
         ids = torch.empty(num_rows, k, dtype=torch.long, device=DEVICE)
         shares = x.new_empty(num_rows, k)
         watch.most_bytes = 0

@@ -1,7 +1,7 @@
 """The nodes and edges of static and dynamic trees."""
 
-from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -17,15 +17,22 @@ from tests.support.models import static_tree
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize(("name", "nodes", "depth"), [
-    ("mc_sim_7b_63", 64, 4), ("eagle_25", 26, 5), ("recycling_80", 81, 6),
-    ("4x2x1", 1 + 4 + 8 + 8, 3), ("1x1x1", 4, 3),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "nodes", "depth"),
+    [
+        ("mc_sim_7b_63", 64, 4),
+        ("eagle_25", 26, 5),
+        ("recycling_80", 81, 6),
+        ("4x2x1", 1 + 4 + 8 + 8, 3),
+        ("1x1x1", 4, 3),
+    ],
+)
 def test_named_trees_have_their_nodes(name: str, nodes: int, depth: int) -> None:
     tree = static_tree(name)
     assert (tree.layout.num_nodes, len(tree.levels)) == (nodes, depth)
     assert int(tree.layout.depths.max()) == depth
-    assert all(a <= b for a, b in pairwise(tree.layout.depths.tolist()))
+    depths = tree.layout.depths.tolist()
+    assert depths == sorted(depths)
 
 
 def test_a_tree_is_read_from_a_file_in_any_order(tmp_path: Path) -> None:
@@ -36,9 +43,8 @@ def test_a_tree_is_read_from_a_file_in_any_order(tmp_path: Path) -> None:
     assert tree.ranks.tolist() == [0, 0, 2, 3, 0, 1]
     assert tree.num_candidates == 4
     assert [level.source.tolist() for level in tree.levels] == [[0, 2], [3, 4], [1]]
-    assert [level.sees.tolist() for level in tree.levels[:2]] == [
-        [[True, False], [False, True]], [[False, True, True]],
-    ]  # fmt: skip
+    assert tree.levels[0].sees.tolist() == [[True, False], [False, True]]
+    assert tree.levels[1].sees.tolist() == [[False, True, True]]
 
 
 @pytest.mark.parametrize(
@@ -71,32 +77,52 @@ def test_a_tree_keeps_the_nodes_of_the_lowest_ranks_with_their_parents() -> None
     assert static_tree("eagle_25", nodes=60).layout.num_nodes == 26
 
 
-def grow(seed: int, top_k: int, depth: int, num_nodes: int, scale: float) -> tuple[Tensor, ...]:
-    """A tree of random guesses, with the scores, tokens and parents of its pool."""
+class Grown(NamedTuple):
+    """A tree of random draft tokens, and all candidates of its pool, the root first."""
+
+    tokens: Tensor
+    parents: Tensor
+    depths: Tensor
+    candidate_scores: Tensor
+    candidate_tokens: Tensor
+    candidate_parents: Tensor
+
+
+def grow(seed: int, top_k: int, depth: int, num_nodes: int, scale: float) -> Grown:
+    """A tree of the best of random candidates, whose scores are computed one by one."""
     rng = torch.Generator().manual_seed(seed)
     pool = CandidatePool(top_k, depth, num_nodes, torch.float32, CPU)
     pool.start(torch.tensor([7]))
     parents, tokens, scores, beam_nodes = [0], [7], [0.0], [0]
     for level in range(depth + 1):
         logits = scale * torch.randn(1 if level == 0 else top_k, 40, generator=rng)
-        best = logits.log_softmax(-1).topk(top_k)
-        begin = len(tokens)
-        for node, values, ids in zip(beam_nodes, best.values, best.indices, strict=True):
+        best = logits.log_softmax(-1).topk(top_k)  # [beam, top_k]
+        num_above = len(tokens)
+        for node, log_probs, ids in zip(beam_nodes, best.values, best.indices, strict=True):
             parents += [node] * top_k
             tokens += ids.tolist()
-            scores += (values.double() + scores[node]).tolist()
+            scores += (log_probs.double() + scores[node]).tolist()
         pool.add(best.values, best.indices)
         if level < depth:
             beam = pool.beam()
-            order = torch.tensor(scores[begin:]).topk(top_k).indices + begin
-            beam_nodes = order.tolist()
+            of_level = torch.tensor(scores[num_above:])
+            beam_nodes = (of_level.topk(top_k).indices + num_above).tolist()
             assert beam.tokens.tolist() == [tokens[node] for node in beam_nodes]
-    drafted, above, depths, log_probs = pool.tree()
-    kept = torch.tensor(scores)[1:].topk(len(drafted) - 1).values
+
+    tree_tokens, tree_parents, depths, tree_scores = pool.tree()
+    candidate_scores = torch.tensor(scores)
+    best_scores = candidate_scores[1:].topk(len(tree_tokens) - 1).values.double()
     torch.testing.assert_close(
-        log_probs[1:].sort().values, kept.double().sort().values, atol=1e-6, rtol=1e-5
+        tree_scores[1:].sort().values, best_scores.sort().values, atol=1e-6, rtol=1e-5
     )
-    return drafted, above, depths, *map(torch.tensor, (scores, tokens, parents))
+    return Grown(
+        tree_tokens,
+        tree_parents,
+        depths,
+        candidate_scores,
+        candidate_tokens=torch.tensor(tokens),
+        candidate_parents=torch.tensor(parents),
+    )
 
 
 @settings(max_examples=60)
@@ -104,15 +130,15 @@ def grow(seed: int, top_k: int, depth: int, num_nodes: int, scale: float) -> tup
 def test_a_dynamic_tree_keeps_the_best_candidates_and_all_above_them(
     seed: int, top_k: int, depth: int, num_nodes: int
 ) -> None:
-    tokens, parents, depths, scores, pool_tokens, pool_parents = grow(
-        seed, top_k, depth, num_nodes, scale=1.0
-    )
-    count = min(num_nodes, len(scores))
-    kept = [0, *(scores[1:].topk(count - 1).indices + 1).sort().values.tolist()]
-    assert tokens.tolist() == pool_tokens[kept].tolist()
-    places = {node: place for place, node in enumerate(kept)}
-    assert parents.tolist() == [places[int(pool_parents[node])] for node in kept]
-    assert depths.tolist() == TreeLayout.from_parents(parents.tolist(), CPU).depths.tolist()
+    tree = grow(seed, top_k, depth, num_nodes, scale=1.0)
+    count = min(num_nodes, len(tree.candidate_scores))
+    best = tree.candidate_scores[1:].topk(count - 1).indices + 1
+    kept = [0, *best.sort().values.tolist()]
+    assert tree.tokens.tolist() == tree.candidate_tokens[kept].tolist()
+    node_of = {candidate: node for node, candidate in enumerate(kept)}
+    parents = [node_of[int(parent)] for parent in tree.candidate_parents[kept]]
+    assert tree.parents.tolist() == parents
+    assert tree.depths.tolist() == TreeLayout.from_parents(parents, CPU).depths.tolist()
 
 
 @settings(max_examples=60)
@@ -121,7 +147,7 @@ def test_a_draft_that_is_certain_still_keeps_every_parent(
     seed: int, top_k: int, num_nodes: int
 ) -> None:
     """Probabilities of one make a child's score equal its parent's."""
-    tokens, parents, depths, *_ = grow(seed, top_k, 4, num_nodes, scale=1e4)
-    expected = TreeLayout.from_parents(parents.tolist(), CPU)
-    assert depths.tolist() == expected.depths.tolist()
-    assert tokens[0] == 7
+    tree = grow(seed, top_k, 4, num_nodes, scale=1e4)
+    expected = TreeLayout.from_parents(tree.parents.tolist(), CPU)
+    assert tree.depths.tolist() == expected.depths.tolist()
+    assert tree.tokens[0] == 7

@@ -1,0 +1,177 @@
+"""The numbers of one cell, compared with numbers computed by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from specbench.analysis.cells import (
+    ALL_FAILED,
+    BASELINE_FAILED,
+    NO_BASELINE,
+    NO_SHARED,
+    NO_STEPS,
+    NOT_GREEDY,
+    NOT_RUN,
+    WITH_PHASES,
+    CellMetrics,
+)
+from specbench.analysis.latency import percentiles
+from specbench.analysis.metrics import measure
+from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.analysis.stats.estimates import Estimate, Missing
+from specbench.types import Phases, Record
+from tests.analysis.run_factory import (
+    failed,
+    full_run,
+    header,
+    make_run,
+    number,
+    record,
+)
+
+
+def cell(*records: Record) -> CellMetrics:
+    """The numbers of pld's cell in a run of these records of gsm8k, at one temperature."""
+    run = make_run(records, header(["vanilla", "pld"], ["gsm8k"], ()))
+    metrics = measure(run, Bootstrap(1))
+    return metrics.cell("pld", metrics.temperatures[0], "gsm8k")
+
+
+def test_different_token_counts_are_compared_per_token() -> None:
+    baseline = [record(decode_s=2.0, accept_lengths=[1] * 9)]  # 10 tokens: 0.2 s each
+    longer = [record("pld", decode_s=2.0, accept_lengths=[2] * 12)]  # 25 tokens: 0.08 s each
+    assert number(cell(*longer, *baseline).speedup) == pytest.approx(0.2 / 0.08)
+
+
+def test_mat_is_over_all_steps_and_macro_over_completions() -> None:
+    records = [
+        record("pld", "a", accept_lengths=[4]),  # 4 tokens in 1 step
+        record("pld", "b", accept_lengths=[1, 1, 2]),  # 4 tokens in 3 steps
+    ]
+    measured = cell(*records)
+    assert number(measured.mat) == pytest.approx(8 / 4)
+    assert number(measured.mat_macro) == pytest.approx((4 + 4 / 3) / 2)
+    assert measured.accept_histogram == {1: 2, 2: 1, 4: 1}
+    assert measured.num_steps == 4
+    assert measured.num_tokens == 10
+
+
+def test_the_match_rate_is_the_share_of_identical_token_ids() -> None:
+    baseline = [record(sample=name, token_ids=[1, 2, 3, 4]) for name in "abcd"]
+    records = [record("pld", name, token_ids=[1, 2, 3, 4]) for name in "abc"]
+    records.append(record("pld", "d", token_ids=[1, 2, 3, 5]))
+    assert number(cell(*records, *baseline).match_rate) == 0.75
+    sampled = cell(record("pld", temperature=1.0), record(temperature=1.0))
+    assert sampled.match_rate == NOT_GREEDY
+
+
+def test_a_missing_number_has_a_reason() -> None:
+    baseline, drafted = [record()], [record("pld")]
+    assert cell(*baseline).speedup == cell(*baseline).mat == NOT_RUN
+    assert cell(failed("pld"), *baseline).mat == ALL_FAILED
+    assert cell(*drafted).speedup == cell(*drafted).match_rate == NO_BASELINE
+    assert cell(*drafted, failed("vanilla")).speedup == BASELINE_FAILED
+    assert cell(*drafted, record(sample="z")).speedup == NO_SHARED
+
+
+def test_a_completion_of_one_token_has_a_speedup_and_a_first_token_only() -> None:
+    baseline = [record(prefill_s=2.0, decode_s=0.0, accept_lengths=[])]
+    measured = cell(record("pld", prefill_s=1.0, decode_s=0.0, accept_lengths=[]), *baseline)
+    assert number(measured.speedup) == pytest.approx(2.0)
+    assert measured.decode_speedup == measured.mat == NO_STEPS
+    assert measured.latency.first_token.num == 1
+    assert measured.latency.per_token.p50 == Missing("no completion")
+
+
+@pytest.mark.parametrize("seconds", [0.0, float("nan"), float("inf")])
+def test_a_record_without_a_time_counts_as_failed(seconds: float) -> None:
+    measured = cell(record("pld", decode_s=seconds), record())
+    assert measured.num_failed == 1
+    assert measured.speedup == ALL_FAILED
+
+
+@pytest.mark.parametrize(("num_times", "num_given"), [(9, 1), (10, 2), (100, 3)])
+def test_a_percentile_needs_a_completion_beyond_it(num_times: int, num_given: int) -> None:
+    times = percentiles(np.arange(1.0, num_times + 1))
+    is_given = [
+        isinstance(percentile, Estimate) for percentile in (times.p50, times.p90, times.p99)
+    ]
+    assert is_given == [True] * num_given + [False] * (3 - num_given)
+
+
+def test_a_run_with_phases_has_acceptance_but_no_time_and_no_speed() -> None:
+    vanilla = record(decode_s=4.0)
+    drafted = record("pld", decode_s=2.0, accept_lengths=[2, 1])
+    with_option = header(["vanilla", "pld"], ("gsm8k",))
+    with_option["spec"]["values"]["phases"] = True
+    timed = replace(drafted, phases=Phases(1.0, 1.0, 0.0, 0.0))
+    for run in (
+        make_run([vanilla, drafted], with_option),
+        make_run([vanilla, timed], header(["pld"])),
+    ):
+        metrics = measure(run).cell("pld", 0.0, "gsm8k")
+        assert metrics.speedup == metrics.decode_speedup == metrics.tokens_per_s == WITH_PHASES
+        assert metrics.latency.first_token.p50 == metrics.latency.per_token.p50 == WITH_PHASES
+        assert metrics.mat == Estimate(1.5)
+
+
+def steps(lengths: list[int], num_nodes: int = 99, sample: str = "a") -> Record:
+    """A completion with these steps."""
+    stepped = record("pld", sample, accept_lengths=lengths)
+    return replace(stepped, num_nodes=(num_nodes,) * len(lengths))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "num_nodes", "depths"),
+    [
+        # A step of a tokens accepted the depths below a and none at a. The last of these five,
+        # of a chain of three guesses, accepted all that was guessed.
+        ([1, 2, 4, 2, 4], 4, [(1, 5, 4), (2, 4, 2), (3, 2, 2)]),
+        # The one token of the last step may be an accepted guess, cut off, or the target's own.
+        ([3, 1], 99, [(1, 1, 1), (2, 1, 1)]),
+        # Of its two tokens the first was a guess: known at depth 1, unknown at depth 2.
+        ([3, 2], 99, [(1, 2, 2), (2, 1, 1)]),
+        # Without a guess, it is known to have accepted none.
+        ([3, 1], 1, [(1, 2, 1), (2, 1, 1)]),
+    ],
+)
+def test_the_step_that_ended_a_completion_is_no_rejection(
+    lengths: list[int], num_nodes: int, depths: list[tuple[int, int, int]]
+) -> None:
+    by_depth = cell(steps(lengths, num_nodes)).acceptance_by_depth
+    counts = [(depth.depth, depth.num_reached, depth.num_accepted) for depth in by_depth]
+    assert counts == depths
+    for depth in by_depth:
+        assert depth.conditional.value == depth.num_accepted / depth.num_reached
+
+
+def test_one_plus_the_unconditional_shares_is_the_mean_accepted_tokens() -> None:
+    metrics = cell(steps([1, 3, 2, 5, 1, 5], num_nodes=5), steps([2, 2, 5], 5, "b"))
+    shares = [depth.unconditional.value for depth in metrics.acceptance_by_depth]
+    total = 1 + sum(shares)
+    assert total == pytest.approx(metrics.mat.value)  # type: ignore[union-attr]
+
+
+def test_cut_steps_do_not_bias_the_shares() -> None:
+    """Guesses accepted with probability 0.7 and cut by a short budget: the estimate is unbiased."""
+    generator = np.random.default_rng(4)
+    records = []
+    for sample in range(4000):
+        lengths: list[int] = []
+        while (room := 9 - sum(lengths)) > 0:
+            accepted = int(np.minimum(generator.geometric(0.3) - 1, 3))
+            lengths.append(min(room, accepted + 1))
+        records.append(steps(lengths, sample=str(sample)))
+    shares = [depth.conditional.value for depth in cell(*records).acceptance_by_depth]
+    assert shares == pytest.approx([0.7, 0.7, 0.7], abs=0.015)
+
+
+def test_shares_have_intervals_that_hold_them_and_stay_between_nought_and_one() -> None:
+    run = measure(full_run(num_samples=12))
+    by_depth = run.cell("pld", 0.0, "gsm8k").acceptance_by_depth
+    assert by_depth
+    for depth in by_depth:
+        for share in (depth.conditional, depth.unconditional):
+            assert share.interval is not None
+            assert 0 <= share.interval.low <= share.value <= share.interval.high <= 1
