@@ -9,34 +9,43 @@ from tests.log.exchange.files import about, imported, write_lines
 
 
 def answer(drafts: dict[str, Any], *, is_older: bool = False) -> dict[str, Any]:
-    metrics = {"time_to_first_token_ms": 50.0, "generation_time_ms": 200.0}
+    """An answer of a server of a newer version, with its times, or of an older one."""
     choice: dict[str, Any] = {"message": {"content": "a"}, "finish_reason": "length"}
-    content: dict[str, Any] = {"model": "m", "usage": {"prompt_tokens": 4, "completion_tokens": 9}}
+    content: dict[str, Any] = {
+        "model": "m",
+        "usage": {"prompt_tokens": 4, "completion_tokens": 9},
+        "choices": [choice],
+    }
     if is_older:
-        return {**content, "choices": [{**choice, "speculative_decoding_stats": drafts}]}
-    return {**content, "choices": [choice], "metrics": {**metrics, "speculative_decoding": drafts}}
+        choice["speculative_decoding_stats"] = drafts
+    else:
+        content["metrics"] = {
+            "time_to_first_token_ms": 50.0,
+            "generation_time_ms": 200.0,
+            "speculative_decoding": drafts,
+        }
+    return content
 
 
 def test_steps_and_times_are_the_servers(tmp_path: Path) -> None:
     drafts = {"num_spec_steps": 2, "num_accepted_draft_tokens": 5, "per_step_accepted": [3, 2, 0]}
-    plain = answer({})
-    files = (
-        write_lines(tmp_path / "d.jsonl", answer(drafts)),
-        write_lines(tmp_path / "v.jsonl", plain),
-    )
-    run = imported(tmp_path, f"draft={files[0]}", f"vanilla={files[1]}")
+    of_draft = write_lines(tmp_path / "d.jsonl", answer(drafts))
+    of_vanilla = write_lines(tmp_path / "v.jsonl", answer({}))
+    run = imported(tmp_path, f"draft={of_draft}", f"vanilla={of_vanilla}")
     draft, vanilla = run.records
     assert (draft.accept_lengths, draft.stop_reason) == ((4, 3, 1), "budget")
     assert (draft.prefill_s, draft.decode_s, draft.prompt_tokens) == (0.05, 0.2, 4)
     assert vanilla.imported and vanilla.imported.num_steps is None
     mat = measure(run).overall["draft", 0.0].mat
     assert isinstance(mat, Estimate) and mat.value == 8 / 3
-    assert [(f.name, f.value) for f in about(run).figures] == [("acceptance length", 3.5)]
+    (figure,) = about(run).figures
+    assert (figure.name, figure.value) == ("acceptance length", 3.5)
 
 
 def test_the_counts_of_older_versions_stand_in_a_choice(tmp_path: Path) -> None:
     drafts = {"num_spec_steps": 3, "num_accepted_draft_tokens": 5}
     path = write_lines(tmp_path / "d.jsonl", answer(drafts, is_older=True))
     (record,) = imported(tmp_path, str(path)).records
-    assert record.imported and (record.imported.num_emitted, record.imported.num_steps) == (8, 3)
+    assert record.imported
+    assert (record.imported.num_emitted, record.imported.num_steps) == (8, 3)
     assert record.wall_s is None
