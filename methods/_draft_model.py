@@ -1,6 +1,6 @@
 """A language model that drafts for another one with the same vocabulary."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from specbench.engine.load import load_target
 from specbench.engine.sampler import Sampler
 from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree, padded_size
+from specbench.errors import UserError
 from specbench.methods.shared.checkpoint import given_weights
 
 
@@ -25,6 +26,7 @@ class DraftModelDrafter(Drafter):
         """`vocab_size` is the target's."""
         self._model = model
         self._vocab_size = vocab_size
+        self._num_rows = model.model.get_input_embeddings().num_embeddings
         self.num_positions = getattr(model.config, "max_position_embeddings", None) or 0
         head = getattr(model.model.get_output_embeddings(), "weight", None)
         if head is not None and not head.any():
@@ -32,6 +34,21 @@ class DraftModelDrafter(Drafter):
 
     def start(self, state: State, prefill: Forward) -> None:
         self._model.crop(0)
+
+    def missing_ids(self, state: State) -> Sequence[int]:
+        """The committed tokens that the draft model has not read.
+
+        Raises:
+            UserError: one of them is beyond its embedding.
+        """
+        missing_ids = state.token_ids[self._model.cache.length :]
+        if max(missing_ids, default=0) >= self._num_rows:
+            raise UserError(
+                f"The text has the token {max(missing_ids)}, and the draft model's embedding has "
+                f"the rows 0 to {self._num_rows - 1}.",
+                "Use a draft model with the target's vocabulary.",
+            )
+        return missing_ids
 
     def longest_chain(self, num_tokens: int) -> int:
         """Nodes of the longest chain in a completion of `num_tokens`."""

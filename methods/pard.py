@@ -65,8 +65,8 @@ class Pard(DraftModelDrafter):
         if count < 1:
             return state.chain()
         if model.cache.length == 0:
-            model.prefill(state.token_ids[:-1], num_new=state.remaining + self._num_tokens)
-        missing = torch.tensor(state.token_ids[model.cache.length :], device=model.device)
+            model.prefill(self.missing_ids(state)[:-1], num_new=state.remaining + self._num_tokens)
+        missing = torch.tensor(self.missing_ids(state), device=model.device)
         num_missing = len(missing)
         logits = self._pass(torch.cat([missing, self._masks]))
         model.commit(range(num_missing))

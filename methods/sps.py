@@ -69,7 +69,7 @@ class SpeculativeSampling(DraftModelDrafter):
     def propose(self, state: State) -> DraftTree:
         model = self._model
         model.crop(min(model.cache.length, state.num_committed))
-        missing = torch.tensor(state.token_ids[model.cache.length :], device=model.device)
+        missing = torch.tensor(self.missing_ids(state), device=model.device)
         count = min(self._num_tokens, state.remaining - 1)
         return draft_chain(missing, count, self._read, state.sampler)
 

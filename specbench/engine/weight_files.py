@@ -63,8 +63,15 @@ def find_weights(
 ) -> WeightFiles:
     """The weight files in a folder by their names: a whole file before an index, as transformers.
 
-    With `prefers_index`, the index comes first, as in vLLM and SGLang. There may be no file.
+    A file that config.json names comes before these. With `prefers_index`, the index comes first,
+    and config.json names none, as in vLLM and SGLang. There may be no file.
     """
+    named_file = None if prefers_index or names != FILES else _named_in_config(folder)
+    if named_file is not None and named_file.name.endswith(".index.json"):
+        shards = sorted(set(weight_map(named_file).values()))
+        return WeightFiles(tuple(folder / shard for shard in shards), named_file)
+    if named_file is not None:
+        return WeightFiles((named_file,))
     for name in names:
         whole, index = folder / name, folder / f"{name}.index.json"
         if whole.is_file() and not (prefers_index and index.is_file()):
@@ -73,6 +80,26 @@ def find_weights(
         if index.is_file() and (shards := sorted(set(weight_map(index).values()))):
             return WeightFiles(tuple(folder / shard for shard in shards), index)
     return WeightFiles(())
+
+
+def _named_in_config(folder: Path) -> Path | None:
+    """The file that config.json names for transformers, instead of the usual ones.
+
+    Raises:
+        CheckpointError: it is not beside config.json.
+    """
+    config: Any = None
+    with suppress(OSError, ValueError):  # other readers of config.json name the fault
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    name = config.get("transformers_weights") if isinstance(config, dict) else None
+    if name is None:
+        return None
+    if not isinstance(name, str) or Path(name).name != name:
+        raise CheckpointError(
+            f"{folder}: transformers_weights is {name!r} in config.json, not a file beside it.",
+            "Move the file into the folder, and name it so.",
+        )
+    return folder / name
 
 
 def weight_map(index: Path) -> Mapping[str, str]:

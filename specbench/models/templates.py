@@ -125,16 +125,10 @@ def choose_template(name: str, card: ModelCard, tokenizer: PreTrainedTokenizerBa
     """The template for `--template name`.
 
     auto: the card's, else the tokenizer's own, else none with a warning. thinking: the same with
-    the model's thinking mode on, which is off otherwise. Raises UserError for an unknown name,
-    and for a template without a thinking mode.
+    the model's thinking mode on, which is off otherwise. Raises UserError for an unknown name.
     """
     if name == _THINKING:
-        template = choose_template("auto", card, tokenizer)
-        if not switches_of(template.jinja or ""):
-            raise UserError(
-                f"The chat template of {card.name} has no thinking mode.", "Use `--template auto`."
-            )
-        return replace(template, name=_THINKING)
+        return replace(choose_template("auto", card, tokenizer), name=_THINKING)
     if name == "none":
         return Template("none")
     check_template(name)
@@ -235,9 +229,8 @@ def _plain_text(messages: Sequence[Message]) -> str:
 def _template_error(template: Template, problem: str) -> UserError:
     message = f"The chat template {template.name!r} {problem.rstrip('.')}."
     switches = {name: pairs[0].without for name, pairs in switches_of(template.jinja or "").items()}
-    if not (switches or template.values):
-        return UserError(message, _OTHER_TEMPLATE)
     given = json.dumps(template.values) if template.values else "no values"
-    example = json.dumps({**switches, **template.values})
-    hint = f"Give others, in place of these: --template-args '{example}'. {_OTHER_TEMPLATE}"
+    example = json.dumps({**switches, **template.values} or {"NAME": "value"})
+    start = "Give others, in place of these" if template.values else "If it needs some"
+    hint = f"{start}: --template-args '{example}'. {_OTHER_TEMPLATE}"
     return UserError(f"{message} It was given {given}.", hint)

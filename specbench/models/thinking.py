@@ -34,8 +34,6 @@ def with_measured_thinking(
             f"The chat template of {model} does not read {', '.join(unread)}.",
             "Give --template-args values that it reads, or leave them out.",
         )
-    if not jinja:
-        return template
     switches = switches_of(jinja)
     working: dict[str, Any] = {}
     for switch, pairs in switches.items():
@@ -57,6 +55,10 @@ def with_measured_thinking(
         warning = f"Thinking: mode unknown. {problem}."
         thinking = ThinkingHeader("unknown", is_open or None, values)
         return replace(template, thinking=thinking, warning=warning)
+    if template.is_thinking and not is_open:
+        raise UserError(
+            f"The chat template of {model} has no thinking mode.", "Use `--template auto`."
+        )
     return replace(template, thinking=ThinkingHeader("fixed", is_on=True) if is_open else None)
 
 

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from specbench.engine.target import Target
+from specbench.errors import UserError
 from specbench.measure.local.engine_load import describe_execution
-from tests.methods.building import build_in
+from tests.methods.building import build_in, complete
 from tests.methods.checkpoints import dflash, eagle, eagle3, hydra, medusa
 from tests.methods.head_layouts import make_head, speculators, write_layout
 from tests.support.models import prompts, random_llama, random_target, save
@@ -129,6 +130,21 @@ def test_a_draft_model_without_an_output_is_named(target: Target, tmp_path: Path
         model.lm_head.weight.zero_()
     (note,) = build_in(save(model, tmp_path / "zero"), "sps", target).weights_notes
     assert "output layer is all zeros" in note
+
+
+@pytest.mark.parametrize("method", ["sps", "pard"])
+def test_a_text_beyond_the_embedding_of_a_draft_model_is_named(
+    method: str, target: Target, tmp_path: Path
+) -> None:
+    model = random_llama(layers=1, vocab_size=target.vocab_size - 9)
+    model.config.pard_token = 3
+    drafter = build_in(save(model, tmp_path), method, target)
+    last_row = target.vocab_size - 10
+    # Ids that the run never uses do no harm, as in published pairs with other padding.
+    assert complete(target, drafter, (1, 7, last_row), max_new_tokens=3).steps
+    text = f"has the token {last_row + 1}, and the draft model's embedding has the rows 0 to"
+    with pytest.raises(UserError, match=text):
+        complete(target, drafter, (1, 7, last_row + 1))
 
 
 def test_a_rotary_embedding_that_differs_from_the_targets_is_a_fact(

@@ -92,6 +92,8 @@ def test_without_a_switch_an_open_mark_says_that_the_model_thinks(tmp_path: Path
         codec = codec_of(f"[assistant]{mark}", tmp_path)
         assert codec.describe().thinking == ThinkingHeader("fixed", is_on=True)
         assert codec.template.warning is None
+        asked = codec_of(f"[assistant]{mark}", tmp_path, "thinking")
+        assert asked.describe().thinking == ThinkingHeader("fixed", is_on=True)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +126,11 @@ def test_a_refusal_names_the_values_and_the_option(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r'deep\. It was given {"reasoning_effort": "low"}') as no:
         codec_of(refusing, tmp_path)
     assert "--template-args" in no.value.hint
+    needing = "{{ raise_exception('no tone') if not tone }}{{ tone }}"
+    with pytest.raises(UserError, match=r"no tone\. It was given no values") as no:
+        codec_of(needing, tmp_path)
+    assert "If it needs some: --template-args" in no.value.hint
+    assert end_of_prompt(codec_of(needing, tmp_path, args='{"tone": "kind"}')) == "kind"
     codec = codec_of(REFUSING, tmp_path, args='{"work_effort": "deep"}')
     assert end_of_prompt(codec) == "deep"
     assert codec.describe().thinking == ThinkingHeader("switched", True, {"work_effort": "deep"})

@@ -132,6 +132,30 @@ def test_copies_of_a_tensor_are_equal_or_refused_with_both_files(
         assert third in message
 
 
+def test_a_file_that_the_config_names_is_read_and_recorded(
+    folder: Path, tensors: dict[str, Tensor]
+) -> None:
+    config = json.loads((folder / "config.json").read_text())
+
+    def name_in_config(name: str) -> None:
+        (folder / "config.json").write_text(json.dumps({**config, "transformers_weights": name}))
+
+    tripled = {key: 3 * tensor for key, tensor in tensors.items()}
+    write(folder / "best.safetensors", tripled)
+    name_in_config("best.safetensors")
+    assert torch.equal(loaded(folder).model.state_dict()[NORM], tripled[NORM])
+    files = identify(folder).files
+    assert "best.safetensors" in files and WHOLE not in files
+    shard(folder, tripled)
+    write(folder / WHOLE, tensors)
+    name_in_config(INDEX)
+    assert torch.equal(loaded(folder).model.state_dict()[NORM], tripled[NORM])
+    files = identify(folder).files
+    assert "part-2.safetensors" in files and WHOLE not in files
+    name_in_config("../best.safetensors")
+    assert "'../best.safetensors' in config.json, not a file beside it" in refusal(folder)
+
+
 def test_an_unlisted_tensor_in_a_file_that_an_index_lists_needs_no_place(
     folder: Path, tensors: dict[str, Tensor]
 ) -> None:
