@@ -8,7 +8,8 @@ from specbench.tune.cost import cost
 from specbench.tune.frames import curve_frame, prediction_frame, profile_frame
 from specbench.tune.predict import Prediction, predict
 from specbench.tune.profile import profile
-from specbench.tune.profile_file import Profile, read_profile
+from specbench.tune.profile_file import Profile
+from specbench.tune.profile_reading import read_profile
 from specbench.tune.replay import oracle, replay
 from specbench.tune.tuner import tune
 

@@ -37,6 +37,8 @@ class Kind:
     """The free options whose recorded value is the largest that can be replayed."""
     has_candidates: bool = False
     """True if the candidates of trees are recorded: `longest_path` measures how good they are."""
+    array_names: Collection[str] = ()
+    """Names of the arrays that a profile stores of a method's drafts."""
     is_recorded: bool = True
     """False if drafts are made again from the tokens, so that any option may differ."""
 

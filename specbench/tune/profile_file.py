@@ -6,7 +6,7 @@ kind (`specbench.tune.kinds`) defines the meaning of an array of drafts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from io import BytesIO
@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench.errors import UserError, reading
+from specbench.errors import UserError
 from specbench.log.files import REPEAT, folder_errors, write_whole
 from specbench.log.header import PromptsHeader
 from specbench.log.methods import MethodHeader
@@ -25,7 +25,7 @@ from specbench.log.model import ModelHeader
 from specbench.log.policies import PROFILE
 from specbench.measure.base import SetupInfo
 from specbench.measure.spec import RunSpec
-from specbench.settings.json_files import SCHEMA, Compared, check_free, check_same, read_json
+from specbench.settings.json_files import SCHEMA, Compared, check_free, check_same
 from specbench.settings.run_method import RunMethod
 from specbench.types import ProfileKind, Sampling, StopReason
 
@@ -207,94 +207,6 @@ def packed(arrays: Arrays) -> bytes:
     return buffer.getvalue()
 
 
-def read_profile(folder: str | Path) -> Profile:
-    """Read the profile in a folder: its JSON header, and the answers from its arrays.
-
-    Raises:
-        UserError: the folder has no profile, or it is damaged or of a newer version.
-    """
-    hint = "Make it again: specbench tune profile"  # the advice of all errors
-    header_path = Path(folder) / PROFILE_FILE
-    arrays_path = Path(folder) / ARRAYS_FILE
-    header = read_json(header_path, ProfileHeader, "Profile", hint)
-    with reading(arrays_path, "Profile", hint):  # errors of a damaged file become UserErrors
-        npz_bytes = arrays_path.read_bytes()
-        digest = sha256(npz_bytes).hexdigest()
-        if digest != header.arrays_sha256:  # the hash of the arrays that the header belongs to
-            expected = f"{PROFILE_FILE} names {header.arrays_sha256[:12]}…"
-            raise UserError(f"{arrays_path} has sha256 {digest[:12]}…, and {expected}.", hint)
-        arrays = dict(np.load(BytesIO(npz_bytes), allow_pickle=False))  # by name
-        problem = next(_problems(header, arrays), None)
-        if problem:
-            raise UserError(f"{header_path} does not fit its arrays: {problem}", hint)
-        answers = _split_by_answer(header, arrays)
-    return Profile(header, answers)
-
-
 def ids_hash(prompt_ids: Sequence[int], token_ids: Sequence[int]) -> str:
     """The hash of the token ids of a prompt and its answer, one after the other."""
     return sha256(np.array([*prompt_ids, *token_ids], np.int32).tobytes()).hexdigest()
-
-
-def _problems(header: ProfileHeader, arrays: Arrays) -> Iterator[str]:
-    """A sentence per array that is missing or of a wrong length, and per wrong answer."""
-    prompt_tokens = sum(about.prompt_tokens for about in header.answers)
-    num_tokens = sum(about.num_tokens for about in header.answers)
-    num_positions = num_tokens - len(header.answers)  # all tokens of an answer but the last
-    expected = {"prompt_ids": prompt_tokens, "token_ids": num_tokens}
-    if missing := expected.keys() - arrays.keys():
-        yield f"{min(missing)} is missing."
-        return
-    for name, array in arrays.items():
-        label = name.rpartition("/")[0]
-        if name not in expected and label not in header.methods:
-            yield f"{name} is of no method of the profile."
-        length = expected.get(name, num_positions)
-        if len(array) != length:
-            yield f"{name} has {len(array)} rows, and the answers have {length}."
-    prompt_end = answer_end = 0
-    for about in header.answers:
-        prompt_ids = arrays["prompt_ids"][prompt_end : prompt_end + about.prompt_tokens]
-        token_ids = arrays["token_ids"][answer_end : answer_end + about.num_tokens]
-        prompt_end += about.prompt_tokens
-        answer_end += about.num_tokens
-        if ids_hash(prompt_ids.tolist(), token_ids.tolist()) != about.sha256:
-            yield f"the answer to {about.prompt} has other tokens than its hash."
-
-
-def _split_by_answer(header: ProfileHeader, arrays: Arrays) -> tuple[Answer, ...]:
-    """The answers of a profile, from the arrays of its file.
-
-    Args:
-        header: has the length of each prompt and answer in tokens, and the methods by label.
-        arrays: by name, each with the rows of all answers in turn: token ids "prompt_ids" and
-            "token_ids", and drafts "label/name" with a row per position of an answer.
-    """
-    # `np.split` takes the ends of all parts but the last: [:-1]. A step begins at all tokens of an
-    # answer but the last: these are its positions.
-    ends_of_prompts = np.cumsum([about.prompt_tokens for about in header.answers])
-    ends_of_answers = np.cumsum([about.num_tokens for about in header.answers])
-    ends_of_drafts = np.cumsum([about.num_tokens - 1 for about in header.answers])
-    prompt_ids = np.split(arrays["prompt_ids"], ends_of_prompts[:-1])
-    token_ids = np.split(arrays["token_ids"], ends_of_answers[:-1])
-    draft_arrays = {  # by "label/name", an array per answer
-        name: np.split(array, ends_of_drafts[:-1])
-        for name, array in arrays.items()
-        if name not in ("prompt_ids", "token_ids")
-    }
-    answers = []
-    for number, about in enumerate(header.answers):
-        # by label, then by the array's name
-        drafts: dict[str, dict[str, NDArray[Any]]] = {label: {} for label in header.methods}
-        for name, arrays_by_answer in draft_arrays.items():
-            label, _, array_name = name.rpartition("/")
-            drafts[label][array_name] = arrays_by_answer[number]
-        answers.append(
-            Answer(
-                about=about,
-                prompt_ids=tuple(prompt_ids[number].tolist()),
-                token_ids=tuple(token_ids[number].tolist()),
-                drafts=drafts,
-            )
-        )
-    return tuple(answers)

@@ -32,7 +32,8 @@ from specbench.tune.choice import Choice, choose, paper_of
 from specbench.tune.cost import about_of, measured_curve
 from specbench.tune.engine_plan import EnginePlan, Say, make_engine_plan
 from specbench.tune.predict import predict_with
-from specbench.tune.profile_file import PROFILE_FILE, Profile, read_profile
+from specbench.tune.profile_file import PROFILE_FILE, Profile
+from specbench.tune.profile_reading import read_profile
 from specbench.tune.ranking import halves, ranked_settings, settings_to_measure
 from specbench.tune.recording import recorded_plan
 from specbench.tune.results import write_results

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -149,6 +150,20 @@ def test_the_files_of_a_profile_belong_together(
     with pytest.raises(UserError, match="schema 2, newer than 1"):
         read_profile(tmp_path / "copy")
     with pytest.raises(UserError, match="holds no profile"):
+        read_profile(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["ranks", "text", "of nothing"])
+def test_a_kind_that_a_methods_arrays_are_not_of_is_refused_with_the_file(
+    kind: str, folder: Path, tmp_path: Path
+) -> None:
+    read_profile(folder).write(tmp_path)
+    header_path = tmp_path / "profile.json"
+    header = json.loads(header_path.read_text())
+    header["methods"]["sps"]["kind"] = kind
+    header_path.write_text(json.dumps(header))
+    message = f"{header_path} does not fit its arrays: sps is not of the kind '{kind}'."
+    with pytest.raises(UserError, match=re.escape(message)):
         read_profile(tmp_path)
 
 

@@ -109,6 +109,7 @@ class PathKind(Kind):
     """Chains: a longest one holds the shorter ones."""
 
     name = "path"
+    array_names: Collection[str] = ("path",)
     free_options: Collection[str] = ("num_tokens",)
     bounded_options: Collection[str] = ("num_tokens",)
 

@@ -49,6 +49,7 @@ class PoolKind(Kind):
     """Dynamic trees: any smaller tree is grown by the method's own pool, from the candidates."""
 
     name = "pool"
+    array_names = StoredPool._fields
     free_options = ("total_tokens", "depth", "top_k")
     bounded_options = ("depth", "top_k")
     has_candidates = True

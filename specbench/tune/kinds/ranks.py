@@ -39,6 +39,7 @@ class RanksKind(Kind):
     """Static trees: any tree of ranks is compared with the ranks of the answer's tokens."""
 
     name = "ranks"
+    array_names = ("ranks",)
     free_options = ("tree", "nodes")
     has_candidates = True
 

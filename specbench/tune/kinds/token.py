@@ -32,6 +32,7 @@ class TokenKind(PathKind):
     """Chains of any length, made of the tokens at consecutive positions."""
 
     name = "token"
+    array_names = ("token",)
     free_options = ("num_tokens", "schedule")
     bounded_options = ()
 
