@@ -51,9 +51,11 @@ from specbench.analysis.tables import tabled
 from specbench.analysis.warnings import RunWarning, find_warnings
 from specbench.errors import unknown_name
 from specbench.log.audit import StoredAudit
+from specbench.log.faults import find_wrong_numbers
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
 from specbench.log.spec import parse_goodput
+from specbench.log.time_faults import find_time_faults
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -155,7 +157,7 @@ def measure(
         bootstrap=bootstrap,
         arithmetic=arithmetic,
         warnings=(
-            *_warnings_of_records(table, header),
+            *_warnings_of_records(run, table),
             *find_impossible_speedups(cells, header),
             *warnings,
         ),
@@ -179,13 +181,19 @@ def measure(
     )
 
 
-def _warnings_of_records(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]:
-    """The warnings that need no numbers of cells: hidden work, drafts that fail, changed pools,
-    odd answers. These rules are for runs that specbench measured.
+def _warnings_of_records(run: Run, table: RecordTable) -> tuple[RunWarning, ...]:
+    """The warnings that need no numbers of cells: impossible records, hidden work, drafts that
+    fail, changed pools, odd answers. These rules are for runs that specbench measured.
     """
+    header = run.header
     if header.imported:
         return ()
+    if run.run_of_repeat:  # a pool: its header is that of its first run
+        faults = find_time_faults(run.records)
+    else:
+        faults = find_wrong_numbers(header, run.records)
     return (
+        *(RunWarning("impossible", {"text": text}) for text in faults),
         *find_cheats(table, header),
         *find_baseline_drafts(header, table.records),
         *find_idle_drafts(table.records, header),

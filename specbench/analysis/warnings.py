@@ -28,7 +28,6 @@ from specbench.analysis.stats.significance import ALPHA, slower
 from specbench.analysis.stats.variance import EXACT
 from specbench.analysis.survivors import Survivors
 from specbench.analysis.unusual import find_unusual
-from specbench.log.time_faults import find_time_faults
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -72,8 +71,6 @@ def find_warnings(
     num_requests = survivors.num_requests
     if num_paused:
         warnings.append(RunWarning("pauses", {"paused": num_paused, "requests": num_shared}))
-    texts = find_time_faults(table.records)
-    warnings += (RunWarning("impossible_times", {"text": text}) for text in texts)
     warnings += (RunWarning("unusual", {"text": text}) for text in find_unusual(table.records))
     bursts = count_bursts(table.frame)
     if bursts:

@@ -205,7 +205,7 @@ def _load_set(task: Task, source: str, limit: _Limit, offline: bool) -> PromptSe
         return PromptSet(task, source, rows.origin, None, rows.num_available, rows.prompts)
     if card and card.paper and source == "paper":
         hint = f"Where there is network: `specbench fetch --dataset {card.name}`."
-        hint += " Or use `--prompts bundled`." if "bundled" in card.sources else ""
+        hint += " Runs can use `--prompts bundled`." if "bundled" in card.sources else ""
         path = paper_file(card.name, card.paper, offline=offline, hint=hint)
         origin = card.paper.url
         sha256 = card.paper.sha256

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 
 from specbench.log.backend import BlockHeader
 from specbench.log.header import RunHeader
 from specbench.log.run import BlockKey, block_key
 from specbench.log.time_faults import find_time_faults
-from specbench.types import Record, RequestKey, seed_of
+from specbench.types import Record, RecordKey, RequestKey, seed_of
 
 _SLACK = 1.001
 """Sums of times are stored rounded."""
@@ -40,6 +41,23 @@ def find_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
     yield from _miscounted_blocks(header.blocks, records)
     yield from _left_out_prompts(header, records)
     yield from find_time_faults(records, header.threads)
+
+
+def find_wrong_numbers(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
+    """A sentence for each fault that makes numbers of a report wrong. Of faults of single records,
+    the first one stands for all.
+    """
+    faults = ((record.key, fault) for record in records for fault in _size_faults(record, header))
+    for key, fault in islice(faults, 1):
+        yield f"{_answer_text(key)}: {fault}"
+    yield from _left_out_prompts(header, records)
+    yield from find_time_faults(records, header.threads)
+
+
+def _answer_text(key: RecordKey) -> str:
+    """An answer in words, which are followed by a colon and its fault."""
+    request_text = f"{key.sample_id}, turn {key.turn}, repeat {key.repeat}"
+    return f"{key.method} on {request_text} at T={key.temperature:g}"
 
 
 def _faults_of_records(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
@@ -73,9 +91,7 @@ def _faults_of_records(header: RunHeader, records: Sequence[Record]) -> Iterator
                 faults.append(
                     f"its prompt has {num_prompt_tokens} tokens, in others {first_length}."
                 )
-        request_text = f"{key.sample_id}, turn {key.turn}, repeat {key.repeat}"
-        answer_text = f"{key.method} on {request_text} at T={key.temperature:g}"
-        yield from (f"{answer_text}: {fault}" for fault in faults)
+        yield from (f"{_answer_text(key)}: {fault}" for fault in faults)
 
 
 def _time_faults(record: Record) -> Iterator[str]:

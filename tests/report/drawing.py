@@ -56,6 +56,7 @@ def two_temperatures() -> Run:
     prompts = [{"task": task, "num_available": 20} for task in tasks]
     run = full_run(methods, tasks, (0.0, 1.0), status="interrupted", prompts=prompts)
     header = values_of(run.header)
+    header["spec"]["values"]["limit"] = 8
     header["no_checkpoint"] = ["eagle3"]
     header["methods"]["medusa"] = {"title": "Medusa", "is_lossless": False}
     header["methods"]["eagle3"] = {"title": "EAGLE-3"}
