@@ -69,13 +69,14 @@ class DrawnPrompts:
 
     def degrees(self, sides: Sequence[AnswerPairs]) -> float:
         """Degrees of freedom of the resamples: prompts, as far as they weigh alike, less strata."""
-        wall_s = np.zeros((len(self.index_of), len(sides)))  # [prompts, sides]
+        weights = np.zeros((len(self.index_of), len(sides)))  # [prompts, sides]: seconds
         for number, pairs in enumerate(sides):
             rows = [self.index_of[prompt] for prompt in prompts_of(pairs)]
-            np.add.at(wall_s[:, number], rows, pairs.method.wall_s)
-        is_counted = wall_s.any(axis=1)
+            tokens, wall_s, *_ = pairs.method
+            np.add.at(weights[:, number], rows, np.where(np.isnan(wall_s), tokens, wall_s))
+        is_counted = weights.any(axis=1)
         num_strata = len(np.unique(self.stratum_of[is_counted]))
-        return max(0.0, effective_number(wall_s[is_counted]) - num_strata)
+        return max(0.0, effective_number(weights[is_counted]) - num_strata)
 
 
 def prompts_of(pairs: AnswerPairs) -> list[Prompt]:

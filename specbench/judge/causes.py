@@ -24,6 +24,7 @@ from specbench.analysis.records import BASELINE
 from specbench.judge.explained_sides import ExplainedSide
 from specbench.log.differences import Difference, differences
 from specbench.log.header import RunHeader
+from specbench.log.machine import UNKNOWN
 
 _EVERY = (MAT, COST, PREFILL, IN_FLIGHT)
 _MACHINE = (COST, IN_FLIGHT)
@@ -43,6 +44,7 @@ _MOVED: Mapping[str, tuple[str, ...]] = {
     "spec.backend": _EVERY,
     "spec.serving_engine": _EVERY,
     "num_threads": (),
+    "counting": (),
     "spec.*": (),  # the explained method, temperature and load are compared apart
     "*": _MACHINE,
 }
@@ -162,14 +164,13 @@ def _of_keys(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setti
     first, second = subject.key, reference.key
     if first.method.partition(":")[0] != second.method.partition(":")[0]:
         yield Setting(f"method: {subject.label} against {reference.label}", (MAT, COST))
-    if first.temperature != second.temperature:
-        text = f"temperature: {first.temperature:g} against {second.temperature:g}"
-        yield Setting(text, (MAT,))
-    if first.load != second.load:
-        texts = [load.text or "1 request at a time" for load in (first.load, second.load)]
-        if texts[0] != texts[1]:
-            # engines draft less under load, so it moves MAT as well
-            yield Setting(f"load: {' against '.join(texts)}", _EVERY)
+    texts = [side.temperature_text for side in (subject, reference)]
+    if UNKNOWN not in texts and texts[0] != texts[1]:
+        yield Setting(f"temperature: {' against '.join(texts)}", (MAT,))
+    texts = [side.load_text for side in (subject, reference)]
+    if all(texts) and texts[0] != texts[1]:
+        # engines draft less under load, so it moves MAT as well
+        yield Setting(f"load: {' against '.join(texts)}", _EVERY)
 
 
 def _version(side: ExplainedSide) -> str:
@@ -211,7 +212,12 @@ factors that the setting can move.
 
 
 def _of_texts(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
-    """Threads, versions and arguments, and other programs on the GPU or the processor."""
+    """Threads, versions and arguments, and other programs on the GPU or the processor.
+
+    Other tools' files name none of them.
+    """
+    if subject.header.imported or reference.header.imported:
+        return
     for name, (text_of, factors) in _TEXTS.items():
         texts = [text_of(subject), text_of(reference)]
         if all(texts) and texts[0] != texts[1]:
@@ -254,5 +260,7 @@ def _of_counting(
         tasks = [{task for task, *_ in side.turns} for side in (subject, reference)]
         if apart := sorted(tasks[0] ^ tasks[1]):
             yield Setting(f"tasks on one side only: {', '.join(apart)}", (PROMPTS,))
-    if product.effect(COUNTING) != 1:
+    if subject.counting != reference.counting:
+        yield Setting("counting rule", (COUNTING, MAT, COST, PREFILL))
+    elif product.effect(COUNTING) != 1:
         yield Setting("token counts: each side uses the counting rule of its source", (COUNTING,))

@@ -9,14 +9,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from specbench.analysis.answer_pairs import AnswerPairs, Answers, PromptTurn, one_per_second
-from specbench.analysis.records import PHASES
+from specbench.analysis.answer_pairs import (
+    AnswerPairs,
+    Answers,
+    Arithmetic,
+    PromptTurn,
+    one_per_second,
+)
+from specbench.analysis.records import BASELINE, PHASES
 from specbench.analysis.roofline import Roofline, read_roofline
 from specbench.analysis.stats.arrays import BoolArray, FloatArray, IntArray
 from specbench.analysis.survivors import find_survivors
 from specbench.analysis.tables import TabledRun
 from specbench.log.backend import BlockHeader
 from specbench.log.header import RunHeader
+from specbench.log.imported import OUR_RULE
+from specbench.log.machine import UNKNOWN
 from specbench.log.run import BlockKey, Load, Run, block_key
 
 if TYPE_CHECKING:
@@ -30,6 +38,14 @@ class SideKey(NamedTuple):
     """As records spell it."""
     temperature: float
     load: Load
+
+
+class AnswerCounts(NamedTuple):
+    """Tokens and steps of an answer; NaN is unknown."""
+
+    turn: PromptTurn
+    num_tokens: float
+    num_steps: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,9 +73,45 @@ class ExplainedSide:
         return {*self.pairs.turns}
 
     @property
+    def counts(self) -> set[AnswerCounts]:
+        """The tokens and steps of each answer, whatever its pass."""
+        method = self.pairs.method
+        return {*map(AnswerCounts, self.pairs.turns, method.tokens.tolist(), method.steps.tolist())}
+
+    @property
     def label(self) -> str:
         """The method's name in tables."""
         return self.header.method(self.key.method).label
+
+    @property
+    def counting(self) -> str:
+        """The counting rules of its answers and of the baseline's, each once."""
+        if self.header.imported is None:
+            return OUR_RULE
+        methods = [self.key.method, *([BASELINE] if self.pairs.has_baseline else [])]
+        labels = [self.header.method(method).label for method in methods]
+        rules = self.header.imported.counting
+        return "; ".join(dict.fromkeys(rules.get(label, UNKNOWN) for label in labels))
+
+    @property
+    def temperature_text(self) -> str:
+        """The temperature; "unknown" if another tool's files do not give it."""
+        return f"{self.key.temperature:g}" if self.header.tells("temperatures") else UNKNOWN
+
+    @property
+    def load_text(self) -> str:
+        """The load in words; empty if it is unknown."""
+        imported = self.header.imported
+        is_known = imported is None or imported.tells_load
+        return (self.key.load.text or "1 request at a time") if is_known else ""
+
+    @property
+    def no_times(self) -> str:
+        """The reason why its times are no evidence; empty if they are."""
+        if self.phases:
+            return "the phases of steps were timed, which slows them down"
+        has_times = bool(np.isfinite([self.pairs.method.wall_s, self.pairs.vanilla.wall_s]).all())
+        return "" if has_times else f"the files of {self.header.id} have no times"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,7 +166,7 @@ def make_side(
         else one_per_second(len(rows)),
         units=units,
         has_baseline=is_over_baseline,
-        arithmetic="totals" if is_throughput else "tasks",
+        arithmetic=_arithmetic(run.header, is_throughput=is_throughput),
     )
     roofline = read_roofline(run.header.roofline, run.records, run.header.threads)
     reading_s = None  # seconds in which the machine reads the target's weights
@@ -130,6 +182,13 @@ def make_side(
     )
 
 
+def _arithmetic(header: RunHeader, *, is_throughput: bool) -> Arithmetic:
+    """The average behind the number that the run's report, or its publisher, prints."""
+    if is_throughput:
+        return "totals"
+    return header.imported.average if header.imported else "tasks"
+
+
 def _answers(tabled: TabledRun, rows: IntArray, blocks: Mapping[BlockKey, BlockHeader]) -> Answers:
     """The answers of these rows. Steps and decode times that are unknown are NaN."""
     names = ("num_tokens", "wall_s", "decode_s", "mat_steps", "mat_emitted")
@@ -137,13 +196,15 @@ def _answers(tabled: TabledRun, rows: IntArray, blocks: Mapping[BlockKey, BlockH
         column.astype(np.float64) for column in tabled.table.values(rows, *names)
     )
     has_steps = emitted > 0
+    counts = [tabled.table.records[row].imported for row in rows]
+    source_tokens = [count and count.counted_tokens for count in counts]  # None: as ours
     return Answers(
         tokens=tokens,
         wall_s=wall_s,
         decode_s=decode_s,
         steps=np.where(has_steps | (tokens < 2), steps, np.nan),
         first_tokens=np.where(has_steps, tokens - emitted, 1.0),
-        source_tokens=np.full(len(rows), np.nan),
+        source_tokens=np.array(source_tokens, dtype=np.float64),
         block_s=_block_seconds(tabled, rows, wall_s, blocks),
     )
 

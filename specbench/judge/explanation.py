@@ -73,22 +73,43 @@ class Explanation:
     """P-values of "the factor is 1", corrected for all factors; None: not tested."""
 
     @property
-    def has_phases(self) -> bool:
-        """True if a side timed the phases of steps: that slows them, so times are no evidence."""
-        sides = (self.subject, self.reference)
-        return any(side.phases for side in sides if side)
+    def sides(self) -> tuple[ExplainedSide, ...]:
+        """The subject, and the reference if there is one."""
+        return (self.subject, self.reference) if self.reference else (self.subject,)
+
+    @property
+    def no_times(self) -> str:
+        """The reason why times are no evidence; empty if they are."""
+        return next(filter(None, (side.no_times for side in self.sides)), "")
+
+    @property
+    def is_imported(self) -> bool:
+        """True if a side is from another tool's files, which do not name all settings."""
+        return any(side.header.imported for side in self.sides)
+
+    @property
+    def num_equal(self) -> int:
+        """The prompts and turns that both sides have, if all have equal tokens and steps; else 0.
+
+        Unknown steps equal nothing.
+        """
+        if self.reference is None:
+            return 0
+        shared = self.subject.turns & self.reference.turns
+        counted = [{count for count in side.counts if count.turn in shared} for side in self.sides]
+        return len(shared) if counted[0] == counted[1] else 0
 
     @property
     def factors(self) -> tuple[Factor, ...]:
         """The factors that count, the largest first; without times if these are no evidence."""
-        names = [MAT] if self.has_phases else FACTORS
+        names = [MAT] if self.no_times else FACTORS
         factors = [factor for factor in self.product.factors if factor.name in names]
         return tuple(sorted(factors, key=lambda factor: -abs(np.log(factor.effect.value))))
 
     @property
     def step_lines(self) -> tuple[Factor, ...]:
         """The lines under cost: the method's step and the baseline's, if there is one."""
-        has_lines = self.step_unit and self.subject.pairs.has_baseline and not self.has_phases
+        has_lines = self.step_unit and self.subject.pairs.has_baseline and not self.no_times
         return self.product.steps if has_lines else ()
 
     @property
@@ -110,9 +131,10 @@ class Explanation:
         """True if a factor differs from 1 although no setting that can move it does.
 
         Averaging and prefill follow from other factors: the same average weighs their changes by
-        task, and a shorter decode makes the prefill's share larger.
+        task, and a shorter decode makes the prefill's share larger. Of settings that another tool's
+        files do not name, nothing is said.
         """
-        if not self.is_claimed(name) or self.causes(name) or name == AVERAGING:
+        if self.is_imported or not self.is_claimed(name) or self.causes(name) or name == AVERAGING:
             return False
         decoding = (MAT, COST, PER_TOKEN)
         is_followed = any(self.is_claimed(other) or self.causes(other) for other in decoding)
@@ -121,12 +143,11 @@ class Explanation:
     @property
     def scope(self) -> Scope:
         """Passes or runs that intervals of times cover besides prompts."""
-        sides = [side for side in (self.subject, self.reference) if side]
         units = next(
             (factor.effect.units for factor in self.product.factors if factor.effect.units), ()
         )
         number = min((int(np.isfinite(logs).sum()) for logs in units), default=1)
-        is_pool = any(side.run.run_of_repeat for side in sides)
+        is_pool = any(side.run.run_of_repeat for side in self.sides)
         return Scope("runs" if is_pool else "passes", max(number, 1))
 
 
@@ -179,6 +200,11 @@ def _explanation(
         key.method == BASELINE for key in keys
     )
     is_loaded = any(key.load not in (NO_LOAD, ONE_AT_A_TIME) for key in keys)
+    # answers from files that do not say at which load may overlap
+    is_loaded |= any(
+        run.header.imported and not run.header.imported.tells_load
+        for run in (counted.tabled.run for counted in runs)
+    )
 
     def make_sides(*, is_throughput: bool) -> list[ExplainedSide]:
         return [
@@ -217,8 +243,14 @@ def _explanation(
 def _step_unit(sides: Sequence[ExplainedSide]) -> str:
     """Seconds on one machine, otherwise the time to read the weights if it is known for all."""
     first, last = sides[0], sides[-1]
-    is_same_clock = first.key.load == last.key.load and not any(
-        difference.is_any_of(_SAME_CLOCK) for difference in differences(first.header, last.header)
+    is_unknown = len(sides) > 1 and any(side.header.imported for side in sides)
+    is_same_clock = (
+        not is_unknown
+        and first.key.load == last.key.load
+        and not any(
+            difference.is_any_of(_SAME_CLOCK)
+            for difference in differences(first.header, last.header)
+        )
     )
     if is_same_clock:
         return "s"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,12 @@ from rich.console import Console
 from specbench.analysis.frames import value_columns
 from specbench.judge.explanation import Explanation
 from specbench.judge.explanation_page import explanation_html
-from specbench.judge.explanation_table import build_explanation, quantity, sentence
+from specbench.judge.explanation_table import (
+    build_explanation,
+    not_separable,
+    quantity,
+    sentence,
+)
 from specbench.judge.printer import BLANK, Line, Part, print_page
 from specbench.report.build import write_files
 from specbench.report.export.markdown import escape, note_lines, table_lines
@@ -82,11 +88,11 @@ def explanation_json(explanations: Sequence[Explanation]) -> str:
             "quantity": quantity(explanation),
             **_side_values("subject", explanation),
             **_side_values("reference", explanation),
-            "ratio": None if explanation.has_phases else explanation.product.ratio,
-            "remainder": explanation.product.remainder,
+            "ratio": None if explanation.no_times else explanation.product.ratio,
+            "remainder": _finite(explanation.product.remainder),
             "num_shared": explanation.product.num_shared,
             "intervals": explanation.scope.text,
-            "has_phases": explanation.has_phases,
+            "has_phases": any(side.phases for side in explanation.sides),
             "sentence": sentence(explanation),
             "factors": [row for row in _rows(explanation) if not row["part_of"]],
             "under_cost": [row for row in _rows(explanation) if row["part_of"]],
@@ -95,6 +101,7 @@ def explanation_json(explanations: Sequence[Explanation]) -> str:
                 {"text": setting.text, "can_move": list(setting.factors)}
                 for setting in explanation.settings
             ],
+            "not_separable": not_separable(explanation),
             "other_work": list(explanation.work),
         }
         for explanation in explanations
@@ -121,9 +128,14 @@ def _side_values(name: str, explanation: Explanation) -> dict[str, Any]:
     side = explanation.subject if name == "subject" else explanation.reference
     if side is None:
         return {}
-    number = None if explanation.has_phases else getattr(explanation.product, name)
+    number = None if explanation.no_times else getattr(explanation.product, name)
     values = {"run": side.header.id, **side.key._asdict(), "load": side.key.load._asdict()}
     return {name: {**values, "value": number, "phases": dict(side.phases)}}
+
+
+def _finite(number: float) -> float | None:
+    """The number; None if times are missing."""
+    return number if math.isfinite(number) else None
 
 
 def _rows(explanation: Explanation) -> Iterator[dict[str, Any]]:

@@ -44,7 +44,7 @@ def explanation_html(explanations: Sequence[Explanation]) -> str:
 def waterfall(explanation: Explanation) -> list[Bar]:
     """The bars of all factors, the largest first; none if times are no evidence."""
     product = explanation.product
-    if explanation.has_phases:
+    if explanation.no_times:
         return []
     start = 1.0 if product.reference is None else product.reference
     levels = [start]  # the product up to each factor

@@ -20,8 +20,9 @@ from specbench.analysis.factors import (
     Factor,
 )
 from specbench.judge.causes import Setting
-from specbench.judge.explained_sides import ExplainedSide
 from specbench.judge.explanation import Explanation
+from specbench.judge.imported_sides import file_notes, publisher_notes, steps_by_counters
+from specbench.log.machine import UNKNOWN
 from specbench.log.run import loads_of
 from specbench.report import facts, formats
 from specbench.report.table import Cell, Column, Group, Row, Table, Tone
@@ -68,19 +69,15 @@ def build_explanation(explanations: Sequence[Explanation]) -> ExplainedTables:
     return ExplainedTables(
         legend=tuple(_legend(first)),
         blocks=tuple(_block(explanation, common) for explanation in explanations),
-        notes=(*notes, *_definitions(explanations)),
+        notes=(*notes, *file_notes(first), *_definitions(explanations)),
     )
 
 
 def _legend(explanation: Explanation) -> Iterator[Note]:
-    for letter, side in zip("AB", _sides(explanation), strict=False):
+    for letter, side in zip("AB", explanation.sides, strict=False):
         header = side.header
         model = f"{facts.model_label(header)}, {header.model.precision}"
         yield Note(letter, f"{header.id}: {model}; {header.device_phrase}")
-
-
-def _sides(explanation: Explanation) -> list[ExplainedSide]:
-    return [side for side in (explanation.subject, explanation.reference) if side]
 
 
 def _block(explanation: Explanation, common: Sequence[Setting]) -> ExplainedBlock:
@@ -90,17 +87,19 @@ def _block(explanation: Explanation, common: Sequence[Setting]) -> ExplainedBloc
         heading(explanation),
         sentence(explanation),
         _table(explanation),
-        (*notes, *_doubts(explanation)),
+        (*publisher_notes(explanation), *notes, *_doubts(explanation)),
     )
 
 
 def heading(explanation: Explanation) -> str:
     """The method, temperature and load; of both sides where they differ."""
-    keys = [side.key for side in _sides(explanation)]
+    sides = explanation.sides
+    temperatures = [side.temperature_text for side in sides]
+    unknown = "Unknown temperature"
     parts = (
-        [side.label for side in _sides(explanation)],
-        [formats.temperature(key.temperature) for key in keys],
-        [key.load.text for key in keys if loads_of(explanation.subject.header.spec.values)],
+        [side.label for side in sides],
+        [unknown if text == UNKNOWN else f"Temperature={text}" for text in temperatures],
+        [side.key.load.text for side in sides if loads_of(explanation.subject.header.spec.values)],
     )
     texts = (" against ".join(dict.fromkeys(texts)) for texts in parts)
     return ", ".join(filter(None, texts))
@@ -117,12 +116,14 @@ def quantity(explanation: Explanation) -> str:
 def sentence(explanation: Explanation) -> str:
     """The ratio, and the factor that carries most of it with its cause."""
     product = explanation.product
-    if explanation.has_phases:
-        return "No speedup is explained: the phases of steps were timed, which slows them down."
+    if explanation.no_times:
+        return f"No speedup is explained: {explanation.no_times}."
     if product.reference is None:
         return _sentence_of_one(explanation)
     numbers = f"{_number(product.subject)} against {_number(product.reference)}"
     text = f"A's {quantity(explanation)} is {product.ratio:.3f} times B's: {numbers}."
+    if explanation.num_equal:
+        text += f" Tokens and steps are equal in all {explanation.num_equal} turns of both."
     largest, *others = explanation.factors
     changes = [abs(math.log(factor.effect.value)) for factor in explanation.factors]
     if changes[0] <= _MOST * sum(changes):
@@ -137,6 +138,8 @@ def sentence(explanation: Explanation) -> str:
     if len(causes) > _MOST_NAMED:
         named.append(f"and {len(causes) - _MOST_NAMED} more")
     differing = f" Settings that differ and can move it: {'; '.join(named)}." if causes else ""
+    if explanation.is_imported and not causes:
+        differing = " The files name no setting that differs and can move it."
     if explanation.is_without_cause(name):
         return f"{carrier}, without a cause: {_percent(largest)}."
     if explanation.is_claimed(name):
@@ -171,7 +174,7 @@ def _sentence_of_one(explanation: Explanation) -> str:
     cost = factors[COST]  # in steps of vanilla, or in seconds without vanilla
     if explanation.subject.pairs.has_baseline:
         return f"{text}: a step costs {cost:.2f} steps of vanilla."
-    return f"{text}: a step takes {1e3 * cost:#.3g} ms."
+    return f"{text}: a step takes {_number(1e3 * cost)} ms."
 
 
 def _number(number: float) -> str:
@@ -193,7 +196,7 @@ def _table(explanation: Explanation) -> Table:
             rows += [_row(f"· {line.name}{unit}", line, explanation) for line in lines]
     rows += _phase_rows(explanation, len(headings))
     product = explanation.product
-    if not explanation.has_phases:
+    if not explanation.no_times:
         numbers = [_number(product.subject)]
         if product.reference is not None:
             numbers.append(_number(product.reference))
@@ -209,7 +212,7 @@ def _row(label: str, factor: Factor, explanation: Explanation) -> Row:
     is_in_seconds = factor.name in (COST, PER_TOKEN) and not explanation.subject.pairs.has_baseline
     values = [factor.subject] if factor.reference is None else [factor.subject, factor.reference]
     if unit == "s" or is_in_seconds:
-        texts = [f"{1e3 * value:#.3g} ms" for value in values]
+        texts = [f"{_number(1e3 * value)} ms" for value in values]
     else:
         texts = [f"{value:#.4g}" for value in values]
     tone: Tone = "unsure"
@@ -225,7 +228,7 @@ def _row(label: str, factor: Factor, explanation: Explanation) -> Row:
 
 def _phase_rows(explanation: Explanation, num_columns: int) -> Iterator[Row]:
     """The phases under cost, as shares of a step. They are a sum, not factors."""
-    sides = _sides(explanation)
+    sides = explanation.sides
     for name in next((side.phases for side in sides if side.phases), ()):
         texts = [
             f"{100 * side.phases[name]:.1f} %" if side.phases else formats.NONE for side in sides
@@ -247,19 +250,27 @@ def _doubts(explanation: Explanation) -> Iterator[Note]:
         if explanation.is_without_cause(factor.name):
             text = f"{factor.name}: {_percent(factor)}, and no setting that can move it differs"
             yield Note("Without a cause", text, is_warning=True)
+    yield from (Note("Not separable", text) for text in not_separable(explanation))
+    if any(side.phases for side in explanation.sides):
+        yield Note("Phases", "shares of a step; timing them slows the step down")
+
+
+def not_separable(explanation: Explanation) -> list[str]:
+    """Factors and settings that cannot be told apart, in words."""
     product = explanation.product
     names = [factor.name for factor in product.factors]
+    by_counters = "".join(map(steps_by_counters, explanation.sides))
     inseparable = {
         f"{PROMPTS}: the sides have no prompt in common": not product.num_shared,
-        f"{PREFILL}: one side has only total times, so {COST} includes it": not product.has_prefill,
-        f"{MAT} and {COST}: the steps of one side are unknown": PER_TOKEN in names,
+        f"{PREFILL}: one side has only total times, so {COST} includes it": not (
+            product.has_prefill or explanation.no_times
+        ),
+        f"{MAT}{by_counters} and {COST}: the steps of one side are unknown": PER_TOKEN in names,
     }
     for name in names:
         text = f"the settings that can move {name}: change one at a time"
         inseparable[text] = explanation.is_claimed(name) and len(explanation.causes(name)) > 1
-    yield from (Note("Not separable", text) for text, is_so in inseparable.items() if is_so)
-    if explanation.has_phases:
-        yield Note("Phases", "shares of a step; timing them slows the step down")
+    return [text for text, is_so in inseparable.items() if is_so]
 
 
 def _definitions(explanations: Sequence[Explanation]) -> Iterator[Note]:

@@ -6,6 +6,12 @@ from msgspec import Struct
 
 from specbench.log.machine import UNKNOWN, Cpu, Environment, Torch
 
+Average = Literal["totals", "rates"]
+"""Average behind a publisher's speed:
+
+- totals: all tokens / all seconds,
+- rates: the mean over questions of tokens/s, over that of the baseline.
+"""
 OUR_RULE = "tokens: all of the answer, from their ids; steps: forwards after the prefill"
 """specbench's counting rule for its own measurements."""
 UNKNOWN_MACHINE = Environment(
@@ -84,6 +90,8 @@ class ImportedHeader(Struct, frozen=True, omit_defaults=True):
     """Counting rule by method."""
     arithmetic: str
     """Arithmetic of the files' publisher."""
+    average: Average = "totals"
+    """Average behind the publisher's speeds; absent for totals."""
     told: tuple[str, ...] = ()
     """Options of the run that the files or the user give; the others are unknown."""
     given: dict[str, str] = {}

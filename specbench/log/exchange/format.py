@@ -15,7 +15,7 @@ from specbench.errors import UserError
 from specbench.log.exchange import formats
 from specbench.log.exchange.source import Fields, SourceFile
 from specbench.log.header import RunHeader
-from specbench.log.imported import ImportedFigure
+from specbench.log.imported import Average, ImportedFigure
 from specbench.log.machine import UNKNOWN
 from specbench.log.run import Load
 from specbench.types import ImportedCounts, Record, RecordKey
@@ -130,6 +130,8 @@ class Format:
     """True for the first JSON value of such a file."""
     read: Callable[[SourceFile], FileContent]
     """The answers of a file."""
+    average: Average = "totals"
+    """Average behind its publisher's speeds."""
     figures: Figures = no_figures
     """The publisher's numbers."""
     write: Callable[[WrittenAnswers], str] | None = None

@@ -65,10 +65,12 @@ def make_header(
         "request_rates": bool(values.request_rates),
         "model": "model" in given,
     }
+    averages = {source.format.average for source in sources}
     imported = ImportedHeader(
         files=tuple(map(_file, sources)),
         counting=_counting(sources, answers),
         arithmetic="; ".join(dict.fromkeys(source.format.arithmetic for source in sources)),
+        average=averages.pop() if len(averages) == 1 else "totals",
         told=tuple(name for name in is_told if is_told[name]),
         given={**given},
         figures=tuple(_figures(sources, answers, count_tokens)),

@@ -56,6 +56,7 @@ FORMAT = Format(
     tool="Spec-Bench",
     arithmetic="evaluation/speed.py: the mean over questions of tokens/s, over that of the "
     "baseline, whose tokens are its re-tokenised texts - 1",
+    average="rates",
     matches=_matches,
     read=_read,
     figures=_figures,

@@ -1,0 +1,57 @@
+"""Notes on sides from other tools' files: the publisher's numbers, counting and what is missing."""
+
+from collections.abc import Iterator
+
+from specbench.analysis.server_counters import mat_of_blocks
+from specbench.analysis.stats.estimates import Estimate
+from specbench.judge.explained_sides import ExplainedSide
+from specbench.judge.explanation import Explanation
+from specbench.report import formats
+from specbench.report.texts import Note
+
+_EXPLAINED = (
+    "speedup",
+    "MAT",
+    "tokens/s",
+    "mean tokens/s per question",
+    "output_throughput",
+)
+"""Names of publishers' numbers that an explanation is about."""
+
+
+def publisher_notes(explanation: Explanation) -> Iterator[Note]:
+    """The publisher's numbers of the explained methods, each with its rule."""
+    for letter, side in zip("AB", explanation.sides, strict=False):
+        figures = side.header.imported.figures if side.header.imported else ()
+        texts = [
+            figure.text.removeprefix(f"{figure.method}: ")
+            for figure in figures
+            if figure.method == side.label and figure.name in _EXPLAINED
+        ]
+        if texts:
+            yield Note(f"{letter}'s publisher", "; ".join(texts))
+
+
+def file_notes(explanation: Explanation) -> Iterator[Note]:
+    """The counting rules, what the files show, and what they lack; once if both are one run."""
+    headers = [side.header for side in explanation.sides]
+    if headers[0] == headers[-1]:
+        headers = headers[:1]
+    for letter, header in zip("AB", headers, strict=False):
+        if imported := header.imported:
+            text = f"{imported.counting_text}; the publisher's arithmetic: {imported.arithmetic}"
+            yield Note(f"{letter} counts", text)
+            if seen := [*imported.findings, *imported.oddities]:
+                yield Note(f"Seen in {letter}", "; ".join(seen))
+            yield Note(f"Not in {letter}", f"{', '.join(imported.lacks)}: none is made up")
+    names = {header.model.name for header in headers}
+    if len(names) > 1 and not all(header.tells("model") for header in headers):
+        text = "counts as unknown: names in files may hold more. `convert --model` gives it"
+        yield Note("Model", text)
+
+
+def steps_by_counters(side: ExplainedSide) -> str:
+    """MAT of all answers by the counters of a server that does not give steps of single answers."""
+    blocks = [block for block in side.run.header.blocks if block.method == side.key.method]
+    mat = mat_of_blocks(blocks)
+    return f" ({formats.mat(mat)} by its server's counters)" if isinstance(mat, Estimate) else ""
