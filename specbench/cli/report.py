@@ -159,10 +159,12 @@ def _explain(
     form: str,
     out: Path | None,
 ) -> None:
-    """Print and write the explanations of one or two runs."""
+    """Print and write the explanation of one or two runs, or cells of published tables."""
     from specbench.judge import explanation_formats as formats
     from specbench.judge.comparison_formats import check_format
+    from specbench.judge.explained_cells import explain_cells
     from specbench.judge.explanation import explain_runs
+    from specbench.judge.published_cells import is_cell
     from specbench.log.folders import read_runs
     from specbench.log.run import Load
 
@@ -172,15 +174,21 @@ def _explain(
     loads = None
     if concurrencies:
         loads = (Load(concurrency=concurrencies[0]), Load(concurrency=concurrencies[1]))
-    subject, *others = map(read_runs, paths)
-    reference = others[0] if others else None
-    explanations = explain_runs(subject, reference, methods, loads)
-    if form == "table":
-        formats.print_explanation(explanations)
+    if any(is_cell(str(path)) for path in paths):
+        if loads:
+            raise UserError("--load is for runs.", "A cell names its load: ...,load=8.")
+        document = explain_cells([str(path) for path in paths], methods)
     else:
-        write_data(formats.render_explanation(explanations, form))
+        subject, *others = map(read_runs, paths)
+        reference = others[0] if others else None
+        explanations = explain_runs(subject, reference, methods, loads)
+        document = formats.explained_document(explanations)
+    if form == "table":
+        formats.print_explanation(document)
+    else:
+        write_data(formats.render_explanation(document, form))
     if out is not None:
-        for path in formats.write_explanation(explanations, out):
+        for path in formats.write_explanation(document, out):
             say(str(path))
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 
 from specbench.analysis.frames import value_columns
 from specbench.judge.explanation import Explanation
-from specbench.judge.explanation_page import explanation_html
+from specbench.judge.explanation_page import Bar, explanation_html, waterfall
 from specbench.judge.explanation_table import (
+    ExplainedTables,
     build_explanation,
     not_separable,
     quantity,
@@ -31,14 +32,44 @@ _ENDINGS = {"markdown": "md", "json": "json", "html": "html"}
 """The formats of files, and how their names end."""
 
 
-def print_explanation(explanations: Sequence[Explanation], console: Console | None = None) -> None:
-    """Print explanations on stdout, or on the console given."""
-    print_page(_page(explanations), console)
+class ExplainedDocument(NamedTuple):
+    """An explanation, ready for every format."""
+
+    tables: ExplainedTables
+    falls: Sequence[Sequence[Bar]]
+    """The waterfall of each block; empty if times are no evidence."""
+    explanations: Sequence[Mapping[str, Any]]
+    """All numbers of each block, with the settings that differ."""
+    is_pair: bool
+    """True for a ratio of two numbers."""
 
 
-def _page(explanations: Sequence[Explanation]) -> Iterator[Part]:
+def explained_document(explanations: Sequence[Explanation]) -> ExplainedDocument:
+    """The document of explanations, which are of one pair of runs, or of one run."""
+    return ExplainedDocument(
+        tables=build_explanation(explanations),
+        falls=[
+            ()
+            if explanation.no_times
+            else waterfall(
+                explanation.product,
+                explanation.factors,
+                claimed=[*filter(explanation.is_claimed, explanation.p_values)],
+            )
+            for explanation in explanations
+        ],
+        explanations=[*map(_values, explanations)],
+        is_pair=explanations[0].reference is not None,
+    )
+
+
+def print_explanation(document: ExplainedDocument, console: Console | None = None) -> None:
+    """Print an explanation on stdout, or on the console given."""
+    print_page(_page(document.tables), console)
+
+
+def _page(tables: ExplainedTables) -> Iterator[Part]:
     """The parts of the page on a terminal: the runs, a block per explanation, and the notes."""
-    tables = build_explanation(explanations)
     yield tables.legend
     yield BLANK
     for block in tables.blocks:
@@ -52,28 +83,30 @@ def _page(explanations: Sequence[Explanation]) -> Iterator[Part]:
     yield tables.notes
 
 
-def render_explanation(explanations: Sequence[Explanation], form: str) -> str:
+def render_explanation(document: ExplainedDocument, form: str) -> str:
     """The text of a format other than the terminal's."""
     if form == "html":
-        return explanation_html(explanations)
-    return explanation_json(explanations) if form == "json" else explanation_markdown(explanations)
+        return explanation_html(document.tables, document.falls, is_pair=document.is_pair)
+    if form == "markdown":
+        return _markdown(document.tables)
+    values = {"schema": 1, "explanations": document.explanations}
+    return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
 
 
-def write_explanation(explanations: Sequence[Explanation], out_dir: Path) -> list[Path]:
+def write_explanation(document: ExplainedDocument, out_dir: Path) -> list[Path]:
     """Write explanation.md, .json and .html to `out_dir`, each whole or not at all.
 
     Raises `RunFolderError` if the folder cannot be written.
     """
     texts = {
-        f"explanation.{ending}": render_explanation(explanations, form).encode()
+        f"explanation.{ending}": render_explanation(document, form).encode()
         for form, ending in _ENDINGS.items()
     }
     return write_files(out_dir, texts)
 
 
-def explanation_markdown(explanations: Sequence[Explanation]) -> str:
+def _markdown(tables: ExplainedTables) -> str:
     """All blocks as one Markdown text."""
-    tables = build_explanation(explanations)
     lines = [*note_lines(tables.legend)]
     for block in tables.blocks:
         lines += ["", f"## {escape(block.heading)}", "", escape(block.sentence), ""]
@@ -81,32 +114,28 @@ def explanation_markdown(explanations: Sequence[Explanation]) -> str:
     return "\n".join([*lines, "", *note_lines(tables.notes)]) + "\n"
 
 
-def explanation_json(explanations: Sequence[Explanation]) -> str:
+def _values(explanation: Explanation) -> dict[str, Any]:
     """All numbers, with the settings that differ."""
-    documents = [
-        {
-            "quantity": quantity(explanation),
-            **_side_values("subject", explanation),
-            **_side_values("reference", explanation),
-            "ratio": None if explanation.no_times else explanation.product.ratio,
-            "remainder": _finite(explanation.product.remainder),
-            "num_shared": explanation.product.num_shared,
-            "intervals": explanation.scope.text,
-            "has_phases": any(side.phases for side in explanation.sides),
-            "sentence": sentence(explanation),
-            "factors": [row for row in _rows(explanation) if not row["part_of"]],
-            "under_cost": [row for row in _rows(explanation) if row["part_of"]],
-            "step_unit": explanation.step_unit,
-            "settings": [
-                {"text": setting.text, "can_move": list(setting.factors)}
-                for setting in explanation.settings
-            ],
-            "not_separable": not_separable(explanation),
-            "other_work": list(explanation.work),
-        }
-        for explanation in explanations
-    ]
-    return json.dumps({"schema": 1, "explanations": documents}, indent=2, ensure_ascii=False) + "\n"
+    return {
+        "quantity": quantity(explanation),
+        **_side_values("subject", explanation),
+        **_side_values("reference", explanation),
+        "ratio": None if explanation.no_times else explanation.product.ratio,
+        "remainder": _finite(explanation.product.remainder),
+        "num_shared": explanation.product.num_shared,
+        "intervals": explanation.scope.text,
+        "has_phases": any(side.phases for side in explanation.sides),
+        "sentence": sentence(explanation),
+        "factors": [row for row in _rows(explanation) if not row["part_of"]],
+        "under_cost": [row for row in _rows(explanation) if row["part_of"]],
+        "step_unit": explanation.step_unit,
+        "settings": [
+            {"text": setting.text, "can_move": list(setting.factors)}
+            for setting in explanation.settings
+        ],
+        "not_separable": not_separable(explanation),
+        "other_work": list(explanation.work),
+    }
 
 
 def explanation_frame(explanations: Sequence[Explanation]) -> DataFrame:

@@ -1,12 +1,12 @@
 """Explanations as one HTML page that needs no network and no other file."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from specbench.judge.explanation import Explanation
-from specbench.judge.explanation_table import build_explanation
+from specbench.analysis.factors import Factor, Product
+from specbench.judge.explanation_table import ExplainedTables
 from specbench.report.export.html import page_template
 
 _LABEL = 150
@@ -27,28 +27,27 @@ class Bar(NamedTuple):
     """end for a printed number; up or down for a factor, with "faint" if it is not claimed."""
 
 
-def explanation_html(explanations: Sequence[Explanation]) -> str:
+def explanation_html(
+    tables: ExplainedTables, falls: Sequence[Sequence[Bar]], *, is_pair: bool
+) -> str:
     """The page: a waterfall and a table per method, then the settings and notes."""
-    tables = build_explanation(explanations)
-    falls = [waterfall(explanation) for explanation in explanations]
     return page_template("explanation.html", __package__).render(
         tables=tables,
         blocks=[*zip(tables.blocks, falls, strict=True)],
-        is_pair=explanations[0].reference is not None,
+        is_pair=is_pair,
         label_width=_LABEL,
         width=_LABEL + _WIDTH + 80,
         row_height=_ROW,
     )
 
 
-def waterfall(explanation: Explanation) -> list[Bar]:
-    """The bars of all factors, the largest first; none if times are no evidence."""
-    product = explanation.product
-    if explanation.no_times:
-        return []
+def waterfall(
+    product: Product, factors: Sequence[Factor], claimed: Container[str]
+) -> tuple[Bar, ...]:
+    """The bars of the factors, in this order. Of a pair, those that are not claimed are pale."""
     start = 1.0 if product.reference is None else product.reference
     levels = [start]  # the product up to each factor
-    for factor in explanation.factors:
+    for factor in factors:
         levels.append(levels[-1] * factor.effect.value)
     logs = [*map(math.log, levels)]
     span = max(logs) - min(logs) or 1.0
@@ -62,14 +61,14 @@ def waterfall(explanation: Explanation) -> list[Bar]:
     bars = []  # from B's number, by each factor that is not 1, to A's number
     if product.reference is not None:
         bars.append(end_bar("B", start, positions[0]))
-    for factor, (begin, end) in zip(explanation.factors, pairwise(positions), strict=True):
+    for factor, (begin, end) in zip(factors, pairwise(positions), strict=True):
         if begin == end:
             continue
         tone = "up" if factor.effect.value >= 1 else "down"
-        if explanation.reference and not explanation.is_claimed(factor.name):
+        if product.reference is not None and factor.name not in claimed:
             tone += " faint"
         text = f"x{factor.effect.value:.3f}"
         width = max(abs(end - begin), 1)
         bars.append(Bar(factor.name, text, left=min(begin, end), width=width, tone=tone))
     bars.append(end_bar("A", product.subject, positions[-1]))
-    return bars
+    return tuple(bars)

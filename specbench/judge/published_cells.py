@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
@@ -37,6 +38,10 @@ class CellSide(NamedTuple):
     """Those of `NUMBERS` that are known."""
     task: str
     method: str
+    facts: dict[str, str]
+    """The known conditions, by their names in words."""
+    rounding: dict[str, float]
+    """Half of the last digit that the table prints, by the name of the number; absent for a run."""
 
 
 def is_cell(text: str) -> bool:
@@ -54,12 +59,7 @@ def find_cells(text: str) -> tuple[PublishedValue, ...]:
     """
     table, _, cell = text.partition(":")  # "TABLE:model/method/task,load=8"
     path, *conditions = cell.split(",")
-    values = [value for value in published_values() if value.publication.key == table]
-    if not values:
-        file = Path(table).with_suffix(".toml")
-        if not file.exists():
-            raise unknown_name("table", table, {v.publication.key for v in published_values()})
-        values = [*read_publication(file)]
+    values = _read_table(table)
     names = {f"{value.model}/{value.method}/{value.task}" for value in values}
     if path not in names:
         raise unknown_name("cell", path, names, f"The form is {_FORM}.", of=table)
@@ -80,6 +80,17 @@ def find_cells(text: str) -> tuple[PublishedValue, ...]:
     return tuple(values)
 
 
+def _read_table(table: str) -> list[PublishedValue]:
+    """The cells of a table: a name in results/published or a TOML file."""
+    values = [value for value in published_values() if value.publication.key == table]
+    if not values:
+        file = Path(table).with_suffix(".toml")
+        if not file.exists():
+            raise unknown_name("table", table, {v.publication.key for v in published_values()})
+        values = [*read_publication(file)]
+    return values
+
+
 def _is_equal(number: object, wanted: str) -> bool:
     try:
         return (isinstance(number, float) and number == float(wanted)) or str(number) == wanted
@@ -98,6 +109,15 @@ def compare_cells(texts: Sequence[str], methods: tuple[str, str] | None = None) 
     """
     if len(texts) != 2:
         raise UserError(f"{len(texts)} sides cannot be compared with a cell.", "Name two.")
+    return read_sides(texts, methods)
+
+
+def read_sides(texts: Sequence[str], methods: tuple[str, str] | None = None) -> list[CellSide]:
+    """One or two sides, of which at least one is a cell.
+
+    Raises:
+        UserError: a side is unknown, or a run lacks the method.
+    """
     # of each side, the repetitions of a cell; empty for a run
     values_of_sides = [find_cells(text) if is_cell(text) else () for text in texts]
     first_cell = next(values[0] for values in values_of_sides if values)
@@ -113,13 +133,41 @@ def compare_cells(texts: Sequence[str], methods: tuple[str, str] | None = None) 
 
 def _side_of_cell(text: str, values: Sequence[PublishedValue]) -> CellSide:
     """A cell; of repetitions, their mean."""
+    first = values[0]
     numbers: dict[str, float] = {}
+    rounding: dict[str, float] = {}
+    table = [value for value in _read_table(text.partition(":")[0]) if value.table == first.table]
     for name, field in NUMBERS.items():
         known = [number for value in values if (number := getattr(value, field)) is not None]
         if known:
             numbers[name] = fmean(known)
-    source = ", ".join(filter(None, (values[0].where, text)))
-    return CellSide(f"{source} (published table)", numbers, values[0].task, values[0].method)
+            column = [getattr(value, field) for value in table]
+            rounding[name] = 0.5 / 10 ** max(map(_num_decimals, filter(None, column)), default=0)
+    optional = {"requests at once": first.load, "draft tokens": first.num_draft_tokens}
+    facts_of_cell = {
+        "model": first.model,
+        "method": first.method,
+        "task": first.task,
+        "temperature": f"{first.temperature:g}",
+        **{name: f"{number:g}" for name, number in optional.items() if number is not None},
+        "hardware": first.table.known_hardware,
+        "settings": first.settings,
+    }
+    source = ", ".join(filter(None, (first.where, text)))
+    return CellSide(
+        label=f"{source} (published table)",
+        numbers=numbers,
+        task=first.task,
+        method=first.method,
+        facts={name: text for name, text in facts_of_cell.items() if text},
+        rounding=rounding,
+    )
+
+
+def _num_decimals(number: float) -> int:
+    """Decimals of a number as it is written."""
+    exponent = Decimal(str(number)).normalize().as_tuple().exponent
+    return max(0, -int(exponent))
 
 
 def _side_of_run(text: str, method: str, like: PublishedValue) -> CellSide:
@@ -142,11 +190,22 @@ def _side_of_run(text: str, method: str, like: PublishedValue) -> CellSide:
     values = {"speedup": cell.speedup, "MAT": cell.mat, "tokens/s": cell.tokens_per_s}
     numbers = {name: value_or_none(value) for name, value in values.items()}
     label = f"{run.header.id}, {facts.model_label(run.header)}, {run.header.method(method).label}"
+    task = like.task if has_task else "all tasks"
+    facts_of_run = {
+        "model": f"{run.header.model.name}{' (stand-in)' * run.header.model.is_stand_in}",
+        "method": method,
+        "task": task,
+        "temperature": f"{temperature:g}",
+        "requests at once": f"{(loads or run.loads)[0].concurrency or 1}",
+        "hardware": run.header.hardware_name,
+    }
     return CellSide(
-        label,
-        {name: number for name, number in numbers.items() if number is not None},
-        like.task if has_task else "all tasks",
-        method,
+        label=label,
+        numbers={name: number for name, number in numbers.items() if number is not None},
+        task=task,
+        method=method,
+        facts=facts_of_run,
+        rounding={},
     )
 
 

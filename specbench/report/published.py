@@ -1,5 +1,5 @@
-"""Numbers from papers and leaderboards, as printed there: to be shown beside ours, never
-computed with.
+"""Numbers from papers and leaderboards, as printed there: to be shown beside ours. Only
+`compare --explain` computes with them.
 
 A publication is a TOML file (source, settings, what its columns mean, its tables with their
 hardware) and a CSV file of the same name with the values, in `results/published`: beside the

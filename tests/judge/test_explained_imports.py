@@ -19,7 +19,11 @@ from specbench.analysis.factors import (
 )
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.judge.explanation import Explanation, explain_runs
-from specbench.judge.explanation_formats import print_explanation, render_explanation
+from specbench.judge.explanation_formats import (
+    explained_document,
+    print_explanation,
+    render_explanation,
+)
 from specbench.judge.explanation_table import not_separable, sentence
 from specbench.log.exchange.convert import Told, convert, parse_file
 from specbench.log.exchange.write import write_files
@@ -46,7 +50,7 @@ def effects(explanation: Explanation) -> dict[str, float]:
 
 def text_of(explanation: Explanation) -> str:
     """What a terminal shows, in one line."""
-    return " ".join(printed(partial(print_explanation, [explanation])).split())
+    return " ".join(printed(partial(print_explanation, explained_document([explanation]))).split())
 
 
 def eagle_70b(tmp_path: Path) -> Run:
@@ -200,21 +204,21 @@ def test_without_times_only_mat_is_explained(tmp_path: Path) -> None:
     ]
     path = write_lines(tmp_path / "p.jsonl", *lines)
     explanations = explain_runs(imported(tmp_path, f"p={path}"))
-    document = json.loads(render_explanation(explanations, "json"))["explanations"][0]
+    rendered = explained_document(explanations)
+    document = json.loads(render_explanation(rendered, "json"))["explanations"][0]
     assert document["ratio"] is None and document["remainder"] is None
     assert [row["factor"] for row in document["factors"]] == [MAT]
     assert document["sentence"] == "No speedup is explained: the files of imported have no times."
-    assert "nan" not in printed(partial(print_explanation, explanations)).lower()
+    assert "nan" not in printed(partial(print_explanation, rendered)).lower()
 
 
 def test_an_imported_explanation_fits_a_terminal_and_every_format(tmp_path: Path) -> None:
     run = full_run(("vanilla", "eagle2"), (TASK,), num_samples=8)
     theirs = written(tmp_path, run)
     for explanations in (explain_runs(theirs), explain_runs(run, theirs, bootstrap=FEW)):
-        text = printed(partial(print_explanation, explanations))
+        document = explained_document(explanations)
+        text = printed(partial(print_explanation, document))
         assert max(map(len, text.splitlines())) <= 80
         assert "'s publisher" in text and " counts " in text
-        for form in ("markdown", "html"):
-            assert "EAGLE&#39;s formula" in render_explanation(explanations, form).replace(
-                "EAGLE's", "EAGLE&#39;s"
-            )
+        assert "EAGLE's formula" in render_explanation(document, "markdown")
+        assert "EAGLE&#39;s formula" in render_explanation(document, "html")

@@ -31,6 +31,7 @@ from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.errors import UserError
 from specbench.judge.explanation import Explanation, explain_runs
 from specbench.judge.explanation_formats import (
+    explained_document,
     explanation_frame,
     print_explanation,
     render_explanation,
@@ -305,7 +306,7 @@ def explained(subject: Run, reference: Run = RUN) -> Explanation:
 
 
 def sentence_of(explanation: Explanation) -> str:
-    document = json.loads(render_explanation([explanation], "json"))
+    document = json.loads(render_explanation(explained_document([explanation]), "json"))
     return str(document["explanations"][0]["sentence"])
 
 
@@ -313,7 +314,7 @@ def test_a_factor_that_no_differing_setting_can_move_is_without_a_cause() -> Non
     explanation = explained(cheaper(spec__values__history="own"))  # moves MAT alone
     assert explanation.is_without_cause(COST)
     assert "without a cause" in sentence_of(explanation)
-    text = printed(partial(print_explanation, [explanation]))
+    text = printed(partial(print_explanation, explained_document([explanation])))
     assert re.search(r"Without a cause +cost: 50\.0 %", text)
 
 
@@ -388,9 +389,10 @@ def test_phases_are_shares_and_leave_no_speedup() -> None:
     )
     assert [factor.name for factor in explanation.factors] == [MAT]
     assert "No speedup is explained" in sentence_of(explanation)
-    (entry,) = json.loads(render_explanation([explanation], "json"))["explanations"]
+    document = explained_document([explanation])
+    (entry,) = json.loads(render_explanation(document, "json"))["explanations"]
     assert entry["ratio"] is None and [row["factor"] for row in entry["factors"]] == [MAT]
-    assert "· verify" in printed(partial(print_explanation, [explanation]))
+    assert "· verify" in printed(partial(print_explanation, document))
 
 
 def test_every_line_fits_a_terminal_of_80_columns() -> None:
@@ -398,14 +400,14 @@ def test_every_line_fits_a_terminal_of_80_columns() -> None:
         explain_runs(recorded("h100-vicuna-13b"), recorded("smollm2-135m-cpu"), bootstrap=FEW),
         explain_runs(recorded("smollm2-135m-cpu"), bootstrap=FEW),
     ):
-        text = printed(partial(print_explanation, explanations))
+        text = printed(partial(print_explanation, explained_document(explanations)))
         assert max(map(len, text.splitlines())) <= 80
         assert "Factor" in text and "product" in text
 
 
 def test_all_formats_have_the_factors(tmp_path: Path) -> None:
     explanations = [explained(cheaper())]
-    for path in write_explanation(explanations, tmp_path):
+    for path in write_explanation(explained_document(explanations), tmp_path):
         assert "cost" in path.read_text(encoding="utf-8")
     document = json.loads((tmp_path / "explanation.json").read_text(encoding="utf-8"))
     (entry,) = document["explanations"]
@@ -425,7 +427,7 @@ def test_the_example_of_the_docs_is_what_is_printed() -> None:
     assert example
     first, second, method = example.groups()[:3]
     explanations = explain_runs(recorded(first), recorded(second), (method, method))
-    text = printed(partial(print_explanation, explanations))
+    text = printed(partial(print_explanation, explained_document(explanations)))
     assert [line.rstrip() for line in text.splitlines()] == example[4].splitlines()
 
 

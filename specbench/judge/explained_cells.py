@@ -1,0 +1,190 @@
+"""Explanations of cells of published tables: the factors that their totals give.
+
+A cell has no samples, so nothing has an interval; the printed digits bound each factor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from specbench.analysis.factors import MAT, Factor, Product
+from specbench.analysis.stats.estimates import Estimate
+from specbench.errors import UserError
+from specbench.judge.explanation_formats import ExplainedDocument
+from specbench.judge.explanation_page import waterfall
+from specbench.judge.explanation_table import ExplainedBlock, ExplainedTables
+from specbench.judge.published_cells import NUMBERS, CellSide, read_sides
+from specbench.report.table import Cell, Column, Group, Row, Table
+from specbench.report.texts import Note
+
+REST = "the rest"
+_EXPLAINED = ("speedup", "tokens/s")
+"""The numbers that can be explained; the first that all sides have is."""
+_INSIDE = "averaging, counting, prompts, cost and prefill"
+"""The factors that need answers."""
+
+
+class Bounds(NamedTuple):
+    """The smallest and the largest number that is printed with the same digits."""
+
+    low: float
+    high: float
+
+    def over(self, other: Bounds) -> Bounds:
+        """The bounds of the quotient."""
+        return Bounds(self.low / other.high, self.high / other.low)
+
+
+class BoundedFactor(NamedTuple):
+    """A number of the sides and its ratio, with the bounds of the ratio."""
+
+    factor: Factor
+    bounds: Bounds
+
+    @property
+    def size(self) -> float:
+        """The change that it makes, on a log scale."""
+        return abs(math.log(self.factor.effect.value))
+
+
+def explain_cells(
+    texts: Sequence[str], methods: tuple[str, str] | None = None
+) -> ExplainedDocument:
+    """Explain the number of a cell, or the ratio A / B of two sides, as far as tables tell.
+
+    Of two sides at least one is a cell; the other may be a run. `methods` are as in `read_sides`.
+
+    Raises:
+        UserError: a side is unknown, or the sides have neither a speedup nor tokens/s in common.
+    """
+    sides = read_sides(texts, methods)
+    names = [name for name in NUMBERS if all(name in side.numbers for side in sides)]
+    explained = _explained(sides, names)
+    has_mat = MAT in names
+    whole = _bounded(sides, explained, "product")
+    factors = [_bounded(sides, explained, REST, over=MAT if has_mat else "")]
+    if has_mat:
+        factors = sorted([_bounded(sides, MAT, MAT), *factors], key=lambda f: -f.size)
+    others = [_bounded(sides, name, name) for name in names if name not in (explained, MAT)]
+    product = Product(
+        subject=whole.factor.subject,
+        reference=whole.factor.reference,
+        factors=tuple(bounded.factor for bounded in factors),
+        steps=(),
+        num_shared=0,
+        has_prefill=False,
+    )
+    settings = [*_settings(sides)]
+    inside = _INSIDE if has_mat else f"{MAT}, {_INSIDE}"
+    notes = [Note("Differs", "; ".join(settings))] if settings else []
+    notes.append(Note("Not separable", f"{inside}: tables have no answers, so they are in {REST}"))
+    block = ExplainedBlock(
+        heading=" against ".join(dict.fromkeys(side.method for side in sides)),
+        sentence=_sentence(explained, product),
+        table=_table([*factors, whole, *others]),
+        notes=tuple(notes),
+    )
+    legend = [Note(letter, side.label) for letter, side in zip("AB", sides, strict=False)]
+    values = {
+        "quantity": explained,
+        "sides": [side._asdict() for side in sides],
+        "ratio": product.ratio,
+        "remainder": product.remainder,
+        "sentence": block.sentence,
+        "factors": [*map(_values, factors)],
+        "other_numbers": [*map(_values, others)],
+        "settings": settings,
+        "not_separable": [notes[-1].text],
+    }
+    return ExplainedDocument(
+        tables=ExplainedTables(tuple(legend), (block,), (_INTERVALS,)),
+        falls=[waterfall(product, product.factors, claimed=())],
+        explanations=[values],
+        is_pair=len(sides) > 1,
+    )
+
+
+def _explained(sides: Sequence[CellSide], names: Sequence[str]) -> str:
+    """The number that is explained. `names` are of those that all sides have."""
+    for name in _EXPLAINED:
+        if name in names:
+            return name
+    held = " against ".join(", ".join(side.numbers) or "none" for side in sides)
+    raise UserError(f"The sides have no speedup or tokens/s in common: {held}.", "Name others.")
+
+
+def _bounded(sides: Sequence[CellSide], name: str, label: str, over: str = "") -> BoundedFactor:
+    """The number of this name in all sides, or its quotient over another one."""
+    numbers = [side.numbers[name] / side.numbers.get(over, 1.0) for side in sides]
+    bounds = [_bounds(side, name).over(_bounds(side, over)) for side in sides]
+    is_pair = len(sides) > 1
+    factor = Factor(
+        label,
+        subject=numbers[0],
+        reference=numbers[1] if is_pair else None,
+        effect=Estimate(numbers[0] / (numbers[1] if is_pair else 1.0)),
+    )
+    return BoundedFactor(factor, bounds[0].over(bounds[1]) if is_pair else bounds[0])
+
+
+def _bounds(side: CellSide, name: str) -> Bounds:
+    """The bounds of a number by its printed digits; 1 without a name."""
+    number, rounding = side.numbers.get(name, 1.0), side.rounding.get(name, 0.0)
+    return Bounds(number - rounding, number + rounding)
+
+
+def _sentence(explained: str, product: Product) -> str:
+    """The number or the ratio, and the larger factor."""
+    largest = product.factors[0]
+    if product.reference is None:
+        values = {factor.name: factor.subject for factor in product.factors}
+        mat = f"MAT {values[MAT]:.2f} x {values[REST]:.3f} = " if MAT in values else ""
+        return f"{mat}{product.subject:.3g} in {explained}."
+    numbers = f"{product.subject:.3g} against {product.reference:.3g}"
+    text = f"A's {explained} is {product.ratio:.3f} of B's: {numbers}."
+    if MAT not in [factor.name for factor in product.factors]:
+        return f"{text} A side has no MAT, so nothing can be taken apart."
+    return f"{text} The larger factor is {largest.name}, x{largest.effect.value:.3f}."
+
+
+def _settings(sides: Sequence[CellSide]) -> Iterator[str]:
+    """The known conditions in which two sides differ, with both values."""
+    first, last = sides[0].facts, sides[-1].facts
+    for name in first:
+        if name in last and first[name] != last[name]:
+            yield f"{name}: {first[name]} against {last[name]}"
+
+
+def _table(factors: Sequence[BoundedFactor]) -> Table:
+    """A row per factor, then the product and the other numbers."""
+    is_pair = factors[0].factor.reference is not None
+    headings = ("A", "B", "A / B", "by digits") if is_pair else ("value", "factor", "by digits")
+    rows = []
+    for factor, bounds in factors:
+        numbers = [number for number in (factor.subject, factor.reference) if number is not None]
+        texts = [*(f"{number:.4g}" for number in numbers), f"x{factor.effect.value:.3f}"]
+        texts.append(f"{bounds.low:.3f}–{bounds.high:.3f}")
+        rows.append(Row("", factor.name, tuple(map(Cell, texts))))
+    return Table("", tuple(map(Column, headings)), (Group("", tuple(rows)),), heading="Factor")
+
+
+def _values(bounded: BoundedFactor) -> dict[str, Any]:
+    """A factor as plain values."""
+    factor, bounds = bounded
+    return {
+        "factor": factor.name,
+        "subject": factor.subject,
+        "reference": factor.reference,
+        "effect": factor.effect.value,
+        "low_by_digits": bounds.low,
+        "high_by_digits": bounds.high,
+    }
+
+
+_INTERVALS = Note(
+    "Intervals",
+    "none: a published cell has no samples, and nothing is claimed. The last column has the "
+    "factors that are printed with the same digits.",
+)
