@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -25,8 +25,8 @@ _FIRST_EDGE: dict[Axis, int] = {"position": 32, "context": 128}
 
 
 @dataclass(frozen=True, slots=True)
-class StepBin:
-    """The steps of a method in a range of an axis."""
+class Bin:
+    """A range of an axis."""
 
     axis: Axis
     """The binned number."""
@@ -34,6 +34,17 @@ class StepBin:
     """The first position, length or turn of the bin."""
     high: int
     """The first one after the bin."""
+
+    @property
+    def range_text(self) -> str:
+        """The range: 32-63, or the number of a turn."""
+        return str(self.low) if self.axis == "turn" else f"{self.low}-{self.high - 1}"
+
+
+@dataclass(frozen=True, slots=True)
+class StepBin(Bin):
+    """The steps of a method in a range of an axis."""
+
     num_prompts: int
     """Prompts with steps in the bin."""
     num_steps: int
@@ -43,10 +54,16 @@ class StepBin:
     acceptance: Value
     """The share of these steps that accepted a draft token."""
 
-    @property
-    def range_text(self) -> str:
-        """The range: 32-63, or the number of a turn."""
-        return str(self.low) if self.axis == "turn" else f"{self.low}-{self.high - 1}"
+
+class Steps(NamedTuple):
+    """The steps of answers, one after the other."""
+
+    row_of_step: IntArray
+    """The row of each step, from 0 [steps]."""
+    emitted: IntArray
+    """Tokens that each step emitted [steps]."""
+    places: dict[Axis, IntArray]
+    """The position, context length and turn of each step [steps]."""
 
 
 def bin_steps(table: RecordTable, rows: IntArray, draws: Draws) -> tuple[StepBin, ...]:
@@ -54,10 +71,19 @@ def bin_steps(table: RecordTable, rows: IntArray, draws: Draws) -> tuple[StepBin
 
     Intervals are over prompts: the steps of all answers to a prompt are drawn together.
     """
-    samples, num_steps, prompt_tokens, turns = table.values(
-        rows, "cluster", "num_steps", "prompt_tokens", "turn"
-    )
+    (samples,) = table.values(rows, "cluster")
     _, prompts = np.unique(samples, return_inverse=True)  # [rows], numbered from 0
+    steps = locate_steps(table, rows)
+    return tuple(
+        step_bin
+        for axis, places in steps.places.items()
+        for step_bin in _bins(axis, places, prompts[steps.row_of_step], steps.emitted, draws)
+    )
+
+
+def locate_steps(table: RecordTable, rows: IntArray) -> Steps:
+    """The steps of these rows. Of files that lack the prompts' tokens, no context is known."""
+    num_steps, prompt_tokens, turns = table.values(rows, "num_steps", "prompt_tokens", "turn")
     emitted = table.lengths(rows)  # tokens of each step, one row after the other [steps]
     emitted_before = emitted.cumsum() - emitted  # by the steps before, of all rows [steps]
     first_steps = num_steps.cumsum() - num_steps  # index of the first step of each row [rows]
@@ -70,18 +96,16 @@ def bin_steps(table: RecordTable, rows: IntArray, draws: Draws) -> tuple[StepBin
         "context": prompt_tokens[row_of_step] + positions,
         "turn": 1 + turns[row_of_step],
     }
-    return tuple(
-        step_bin
-        for axis, axis_places in places.items()
-        for step_bin in _bins(axis, axis_places, prompts[row_of_step], emitted, draws)
-    )
+    if not prompt_tokens.all():
+        del places["context"]
+    return Steps(row_of_step, emitted, places)
 
 
 def _bins(
     axis: Axis, numbers: IntArray, clusters: IntArray, emitted: IntArray, draws: Draws
 ) -> Iterator[StepBin]:
     """The bins of an axis. Arrays are [steps]: position, length or turn, prompt, emitted tokens."""
-    edges = _edges(axis, int(numbers.max(initial=0)))
+    edges = bin_edges(axis, int(numbers.max(initial=0)))
     bin_of_step = np.searchsorted(edges, numbers, side="right") - 1  # [steps]
     for index, (low, high) in enumerate(pairwise(edges)):
         is_inside = bin_of_step == index
@@ -103,7 +127,7 @@ def _bins(
         )
 
 
-def _edges(axis: Axis, largest: int) -> list[int]:
+def bin_edges(axis: Axis, largest: int) -> list[int]:
     """The first number of each bin, and the end of the last one."""
     if axis == "turn":
         return list(range(1, largest + 2))
@@ -113,13 +137,19 @@ def _edges(axis: Axis, largest: int) -> list[int]:
     return edges
 
 
+def too_few(num_prompts: int) -> Missing | None:
+    """The reason why a bin has no number; None if it has."""
+    if num_prompts < LEAST_PROMPTS:
+        return Missing(f"{num_prompts} of {LEAST_PROMPTS} prompts")
+    return None
+
+
 def _numbers(sums: IntArray, draws: Draws) -> dict[str, Value]:
     """MAT and acceptance of a bin, from sums of its prompts [prompts, 3]: steps, emitted tokens,
     and steps that accepted a draft token.
     """
-    if len(sums) < LEAST_PROMPTS:
-        reason = Missing(f"{len(sums)} of {LEAST_PROMPTS} prompts")
-        return {"mat": reason, "acceptance": reason}
+    if missing := too_few(len(sums)):
+        return {"mat": missing, "acceptance": missing}
     steps, emitted, accepting = np.hsplit(sums.astype(np.float64), 3)  # [prompts, 1] each
     drawn = draws.sums(np.hstack([accepting, steps]))  # [num_resamples, 2]
     return {

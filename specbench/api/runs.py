@@ -120,9 +120,9 @@ class Run:
     ) -> DataFrame:
         """The factors of this run / the reference for each common method, or of its own speedups.
 
-        A row per factor, and per line under cost (`part_of`): `subject` and `reference` are its
-        values, `effect` is what it multiplies the ratio by, with the ends of its interval, and
-        `causes` are the settings that differ and can move it.
+        A row per factor, and per line under cost and place of MAT's steps (`part_of`): `subject`
+        and `reference` are its values, `effect` is what it multiplies the ratio by, with the ends
+        of its interval, and `causes` are the settings that differ and can move it.
 
         Args:
             reference: the run to compare with; None explains speedups from their MAT down.

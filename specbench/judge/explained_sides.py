@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,7 +16,8 @@ from specbench.analysis.answer_pairs import (
     PromptTurn,
     one_per_second,
 )
-from specbench.analysis.records import BASELINE, PHASES
+from specbench.analysis.bin_ratios import AnswerRows
+from specbench.analysis.records import BASELINE, PHASES, RecordTable
 from specbench.analysis.roofline import Roofline, read_roofline
 from specbench.analysis.stats.arrays import BoolArray, FloatArray, IntArray
 from specbench.analysis.survivors import find_survivors
@@ -62,6 +63,10 @@ class ExplainedSide:
     """Shares of a step, by phase; empty if phases were not timed."""
     reading_s: float | None
     """Seconds in which the machine reads the target's weights; None if unknown."""
+    table: RecordTable
+    """The records of the run."""
+    rows: IntArray
+    """The rows of the answers in this table [requests]."""
 
     @property
     def header(self) -> RunHeader:
@@ -77,6 +82,16 @@ class ExplainedSide:
         """The tokens and steps of each answer, whatever its pass."""
         method = self.pairs.method
         return {*map(AnswerCounts, self.pairs.turns, method.tokens.tolist(), method.steps.tolist())}
+
+    def rows_of(self, turns: Collection[PromptTurn]) -> AnswerRows:
+        """The answers to these, with numbers of their prompts."""
+        prompts = sorted({(turn.task, turn.sample_id) for turn in turns})
+        index_of = {prompt: index for index, prompt in enumerate(prompts)}
+        is_kept = np.array([turn in turns for turn in self.pairs.turns])
+        prompts_of_rows = [
+            index_of[turn.task, turn.sample_id] for turn in self.pairs.where(is_kept).turns
+        ]
+        return AnswerRows(self.table, self.rows[is_kept], np.array(prompts_of_rows, dtype=np.intp))
 
     @property
     def label(self) -> str:
@@ -179,6 +194,8 @@ def make_side(
         measured=_measured(tabled, rows),
         phases=_phases(table.frame.iloc[rows]),
         reading_s=reading_s,
+        table=table,
+        rows=rows,
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from specbench.analysis.bin_ratios import BinRatio, compare_steps
 from specbench.analysis.factors import (
     AVERAGING,
     COST,
@@ -23,10 +24,11 @@ from specbench.analysis.factors import (
     explain,
 )
 from specbench.analysis.records import BASELINE
-from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws
 from specbench.analysis.stats.estimates import without_spread
 from specbench.analysis.stats.scope import Scope
 from specbench.analysis.stats.significance import ALPHA, differs, holm
+from specbench.analysis.stats.variance import EXACT
 from specbench.analysis.tables import RunTables
 from specbench.errors import UserError
 from specbench.judge.causes import Setting, settings_that_differ, words
@@ -67,6 +69,8 @@ class Explanation:
     """
     settings: Sequence[Setting] = ()
     """Settings that differ and can move a factor."""
+    bins: Sequence[BinRatio] = ()
+    """The ratio of MAT by the step's position, context and turn; empty if steps are not listed."""
     work: Sequence[str] = ()
     """Differences for which `compare` would refuse the two runs."""
     p_values: dict[str, float | None] = field(default_factory=dict)
@@ -230,12 +234,15 @@ def _explanation(
         bootstrap=bootstrap,
     )
     conflicts = COMPARE.conflicts(subject.header, reference.header)
+    shared = subject.turns & reference.turns
+    draws = Draws(bootstrap or Bootstrap(), "step bins")
     return Explanation(
         subject,
         reference,
         product,
         step_unit=step_unit,
         settings=settings_that_differ(subject, reference, product),
+        bins=compare_steps(subject.rows_of(shared), reference.rows_of(shared), draws),
         work=[*dict.fromkeys(map(words, conflicts))],
     )
 
@@ -258,9 +265,9 @@ def _step_unit(sides: Sequence[ExplainedSide]) -> str:
 
 
 def _with_p_values(explanations: Sequence[Explanation]) -> list[Explanation]:
-    """The explanations with the tests of their factors, corrected for their number (Holm).
+    """The explanations with the tests of their factors and bins, corrected for their number (Holm).
 
-    A factor that is exactly 1 is not tested.
+    A factor that is exactly 1 is not tested. Bins are a family of their own.
     """
     one = without_spread(1.0)
     p_values = {
@@ -270,11 +277,27 @@ def _with_p_values(explanations: Sequence[Explanation]) -> list[Explanation]:
         for factor in explanation.factors
         if factor.name in explanation.moved
     }
+    p_values_of_bins = holm(
+        {
+            (number, index): differs(step_bin.ratio, one, EXACT)
+            for number, explanation in enumerate(explanations)
+            for index, step_bin in enumerate(explanation.bins)
+        }
+    )
     # of each explanation, by factor
     corrected: list[dict[str, float | None]] = [{} for _ in explanations]
     for (number, name), p_value in holm(p_values).items():
         corrected[number][name] = p_value
     return [
-        replace(explanation, p_values=p_value_by_factor)
-        for explanation, p_value_by_factor in zip(explanations, corrected, strict=True)
+        replace(
+            explanation,
+            p_values=p_value_by_factor,
+            bins=[
+                replace(step_bin, p_value=p_values_of_bins[number, index])
+                for index, step_bin in enumerate(explanation.bins)
+            ],
+        )
+        for number, (explanation, p_value_by_factor) in enumerate(
+            zip(explanations, corrected, strict=True)
+        )
     ]

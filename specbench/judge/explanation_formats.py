@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 
-from specbench.analysis.frames import value_columns
+from specbench.analysis.factors import COST, MAT
+from specbench.analysis.frames import value_columns, value_or_none
+from specbench.judge.explained_bins import place_text
 from specbench.judge.explanation import Explanation
 from specbench.judge.explanation_page import Bar, explanation_html, waterfall
 from specbench.judge.explanation_table import (
@@ -127,7 +129,8 @@ def _values(explanation: Explanation) -> dict[str, Any]:
         "has_phases": any(side.phases for side in explanation.sides),
         "sentence": sentence(explanation),
         "factors": [row for row in _rows(explanation) if not row["part_of"]],
-        "under_cost": [row for row in _rows(explanation) if row["part_of"]],
+        "under_cost": [row for row in _rows(explanation) if row["part_of"] == COST],
+        "by_place": [row for row in _rows(explanation) if row["part_of"] == MAT],
         "step_unit": explanation.step_unit,
         "settings": [
             {"text": setting.text, "can_move": list(setting.factors)}
@@ -139,7 +142,7 @@ def _values(explanation: Explanation) -> dict[str, Any]:
 
 
 def explanation_frame(explanations: Sequence[Explanation]) -> DataFrame:
-    """A row per factor of each explanation, and per line under cost."""
+    """A row per factor of each explanation, per line under cost, and per place of a step."""
     import pandas as pd
 
     rows = []
@@ -168,13 +171,13 @@ def _finite(number: float) -> float | None:
 
 
 def _rows(explanation: Explanation) -> Iterator[dict[str, Any]]:
-    """A row per factor in the order of the product, then a row per line under cost."""
+    """A row per factor in the order of the product, per line under cost, and per place of MAT."""
     factors = [factor for factor in explanation.product.factors if factor in explanation.factors]
     for factor in (*factors, *explanation.step_lines):
         is_factor = factor in factors
         yield {
             "factor": factor.name,
-            "part_of": "" if is_factor else "cost",
+            "part_of": "" if is_factor else COST,
             "subject": factor.subject,
             "reference": factor.reference,
             **value_columns("effect", factor.effect),
@@ -182,4 +185,16 @@ def _rows(explanation: Explanation) -> Iterator[dict[str, Any]]:
             "is_claimed": explanation.is_claimed(factor.name),
             "is_without_cause": explanation.is_without_cause(factor.name),
             "causes": explanation.causes(factor.name),
+        }
+    for step_bin in explanation.bins:
+        yield {
+            "factor": place_text(step_bin),
+            "part_of": MAT,
+            "subject": value_or_none(step_bin.subject),
+            "reference": value_or_none(step_bin.reference),
+            **value_columns("effect", step_bin.ratio),
+            "p_value": step_bin.p_value,
+            "is_claimed": step_bin.is_claimed,
+            "is_without_cause": False,
+            "causes": explanation.causes(MAT),
         }

@@ -20,6 +20,7 @@ from specbench.analysis.factors import (
     Factor,
 )
 from specbench.judge.causes import Setting
+from specbench.judge.explained_bins import bin_notes, bin_rows
 from specbench.judge.explanation import Explanation
 from specbench.judge.imported_sides import file_notes, publisher_notes, steps_by_counters
 from specbench.log.machine import UNKNOWN
@@ -69,7 +70,7 @@ def build_explanation(explanations: Sequence[Explanation]) -> ExplainedTables:
     return ExplainedTables(
         legend=tuple(_legend(first)),
         blocks=tuple(_block(explanation, common) for explanation in explanations),
-        notes=(*notes, *file_notes(first), *_definitions(explanations)),
+        notes=(*notes, *file_notes(first), *bin_notes(explanations), *_definitions(explanations)),
     )
 
 
@@ -194,6 +195,8 @@ def _table(explanation: Explanation) -> Table:
             unit = "" if explanation.step_unit == "s" else f", in {explanation.step_unit}"
             lines = explanation.step_lines
             rows += [_row(f"· {line.name}{unit}", line, explanation) for line in lines]
+        if factor.name == MAT:
+            rows += bin_rows(explanation)
     rows += _phase_rows(explanation, len(headings))
     product = explanation.product
     if not explanation.no_times:

@@ -9,7 +9,7 @@ from specbench.report.results import Block, MethodResults, Report
 from specbench.report.table import Cell, Column, Table
 from specbench.report.task_tables import groups
 
-_HEADINGS: dict[Axis, str] = {"position": "answer", "context": "context", "turn": "turn"}
+HEADINGS: dict[Axis, str] = {"position": "answer", "context": "context", "turn": "turn"}
 """The first lines of the headings: tokens of the answer, or of prompt and answer, before a step."""
 
 
@@ -19,9 +19,9 @@ def step_bin_table(report: Report, block: Block) -> Table:
     A bin has a column if any method has a number in it. A single bin of an axis says no more than
     the MAT of all steps.
     """
-    step_bins = [step_bin for axis in _HEADINGS for step_bin in _bins_of_axis(block, axis)]
+    step_bins = [step_bin for axis in HEADINGS for step_bin in _bins_of_axis(block, axis)]
     columns = tuple(
-        Column(f"{_HEADINGS[step_bin.axis]}\n{step_bin.range_text}") for step_bin in step_bins
+        Column(f"{HEADINGS[step_bin.axis]}\n{step_bin.range_text}") for step_bin in step_bins
     )
     # the runs with only those methods that have bins
     runs = tuple(

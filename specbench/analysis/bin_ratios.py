@@ -1,0 +1,111 @@
+"""The ratio of two sides' MAT by the step's position in the answer, context length and turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from specbench.analysis.records import RecordTable
+from specbench.analysis.stats.arrays import FloatArray, IntArray
+from specbench.analysis.stats.bootstrap import Draws, Ratio
+from specbench.analysis.stats.estimates import Value
+from specbench.analysis.stats.significance import ALPHA
+from specbench.analysis.stats.variance import EXACT
+from specbench.analysis.step_bins import Axis, Bin, bin_edges, locate_steps, too_few
+
+
+@dataclass(frozen=True, slots=True)
+class BinRatio(Bin):
+    """MAT of two sides in a range of an axis, over the prompts with steps of both in it."""
+
+    num_prompts: int
+    """These prompts."""
+    subject: Value
+    """MAT of the first side."""
+    reference: Value
+    """MAT of the second side."""
+    ratio: Value
+    """subject / reference."""
+    p_value: float | None = None
+    """P-value of "the ratio is 1", corrected for the number of bins; None: not tested."""
+
+    @property
+    def is_claimed(self) -> bool:
+        """True if the ratio differs significantly from 1."""
+        return self.p_value is not None and self.p_value < ALPHA
+
+
+class AnswerRows(NamedTuple):
+    """Answers of a method in the table of a run."""
+
+    table: RecordTable
+    rows: IntArray
+    prompts: IntArray
+    """The number of each row's prompt, the same in both runs [rows]."""
+
+
+class _PromptSteps(NamedTuple):
+    """The steps of one side by their prompt and place."""
+
+    prompts: IntArray
+    """The number of each step's prompt [steps]."""
+    emitted: IntArray
+    """Tokens that each step emitted [steps]."""
+    numbers: dict[Axis, IntArray]
+    """The position, context length and turn of each step [steps]."""
+
+    def sums(self, place: Bin, num_prompts: int) -> FloatArray:
+        """Steps in a bin, and tokens that they emitted, of each prompt [prompts, 2]."""
+        numbers = self.numbers[place.axis]
+        is_inside = (place.low <= numbers) & (numbers < place.high)
+        prompts = self.prompts[is_inside]
+        columns = (np.ones(len(prompts)), self.emitted[is_inside])
+        sums = [np.bincount(prompts, column, num_prompts) for column in columns]
+        return np.stack(sums, axis=1).astype(np.float64)
+
+
+def compare_steps(subject: AnswerRows, reference: AnswerRows, draws: Draws) -> tuple[BinRatio, ...]:
+    """The ratio of two sides' MAT in the bins of each axis that both have, in order.
+
+    Intervals are over prompts, each drawn for both sides at once.
+    """
+    num_prompts = 1 + max(int(side.prompts.max(initial=0)) for side in (subject, reference))
+    first, second = _steps_of(subject), _steps_of(reference)
+    ratios = []
+    for axis in (axis for axis in first.numbers if axis in second.numbers):
+        largest = min(int(side.numbers[axis].max(initial=-1)) for side in (first, second))
+        for low, high in pairwise(bin_edges(axis, largest)):
+            place = Bin(axis, low, high)
+            sums = first.sums(place, num_prompts), second.sums(place, num_prompts)
+            has_both = (sums[0][:, 0] > 0) & (sums[1][:, 0] > 0)
+            if has_both.any():
+                ratios.append(_bin_ratio(place, sums[0][has_both], sums[1][has_both], draws))
+    return tuple(ratios)
+
+
+def _steps_of(side: AnswerRows) -> _PromptSteps:
+    steps = locate_steps(side.table, side.rows)
+    return _PromptSteps(side.prompts[steps.row_of_step], steps.emitted, steps.places)
+
+
+def _bin_ratio(place: Bin, subject: FloatArray, reference: FloatArray, draws: Draws) -> BinRatio:
+    """The ratio in a bin, from sums of the same prompts [prompts, 2]: steps, emitted tokens."""
+    steps, emitted = np.hsplit(subject, 2)  # [prompts, 1] each
+    base_steps, base_emitted = np.hsplit(reference, 2)
+    missing = too_few(len(subject))
+
+    def value(top: FloatArray, bottom: FloatArray) -> Value:
+        return missing or draws.estimate(Ratio(top, bottom, machine=EXACT))
+
+    return BinRatio(
+        place.axis,
+        place.low,
+        place.high,
+        num_prompts=len(subject),
+        subject=value(emitted, steps),
+        reference=value(base_emitted, base_steps),
+        ratio=value(np.hstack([emitted, base_steps]), np.hstack([steps, base_emitted])),
+    )

@@ -1,0 +1,61 @@
+"""The lines under MAT: the positions, context lengths and turns at which steps accept otherwise."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from specbench.analysis.bin_ratios import BinRatio
+from specbench.analysis.stats.estimates import Estimate
+from specbench.analysis.step_bins import LEAST_PROMPTS, Bin
+from specbench.judge.explanation import Explanation
+from specbench.report import formats
+from specbench.report.step_bins import HEADINGS
+from specbench.report.table import Cell, Row, Tone
+from specbench.report.texts import Note
+
+
+def place_text(step_bin: Bin) -> str:
+    """The axis and the range of a bin in words: answer 32-63."""
+    return f"{HEADINGS[step_bin.axis]} {step_bin.range_text}"
+
+
+def _shown(explanation: Explanation) -> list[BinRatio]:
+    """The bins of the axes on which MAT is shown to differ in any of several bins."""
+    num_bins = Counter(step_bin.axis for step_bin in explanation.bins)
+    axes = {step_bin.axis for step_bin in explanation.bins if step_bin.is_claimed}
+    return [
+        step_bin
+        for step_bin in explanation.bins
+        if step_bin.axis in axes and num_bins[step_bin.axis] > 1
+    ]
+
+
+def bin_rows(explanation: Explanation) -> Iterator[Row]:
+    """MAT of both sides and its ratio per bin; no numbers where too few prompts have steps."""
+    for step_bin in _shown(explanation):
+        texts = [formats.mat(step_bin.subject), formats.mat(step_bin.reference)]
+        effect = ends = formats.NONE
+        tone: Tone = "unsure"
+        if isinstance(step_bin.ratio, Estimate):
+            effect = f"x{step_bin.ratio.value:.3f}"
+            if interval := step_bin.ratio.interval:
+                ends = f"{interval.low:.3f}–{interval.high:.3f}"
+            if step_bin.is_claimed:
+                tone = "good" if step_bin.ratio.value > 1 else "bad"
+        cells = (*map(Cell, texts), Cell(effect, tone), Cell(ends))
+        yield Row("", f"· {place_text(step_bin)}", cells)
+
+
+def bin_notes(explanations: Sequence[Explanation]) -> Iterator[Note]:
+    """What the lines are, or that no place differs; nothing if MAT is the same everywhere."""
+    step_bins = [step_bin for explanation in explanations for step_bin in explanation.bins]
+    tested = [step_bin for step_bin in step_bins if step_bin.p_value is not None]
+    is_any_other = any(isinstance(b.ratio, Estimate) and b.ratio.value != 1 for b in tested)
+    if any(map(_shown, explanations)):
+        yield Note(
+            "Under MAT",
+            "MAT of the steps after so many tokens of the answer, or of prompt and answer, or in "
+            f"this turn, over prompts with such steps on both sides; {LEAST_PROMPTS} or more.",
+        )
+    elif is_any_other:
+        text = "MAT is shown to differ at no position in answers, context length or turn"
+        yield Note("By place", f"{text} ({len(tested)} bins).")
