@@ -38,24 +38,21 @@ class BinRatio(Bin):
         return self.p_value is not None and self.p_value < ALPHA
 
 
-class AnswerRows(NamedTuple):
-    """Answers of a method in the table of a run."""
-
-    table: RecordTable
-    rows: IntArray
-    prompts: IntArray
-    """The number of each row's prompt, the same in both runs [rows]."""
-
-
-class _PromptSteps(NamedTuple):
-    """The steps of one side by their prompt and place."""
+class PlacedSteps(NamedTuple):
+    """The steps of one side's answers."""
 
     prompts: IntArray
-    """The number of each step's prompt [steps]."""
+    """The number of each step's prompt, the same on both sides [steps]."""
     emitted: IntArray
     """Tokens that each step emitted [steps]."""
     numbers: dict[Axis, IntArray]
     """The position, context length and turn of each step [steps]."""
+
+    @classmethod
+    def of(cls, table: RecordTable, rows: IntArray, prompts: IntArray) -> PlacedSteps:
+        """The steps of these rows, with the number of each row's prompt [rows]."""
+        steps = locate_steps(table, rows)
+        return cls(prompts[steps.row_of_step], steps.emitted, steps.numbers)
 
     def sums(self, place: Bin, num_prompts: int) -> FloatArray:
         """Steps in a bin, and tokens that they emitted, of each prompt [prompts, 2]."""
@@ -67,13 +64,12 @@ class _PromptSteps(NamedTuple):
         return np.stack(sums, axis=1).astype(np.float64)
 
 
-def compare_steps(subject: AnswerRows, reference: AnswerRows, draws: Draws) -> tuple[BinRatio, ...]:
-    """The ratio of two sides' MAT in the bins of each axis that both have, in order.
+def compare_steps(first: PlacedSteps, second: PlacedSteps, draws: Draws) -> tuple[BinRatio, ...]:
+    """The ratio first / second of MAT in the bins of each axis that both have, in order.
 
     Intervals are over prompts, each drawn for both sides at once.
     """
-    num_prompts = 1 + max(int(side.prompts.max(initial=0)) for side in (subject, reference))
-    first, second = _steps_of(subject), _steps_of(reference)
+    num_prompts = 1 + max(int(side.prompts.max(initial=0)) for side in (first, second))
     ratios = []
     for axis in (axis for axis in first.numbers if axis in second.numbers):
         largest = min(int(side.numbers[axis].max(initial=-1)) for side in (first, second))
@@ -84,11 +80,6 @@ def compare_steps(subject: AnswerRows, reference: AnswerRows, draws: Draws) -> t
             if has_both.any():
                 ratios.append(_bin_ratio(place, sums[0][has_both], sums[1][has_both], draws))
     return tuple(ratios)
-
-
-def _steps_of(side: AnswerRows) -> _PromptSteps:
-    steps = locate_steps(side.table, side.rows)
-    return _PromptSteps(side.prompts[steps.row_of_step], steps.emitted, steps.places)
 
 
 def _bin_ratio(place: Bin, subject: FloatArray, reference: FloatArray, draws: Draws) -> BinRatio:

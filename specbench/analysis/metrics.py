@@ -198,7 +198,7 @@ def _warnings_of_records(run: Run, table: RecordTable) -> tuple[RunWarning, ...]
         *find_baseline_drafts(header, table.records),
         *find_idle_drafts(table.records, header),
         *find_idle_after_long(table, header),
-        *find_long_prompts(table.records, header),
+        *find_long_prompts(table, header),
         *find_changed_pools(table.frame),
         *find_odd_answers(table.records, header.model.chat),
     )

@@ -46,16 +46,10 @@ def bin_rows(explanation: Explanation) -> Iterator[Row]:
 
 
 def bin_notes(explanations: Sequence[Explanation]) -> Iterator[Note]:
-    """What the lines are, or that no place differs; nothing if MAT is the same everywhere."""
-    step_bins = [step_bin for explanation in explanations for step_bin in explanation.bins]
-    tested = [step_bin for step_bin in step_bins if step_bin.p_value is not None]
-    is_any_other = any(isinstance(b.ratio, Estimate) and b.ratio.value != 1 for b in tested)
+    """What the lines are, if there are any."""
     if any(map(_shown, explanations)):
         yield Note(
             "Under MAT",
             "MAT of the steps after so many tokens of the answer, or of prompt and answer, or in "
             f"this turn, over prompts with such steps on both sides; {LEAST_PROMPTS} or more.",
         )
-    elif is_any_other:
-        text = "MAT is shown to differ at no position in answers, context length or turn"
-        yield Note("By place", f"{text} ({len(tested)} bins).")

@@ -26,27 +26,13 @@ _INSIDE = "averaging, counting, prompts, cost and prefill"
 """The factors that need answers."""
 
 
-class Bounds(NamedTuple):
-    """The smallest and the largest number that is printed with the same digits."""
-
-    low: float
-    high: float
-
-    def over(self, other: Bounds) -> Bounds:
-        """The bounds of the quotient."""
-        return Bounds(self.low / other.high, self.high / other.low)
-
-
 class BoundedFactor(NamedTuple):
-    """A number of the sides and its ratio, with the bounds of the ratio."""
+    """A number of the sides and its ratio."""
 
     factor: Factor
-    bounds: Bounds
-
-    @property
-    def size(self) -> float:
-        """The change that it makes, on a log scale."""
-        return abs(math.log(self.factor.effect.value))
+    low: float
+    high: float
+    """The smallest and the largest ratio that is printed with the same digits."""
 
 
 def explain_cells(
@@ -66,7 +52,8 @@ def explain_cells(
     whole = _bounded(sides, explained, "product")
     factors = [_bounded(sides, explained, REST, over=MAT if has_mat else "")]
     if has_mat:
-        factors = sorted([_bounded(sides, MAT, MAT), *factors], key=lambda f: -f.size)
+        factors.append(_bounded(sides, MAT, MAT))
+        factors.sort(key=lambda bounded: -abs(math.log(bounded.factor.effect.value)))
     others = [_bounded(sides, name, name) for name in names if name not in (explained, MAT)]
     product = Product(
         subject=whole.factor.subject,
@@ -117,22 +104,22 @@ def _explained(sides: Sequence[CellSide], names: Sequence[str]) -> str:
 
 def _bounded(sides: Sequence[CellSide], name: str, label: str, over: str = "") -> BoundedFactor:
     """The number of this name in all sides, or its quotient over another one."""
-    numbers = [side.numbers[name] / side.numbers.get(over, 1.0) for side in sides]
-    bounds = [_bounds(side, name).over(_bounds(side, over)) for side in sides]
-    is_pair = len(sides) > 1
-    factor = Factor(
-        label,
-        subject=numbers[0],
-        reference=numbers[1] if is_pair else None,
-        effect=Estimate(numbers[0] / (numbers[1] if is_pair else 1.0)),
-    )
-    return BoundedFactor(factor, bounds[0].over(bounds[1]) if is_pair else bounds[0])
 
+    def quotients(direction: int) -> list[float]:
+        """Of each side: the number as printed (0), or the smallest (-1) or largest (1) such."""
+        return [
+            (side.numbers[name] + direction * side.rounding.get(name, 0.0))
+            / (side.numbers.get(over, 1.0) - direction * side.rounding.get(over, 0.0))
+            for side in sides
+        ]
 
-def _bounds(side: CellSide, name: str) -> Bounds:
-    """The bounds of a number by its printed digits; 1 without a name."""
-    number, rounding = side.numbers.get(name, 1.0), side.rounding.get(name, 0.0)
-    return Bounds(number - rounding, number + rounding)
+    numbers, smallest, largest = map(quotients, (0, -1, 1))
+    if len(sides) == 1:
+        return BoundedFactor(
+            Factor(label, numbers[0], None, Estimate(numbers[0])), smallest[0], largest[0]
+        )
+    factor = Factor(label, numbers[0], numbers[1], Estimate(numbers[0] / numbers[1]))
+    return BoundedFactor(factor, smallest[0] / largest[1], largest[0] / smallest[1])
 
 
 def _sentence(explained: str, product: Product) -> str:
@@ -144,8 +131,8 @@ def _sentence(explained: str, product: Product) -> str:
         return f"{mat}{product.subject:.3g} in {explained}."
     numbers = f"{product.subject:.3g} against {product.reference:.3g}"
     text = f"A's {explained} is {product.ratio:.3f} of B's: {numbers}."
-    if MAT not in [factor.name for factor in product.factors]:
-        return f"{text} A side has no MAT, so nothing can be taken apart."
+    if len(product.factors) == 1:
+        return text
     return f"{text} The larger factor is {largest.name}, x{largest.effect.value:.3f}."
 
 
@@ -162,24 +149,24 @@ def _table(factors: Sequence[BoundedFactor]) -> Table:
     is_pair = factors[0].factor.reference is not None
     headings = ("A", "B", "A / B", "by digits") if is_pair else ("value", "factor", "by digits")
     rows = []
-    for factor, bounds in factors:
+    for factor, low, high in factors:
         numbers = [number for number in (factor.subject, factor.reference) if number is not None]
         texts = [*(f"{number:.4g}" for number in numbers), f"x{factor.effect.value:.3f}"]
-        texts.append(f"{bounds.low:.3f}–{bounds.high:.3f}")
+        texts.append(f"{low:.3f}–{high:.3f}")
         rows.append(Row("", factor.name, tuple(map(Cell, texts))))
     return Table("", tuple(map(Column, headings)), (Group("", tuple(rows)),), heading="Factor")
 
 
 def _values(bounded: BoundedFactor) -> dict[str, Any]:
     """A factor as plain values."""
-    factor, bounds = bounded
+    factor, low, high = bounded
     return {
         "factor": factor.name,
         "subject": factor.subject,
         "reference": factor.reference,
         "effect": factor.effect.value,
-        "low_by_digits": bounds.low,
-        "high_by_digits": bounds.high,
+        "low_by_digits": low,
+        "high_by_digits": high,
     }
 
 

@@ -16,7 +16,7 @@ from specbench.analysis.answer_pairs import (
     PromptTurn,
     one_per_second,
 )
-from specbench.analysis.bin_ratios import AnswerRows
+from specbench.analysis.bin_ratios import PlacedSteps
 from specbench.analysis.records import BASELINE, PHASES, RecordTable
 from specbench.analysis.roofline import Roofline, read_roofline
 from specbench.analysis.stats.arrays import BoolArray, FloatArray, IntArray
@@ -83,15 +83,14 @@ class ExplainedSide:
         method = self.pairs.method
         return {*map(AnswerCounts, self.pairs.turns, method.tokens.tolist(), method.steps.tolist())}
 
-    def rows_of(self, turns: Collection[PromptTurn]) -> AnswerRows:
-        """The answers to these, with numbers of their prompts."""
+    def steps_of(self, turns: Collection[PromptTurn]) -> PlacedSteps:
+        """The steps of the answers to these."""
         prompts = sorted({(turn.task, turn.sample_id) for turn in turns})
         index_of = {prompt: index for index, prompt in enumerate(prompts)}
         is_kept = np.array([turn in turns for turn in self.pairs.turns])
-        prompts_of_rows = [
-            index_of[turn.task, turn.sample_id] for turn in self.pairs.where(is_kept).turns
-        ]
-        return AnswerRows(self.table, self.rows[is_kept], np.array(prompts_of_rows, dtype=np.intp))
+        kept = self.pairs.where(is_kept).turns
+        indices = np.array([index_of[turn.task, turn.sample_id] for turn in kept], dtype=np.intp)
+        return PlacedSteps.of(self.table, self.rows[is_kept], indices)
 
     @property
     def label(self) -> str:
@@ -111,7 +110,8 @@ class ExplainedSide:
     @property
     def temperature_text(self) -> str:
         """The temperature; "unknown" if another tool's files do not give it."""
-        return f"{self.key.temperature:g}" if self.header.tells("temperatures") else UNKNOWN
+        is_untold = "spec.temperatures" in self.header.untold_patterns
+        return UNKNOWN if is_untold else f"{self.key.temperature:g}"
 
     @property
     def load_text(self) -> str:

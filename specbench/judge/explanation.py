@@ -242,7 +242,7 @@ def _explanation(
         product,
         step_unit=step_unit,
         settings=settings_that_differ(subject, reference, product),
-        bins=compare_steps(subject.rows_of(shared), reference.rows_of(shared), draws),
+        bins=compare_steps(subject.steps_of(shared), reference.steps_of(shared), draws),
         work=[*dict.fromkeys(map(words, conflicts))],
     )
 

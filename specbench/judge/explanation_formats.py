@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -123,7 +122,7 @@ def _values(explanation: Explanation) -> dict[str, Any]:
         **_side_values("subject", explanation),
         **_side_values("reference", explanation),
         "ratio": None if explanation.no_times else explanation.product.ratio,
-        "remainder": _finite(explanation.product.remainder),
+        "remainder": None if explanation.no_times else explanation.product.remainder,
         "num_shared": explanation.product.num_shared,
         "intervals": explanation.scope.text,
         "has_phases": any(side.phases for side in explanation.sides),
@@ -163,11 +162,6 @@ def _side_values(name: str, explanation: Explanation) -> dict[str, Any]:
     number = None if explanation.no_times else getattr(explanation.product, name)
     values = {"run": side.header.id, **side.key._asdict(), "load": side.key.load._asdict()}
     return {name: {**values, "value": number, "phases": dict(side.phases)}}
-
-
-def _finite(number: float) -> float | None:
-    """The number; None if times are missing."""
-    return number if math.isfinite(number) else None
 
 
 def _rows(explanation: Explanation) -> Iterator[dict[str, Any]]:

@@ -45,7 +45,7 @@ def file_notes(explanation: Explanation) -> Iterator[Note]:
                 yield Note(f"Seen in {letter}", "; ".join(seen))
             yield Note(f"Not in {letter}", f"{', '.join(imported.lacks)}: none is made up")
     names = {header.model.name for header in headers}
-    if len(names) > 1 and not all(header.tells("model") for header in headers):
+    if len(names) > 1 and any("model.name" in header.untold_patterns for header in headers):
         text = "counts as unknown: names in files may hold more. `convert --model` gives it"
         yield Note("Model", text)
 

@@ -192,7 +192,7 @@ def _side_of_run(text: str, method: str, like: PublishedValue) -> CellSide:
     label = f"{run.header.id}, {facts.model_label(run.header)}, {run.header.method(method).label}"
     task = like.task if has_task else "all tasks"
     facts_of_run = {
-        "model": f"{run.header.model.name}{' (stand-in)' * run.header.model.is_stand_in}",
+        "model": run.header.model.name,
         "method": method,
         "task": task,
         "temperature": f"{temperature:g}",

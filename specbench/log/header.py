@@ -268,10 +268,6 @@ class RunHeader(Struct, frozen=True, kw_only=True):
         model = [] if self.imported.tells("model") else ["model.name"]
         return [*UNTOLD, *model, *(f"spec.{option}" for option in options)]
 
-    def tells(self, option: str) -> bool:
-        """True if the value of this option is known: another tool's files may lack it."""
-        return self.imported is None or self.imported.tells(option)
-
     def refuse_import(self, refused: Refused) -> None:
         """Raise UserError if the run is an imported one: it cannot be `refused`."""
         if self.imported:

@@ -243,12 +243,12 @@ def test_neither_copies_of_answers_nor_drafts_beside_an_accepted_one_make_a_head
     assert not of(measure(make_run(many, weighted("eagle"))), "idle_drafts")
 
 
-def test_prompts_beyond_the_positions_of_weights_are_counted_with_mat_on_either_side() -> None:
+def test_steps_beyond_the_positions_of_weights_are_a_share_with_mat_on_either_side() -> None:
     about = header(("vanilla", "eagle", "sps"), TASKS)
     steps = {"mode": "eager", "reason": None}
     about["execution"] = {"eagle": {**steps, "num_positions": 60}, "sps": steps}
-    prompt_tokens = {"a": 60, "b": 61, "c": 500}
-    lengths = {"a": [3, 4, 4], "b": [1, 2], "c": [1, 1, 1]}
+    prompt_tokens = {"a": 55, "b": 61}  # steps of `a` begin after 56, 59 and 63 tokens
+    lengths = {"a": [3, 4, 4], "b": [1, 2]}
     records = [
         replace(drafting(method, sample, lengths[sample], repeat), prompt_tokens=num)
         for sample, num in prompt_tokens.items()
@@ -257,14 +257,16 @@ def test_prompts_beyond_the_positions_of_weights_are_counted_with_mat_on_either_
     ]
     metrics = measure(make_run(records, about))
     (warning,) = of(metrics, "long_prompts")
-    sentence = make_note(warning.key, metrics.info, **warning.numbers).text
-    assert sentence == (
-        "2 of 3 prompts of EAGLE exceed the 60 positions that its weights were made for: "
-        "MAT is 1.20 there and 3.67 for the others."
+    assert make_note(warning.key, metrics.info, **warning.numbers).text == (
+        "60.0 % of the steps behind the means of EAGLE lie beyond the 60 positions that its "
+        "weights were made for: MAT is 2.33 there and 3.50 before."
     )
     beyond = [answer for answer in records if answer.prompt_tokens > 60]
     (warning,) = of(measure(make_run(beyond, about)), "long_prompts")
-    assert "MAT is 1.20 there." in make_note(warning.key, **warning.numbers).text
+    assert make_note(warning.key, **warning.numbers).text.endswith("MAT is 1.50 there.")
+    within = [answer for answer in records if answer.prompt_tokens < 56]
+    about["execution"]["eagle"]["num_positions"] = 63
+    assert not of(measure(make_run(within, about)), "long_prompts")
 
 
 def test_facts_about_checkpoints_are_no_warnings() -> None:
