@@ -14,6 +14,8 @@ from specbench.types import Record, RequestKey
 
 _LEAST_CUT = 3
 """Answers of the same, largest number of tokens that show a budget."""
+_LEAST_FIRST = 20
+"""Answers from which first steps of one token look like prefills."""
 
 
 def compare_counts(answers: MethodAnswers) -> Iterator[str]:
@@ -68,14 +70,28 @@ def _rule_of_steps(method: str, records: Sequence[Record]) -> Iterator[str]:
     if differences == {1}:
         rule = "steps emit all tokens but the prefill's (n tokens, k steps)"
     elif differences == {0}:
-        rule = "steps emit all tokens: n - 1 tokens, or k + 1 steps; the file cannot tell which"
+        rule = _rule_of_first_steps(listed)
     elif differences <= {0, 1}:
         rule = "steps emit all tokens but the prefill's, without end tokens (n - e)"
     elif max(differences) <= 1:
         rule = "steps emit tokens that the end cut, which are not counted"
+    elif 1 in differences:
+        rule = "tokens that the end cut are counted, which no step emits (n + c tokens)"
     else:
         rule = "tokens are counted that no step emits (n + c tokens, or k - 1 steps)"
     yield f"{method}: {rule}"
+
+
+def _rule_of_first_steps(listed: Sequence[Record]) -> str:
+    """The rule of a method whose steps emit all tokens: a prefill emits one."""
+    if any(record.accept_lengths[0] > 1 for record in listed):
+        return "steps emit all tokens, and first steps several, so none is a prefill (n - 1 tokens)"
+    if len(listed) < _LEAST_FIRST or all(max(record.accept_lengths) == 1 for record in listed):
+        return "steps emit all tokens: n - 1 tokens, or k + 1 steps; the file cannot tell which"
+    return (
+        "steps emit all tokens, the first of each answer one, as a prefill does: k + 1 steps, or "
+        "n - 1 tokens if nothing is drafted there"
+    )
 
 
 def _budget(answers: MethodAnswers, pairs: Sequence[tuple[Record, Record]]) -> Iterator[str]:

@@ -73,10 +73,15 @@ def test_equal_texts_show_how_tokens_are_counted(
     ("tokens", "lengths", "rule"),
     [
         (lambda t: t.n, lambda t: t.lengths, "(n tokens, k steps)"),
-        (lambda t: t.n - 1, lambda t: t.lengths, "n - 1 tokens, or k + 1 steps; the file cannot"),
-        (lambda t: t.n, lambda t: [1, *t.lengths], "n - 1 tokens, or k + 1 steps; the file cannot"),
+        (lambda t: t.n - 1, lambda t: t.lengths, "none is a prefill (n - 1 tokens)"),
+        (
+            lambda t: t.n,
+            lambda t: [1, *t.lengths],
+            "as a prefill does: k + 1 steps, or n - 1 tokens if",
+        ),
+        (lambda t: t.n, lambda t: [1] * t.n, "n - 1 tokens, or k + 1 steps; the file cannot tell"),
         (lambda t: t.n - t.e, lambda t: t.lengths, "without end tokens (n - e)"),
-        (lambda t: t.n + t.c, lambda t: t.lengths, "n + c tokens, or k - 1 steps"),
+        (lambda t: t.n + t.c, lambda t: t.lengths, "no step emits (n + c tokens)"),
         (lambda t: t.n, lambda t: t.lengths[:-1] or [1], "n + c tokens, or k - 1 steps"),
     ],
 )
