@@ -52,7 +52,7 @@ class PlacedSteps(NamedTuple):
     def of(cls, table: RecordTable, rows: IntArray, prompts: IntArray) -> PlacedSteps:
         """The steps of these rows, with the number of each row's prompt [rows]."""
         steps = locate_steps(table, rows)
-        return cls(prompts[steps.row_of_step], steps.emitted, steps.numbers)
+        return cls(prompts[steps.row_of_step], steps.emitted, steps.places)
 
     def sums(self, place: Bin, num_prompts: int) -> FloatArray:
         """Steps in a bin, and tokens that they emitted, of each prompt [prompts, 2]."""

@@ -14,7 +14,7 @@ from specbench.analysis.stats.estimates import Estimate
 from specbench.errors import UserError
 from specbench.judge.explanation_formats import ExplainedDocument
 from specbench.judge.explanation_page import waterfall
-from specbench.judge.explanation_table import ExplainedBlock, ExplainedTables
+from specbench.judge.explanation_table import ExplainedBlock, ExplainedTables, number_text
 from specbench.judge.published_cells import NUMBERS, CellSide, read_sides
 from specbench.report.table import Cell, Column, Group, Row, Table
 from specbench.report.texts import Note
@@ -128,8 +128,8 @@ def _sentence(explained: str, product: Product) -> str:
     if product.reference is None:
         values = {factor.name: factor.subject for factor in product.factors}
         mat = f"MAT {values[MAT]:.2f} x {values[REST]:.3f} = " if MAT in values else ""
-        return f"{mat}{product.subject:.3g} in {explained}."
-    numbers = f"{product.subject:.3g} against {product.reference:.3g}"
+        return f"{mat}{number_text(product.subject)} in {explained}."
+    numbers = f"{number_text(product.subject)} against {number_text(product.reference)}"
     text = f"A's {explained} is {product.ratio:.3f} of B's: {numbers}."
     if len(product.factors) == 1:
         return text

@@ -121,7 +121,7 @@ def sentence(explanation: Explanation) -> str:
         return f"No speedup is explained: {explanation.no_times}."
     if product.reference is None:
         return _sentence_of_one(explanation)
-    numbers = f"{_number(product.subject)} against {_number(product.reference)}"
+    numbers = f"{number_text(product.subject)} against {number_text(product.reference)}"
     text = f"A's {quantity(explanation)} is {product.ratio:.3f} times B's: {numbers}."
     if explanation.num_equal:
         text += f" Tokens and steps are equal in all {explanation.num_equal} turns of both."
@@ -166,19 +166,20 @@ def _percent(factor: Factor) -> str:
 def _sentence_of_one(explanation: Explanation) -> str:
     """The sentence for a run alone: "MAT 6.23, yet speedup 0.61: a step costs ... of vanilla."."""
     product = explanation.product
-    number_text = f"{quantity(explanation)} {_number(product.subject)}"
+    total = f"{quantity(explanation)} {number_text(product.subject)}"
     factors = {factor.name: factor.subject for factor in product.factors}
     if MAT not in factors:
-        return f"{number_text}; steps are unknown."
+        return f"{total}; steps are unknown."
     link = "yet" if product.subject < factors[MAT] else "and"
-    text = f"MAT {factors[MAT]:.2f}, {link} {number_text}"
+    text = f"MAT {factors[MAT]:.2f}, {link} {total}"
     cost = factors[COST]  # in steps of vanilla, or in seconds without vanilla
     if explanation.subject.pairs.has_baseline:
         return f"{text}: a step costs {cost:.2f} steps of vanilla."
-    return f"{text}: a step takes {_number(1e3 * cost)} ms."
+    return f"{text}: a step takes {number_text(1e3 * cost)} ms."
 
 
-def _number(number: float) -> str:
+def number_text(number: float) -> str:
+    """A number with three digits, or all before the point."""
     return f"{number:.0f}" if number >= 100 else f"{number:#.3g}"
 
 
@@ -200,9 +201,9 @@ def _table(explanation: Explanation) -> Table:
     rows += _phase_rows(explanation, len(headings))
     product = explanation.product
     if not explanation.no_times:
-        numbers = [_number(product.subject)]
+        numbers = [number_text(product.subject)]
         if product.reference is not None:
-            numbers.append(_number(product.reference))
+            numbers.append(number_text(product.reference))
         texts = [*numbers, f"x{product.ratio:.3f}", ""]
         rows.append(Row("", "product", tuple(map(Cell, texts))))
     return Table("", tuple(map(Column, headings)), (Group("", tuple(rows)),), heading="Factor")
@@ -215,7 +216,7 @@ def _row(label: str, factor: Factor, explanation: Explanation) -> Row:
     is_in_seconds = factor.name in (COST, PER_TOKEN) and not explanation.subject.pairs.has_baseline
     values = [factor.subject] if factor.reference is None else [factor.subject, factor.reference]
     if unit == "s" or is_in_seconds:
-        texts = [f"{_number(1e3 * value)} ms" for value in values]
+        texts = [f"{number_text(1e3 * value)} ms" for value in values]
     else:
         texts = [f"{value:#.4g}" for value in values]
     tone: Tone = "unsure"

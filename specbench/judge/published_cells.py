@@ -191,14 +191,13 @@ def _side_of_run(text: str, method: str, like: PublishedValue) -> CellSide:
     numbers = {name: value_or_none(value) for name, value in values.items()}
     label = f"{run.header.id}, {facts.model_label(run.header)}, {run.header.method(method).label}"
     task = like.task if has_task else "all tasks"
-    facts_of_run = {
-        "model": run.header.model.name,
-        "method": method,
-        "task": task,
-        "temperature": f"{temperature:g}",
-        "requests at once": f"{(loads or run.loads)[0].concurrency or 1}",
-        "hardware": run.header.hardware_name,
-    }
+    facts_of_run = {"model": run.header.model.name, "method": method, "task": task}
+    if not run.header.imported:  # other tools' files need not name these
+        facts_of_run |= {
+            "temperature": f"{temperature:g}",
+            "requests at once": f"{(loads or run.loads)[0].concurrency or 1}",
+            "hardware": run.header.hardware_name,
+        }
     return CellSide(
         label=label,
         numbers={name: number for name, number in numbers.items() if number is not None},

@@ -12,6 +12,7 @@ from specbench.judge.explained_cells import explain_cells
 from specbench.judge.explanation_formats import ExplainedDocument, render_explanation
 from specbench.log.store import read_run
 from tests.analysis.run_factory import number
+from tests.log.exchange.files import answer, imported, write_lines
 
 ROOT = Path(__file__).parents[2]
 RUN = str(ROOT / "results/recorded/amd-epyc-2-cores")
@@ -97,6 +98,19 @@ def test_a_cell_is_explained_against_a_run() -> None:
     (explanation,) = document.explanations
     assert explanation["ratio"] == pytest.approx(4.26 / number(measured.speedup), rel=1e-12)
     assert any(text.startswith("model: vicuna-13b against") for text in explanation["settings"])
+
+
+def test_an_imported_run_beside_a_cell_has_only_the_facts_of_its_files(
+    table: str, tmp_path: Path
+) -> None:
+    run = imported(tmp_path, f"eagle={write_lines(tmp_path / 'e.jsonl', answer(1), answer(2))}")
+    (explanation,) = explain_cells([f"{table}eagle/chat,load=8", str(run.folder)]).explanations
+    assert explanation["settings"] == [
+        "model: m against m-temperature-0.0",
+        "task: chat against all tasks",
+    ]
+    assert explanation["ratio"] == pytest.approx(40 / 12) and explanation["quantity"] == "tokens/s"
+    assert "40.0 against 12.0" in explanation["sentence"]
 
 
 def test_the_command_explains_cells_in_every_format(
