@@ -46,7 +46,7 @@ def explain_cells(
         UserError: a side is unknown, or the sides have neither a speedup nor tokens/s in common.
     """
     sides = read_sides(texts, methods)
-    names = [name for name in NUMBERS if all(name in side.numbers for side in sides)]
+    names = [name for name in NUMBERS if all(side.numbers.get(name) for side in sides)]
     explained = _explained(sides, names)
     has_mat = MAT in names
     whole = _bounded(sides, explained, "product")

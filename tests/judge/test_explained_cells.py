@@ -27,11 +27,11 @@ title = "mine"
 hardware = "not stated"
 """
 CSV = """table,temperature,model,method,task,speedup,mean_accepted_tokens,tokens_per_s,load,\
-num_draft_tokens,time_per_token_s
-table,0,m,eagle,chat,3.03,3.5,60.5,1,3,0.02
-table,0,m,eagle,chat,2,2.80,40,8,5,0.03
-table,0,m,plain,chat,,,20,1,,0.05
-table,0,m,timed,chat,,,,1,,0.05
+num_draft_tokens,time_per_token_s,acceptance_rate
+table,0,m,eagle,chat,3.03,3.5,60.5,1,3,0.02,0.5
+table,0,m,eagle,chat,2,2.80,40,8,5,0.03,0
+table,0,m,plain,chat,,,20,1,,0.05,
+table,0,m,timed,chat,,,,1,,0.05,
 """
 
 
