@@ -21,6 +21,13 @@ ResultFiles = Annotated[
         metavar="[LABEL=]FILE", help="Result files; files of the same label are passes."
     ),
 ]
+WrittenForm = Annotated[
+    str,
+    typer.Option(
+        metavar="FORMAT",
+        help="Write runs as eagle, spec-bench, vllm or aiperf; publishers' numbers as table.",
+    ),
+]
 
 
 def convert(
@@ -39,19 +46,18 @@ def convert(
         Path | None,
         typer.Option("--map", metavar="FILE.toml", help="Mapping for files in no known format."),
     ] = None,
-    to: Annotated[
-        str,
-        typer.Option(metavar="FORMAT", help="Write runs as eagle, spec-bench, vllm or aiperf."),
-    ] = "",
+    to: WrittenForm = "",
     tokenizer: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Tokenizer to recount the tokens of texts."),
     ] = None,
+    url: Annotated[str, typer.Option(metavar="URL", help="Address of the files.")] = "",
 ) -> None:
     """Read result files of other tools into a run, and print their publishers' numbers first.
 
     With --to, write runs as a folder of result files, one per method and pass.
-    Totals without answers become a published table, RUN.toml and RUN.csv.
+    Totals without answers become a published table, RUN.toml and RUN.csv; so do the publishers'
+    numbers of imported runs, with --to table.
 
     A file's format is recognised by its content. docs/convert.md has the formats.
     """
@@ -68,7 +74,7 @@ def convert(
     files = [parse_file(text) for text in file]
     sources = [read_source(labelled.path) for labelled in files]
     if of_table := table_mapping(sources[0], given_mapping):
-        _write_table(read_table(sources, of_table), out)
+        _write_table(read_table(sources, of_table), out, url)
         return
     told = Told(
         baseline=baseline,
@@ -77,6 +83,7 @@ def convert(
         temperature=temperature,
         tokenizer=str(tokenizer or ""),
         count_tokens=_counter(tokenizer) if tokenizer else None,
+        url=url,
         mapping=given_mapping,
     )
     run = convert(files, told, sys.argv[1:], sources)
@@ -86,21 +93,26 @@ def convert(
 
 
 def _write_files(runs: Sequence[str], form: str, out: Path) -> None:
+    from specbench.log.exchange.tables import write_figures
     from specbench.log.exchange.write import write_files
     from specbench.log.store import read_run
 
+    if form == "table":
+        for path in write_figures([read_run(Path(text)) for text in runs], out):
+            say(str(path))
+        return
     for text in runs:
         for path in write_files(read_run(Path(text)), form, out):
             say(str(path))
 
 
-def _write_table(table: "ImportedTable", out: Path) -> None:
+def _write_table(table: "ImportedTable", out: Path, url: str) -> None:
     from specbench.log.exchange.tables import write_table
 
     for source in table.sources:
         for oddity in source.oddities:
             say(f"{oddity}.")
-    for path in write_table(table, out):
+    for path in write_table(table, out, url):
         say(f"{path}: {len(table.cells)} cells of {table.mapping.title}")
 
 

@@ -259,9 +259,9 @@ def _mean_title(run: RunMetrics, temperature: float, num_tasks: int) -> str:
 
 
 def published_rows() -> Iterator[SiteRow]:
-    """A row for each published value, with the model's and the task's title if they are known.
+    """A row for each published speedup, with the model's and the task's title if they are known.
 
-    A value is a speedup and mean accepted tokens of a method, from a table of a publication.
+    Other numbers, such as tokens per second of an imported table, have no place on the page.
     """
     models_by_name = known_models()
     cards = load_cards().values()  # a card is of a task, or of a suite of several tasks
@@ -269,6 +269,8 @@ def published_rows() -> Iterator[SiteRow]:
     task_titles |= {card.name: card.title for card in cards}  # of a suite: of all its questions
     titles = {name: registry.get(name).title for name in registry.names()}
     for published in published_values():
+        if published.speedup is None:
+            continue
         model = models_by_name.get(published.model)  # its card; None if it is unknown
         task = published.task  # its name; "mean" is the mean over the publication's tasks
         yield SiteRow(

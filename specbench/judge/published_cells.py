@@ -1,6 +1,7 @@
 """A cell of a published table beside another one, or beside a run: numbers without intervals."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -58,7 +59,7 @@ def find_cells(text: str) -> tuple[PublishedValue, ...]:
         UserError: there is no such table or cell, or the text names several.
     """
     table, _, cell = text.partition(":")  # "TABLE:model/method/task,load=8"
-    path, *conditions = cell.split(",")
+    path, *conditions = re.split(r",(?=\w+=)", cell)  # the text of settings may have commas
     values = _read_table(table)
     names = {f"{value.model}/{value.method}/{value.task}" for value in values}
     if path not in names:

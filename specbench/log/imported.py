@@ -71,11 +71,16 @@ class ImportedFigure(Struct, frozen=True, omit_defaults=True):
     """The same number as the file prints it; absent if it does not."""
 
     @property
+    def rule_text(self) -> str:
+        """Arithmetic and counting of the baseline in words."""
+        counting = f", with {self.counting} as the baseline's tokens" if self.counting else ""
+        return f"{self.rule}{counting}"
+
+    @property
     def text(self) -> str:
         """Method, name, number and rule in words."""
         unit = self.unit if self.unit in ("", "x") else f" {self.unit}"
-        counting = f", with {self.counting} as the baseline's tokens" if self.counting else ""
-        rule = f"{self.rule}{counting}"
+        rule = self.rule_text
         if self.printed is not None:
             rule += f", {self.printed:,.3f} in the file"
         return f"{self.method}: {self.name} {self.value:,.3f}{unit} by {rule}"

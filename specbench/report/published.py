@@ -103,7 +103,8 @@ class PublishedValue(Struct, frozen=True):
     @property
     def where(self) -> str:
         """The source in a few words: "Spec-Bench, NVIDIA A100 80GB"."""
-        return ", ".join(filter(None, (self.publication.name, self.table.known_hardware)))
+        words = (self.publication.name, self.table.known_hardware, self.settings)
+        return ", ".join(filter(None, words))
 
 
 def find(model: str, method: str, task: str, temperature: float) -> tuple[PublishedValue, ...]:

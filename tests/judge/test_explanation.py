@@ -431,6 +431,21 @@ def test_the_example_of_the_docs_is_what_is_printed() -> None:
     assert [line.rstrip() for line in text.splitlines()] == example[4].splitlines()
 
 
+def test_the_example_of_the_readme_is_the_beginning_of_what_is_printed() -> None:
+    page = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+    example = re.search(
+        r"<!-- explained: (\S+) (\S+) -->\n```text\n(.*?)\n```\n<!-- /explained -->", page, re.S
+    )
+    assert example
+    run, method, shown = example.groups()
+    command, *lines = shown.splitlines()
+    options = f"--explain --cross {method} {method}"
+    assert command == f"$ specbench compare results/recorded/{run} {options}"
+    explanations = explain_runs(recorded(run), None, (method, method))
+    text = printed(partial(print_explanation, explanations))
+    assert [line.rstrip() for line in text.splitlines()][: len(lines)] == lines
+
+
 def test_python_explains_runs_as_data_frames() -> None:
     run = api.read_run(CHECKOUT / "results" / "recorded" / "h100-vicuna-13b")
     frame = run.explain(run, ("eagle3", "eagle2"))

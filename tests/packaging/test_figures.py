@@ -1,10 +1,12 @@
 """The figures of README.md, docs/gpu.md and docs/serving.md have a source.
 
-A sentence with a measured unit is followed by `<!-- from: results/recorded/RUN -->`, has a link to
-results/published, or is an exception. The numbers of a sentence that names a run are in the run's
-report, or in the README's table of the run.
+A sentence with a measured unit is followed by `<!-- from: results/recorded/RUN -->` or
+`<!-- from: results/published/TABLE -->`, has a link to results/published, or is an exception. The
+numbers of a sentence that names a run are in the run's report, or in the README's table of the run;
+the speedups of one that names a table are in that table.
 """
 
+import csv
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,18 +25,22 @@ EXCEPTIONS = {
 }
 """Beginnings of sentences whose units were not measured, with the reason."""
 
-_MARK = re.compile(r"<!-- from: results/recorded/([\w.-]+) -->")
+_MARK = re.compile(r"<!-- from: results/(?P<kind>recorded|published)/(?P<name>[\w.-]+) -->")
 _UNIT = re.compile(r"\d\s?(?:x|%|ms|s|tok/s|tokens/s|minutes|MB|GB|GiB|J|[GT]B/s)(?![\w/])")
 _NUMBER = re.compile(r"(?<![\w.-])\d[\d,]*(?:\.\d+)?")
-_GENERATED = re.compile(r"<!-- (table|calculated) -->.*?<!-- /\1 -->", re.DOTALL)
+_SPEEDUP = re.compile(r"(\d+\.(\d+))x")
+_GENERATED = re.compile(
+    r"<!-- (table|calculated|explained)(?:: [^>]*)? -->.*?<!-- /\1 -->", re.DOTALL
+)
 _CODE = re.compile(r"```.*?```", re.DOTALL)
 
 
 class Sentence(NamedTuple):
-    """A sentence of a page, and the recorded run that it names."""
+    """A sentence of a page, and the recorded run or the published table that it names."""
 
     text: str
     run: str = ""
+    table: str = ""
 
 
 def sentences(page: str) -> Iterator[Sentence]:
@@ -47,7 +53,10 @@ def sentences(page: str) -> Iterator[Sentence]:
         joined = " ".join(paragraph.split())
         for piece in re.split(r"(?<=[.!?])\s+(?=[A-Z`\"*\[-])|(?<=-->)\s+", joined):
             mark = _MARK.search(piece)
-            yield Sentence(_MARK.sub("", piece).strip(), mark[1] if mark else "")
+            names = {"recorded": "", "published": ""}
+            if mark:
+                names[mark["kind"]] = mark["name"]
+            yield Sentence(_MARK.sub("", piece).strip(), names["recorded"], names["published"])
 
 
 def known_numbers(run: str) -> set[str]:
@@ -63,11 +72,18 @@ def known_numbers(run: str) -> set[str]:
     return set(_NUMBER.findall(report)) | (set(_NUMBER.findall(table)) if is_shown else set())
 
 
+def published_speedups(table: str, digits: int) -> set[str]:
+    """The speedups of a published table, rounded to this number of digits."""
+    with (ROOT / "results" / "published" / f"{table}.csv").open(newline="") as file:
+        speedups = [row["speedup"] for row in csv.DictReader(file) if row["speedup"]]
+    return {f"{float(speedup):.{digits}f}" for speedup in speedups}
+
+
 ALL = [
     pytest.param(page, sentence, id=f"{page}: {sentence.text[:60]}")
     for page in PAGES
     for sentence in sentences(page)
-    if _UNIT.search(sentence.text) or sentence.run
+    if _UNIT.search(sentence.text) or sentence.run or sentence.table
 ]
 
 
@@ -78,6 +94,10 @@ def test_a_measured_figure_has_its_source(page: str, sentence: Sentence) -> None
         missing = [number for number in _NUMBER.findall(sentence.text) if number not in reported]
         assert missing == [], f"{page}: not in reports/{sentence.run}/table.md"
         return
+    if sentence.table:
+        for text, decimals in _SPEEDUP.findall(sentence.text):
+            assert text in published_speedups(sentence.table, len(decimals)), sentence.text
+        return
     is_published = "results/published" in sentence.text
     is_exception = any(begin in sentence.text for begin in EXCEPTIONS)
     assert is_published or is_exception, f"{page}: a figure without a source"
@@ -86,7 +106,7 @@ def test_a_measured_figure_has_its_source(page: str, sentence: Sentence) -> None
 @pytest.mark.parametrize("page", PAGES)
 def test_every_mark_follows_a_sentence_with_numbers(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    marked = [sentence for sentence in sentences(page) if sentence.run]
+    marked = [sentence for sentence in sentences(page) if sentence.run or sentence.table]
     assert len(marked) == len(_MARK.findall(_CODE.sub("", _GENERATED.sub("", text))))
     for sentence in marked:
         assert _NUMBER.search(sentence.text), sentence.text

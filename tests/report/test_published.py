@@ -1,6 +1,7 @@
 """Published numbers: every file is valid and plausible, and each cell is found."""
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from pathlib import Path
 from statistics import mean
 
@@ -17,8 +18,9 @@ FILES = sorted(FOLDER.glob("*.toml"))
 
 
 def test_every_cell_is_published_once_under_our_names_with_where_it_comes_from() -> None:
-    values = published_values()
-    assert {published.publication.key for published in values} == {path.stem for path in FILES}
+    keys = {published.publication.key for published in published_values()}
+    assert keys == {path.stem for path in FILES}
+    values = [published for published in published_values() if not published.publication.files]
     cells = [
         (v.publication.key, v.table.title, v.model, v.method, v.task, v.temperature) for v in values
     ]
@@ -35,6 +37,32 @@ def test_every_cell_is_published_once_under_our_names_with_where_it_comes_from()
         # No method is faster than the tokens it gains.
         assert published.speedup is not None and 1.0 <= published.speedup < 6
         assert published.mat is None or published.speedup <= published.mat < 7
+
+
+def varied(value: PublishedValue) -> tuple[float | None, float | None]:
+    return value.num_draft_tokens, value.repeat
+
+
+def test_an_imported_table_names_its_files_at_a_commit_and_each_cell_once() -> None:
+    values = [published for published in published_values() if published.publication.files]
+    assert {value.publication.key for value in values} >= {"eagle_70b", "vllm_study"}
+    cells = Counter(
+        (v.publication.key, v.model, v.method, v.task, v.settings, v.load, *varied(v))
+        for v in values
+    )
+    assert set(cells.values()) == {1}
+    for value in values:
+        publication = value.publication
+        assert re.search(r"^https://github.com/[^/]+/[^/]+/tree/[0-9a-f]{40}/", publication.url)
+        assert publication.name == "/".join(publication.url.split("/")[3:5])
+        assert all(re.fullmatch(r"[0-9a-f]{64}", sha) for sha in publication.files.values())
+
+
+def test_each_rule_for_the_same_speedup_says_which_it_is() -> None:
+    cells = find("llama2-70b-chat", "eagle", "mt_bench", 0.0)
+    speedups = {cell.where: round(cell.speedup or 0, 3) for cell in cells}
+    assert list(speedups.values()) == [3.01, 3.009, 2.995, 2.917, 2.907]
+    assert speedups["SafeAILab/EAGLE, EAGLE's formula, with idx as the baseline's tokens"] == 3.009
 
 
 def test_a_published_mean_is_that_of_its_tasks() -> None:

@@ -54,6 +54,8 @@ class Told:
     """Folder of the tokenizer that counts texts."""
     count_tokens: CountTokens | None = None
     """Number of tokens of a text, by that tokenizer."""
+    url: str = ""
+    """Address of the files."""
     mapping: FileMapping | None = None
     """The places of the answers in the files, if they have no known format."""
 
@@ -66,6 +68,7 @@ class Told:
             "task": self.task,
             "temperature": "" if self.temperature is None else f"{self.temperature:g}",
             "tokenizer": Path(self.tokenizer).name,
+            "url": self.url,
         }
         return {name: text for name, text in texts.items() if text}
 

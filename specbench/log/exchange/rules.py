@@ -70,7 +70,7 @@ def _rule_of_steps(method: str, records: Sequence[Record]) -> Iterator[str]:
     if differences == {1}:
         rule = "steps emit all tokens but the prefill's (n tokens, k steps)"
     elif differences == {0}:
-        rule = _rule_of_first_steps(listed)
+        rule = _rule_of_first_steps(records_with_steps)
     elif differences <= {0, 1}:
         rule = "steps emit all tokens but the prefill's, without end tokens (n - e)"
     elif max(differences) <= 1:

@@ -1,12 +1,14 @@
-"""Aggregates of other tools as a published table: a TOML file and a CSV file of the same name.
+"""Published tables of other tools' numbers: a TOML file and a CSV file of the same name.
 
-Cells have no samples and so no intervals.
+Their cells are the rows of files without answers, or the numbers that a publisher's rules give for
+imported answers. They have no samples and so no intervals.
 """
 
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +24,36 @@ from specbench.log.exchange.mapping import (
 )
 from specbench.log.exchange.source import SourceFile
 from specbench.log.files import write_whole
+from specbench.log.imported import ImportedHeader
+from specbench.log.run import Run
 
 _KEY = ("table", "model", "method", "task")
+_COLUMNS_OF_FIGURES = {
+    "speedup": "speedup",
+    "MAT": "mean_accepted_tokens",
+    "tokens/s": "tokens_per_s",
+    "mean tokens/s per question": "tokens_per_s",
+}
+"""Names of publishers' numbers, and their columns."""
+_REPOSITORY = re.compile(r"https://github\.com/([^/]+/[^/]+)")
+Cells = Sequence[Mapping[str, Any]]
+"""Rows of a table: columns with their values."""
+
+
+class TableOrigin(NamedTuple):
+    """Where the cells of a table come from."""
+
+    name: str
+    """Tool, or owner and name of the repository that has the files."""
+    title: str
+    settings: str
+    """The publisher's arithmetic."""
+    files: Mapping[str, str]
+    """Names and hashes."""
+    columns: Mapping[str, str]
+    """Origin of each column."""
+    hardware: str
+    url: str
 
 
 class ImportedTable(NamedTuple):
@@ -73,53 +103,119 @@ def _alike(names: set[str]) -> Iterator[str]:
         by_letters[letters] = name
 
 
-def write_table(table: ImportedTable, path: Path) -> list[Path]:
+def write_table(table: ImportedTable, path: Path, url: str = "") -> list[Path]:
     """Write both files of a table: NAME.toml says where it is from, NAME.csv has the cells.
+
+    `url` is the address of the files.
 
     Raises:
         RunFolderError: they cannot be written.
         UserError: they exist already.
     """
+    mapping = table.mapping
+    hardware = {hardware_of(mapping, source) for source in table.sources} - {""}
+    origin = TableOrigin(
+        name=_publisher(url, mapping.tool),
+        title=mapping.title,
+        settings=mapping.arithmetic,
+        files={source.path.name: source.sha256 for source in table.sources},
+        columns={name: column.path for name, column in mapping.columns.items()},
+        hardware=", ".join(sorted(hardware)),
+        url=url,
+    )
+    return _write(origin, table.cells, path)
+
+
+def write_figures(runs: Sequence[Run], path: Path) -> list[Path]:
+    """Write the publisher's numbers of imported runs; the rule of each is in `settings`.
+
+    Raises:
+        RunFolderError: they cannot be written.
+        UserError: a run was not imported or has no such numbers, or the files exist already.
+    """
+    cells: list[Mapping[str, Any]] = []
+    headers: list[ImportedHeader] = []
+    for run in runs:
+        rows = list(_figure_cells(run))
+        if run.header.imported is None or not rows:
+            raise UserError(
+                f"{run.header.id} has no numbers of a publisher.",
+                "Name imported runs with answers.",
+            )
+        cells += rows
+        headers.append(run.header.imported)
+    files = [file for imported in headers for file in imported.files]
+    (first, *_), (tool, *_) = headers, files
+    url = first.given.get("url", "")
+    origin = TableOrigin(
+        name=_publisher(url, tool.tool),
+        title=f"publisher's numbers from {tool.format}",
+        settings=first.arithmetic,
+        files={file.name: file.sha256 for file in files},
+        columns=dict.fromkeys(_COLUMNS_OF_FIGURES.values(), "by the rule in settings"),
+        hardware="",
+        url=url,
+    )
+    return _write(origin, cells, path)
+
+
+def _figure_cells(run: Run) -> Iterator[Mapping[str, Any]]:
+    """A cell for each number of the publisher that a table can hold."""
+    header = run.header
+    names = {method.title: name for name, method in header.methods.items()}
+    (task, *_), (temperature, *_) = header.spec.values.tasks, header.spec.values.temperatures
+    for figure in header.imported.figures if header.imported else ():
+        if figure.name in _COLUMNS_OF_FIGURES:
+            yield {
+                "table": "table",
+                "model": header.model.name,
+                "method": names.get(figure.method, figure.method),
+                "task": task,
+                "settings": figure.rule_text,
+                _COLUMNS_OF_FIGURES[figure.name]: figure.value,
+                "temperature": temperature,
+            }
+
+
+def _publisher(url: str, tool: str) -> str:
+    """The repository that the files are in; the tool that wrote them if it is unknown."""
+    repository = _REPOSITORY.match(url)
+    return repository[1] if repository else tool
+
+
+def _write(origin: TableOrigin, cells: Cells, path: Path) -> list[Path]:
+    """Write both files of a table."""
     name = path.name.removesuffix(".toml")
     toml_path, csv_path = path.with_name(f"{name}.toml"), path.with_name(f"{name}.csv")
     if toml_path.exists() or csv_path.exists():
         raise UserError(f"{toml_path} or its CSV exists already.", "Give another --out.")
-    # the first text, then the columns that any cell has
-    columns = [*TEXTS[:1], *(name for name in (*TEXTS[1:], *NUMBERS) if _has(table, name))]
+    filled = {column for cell in cells for column in cell}
+    columns = [*TEXTS[:1], *(name for name in (*TEXTS[1:], *NUMBERS) if name in filled)]
     rows = io.StringIO()
     writer = csv.DictWriter(rows, columns, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(table.cells)
+    writer.writerows(cells)
     with os_errors(f"{path} cannot be written", "Give another --out.", RunFolderError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(toml_path, _about(table).encode())
+        write_whole(toml_path, _about(origin).encode())
         write_whole(csv_path, rows.getvalue().encode())
     return [toml_path, csv_path]
 
 
-def _has(table: ImportedTable, column: str) -> bool:
-    return any(column in cell for cell in table.cells)
-
-
-def _about(table: ImportedTable) -> str:
-    """The TOML file: the origin of the table, from the files and the mapping."""
-    mapping = table.mapping
-    hardware = {hardware_of(mapping, source) for source in table.sources} - {""}
+def _about(origin: TableOrigin) -> str:
+    """The TOML file of a table."""
     values = {
-        "name": mapping.tool,
-        "title": f"{mapping.title}, imported",
-        "settings": mapping.arithmetic,
+        "name": origin.name,
+        "title": f"{origin.title}, imported",
+        "url": origin.url,
+        "settings": origin.settings,
     }
-    lines = [f"{name} = {json.dumps(text)}" for name, text in values.items()]
+    lines = [f"{name} = {json.dumps(text)}" for name, text in values.items() if text]
     lines.append("[files]")
-    lines += [
-        f"{json.dumps(source.path.name)} = {json.dumps(source.sha256)}" for source in table.sources
-    ]
+    lines += [f"{json.dumps(name)} = {json.dumps(sha256)}" for name, sha256 in origin.files.items()]
     lines.append("[columns]")
-    lines += [f"{name} = {json.dumps(column.path)}" for name, column in mapping.columns.items()]
-    lines += [
-        "[table.table]",
-        f"title = {json.dumps(mapping.title)}",
-        f"hardware = {json.dumps(', '.join(sorted(hardware)) or 'not stated')}",
-    ]
+    lines += [f"{name} = {json.dumps(text)}" for name, text in origin.columns.items()]
+    lines.append("[table.table]")
+    lines.append(f"title = {json.dumps(origin.title)}")
+    lines.append(f"hardware = {json.dumps(origin.hardware or 'not stated')}")
     return "\n".join(lines) + "\n"

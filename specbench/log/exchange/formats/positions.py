@@ -9,8 +9,15 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from specbench.log.exchange.format import FileContent, Format, answer_key
+from specbench.log.exchange.format import (
+    CountTokens,
+    FileContent,
+    Format,
+    MethodAnswers,
+    answer_key,
+)
 from specbench.log.exchange.source import Fields, SourceFile
+from specbench.log.imported import ImportedFigure
 from specbench.log.record import Positive, Whole
 from specbench.types import ImportedCounts, Record
 
@@ -19,6 +26,7 @@ _LENGTHS = (1, 3, 5)
 _ORACLE = 10**6
 """More draft tokens than any step accepts."""
 _PREFIX = "acc_"
+_ARITHMETIC = "accepted tokens per step, over all steps"
 _Lengths = Annotated[list[Positive], Meta(min_length=1)]
 
 
@@ -77,10 +85,17 @@ def _walks(
         yield Record(key, "ok", num_prompt_tokens, accept_lengths=steps, imported=counts)
 
 
+def _figures(answers: MethodAnswers, _count: CountTokens | None) -> Iterator[ImportedFigure]:
+    """MAT over all steps of all walks."""
+    steps = [length for record in answers.records for length in record.accept_lengths]
+    yield ImportedFigure(answers.method, "MAT", sum(steps) / len(steps), _ARITHMETIC)
+
+
 FORMAT = Format(
     title="positions of SpecDecode-Bench",
     tool="SpecDecode-Bench",
-    arithmetic="accepted tokens per step, over all steps",
+    arithmetic=_ARITHMETIC,
     matches=_matches,
     read=_read,
+    figures=_figures,
 )
