@@ -31,6 +31,42 @@ MODEL = """
 title = "Seed OSS 36B"
 repo = "ByteDance-Seed/Seed-OSS-36B-Instruct"
 """
+EXCHANGE = '''"""Answers of a toy, one per line."""
+
+import json
+
+from specbench.log.exchange.format import FileContent, Format, answer_key, steps_of
+from specbench.types import ImportedCounts, Record
+
+
+def _read(source):
+    return FileContent(records=[_record(line) for line in source.entries], counting="as it says")
+
+
+def _record(line):
+    tokens, steps = line.get("tokens", int), line.get("steps", int)
+    counts = ImportedCounts(tokens, num_emitted=tokens, num_steps=steps, total_s=2.0)
+    return Record(answer_key(line.get("toy", str)), "ok", 0, imported=counts)
+
+
+def _write(answers):
+    lines = [
+        {"toy": record.key.sample_id, "tokens": record.num_tokens, "steps": steps_of(record)[1]}
+        for record in answers.records
+    ]
+    return "".join(json.dumps(line) + "\\n" for line in lines)
+
+
+FORMAT = Format(
+    title="answers of a toy",
+    tool="toy",
+    arithmetic="the toy's own rule",
+    matches=lambda first: first.has("toy", "tokens", "steps"),
+    read=_read,
+    write=_write,
+)
+'''
+TOYS = '{"toy": "a", "tokens": 9, "steps": 3}\n{"toy": "b", "tokens": 5, "steps": 4}\n'
 KIND = '''"""Copies: chains from text that are recorded, not made again."""
 
 from specbench.tune.kinds.path import PathKind
@@ -46,6 +82,7 @@ KIND = CopiesKind()
 '''
 ADDED: dict[str, dict[str, list[tuple[str, str]]]] = {
     "an output format": {"specbench/report/export/title.py": [("", FORMAT)]},
+    "a format of other tools' results": {"specbench/log/exchange/formats/toy.py": [("", EXCHANGE)]},
     "a plot": {"specbench/report/plots/dot.py": [("", PLOT)]},
     "a column of the report's overview": {
         "specbench/report/sections.py": [
@@ -118,6 +155,12 @@ def test_each_thing_is_added_in_the_files_that_contributing_names(
     assert "| pairs |" in (out / "table.md").read_text()
     assert ",most," in (out / "table.csv").read_text().splitlines()[0]
     assert '"most"' in (out / "report.json").read_text()
+    (tmp_path / "toys.jsonl").write_text(TOYS)
+    convert, imported = [*python, "convert"], str(tmp_path / "imported")
+    said = output([*convert, str(tmp_path / "toys.jsonl"), "--out", imported], copy)
+    assert "the toy's own rule" in said and "toys: speedup –, MAT 2.00, 3.5 tok/s" in said
+    output([*convert, imported, "--to", "toy", "--out", str(tmp_path / "toys")], copy)
+    assert (tmp_path / "toys" / "toys.jsonl").read_text() == TOYS
     assert output([sys.executable, "-c", FUSED], copy).splitlines()[-1] == "Seed OSS 36B None"
     profiled = output([sys.executable, "-c", PROFILED], copy).splitlines()[-1]
     assert profiled == "copies True True"
