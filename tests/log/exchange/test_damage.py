@@ -18,34 +18,13 @@ from specbench.log.run import Run
 from specbench.log.store import header_json
 from tests.log.exchange.files import answer
 from tests.log.exchange.test_llama_cpp import answer as llama_answer
-from tests.log.exchange.test_serving_clients import request
+from tests.log.exchange.test_serving_clients import GUIDELLM, request
 from tests.log.exchange.test_spec_bench import line
 from tests.log.exchange.test_vllm_answers import answer as vllm_answer
 from tests.log.exchange.test_vllm_bench import RESULT
 
 NUM_DAMAGED = 60
 """Files of each form."""
-TIMINGS = {"request_start": 1.0, "first_token_iteration": 2.0, "last_token_iteration": 3.0}
-GUIDELLM = {
-    "metadata": {"guidellm_version": "0.8.1"},
-    "benchmarks": [
-        {
-            "config": {"strategy": {"streams": 4}},
-            "duration": 3.0,
-            "metrics": {"request_latency": {"successful": {"mean": 2.5}}},
-            "requests": {
-                "successful": [
-                    {
-                        "info": {"timings": {**TIMINGS, "request_end": 3.5}},
-                        "request_args": "{}",
-                        "input_metrics": {"text_tokens": 3},
-                        "output_metrics": {"text_tokens": 8},
-                    }
-                ]
-            },
-        }
-    ],
-}
 POSITIONS = {"id": "1", "prompt_token_ids": [1, 2], "acc_ngram": {"acc_len": [2, 1, 1]}}
 DRAFTS = {"num_spec_steps": 3, "num_accepted_draft_tokens": 5}
 FORMS: dict[str, list[Any]] = {

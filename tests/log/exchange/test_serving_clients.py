@@ -1,6 +1,7 @@
 """Requests of AIPerf and guidellm: their statistics come back, weighted as each tool does."""
 
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,28 @@ import pytest
 
 from specbench.errors import UserError
 from tests.log.exchange.files import about, imported, needs_results, result_of_others, write_lines
+
+TIMINGS = {"request_start": 1.0, "first_token_iteration": 2.0, "last_token_iteration": 3.0}
+GUIDELLM: dict[str, Any] = {
+    "metadata": {"guidellm_version": "0.8.1"},
+    "benchmarks": [
+        {
+            "config": {"strategy": {"streams": 4}},
+            "duration": 3.0,
+            "metrics": {"request_latency": {"successful": {"mean": 2.5}}},
+            "requests": {
+                "successful": [
+                    {
+                        "info": {"timings": {**TIMINGS, "request_end": 3.5}},
+                        "request_args": "{}",
+                        "input_metrics": {"text_tokens": 3},
+                        "output_metrics": {"text_tokens": 8},
+                    }
+                ]
+            },
+        }
+    ],
+}
 
 
 @needs_results
@@ -118,3 +141,17 @@ def test_a_number_that_no_line_can_hold_is_refused(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "p.jsonl", huge)
     with pytest.raises(UserError, match=r"line 1: metrics.input_sequence_length.value: expected"):
         imported(tmp_path, str(path))
+
+
+def test_guidellm_keeps_the_drafts_that_vllm_counts(tmp_path: Path) -> None:
+    content = deepcopy(GUIDELLM)
+    (answer,) = content["benchmarks"][0]["requests"]["successful"]
+    answer["response_metrics"] = {
+        "speculative_decoding": {"num_spec_steps": 3, "num_accepted_draft_tokens": 4}
+    }
+    (tmp_path / "b.json").write_text(json.dumps(content))
+    run = imported(tmp_path, f"m={tmp_path / 'b.json'}")
+    (record,) = run.records
+    assert record.imported and (record.imported.num_emitted, record.imported.num_steps) == (7, 3)
+    assert about(run).lacks[:1] == ("token ids",)
+    assert "steps: those after it" in about(run).counting["m"]

@@ -1,7 +1,8 @@
 """`benchmarks.json` of guidellm (version 2): requests with time stamps, and their statistics.
 
 A latency is in seconds and other times in milliseconds. Times per token are weighted by tokens, and
-`time_per_output_token_ms` includes the first one. Percentiles are values that occur.
+`time_per_output_token_ms` includes the first one. Percentiles are values that occur. Version 0.8
+keeps the metrics that vLLM sends with an answer, and with them its drafts.
 """
 
 import math
@@ -9,18 +10,27 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 
-from specbench.log.exchange.format import FileContent, Format, MeasuredBlock, answer_key, failed
+from specbench.log.exchange.format import (
+    FileContent,
+    Format,
+    MeasuredBlock,
+    answer_key,
+    counts_from_drafts,
+    failed,
+)
 from specbench.log.exchange.source import Fields, SourceFile
 from specbench.log.exchange.summaries import printed_figure
 from specbench.log.imported import ImportedFigure
 from specbench.log.record import Amount, Whole
 from specbench.log.run import Load
-from specbench.types import ImportedCounts, Record, Serving
+from specbench.types import Record, Serving
 
 _STATISTICS = {"mean": None, "median": 0.5, "percentiles.p90": 0.9, "percentiles.p99": 0.99}
 """Names of statistics; of percentiles, with the share of values up to them."""
 _NOT_RECOMPUTED = "output_tokens_per_second and requests_per_second are rates between events"
 _TIMINGS = "info.timings"
+_DRAFTS = "response_metrics.speculative_decoding"
+_TOKENS = "tokens: the server's; the first is the prefill's"
 
 
 def _matches(first: Fields) -> bool:
@@ -34,7 +44,7 @@ def _read(source: SourceFile) -> FileContent:
     """
     content = FileContent(
         records=[],
-        counting="tokens: the server's; the first is the prefill's; steps: not reported",
+        counting=f"{_TOKENS}; steps: not reported",
         lacks=("steps", "token ids", "stop reasons"),
         version=source.entries[0].get("metadata.guidellm_version", str),
         findings=[_NOT_RECOMPUTED],
@@ -48,6 +58,9 @@ def _read(source: SourceFile) -> FileContent:
         content.records += records
         content.blocks[load] = MeasuredBlock(benchmark.get("duration", Amount), {})
         content.figures += _figures(benchmark, records)
+    if any(record.imported and record.imported.num_steps for record in content.records):
+        content.counting = f"{_TOKENS}; steps: those after it - accepted draft tokens"
+        content.lacks = content.lacks[1:]
     return content
 
 
@@ -83,8 +96,11 @@ def _records(benchmark: Fields, load: Load) -> Iterator[Record]:
             prefill_s=first_s - start_s,
             decode_s=last_s - first_s,
             serving=Serving(start_s - min(starts)),
-            imported=ImportedCounts(
-                request.get("output_metrics.text_tokens", Whole, 0), total_s=end_s - start_s
+            imported=counts_from_drafts(
+                request.get("output_metrics.text_tokens", Whole, 0),
+                request.get(f"{_DRAFTS}.num_accepted_draft_tokens", Whole, None),
+                request.get(f"{_DRAFTS}.num_spec_steps", Whole, 0),
+                total_s=end_s - start_s,
             ),
         )
 
