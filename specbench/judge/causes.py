@@ -22,7 +22,8 @@ from specbench.analysis.factors import (
 )
 from specbench.analysis.records import BASELINE
 from specbench.judge.explained_sides import ExplainedSide
-from specbench.log.differences import Difference, differences
+from specbench.log.difference import Difference
+from specbench.log.differences import differences
 from specbench.log.header import RunHeader
 from specbench.log.machine import UNKNOWN
 

@@ -31,7 +31,7 @@ from specbench.judge.pairs import NO_SHARED as NO_SHARED
 from specbench.judge.pairs import CellPair, Repetition, mean_cell, pair_cell, pair_requests
 from specbench.judge.pairs import Pair as Pair
 from specbench.judge.sides import Side, make_side, require_method
-from specbench.log.differences import Difference
+from specbench.log.difference import Difference
 from specbench.log.header import RunHeader
 from specbench.log.policies import COMPARE, require_same_work
 from specbench.log.run import NO_LOAD, Load, Run, loads_of

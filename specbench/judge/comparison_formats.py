@@ -18,7 +18,7 @@ from specbench.judge.comparison_table import METRICS, ComparisonTable
 from specbench.judge.comparison_table import NOT_COMPARABLE as NOT_COMPARABLE
 from specbench.judge.comparison_table import build_comparison as build_comparison
 from specbench.judge.printer import BLANK, Line, Part, print_page
-from specbench.log.differences import Difference
+from specbench.log.difference import Difference
 from specbench.report.build import write_files
 from specbench.report.export.csv import csv_text
 from specbench.report.export.markdown import escape, note_lines, table_lines

@@ -13,6 +13,7 @@ from specbench.analysis.stats.estimates import Estimate, Value
 from specbench.judge.comparison import MEAN, Comparison
 from specbench.judge.pairs import Metric, Pair
 from specbench.judge.sentences import Letters, change_sentences, cross_sentence
+from specbench.log.difference import change_lines
 from specbench.log.header import RunHeader
 from specbench.report import facts, formats
 from specbench.report.table import Cell, Column, Group, Row, Table, Tone
@@ -116,8 +117,12 @@ def _block(comparison: Comparison, letters: Letters, temperature: float) -> Comp
     # in words; the text of the load is empty if no server was used
     conditions = (formats.temperature(temperature), comparison.load.text)
     heading = ", ".join(filter(None, conditions))
-    if comparison.reference_method is None:  # each method with itself in the other run
+    is_cross = comparison.reference_method is not None
+    if not is_cross:  # each method with itself in the other run
         heading = f"{letters.subject} against {letters.reference}, {heading}"
+    if comparison.differences:  # nothing to quote, whatever the numbers are
+        sentence = f"No result: {letters.subject} and {letters.reference} did different work."
+    elif not is_cross:
         sentence = change_sentences(comparison, letters, temperature=temperature, task=first_task)
     else:  # one method of the subject with another one of the reference
         key = CellKey(comparison.methods[0], temperature, first_task)
@@ -199,7 +204,7 @@ def _tone(pair: Pair) -> Tone:
 
 def _legend_text(header: RunHeader) -> str:
     """A run in words: its name, model, machine and software."""
-    model = f"{facts.model_label(header)}, {header.model.precision}"
+    model = facts.model_phrase(header)
     environment = header.environment
     if header.imported:
         return f"{header.id}: {model}; {header.device_phrase}; {header.imported.tools}"
@@ -250,12 +255,14 @@ def _notes(comparison: Comparison, letters: Letters) -> Iterator[Note]:
     yield Note("Samples", f"{num_text} per cell that {subject} and {reference} share")
     for sentence in comparison.unshared:
         yield Note("Left out", sentence)
-    for difference in comparison.differences:
-        sentence = f"Different work: {difference.describe(reference, subject)}."
-        yield Note("Warning", sentence, is_warning=True)
-    for caution in comparison.cautions:
-        sentence = f"May explain a difference: {caution.describe(reference, subject)}."
-        yield Note("Warning", sentence, is_warning=True)
+    warnings = {
+        "Different work": comparison.differences,
+        "May explain a difference": comparison.cautions,
+    }
+    for words, differences in warnings.items():
+        for line in change_lines(differences):
+            text = f"{words}, from {reference} to {subject}: {line}."
+            yield Note("Warning", text, is_warning=True)
 
 
 def _run_notes(letter: str, header: RunHeader) -> Iterator[Note]:

@@ -77,7 +77,7 @@ def build_explanation(explanations: Sequence[Explanation]) -> ExplainedTables:
 def _legend(explanation: Explanation) -> Iterator[Note]:
     for letter, side in zip("AB", explanation.sides, strict=False):
         header = side.header
-        model = f"{facts.model_label(header)}, {header.model.precision}"
+        model = facts.model_phrase(header)
         yield Note(letter, f"{header.id}: {model}; {header.device_phrase}")
 
 

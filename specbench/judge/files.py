@@ -19,6 +19,7 @@ from specbench.log.faults import find_faults
 from specbench.log.run import Run
 from specbench.log.store import is_cut, read_run
 from specbench.report.fact_notes import audit_note
+from specbench.report.facts import model_phrase
 from specbench.report.texts import Note
 
 _MOST_FAULTS = 10
@@ -37,6 +38,8 @@ class _Findings:
     """Reasons that keep the run off the leaderboard."""
     unchecked: list[str] = field(default_factory=list)
     """What cannot be checked on this machine."""
+    model: str = ""
+    """The model in words; empty for a run that cannot be read."""
     audit: str = ""
     """The result of the run's audit in words."""
     sources: list[Check] = field(default_factory=list)
@@ -82,13 +85,15 @@ class _Findings:
             yield Check(name, "skipped", "no baseline: files only")
 
     def notes(self) -> Iterator[Note]:
-        """Notes for a terminal: the first faults, the exclusions, and the checks that were not
-        made.
+        """Notes for a terminal: the model, the first faults, the exclusions, and the checks that
+        were not made.
 
         Faults are things that `specbench run` cannot have written. Exclusions keep a run off the
         leaderboard. `unchecked` names things that cannot be checked on this machine. All are
         sentences.
         """
+        if self.model:
+            yield Note("Model", self.model)
         faults = self.all_faults
         for fault in faults[:_MOST_FAULTS]:
             yield Note("Fault", fault, is_warning=True)
@@ -182,6 +187,7 @@ def _find(run: Run, *, has_cut_line: bool) -> _Findings:
         },
         exclusions=exclusions,
         unchecked=unchecked,
+        model=model_phrase(header),
         audit=audit_text,
         sources=sources,
         unusual=[*find_unusual(records)],

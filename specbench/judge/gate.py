@@ -32,13 +32,11 @@ from specbench.judge.gate_notes import GateResult
 from specbench.judge.outputs import check_outputs
 from specbench.judge.performance import check_performance
 from specbench.judge.sources import check_sources
-from specbench.log.differences import Difference
+from specbench.log.difference import Difference, change_lines
 from specbench.log.header import RunHeader
 from specbench.log.policies import CHECK, require_same_work
 from specbench.log.run import NO_LOAD, Load, Run
-
-_SIDES = ("the baseline", "this run")
-"""The names of the two runs in a difference."""
+from specbench.report import facts
 
 
 def check(
@@ -82,6 +80,7 @@ def check(
     result = GateResult(
         run=run.header.id,
         baseline=baseline.header.id,
+        model=facts.model_phrase(run.header),
         checks=ordered_checks,
         # the methods whose MAT and speed have to be judged
         asked=_asked_numbers(baseline_tables[0], has_speed=no_speed_reason is None),
@@ -162,8 +161,8 @@ def _warnings(baselines: Sequence[Run], comparisons: Sequence[Comparison]) -> It
             yield f"The baseline {baseline.header.id} is not complete: {baseline.missing_text}."
     unshared = (text for one_load in comparisons if one_load.cells for text in one_load.unshared)
     yield from dict.fromkeys(unshared)
-    for caution in comparisons[0].cautions:
-        yield f"May explain a difference: {caution.describe(*_SIDES)}."
+    for line in change_lines(comparisons[0].cautions):
+        yield f"May explain a difference, from the baseline to this run: {line}."
 
 
 def _other_settings(run: Run, baseline: Run) -> CheckedRun | None:
@@ -186,11 +185,11 @@ def _other_settings(run: Run, baseline: Run) -> CheckedRun | None:
     ]
     if not differences:
         return None
-    # _SIDES are the names of the two runs in a text
-    described = "; ".join(difference.describe(*_SIDES) for difference in differences)
+    model = facts.model_phrase(run.header)
+    lines = "".join(f"\n  {line}" for line in change_lines(differences))
     text = (
-        f"Not judged: {described}. "
-        f"Repeat the run with --settings {baseline.path or baseline.header.id}."
+        f"Not judged, {model}: the runs chose settings of methods differently. Repeat the run with "
+        f"--settings {baseline.path or baseline.header.id}. From the baseline to this run:{lines}"
     )
     return CheckedRun(
         run=run.header.id,

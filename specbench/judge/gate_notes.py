@@ -20,6 +20,8 @@ class GateResult:
     """The name of the run."""
     baseline: str
     """The name of the first baseline run."""
+    model: str
+    """The model of all runs in words, with its number format."""
     checks: Sequence[Check]
     asked: Mapping[str, Collection[str]]
     """For each requested kind of number, the methods as records spell them."""
@@ -85,7 +87,10 @@ class GateResult:
         return f"Passed: {judged_count}; {behind}{without_speed}."
 
     def notes(self, warnings: Sequence[str]) -> Iterator[Note]:
-        """Notes on the numbers that passed, on what was not checked, and on the two runs."""
+        """Notes on the model, on the numbers that passed, on what was not checked, and on the two
+        runs.
+        """
+        yield Note("Model", self.model)
         yield from _passed_notes(self.checks)
         # Equal answers that took other steps than in the baseline, though not by too much.
         changed_steps = [

@@ -10,7 +10,7 @@ from specbench.errors.safe_text import few
 from specbench.judge.comparison import Comparison
 from specbench.judge.pairs import CellPair, Metric, Pair
 from specbench.log.header import RunHeader
-from specbench.report import formats
+from specbench.report import facts, formats
 
 _EXACT = 1e-9
 """Rounding: an interval that ends this close to 1 includes 1."""
@@ -102,14 +102,16 @@ def cross_sentence(comparison: Comparison, letters: Letters, key: CellKey) -> st
     # "on the MACHINE" for each, or "in LETTER" if they are of one machine
     subject_place, reference_place = _places(subject, reference, letters)
     reference_method = comparison.reference_method or BASELINE  # that of the reference
+    model_text = f"With {facts.model_label(subject)}, "  # both runs have the same
     subject_text = f"{subject.method(comparison.methods[0]).label} {subject_place}"
     reference_text = f"{reference.method(reference_method).label} {reference_place}"
     if isinstance(ratio, Missing):
-        return f"{subject_text} and {reference_text} are not compared: {ratio.reason}."
+        compared = f"{subject_text} and {reference_text}"
+        return f"{model_text}{compared} are not compared: {ratio.reason}."
     interval_text = f" ± {ratio.interval.half_width:.2f}" if ratio.interval else ""
     mean_text = ", by the mean of the tasks" if len(comparison.tasks) > 1 else ""
     times = f"{ratio.value:.2f}{interval_text} times"
-    text = f"{subject_text} is {times} as fast as {reference_text}{mean_text}"
+    text = f"{model_text}{subject_text} is {times} as fast as {reference_text}{mean_text}"
     if not comparison.repetition.is_judged:  # too few runs or passes to judge a speed
         return f"{text}. {no_verdict(comparison)}"
     doubt = _doubt(comparison, pair)  # the end of the sentence; empty if there is none

@@ -1,53 +1,18 @@
 """Differences between two runs' headers, by the roles of fields (see `options`, `policies`)."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from msgspec import Struct, to_builtins
 
+from specbench.log.difference import Difference
 from specbench.log.header import PromptsHeader, RunHeader
 from specbench.log.machine import UNKNOWN, Gpu
 from specbench.log.model import FileHeader, ModelHeader
 from specbench.log.options import Role, field_roles
-
-RoleOrPattern = str
-"""A role, such as "work", or a pattern of fields with "*" for any text: "methods.*.options"."""
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A field in which two runs differ, with both values as text."""
-
-    what: str
-    """Name of the field for readers."""
-    first: str
-    """Value in the first run."""
-    second: str
-    """Value in the second run."""
-    field: str
-    """Path of the field in the header, such as "model.dtype"."""
-    role: Role
-    """Role of the field."""
-
-    def describe(self, first: str = "the first", second: str = "the second") -> str:
-        """The difference in words, with these names of the two runs."""
-        return f"{self.what}: {self.first} in {first}, {self.second} in {second}"
-
-    def is_any_of(self, selected: Iterable[RoleOrPattern]) -> bool:
-        """True if the field has one of these roles, or matches one of these patterns."""
-        return any(
-            self.role == role_or_pattern or fnmatchcase(self.field, role_or_pattern)
-            for role_or_pattern in selected
-        )
-
-
-def in_words(conflicts: Iterable[Difference], first: RunHeader, second: RunHeader) -> list[str]:
-    """The differences in words, with the names of the two runs if they have different ones."""
-    names = [first.id, second.id] if first.id != second.id else []
-    return [difference.describe(*names) for difference in conflicts]
 
 
 def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tuple[Difference, ...]:
@@ -80,7 +45,11 @@ def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tup
         first_content = first_fields[path].content if path in first_fields else _MISSING
         second_content = second_fields[path].content if path in second_fields else _MISSING
         if both_texts := texts_of(path, first_content, second_content):
-            different.append(Difference(field.what, *both_texts, field=path, role=field.role))
+            difference = Difference(field.what, *both_texts, path, field.role, field.method)
+            if path.endswith(".options"):  # of a method, as a whole
+                options = tuple(_option_changes(first_content, second_content))
+                difference = replace(difference, options=options)
+            different.append(difference)
     return tuple(different)
 
 
@@ -97,9 +66,11 @@ class _Field(NamedTuple):
     """Its role, or that of its part."""
     what: str = ""
     """Its name for readers; empty if it has none."""
+    method: str = ""
+    """The method that its name ends in; empty if it names none."""
 
 
-_MISSING = object()
+_MISSING: Any = object()
 """The content of a field that a header does not have."""
 
 
@@ -157,7 +128,7 @@ def _walk(field: _Field, owner: str = "", *, is_exact: bool = False) -> Iterator
                 shown_name = f"{shown_name} of {owner}"
             role = field_role.role or field.role  # its own, else its parent's
             inner_field = _Field(  # content, path, part, role, name for readers
-                getattr(content, field_role.field), path, field.path, role, shown_name
+                getattr(content, field_role.field), path, field.path, role, shown_name, owner
             )
             yield from _walk(inner_field, owner, is_exact=is_exact)
     else:
@@ -211,7 +182,9 @@ def _void_model_patterns(first: ModelHeader, second: ModelHeader) -> Iterator[st
         yield from ("model.name", "model.revision", "model.files.*")
     elif first.files and second.files:
         yield "model.revision"  # files identify it better
-        if _have_same_files(first.files, second.files):
+        # A stand-in has the files of the small model inside it, whatever its shape.
+        is_same_kind = (first.is_stand_in, first.shape) == (second.is_stand_in, second.shape)
+        if is_same_kind and _have_same_files(first.files, second.files):
             yield "model.name"  # a copy in another folder
         elif first.name != second.name:
             yield "model.files.*"  # other models have other files
@@ -236,14 +209,26 @@ def _texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
     if first is _MISSING or second is _MISSING:
         return None
     if path.endswith(".options"):  # of a method, by name; older versions did not know every one
-        shared_options = first.keys() & second.keys()
-        first = {name: first[name] for name in shared_options}
-        second = {name: second[name] for name in shared_options}
+        changed_options = _changed_options(first, second)
+        first = {name: first[name] for name in changed_options}
+        second = {name: second[name] for name in changed_options}
     if path.endswith("sha256") and None in (first, second):  # an unknown hash equals any
         return None
     if isinstance(first, PromptsHeader):
         return _prompt_texts(first, second)  # hashes of a task's prompts
     return (_content_text(first), _content_text(second)) if first != second else None
+
+
+def _changed_options(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+    """The options with another value in the second run, of those that both runs know."""
+    return [name for name in sorted(first.keys() & second.keys()) if first[name] != second[name]]
+
+
+def _option_changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[str]:
+    """The changed options of a method, each with both values: "num_tokens 5 -> 3"."""
+    for name in _changed_options(first, second):
+        texts = (_content_text(options[name]) for options in (first, second))
+        yield f"{name} {' -> '.join(texts)}"
 
 
 def _exact_texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:

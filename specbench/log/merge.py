@@ -16,7 +16,7 @@ from msgspec import structs
 from specbench.errors import RunFolderError, UserError
 from specbench.log import store
 from specbench.log.backend import BlockHeader
-from specbench.log.differences import in_words
+from specbench.log.difference import in_words
 from specbench.log.files import REPEAT, folder_errors, scratch_files, sync
 from specbench.log.folders import is_being_written
 from specbench.log.header import Origin, PromptsHeader, RunHeader

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from specbench.log.differences import in_words
+from specbench.log.difference import in_words
 from specbench.log.policies import MERGE
 from specbench.log.run import Run
 from specbench.types import RecordKey

@@ -107,6 +107,13 @@ class ModelHeader(Struct, frozen=True, kw_only=True):
     """How dialogues become prompts; absent in older runs."""
 
     @property
+    def marked_label(self) -> str:
+        """The name in tables, marked if it is a stand-in."""
+        if self.is_stand_in and "stand-in" not in self.label.lower():
+            return f"{self.label} (stand-in: the real shape, not the real weights)"
+        return self.label
+
+    @property
     def precision(self) -> str:
         """The formats of its numbers in words."""
         return precision(self.quantization, self.dtype)

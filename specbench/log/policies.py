@@ -9,7 +9,8 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from specbench.errors import UserError
-from specbench.log.differences import Difference, RoleOrPattern, differences, in_words
+from specbench.log.difference import Difference, RoleOrPattern, change_lines
+from specbench.log.differences import differences
 from specbench.log.header import RunHeader
 
 
@@ -86,13 +87,16 @@ PROFILE = Policy(
 
 
 def require_same_work(first: RunHeader, second: RunHeader) -> None:
-    """Raise UserError, naming every difference, unless both runs did the same work."""
+    """Raise UserError, naming the fix, the models and every difference, unless both runs did the
+    same work.
+    """
     conflicts = COMPARE.conflicts(first, second)
     if not conflicts:
         return
-    listed = "\n".join(f"  {sentence}" for sentence in in_words(conflicts, first, second))
+    runs = [f"run {header.id} of {header.model.marked_label}" for header in (first, second)]
+    listed = "\n".join(f"  {line}" for line in change_lines(conflicts))
     raise UserError(
-        f"The runs {first.id} and {second.id} did not do the same work:\n{listed}",
-        "Repeat one of them with the other's options. `specbench compare --force` shows them side "
-        "by side all the same, marked as not comparable.",
+        f"The {' and the '.join(runs)} did not do the same work. Repeat one of them with the "
+        "other's options, or show them side by side, marked as not comparable: `specbench compare "
+        f"--force`. From the first to the second:\n{listed}"
     )

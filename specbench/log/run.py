@@ -15,7 +15,7 @@ from msgspec import structs
 from specbench.errors import UserError
 from specbench.log.audit import StoredAudit
 from specbench.log.backend import BlockHeader, HookTimes, WeightsPrint
-from specbench.log.differences import in_words
+from specbench.log.difference import in_words
 from specbench.log.header import RunHeader, Status
 from specbench.log.policies import POOL
 from specbench.log.spec import SpecValues

@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from specbench.errors import RunFolderError, few
-from specbench.log.differences import Difference
+from specbench.log.difference import Difference
 from specbench.log.header import RunHeader, Segment
 from specbench.log.methods import MethodHeader
 from specbench.log.policies import RESUME

@@ -28,9 +28,12 @@ def model_label(info: RunHeader) -> str:
     """The model's title, marked if it is a stand-in, or the run imported."""
     if info.imported:
         return f"{info.model.label} (imported)"
-    if info.model.is_stand_in and "stand-in" not in info.model.label.lower():
-        return f"{info.model.label} (stand-in: the real shape, not the real weights)"
-    return info.model.label
+    return info.model.marked_label
+
+
+def model_phrase(info: RunHeader) -> str:
+    """The model's title and the formats of its numbers."""
+    return f"{model_label(info)}, {info.model.precision}"
 
 
 def model_text(info: RunHeader) -> str:

@@ -59,7 +59,7 @@ def test_settings_are_chosen_once_and_everybody_reads_them(
     assert said.code == 3 and "Not judged" in said.out and "--settings tuned" in said.out
     said = specbench("check", "again", "--baseline", "tuned", "--speed", "never")
     assert "settings" not in said.out  # judged, as far as two prompts allow
-    assert "options of eagle2" in specbench("compare", "tuned", "paper").out
+    assert "from A to B: eagle2: " in specbench("compare", "tuned", "paper").out
     said = specbench("merge", "tuned", "paper", "--out", "both")
     assert said.code == 2 and "options of eagle2" in said.err
     said = specbench("audit", "tuned", "--offline")

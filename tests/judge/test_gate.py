@@ -24,6 +24,7 @@ from specbench.judge.gate import check
 from specbench.log.options import options
 from specbench.log.run import Run
 from specbench.log.store import read_run
+from specbench.report.texts import Note
 from specbench.types import Record
 from tests.analysis.run_factory import TASKS, full_run, make_run
 from tests.before_after import make
@@ -367,6 +368,21 @@ def test_no_random_pair_passes_without_a_judged_number_of_each_kind(tmp_path: Pa
         assert gate.summary.startswith("Passed") is gate.is_passed
         codes[gate.exit_code] += 1
     assert {*codes} == {0, 1, 3}
+
+
+def test_the_model_is_named_and_other_settings_are_lines_below_the_fix() -> None:
+    model = "tiny (embedded, trained by specbench), float32"
+    assert check(RUN, RUN).notes[0] == Note("Model", model)
+
+    def chose(num_tokens: int) -> Run:
+        options = {"ngram": 3, "num_tokens": num_tokens}
+        settings = {"source": "auto", "paper": {"num_tokens": 10}}
+        return with_header(RUN, methods__pld__options=options, methods__pld__settings=settings)
+
+    gate = check(chose(3), chose(5))
+    told, *lines = gate.summary.split("\n")
+    assert told.startswith(f"Not judged, {model}: ") and "--settings old." in told
+    assert lines == ["  pld: num_tokens 5 -> 3"] and gate.exit_code == 3
 
 
 def test_runs_with_other_work_are_refused() -> None:

@@ -2,17 +2,19 @@
 operation.
 """
 
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from msgspec import Struct, structs
 
 from specbench.errors import UserError
+from specbench.log.difference import change_lines
 from specbench.log.differences import differences
 from specbench.log.header import RunHeader
 from specbench.log.options import Role, field_roles
 from specbench.log.policies import CHECK, COMPARE, MERGE, POOL, REPLAY, RESUME, require_same_work
 from specbench.log.spec import SpecHeader, SpecValues
+from specbench.types import Shape
 from tests.analysis.run_factory import full_run
 from tests.judge.changing import with_header
 
@@ -195,9 +197,46 @@ def test_every_difference_is_named_at_once() -> None:
     other = header(model__dtype="float16", spec__values__max_new_tokens=64, id="other")
     with pytest.raises(UserError) as refused:
         require_same_work(header(), other)
-    assert "float16 in other" in refused.value.message
-    assert "64 in other" in refused.value.message
-    assert "--force" in refused.value.hint
+    told, *lines = refused.value.message.split("\n")
+    assert told.startswith(f"The run {RUN.header.id} of tiny (embedded, trained by specbench) and")
+    assert "the run other of tiny (embedded" in told
+    assert "Repeat one of them with the other's options" in told and "--force" in told
+    assert lines == ["  --max-new-tokens: 128 -> 64", "  dtype: float32 -> float16"]
+
+
+def test_changed_options_of_a_method_are_one_line_and_so_are_equal_changes_of_several() -> None:
+    first = {"ngram": 3, "num_tokens": 5, "scope": "request"}
+    changed = {**first, "ngram": 2, "num_tokens": 3}
+
+    def run(mode: str, pld: dict[str, Any], sps: dict[str, Any]) -> RunHeader:
+        executions = {method: {"mode": mode} for method in RUN.header.methods}
+        return header(execution=executions, methods__pld__options=pld, methods__sps__options=sps)
+
+    differing = differences(run("eager", first, first), run("graph", changed, {"num_tokens": 3}))
+    assert change_lines(differing) == [
+        "pld: ngram 3 -> 2, num_tokens 5 -> 3",
+        "sps: num_tokens 5 -> 3",
+        "execution of 4 methods: eager -> graph",
+    ]
+    differing = differences(run("eager", first, first), run("eager", changed, changed))
+    assert change_lines(differing) == ["2 methods: ngram 3 -> 2, num_tokens 5 -> 3"]
+
+
+def test_stand_ins_of_other_shapes_are_other_models() -> None:
+    """They have the files of the small model inside them, as that model has."""
+
+    def stand_in(name: str, layers: int) -> dict[str, Any]:
+        numbers = {
+            field: 64 for field, kind in get_type_hints(Shape).items() if kind in (int, float)
+        }
+        shape = {**numbers, "architecture": "llama", "num_layers": layers}
+        return {"model__name": name, "model__is_stand_in": True, "model__shape": shape}
+
+    large = header(**stand_in("vicuna-13b", 40))
+    assert COMPARE.conflicts(large, header(**stand_in("copy-of-vicuna-13b", 40))) == ()
+    (difference,) = COMPARE.conflicts(header(**stand_in("vicuna-7b", 32)), large)
+    assert change_lines([difference]) == ["model: vicuna-7b -> vicuna-13b"]
+    assert change_lines(COMPARE.conflicts(header(), large))[0] == "model: tiny -> vicuna-13b"
 
 
 def test_a_resumed_run_must_equal_in_every_value_but_the_machines_and_notes() -> None:

@@ -1,0 +1,68 @@
+"""A field in which two runs differ, and such differences as text."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from specbench.log.header import RunHeader
+from specbench.log.options import Role
+
+RoleOrPattern = str
+"""A role, such as "work", or a pattern of fields with "*" for any text: "methods.*.options"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A field in which two runs differ, with both values as text."""
+
+    what: str
+    """Name of the field for readers."""
+    first: str
+    """Value in the first run."""
+    second: str
+    """Value in the second run."""
+    field: str
+    """Path of the field in the header, such as "model.dtype"."""
+    role: Role
+    """Role of the field."""
+    method: str = ""
+    """The method whose field it is; empty if it is none's."""
+    options: tuple[str, ...] = ()
+    """The changed options of the method: "num_tokens 5 -> 3"; empty for other fields."""
+
+    def describe(self, first: str = "the first", second: str = "the second") -> str:
+        """The difference in words, with these names of the two runs."""
+        return f"{self.what}: {self.first} in {first}, {self.second} in {second}"
+
+    def is_any_of(self, selected: Iterable[RoleOrPattern]) -> bool:
+        """True if the field has one of these roles, or matches one of these patterns."""
+        return any(
+            self.role == role_or_pattern or fnmatchcase(self.field, role_or_pattern)
+            for role_or_pattern in selected
+        )
+
+
+def in_words(conflicts: Iterable[Difference], first: RunHeader, second: RunHeader) -> list[str]:
+    """The differences in words, with the names of the two runs if they have different ones."""
+    names = [first.id, second.id] if first.id != second.id else []
+    return [difference.describe(*names) for difference in conflicts]
+
+
+def change_lines(differences: Iterable[Difference]) -> list[str]:
+    """A line for each difference, from the first run to the second: "sps: num_tokens 5 -> 3".
+
+    A difference that several methods have alike is one line: "execution of 11 methods: eager ->
+    graph".
+    """
+    methods_by_change: dict[tuple[str, str], list[str]] = {}
+    for difference in differences:
+        if difference.options:
+            before_method, change = "", ", ".join(difference.options)
+        else:
+            before_method = difference.what.removesuffix(difference.method)
+            change = f"{difference.first} -> {difference.second}"
+        methods_by_change.setdefault((before_method, change), []).append(difference.method)
+    return [
+        f"{before_method}{methods[0] if len(methods) == 1 else f'{len(methods)} methods'}: {change}"
+        for (before_method, change), methods in methods_by_change.items()
+    ]
