@@ -55,6 +55,6 @@ def joules_per_token(table: RecordTable, rows: IntArray, draws: Draws) -> Value:
     if half_width > MOST_HALF_WIDTH * estimate.value:
         return TOO_COARSE
     if interval is None:
-        return estimate
+        return replace(estimate, wide_interval=None)  # which does not count the ticks
     wider = Interval(max(0.0, interval.low - hidden), interval.high + hidden)
     return replace(estimate, interval=wider, resamples=None)

@@ -139,7 +139,7 @@ def step_bins_frame(metrics: RunMetrics) -> DataFrame:
 
 def value_columns(name: str, value: Value) -> dict[str, Any]:
     """Columns of a value: the value, both ends of its interval, and the reason if missing."""
-    interval = value.interval if isinstance(value, Estimate) else None
+    interval = value.shown_interval if isinstance(value, Estimate) else None
     return {
         name: value_or_none(value),
         f"{name}_low": interval.low if interval else None,

@@ -22,7 +22,7 @@ from specbench.analysis.ranking import Ranking, is_claimed
 from specbench.analysis.ratios import column_ratio
 from specbench.analysis.records import BASELINE, CELL_KEY, RecordTable
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws
-from specbench.analysis.stats.confidence import quantile
+from specbench.analysis.stats.confidence import MIN_DEGREES, quantile
 from specbench.analysis.stats.estimates import Estimate
 from specbench.analysis.stats.significance import ALPHA, slower
 from specbench.analysis.stats.variance import EXACT
@@ -77,7 +77,7 @@ def find_warnings(
         warnings.append(RunWarning("bursts", bursts))
     if not has_clocks:
         warnings += _throttling(table.frame)
-    warnings += _few_samples(cells)
+    warnings += _few_samples(cells, rankings)
     warnings += _not_significant(rankings)
     if num_shared < num_requests:
         warnings.append(RunWarning("survived", {"shared": num_shared, "requests": num_requests}))
@@ -136,27 +136,51 @@ def _speed(rows: DataFrame, stream: str) -> Estimate:
     )
 
 
-def _few_samples(cells: Mapping[CellKey, CellMetrics]) -> Iterable[RunWarning]:
-    """A warning that lists the tasks with too few samples for an interval.
+def _few_samples(
+    cells: Mapping[CellKey, CellMetrics], rankings: Mapping[float, Ranking]
+) -> Iterable[RunWarning]:
+    """A warning on tasks with too few samples for a claim, and on means that one task decides.
 
     A cell is a method at one temperature on one task; the task of all together is empty. Its
-    speedup and MAT are each an `Estimate`, without an interval if there are too few, or `Missing`.
+    speedup and MAT are each an `Estimate` or `Missing`. `bare` is the number of samples if no cell
+    has an interval to show, and `few` if it is that of all tasks; `tasks` is empty then. `needed`
+    samples per task would do.
     """
     fewest_samples: dict[str, int] = {}
+    num_needed = MIN_DEGREES + 2
+    has_interval = False  # one to show, of any cell
     for key, cell in cells.items():
-        if not key.task or key.method == BASELINE:
-            continue
         estimates = [number for number in (cell.speedup, cell.mat) if isinstance(number, Estimate)]
-        if estimates and estimates[0].interval is None:
+        if not key.task or key.method == BASELINE or not estimates:
+            continue
+        has_interval |= estimates[0].shown_interval is not None
+        if estimates[0].interval is None:
             # Of the methods on this task, the fewest samples.
             fewest_samples[key.task] = min(
                 cell.num_samples, fewest_samples.get(key.task, cell.num_samples)
             )
-    if fewest_samples:
-        task_samples = [
-            {"task": task, "samples": num_samples} for task, num_samples in fewest_samples.items()
-        ]
-        yield RunWarning("few_samples", {"tasks": task_samples})
+            # degrees + 1, the effective number of samples, grows with their number
+            degrees = estimates[0].degrees if estimates[0].degrees > 0 else 0.0
+            factor = (MIN_DEGREES + 1) / (degrees + 1)
+            num_needed = max(num_needed, math.ceil(factor * cell.num_samples))
+    if not fewest_samples:
+        return
+    means = [speedups for ranking in rankings.values() for speedups in ranking.speedups.items()]
+    tasks = {key.task for key in cells if key.task}
+    undecided = [method for method, mean in means if len(tasks) > 1 and not mean.shown_interval]
+    task_samples = [
+        {"task": task, "samples": num_samples} for task, num_samples in fewest_samples.items()
+    ]
+    num_samples = min(fewest_samples.values())
+    are_alike = {num_samples} == {*fewest_samples.values()} and tasks == {*fewest_samples}
+    numbers = {
+        "tasks": task_samples if has_interval and not are_alike else [],
+        "few": num_samples if has_interval and are_alike else None,
+        "bare": None if has_interval else num_samples,
+        "methods": [*dict.fromkeys(undecided)],
+        "needed": num_needed,
+    }
+    yield RunWarning("few_samples", numbers)
 
 
 def _not_significant(rankings: Mapping[float, Ranking]) -> Iterable[RunWarning]:

@@ -196,7 +196,8 @@ def _json_value(field_value: Any) -> Any:
     if not isinstance(field_value, Estimate):
         return field_value
     numbers = [field_value.value]
-    if interval := interval_of(field_value):
+    # a wide interval supports no place on a leaderboard
+    if field_value.interval and (interval := interval_of(field_value)):
         numbers += [interval.low, interval.high]
     return [json.loads(f"{number:.6g}") for number in numbers]
 

@@ -108,7 +108,8 @@ def cross_sentence(comparison: Comparison, letters: Letters, key: CellKey) -> st
     if isinstance(ratio, Missing):
         compared = f"{subject_text} and {reference_text}"
         return f"{model_text}{compared} are not compared: {ratio.reason}."
-    interval_text = f" ± {ratio.interval.half_width:.2f}" if ratio.interval else ""
+    interval = ratio.shown_interval
+    interval_text = f" ± {interval.half_width:.2f}" if interval else ""
     mean_text = ", by the mean of the tasks" if len(comparison.tasks) > 1 else ""
     times = f"{ratio.value:.2f}{interval_text} times"
     text = f"{model_text}{subject_text} is {times} as fast as {reference_text}{mean_text}"
@@ -143,7 +144,7 @@ def _doubt(comparison: Comparison, pair: Pair) -> str:
     if not comparison.repetition.is_judged or isinstance(pair.ratio, Missing):
         return ""
     if pair.ratio.interval is None:
-        return "; too few samples for an interval"
+        return "; too few samples for a claim"
     if pair.is_claimed or _is_same(pair.ratio):  # significant, or equal in every sample
         return ""
     if pair.p_value is None:  # not tested: too few passes or runs have most of their requests

@@ -62,10 +62,10 @@ def plus_minus(estimate: Value) -> str:
 
 
 def interval_of(estimate: Value) -> Interval | None:
-    """The interval, if it is wider than rounding errors: vanilla against itself has none."""
-    if isinstance(estimate, Missing) or estimate.interval is None:
+    """The interval to show, if it is wider than rounding errors, unlike vanilla's over itself."""
+    if isinstance(estimate, Missing) or estimate.shown_interval is None:
         return None
-    interval = estimate.interval
+    interval = estimate.shown_interval
     return interval if interval.high - interval.low > _ROUNDING else None
 
 
@@ -75,9 +75,14 @@ def no_interval(estimate: Value) -> str:
     Vanilla's 1 needs none. All intervals of a report are over prompts, so a missing one means
     too few prompts.
     """
-    if isinstance(estimate, Missing) or estimate.interval is not None or estimate.value == 1:
+    if isinstance(estimate, Missing) or estimate.shown_interval is not None or estimate.value == 1:
         return ""
     return "too few samples"
+
+
+def one_decides(num_tasks: int) -> str:
+    """The words in place of an interval of a number over these tasks, if it has none."""
+    return f"±? (one {'task' if num_tasks > 1 else 'prompt'} decides)"
 
 
 def num_bytes(size: float) -> str:

@@ -17,7 +17,7 @@ from specbench.report.results import MEAN, Block, MethodResults, Report
 from specbench.report.step_bins import step_bin_table
 from specbench.report.step_costs import step_costs
 from specbench.report.table import Cell, Column, Table
-from specbench.report.task_tables import MAT, ON_SCREEN, SPEEDUP, Part, groups, tone
+from specbench.report.task_tables import MAT, OR_UNKNOWN, SPEEDUP, Part, groups, tone
 
 
 def has_speedup(block: Block) -> bool:
@@ -61,7 +61,7 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
         cells_over_tasks = [Cell(field.text(method), reason=reason) for field in fields]
         if shows_speedup:
             # the mean speedup with its interval
-            cells_over_tasks = [ON_SCREEN.cell(method.tasks[-1]), *cells_over_tasks]
+            cells_over_tasks = [OR_UNKNOWN.cell(method.tasks[-1]), *cells_over_tasks]
         cells_by_task = [part.cell(result) for result in method.tasks[: len(tasks)]]
         return [*cells_over_tasks, *cells_by_task]
 
@@ -90,8 +90,9 @@ def _same_as_vanilla(method: MethodResults) -> str:
 def _bracketed(method: MethodResults) -> str:
     """The mean speedup with its interval, or with the reason why it has none."""
     speedup = method.overall.speedup
-    reason = formats.no_interval(speedup)
-    spread = f" [{reason}]" if reason else formats.brackets(speedup)
+    spread = formats.brackets(speedup)
+    if formats.no_interval(speedup):
+        spread = f" {formats.one_decides(len(method.tasks))}"
     return formats.speedup(speedup) + method.tasks[-1].mark + spread
 
 

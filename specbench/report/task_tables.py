@@ -12,6 +12,7 @@ from specbench.log.header import RunHeader
 from specbench.log.run import BETWEEN
 from specbench.report import formats
 from specbench.report.results import (
+    MEAN,
     MEAN_TITLE,
     Block,
     MethodResults,
@@ -89,10 +90,23 @@ SPEEDUP = Part("speedup", _speedup(_no_spread), short="speed")
 """The speedup alone."""
 PLUS_MINUS = Part("speedup", _speedup(formats.plus_minus), short="speed")
 """The speedup with half the width of its interval."""
-ON_SCREEN = Part("speedup", _speedup(_plus_minus_or_unknown), short="speed")
+OR_UNKNOWN = Part("speedup", _speedup(_plus_minus_or_unknown), short="speed")
 """The same, with a sign for an interval that is missing."""
 MAT = Part("MAT", _mat)
 """The mean accepted tokens."""
+
+
+def on_screen(report: Report, block: Block) -> Part:
+    """The speedup with half the width of its interval, on a terminal. A missing interval has a sign
+    only beside others: if no task has any, a note says so.
+    """
+    has_interval = any(
+        formats.interval_of(result.speedup)
+        for method in block.methods
+        for task, result in zip(report.tasks, method.tasks, strict=True)
+        if task.name != MEAN
+    )
+    return OR_UNKNOWN if has_interval else PLUS_MINUS
 
 
 def by_task(report: Report, block: Block, parts: Sequence[Part] = (SPEEDUP, MAT)) -> Table:

@@ -29,7 +29,7 @@ def verdict(run: RunMetrics, temperature: float) -> str:
     sentences = _fastest(run, ranking) if speedup.value > 1 else _none_is_faster(run, ranking)
     # `machine` is the variance between passes or runs, None after a single pass: the interval is
     # over prompts alone then, and `ONE_PASS` says so
-    if speedup.interval is not None and speedup.machine is None:
+    if speedup.shown_interval is not None and speedup.machine is None:
         # only who measured the run can measure it again
         sentences.append(ONE_PASS.partition(" Use")[0] if run.info.imported else ONE_PASS)
     return " ".join(sentences)
@@ -58,7 +58,7 @@ def _none_is_faster(run: RunMetrics, ranking: Ranking) -> list[str]:
     speedup_text = f"{speedup.value:.2f}x{_average(run)}{formats.brackets(speedup)}"
     sentences = [f"No method is faster than vanilla; {label} comes closest ({speedup_text})."]
     # words for a difference that is not significant, else empty; with an interval after ": "
-    doubt = _doubt_against_vanilla(ranking, _NOT_DIFFERENT)
+    doubt = _doubt_against_vanilla(run, ranking, _NOT_DIFFERENT)
     if speedup.interval and doubt:
         sentences.append(f"That is {doubt.removeprefix(': ')}.")
     return sentences
@@ -83,7 +83,7 @@ def _fastest(run: RunMetrics, ranking: Ranking) -> list[str]:
     # "1.42x vanilla's speed on average [1.38, 1.46]"
     speedup_text = f"{speedup.value:.2f}x vanilla's speed{_average(run)}{formats.brackets(speedup)}"
     # the end of the sentence if the speedup is not significant, else empty
-    doubt = _doubt_against_vanilla(ranking, _NOT_DIFFERENT_FROM_VANILLA)
+    doubt = _doubt_against_vanilla(run, ranking, _NOT_DIFFERENT_FROM_VANILLA)
     sentences = [f"{run.info.method(fastest).label} {claim} {speedup_text}{doubt}."]
     if others:
         sentences.append(_over_next(run, ranking, others[0]))  # the speed over the second's
@@ -95,7 +95,7 @@ def _over_next(run: RunMetrics, ranking: Ranking, method: str) -> str:
     ratio = ranking.ratios[method]
     # The data choose the fastest, so its lead is tested among all pairs, vanilla included.
     num_pairs = comb(len(ranking.methods) + 1, 2)
-    doubt = _doubt(ratio, ranking.against_best[method], num_pairs, _NOT_DIFFERENT)
+    doubt = _doubt(run, ratio, ranking.against_best[method], num_pairs, _NOT_DIFFERENT)
     label = run.info.method(method).label
     interval = formats.brackets(ratio)
     return f"It is {ratio.value:.2f}x as fast as {label}, the next{interval}{doubt}."
@@ -105,22 +105,28 @@ def _average(run: RunMetrics) -> str:
     return " on average" if len(run.tasks) > 1 else ""
 
 
-def _doubt_against_vanilla(ranking: Ranking, not_significant: str) -> str:
+def _doubt_against_vanilla(run: RunMetrics, ranking: Ranking, not_significant: str) -> str:
     """The doubt about the fastest method's speedup."""
     fastest = ranking.methods[0]
     speedup = ranking.speedups[fastest]
     p_value = ranking.against_baseline[fastest]
-    return _doubt(speedup, p_value, len(ranking.methods), not_significant)
+    return _doubt(run, speedup, p_value, len(ranking.methods), not_significant)
 
 
 def _doubt(
-    ratio: Estimate, p_value: float | None, num_comparisons: int, not_significant: str
+    run: RunMetrics,
+    ratio: Estimate,
+    p_value: float | None,
+    num_comparisons: int,
+    not_significant: str,
 ) -> str:
     """The doubt about a difference from 1 as the end of a sentence; empty if it is significant,
     or not tested. `not_significant` are the words for a difference that is not.
     """
+    if ratio.shown_interval is None:
+        return f" {formats.one_decides(len(run.tasks))}"
     if ratio.interval is None:
-        return "; too few samples for an interval"
+        return "; too few samples for a claim"
     if p_value is None or is_claimed(p_value):
         return ""
     if is_alone(ratio, p_value):

@@ -76,13 +76,15 @@ def with_advice(warning: RunWarning, info: RunHeader) -> Numbers:
     """The numbers of a warning, and for too few samples the options that give more."""
     if warning.key != "few_samples":
         return warning.numbers
-    has_more = any(prompts.num_prompts < prompts.num_available for prompts in info.prompts)
-    is_bundled = info.spec.values.prompts == "bundled"
-    return {
-        **warning.numbers,
-        "limit": "--limit" if has_more else "",
-        "more": "--prompts paper" if is_bundled else "",
-    }
+    num_needed = warning.numbers["needed"]  # prompts per task
+    num_available = min((prompts.num_available for prompts in info.prompts), default=0)
+    if num_needed <= num_available:
+        advice = f"--limit {num_needed}"
+    elif info.spec.values.prompts == "bundled" and not info.imported:
+        advice = f"--prompts paper --limit {num_needed}"
+    else:
+        advice = f"about {num_needed} prompts per task"
+    return {**warning.numbers, "more": advice}
 
 
 def _failed(run: RunMetrics) -> Iterator[_Warning]:

@@ -19,7 +19,7 @@ from specbench.log.run import Run
 from specbench.report.fact_notes import fact_notes
 from specbench.report.texts import make_note
 from specbench.types import Record
-from tests.analysis.run_factory import header, make_run, number, record
+from tests.analysis.run_factory import full_run, header, make_run, number, record
 from tests.judge.changing import broken
 
 GPU_WITH_CLOCKS = {"sm_clock_mhz": {"min": 900, "mean": 1200, "max": 1400}}
@@ -93,10 +93,15 @@ def test_speedups_that_slow_completions_decide_stand_beside_those_of_the_median(
         assert cell["median"] == pytest.approx(1.4 * cell["speedup"], rel=0.1)
 
 
-def test_too_few_samples_are_named_with_their_tasks() -> None:
+def test_tasks_with_too_few_samples_for_a_claim_are_named_unless_all_are_alike() -> None:
     (few,) = of(run(lambda *_: 1.0, 3), "few_samples")
-    samples = {cell["task"]: cell["samples"] for cell in few.numbers["tasks"]}
-    assert samples == {"gsm8k": 3, "alpaca": 3}
+    assert few.numbers == {"tasks": [], "bare": 3, "few": None, "methods": [], "needed": 6}
+    (few,) = of(run(lambda *_: 1.0, 4), "few_samples")
+    assert few.numbers == {"tasks": [], "bare": None, "few": 4, "methods": [], "needed": 6}
+    uneven = full_run(num_samples=9)
+    kept = [r for r in uneven.records if r.key.task != "gsm8k" or r.key.sample_id.endswith("/0")]
+    (few,) = of(measure(make_run(kept, uneven.header)), "few_samples")
+    assert few.numbers["tasks"] == [{"task": "gsm8k", "samples": 1}]
 
 
 def test_a_speedup_that_is_not_significant_says_how_many_samples_would_do() -> None:

@@ -17,6 +17,7 @@ from specbench.log.run import Run
 from tests.analysis.run_factory import full_run
 from tests.judge.changing import with_header, with_records
 from tests.report.browser import Browser, problems_of
+from tests.report.test_few_samples import noisy
 from tests.report.test_html import Outline
 from tests.support.records import store
 
@@ -71,6 +72,17 @@ def test_a_run_gives_a_row_per_method_task_and_their_mean() -> None:
     for some in (metrics, measure(stopped, FEW)):
         of_more = {row.task for row in run_rows(some, 3, num_tasks=6)}
         assert "Mean of 2 of 6 tasks" in of_more and MEAN not in of_more
+
+
+def test_intervals_too_wide_for_a_claim_are_not_on_the_page(tmp_path: Path) -> None:
+    run = noisy(4)  # PLD's mean has narrow intervals, SpS's a wide one
+    out = tmp_path / "site"
+    folder = store(tmp_path / "run", run.header, run.records)
+    write_site([folder], out, bootstrap=FEW, say=lambda text: None)
+    means = {
+        row["method"]: row for row in data(out)["rows"] if row["task"] == MEAN and row["run"] == 0
+    }
+    assert len(means["PLD"]["speedup"]) == 3 and len(means["SpS"]["speedup"]) == 1
 
 
 def test_an_odd_run_costs_the_page_that_run_alone(tmp_path: Path) -> None:

@@ -72,8 +72,8 @@ def test_a_missing_interval_has_its_reason_in_its_place() -> None:
 
     report = reported(with_records(full_run(METHODS, FEW), kept))
     report, block = report, report.blocks[0]
-    assert cells(sections.overview(report, block), "pld")[0].endswith("x [too few samples]")
-    whole = task_tables.by_task(report, block, (task_tables.ON_SCREEN,))
+    assert cells(sections.overview(report, block), "pld")[0].endswith("x ±? (one task decides)")
+    whole = task_tables.by_task(report, block, (task_tables.on_screen(report, block),))
     assert [text.partition(" ")[2][:1] for text in cells(whole, "pld")] == ["±", "±", "±"]
     assert cells(whole, "pld")[1].endswith("±?") and "±" not in cells(whole, "vanilla")[1]
     written = task_tables.by_task(report, block, (task_tables.PLUS_MINUS,))

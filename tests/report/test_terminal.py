@@ -69,27 +69,6 @@ def test_methods_without_a_speedup_stand_by_their_tokens_per_second() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "available", "advice"),
-    [
-        ("bundled", 9, "(1). Raise --limit. More prompts: --prompts paper."),
-        ("bundled", 1, "(1). More prompts: --prompts paper."),
-        ("paper", 80, "(1). Raise --limit."),
-        ("paper", 1, "(1)."),
-    ],
-)
-def test_the_advice_for_too_few_samples_fits_the_prompts(
-    source: str, available: int, advice: str
-) -> None:
-    prompts = [{"task": "gsm8k", "num_available": available, "num_prompts": 1}]
-    described = header(["vanilla", "pld"], ("gsm8k",), prompts=prompts)
-    described["spec"]["values"]["prompts"] = source
-    run = make_run([record(), record("pld")], described)
-    notes = make_report(run).notes
-    (text,) = (note.text for note in notes if note.key == "few_samples")
-    assert text == f"Too few samples for an interval: GSM8K-like {advice}"
-
-
-@pytest.mark.parametrize(
     ("device", "method", "advice"),
     [
         ("cuda:0", "lookahead", ""),

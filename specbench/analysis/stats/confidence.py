@@ -9,9 +9,14 @@ UPPER_END = (1 + LEVEL) / 2
 """The probability below the upper end of an interval."""
 
 MIN_DEGREES = 4
-"""Degrees of freedom that an interval needs: about six samples of different lengths.
+"""Degrees of freedom that a claim needs: about six samples of different lengths.
 
 With fewer, intervals miss the truth more often than they claim (simulated).
+"""
+
+SHOWN_DEGREES = 2 + 1e-6
+"""Degrees of freedom that an interval needs to be shown: four samples, since three have 2 or less.
+With fewer, one sample or task decides.
 """
 
 

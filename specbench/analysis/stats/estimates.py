@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 
 from specbench.analysis.stats.arrays import FloatArray
-from specbench.analysis.stats.confidence import MIN_DEGREES, UPPER_END, quantile
+from specbench.analysis.stats.confidence import MIN_DEGREES, SHOWN_DEGREES, UPPER_END, quantile
 from specbench.analysis.stats.variance import EXACT, Variance, of_groups, of_mean, total
 
 
@@ -39,7 +39,7 @@ class Estimate:
 
     value: float
     interval: Interval | None = None
-    """None if there are too few clusters."""
+    """None if there are too few clusters for a claim."""
 
     resamples: FloatArray | None = field(default=None, repr=False, compare=False)
     """The bootstrap's values of the number [num_resamples]."""
@@ -52,6 +52,14 @@ class Estimate:
 
     machine: Variance | None = field(default=EXACT, repr=False, compare=False)
     """The variance that passes or runs add to the logarithm; None if unknown, as after one pass."""
+
+    wide_interval: Interval | None = field(default=None, compare=False)
+    """The interval of so few clusters that it is shown, but supports no claim."""
+
+    @property
+    def shown_interval(self) -> Interval | None:
+        """The interval to show, also a wide one; None if one sample or task decides."""
+        return self.interval or self.wide_interval
 
     @property
     def prompts(self) -> Variance | None:
@@ -87,7 +95,7 @@ def with_interval(estimate: Estimate) -> Estimate:
     unit_variance = of_groups(estimate.units)
     if unit_variance is not None:
         return with_machine(estimate, unit_variance)
-    return replace(estimate, interval=interval(estimate.resamples, estimate.degrees))
+    return _placed(estimate, interval(estimate.resamples, estimate.degrees))
 
 
 def with_machine(estimate: Estimate, machine: Variance | None) -> Estimate:
@@ -98,15 +106,25 @@ def with_machine(estimate: Estimate, machine: Variance | None) -> Estimate:
     """
     if machine is None or not estimate.units:  # unknown, or a number that has no such variance
         return estimate
-    estimate = replace(estimate, machine=machine, interval=None)
+    estimate = _placed(replace(estimate, machine=machine), None)
     variance = estimate.variance  # of the logarithm, from prompts and machine
-    if variance is None or estimate.degrees < MIN_DEGREES:  # unknown, or too few prompts
+    if variance is None or estimate.degrees < SHOWN_DEGREES:  # unknown, or too few prompts
         return estimate
     # log value +/- t * sqrt(variance of prompts + variance of units)
     half_width = quantile(variance.degrees) * math.sqrt(variance.value)
     low = estimate.value * math.exp(-half_width)
     high = estimate.value * math.exp(half_width)
-    return replace(estimate, interval=Interval(low, high))
+    return _placed(estimate, Interval(low, high))
+
+
+def _placed(estimate: Estimate, interval: Interval | None) -> Estimate:
+    """The number with this interval, which is a wide one if there are too few clusters."""
+    is_wide = not estimate.degrees >= MIN_DEGREES
+    return replace(
+        estimate,
+        interval=None if is_wide else interval,
+        wide_interval=interval if is_wide else None,
+    )
 
 
 def interval(resamples: FloatArray, degrees: float) -> Interval | None:
@@ -117,7 +135,7 @@ def interval(resamples: FloatArray, degrees: float) -> Interval | None:
     normal's and a t-distribution's quantile. None with too few degrees of freedom, or if these are
     not a number.
     """
-    if not degrees >= MIN_DEGREES:
+    if not degrees >= SHOWN_DEGREES:
         return None
     from scipy.special import ndtr, stdtrit
 

@@ -91,7 +91,7 @@ def plain(value: Any) -> Any:
         return {"missing": value.reason}
     if isinstance(value, Estimate):
         estimate = {"value": plain(value.value)}
-        interval = value.interval
+        interval = value.shown_interval
         return {**estimate, "low": interval.low, "high": interval.high} if interval else estimate
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}

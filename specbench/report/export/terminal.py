@@ -98,7 +98,8 @@ def _short_block(report: Report, block: Block, width: int) -> Iterable[Renderabl
     `block` has the results at the temperature.
     """
     candidates = [  # the first table in two forms
-        sections.screen(report, block, task_tables.ON_SCREEN),  # speedups with intervals
+        # speedups with intervals
+        sections.screen(report, block, task_tables.on_screen(report, block)),
         sections.screen(report, block, task_tables.SPEEDUP),  # without
     ]
     # the first that fits, else the last with fewer columns
@@ -120,7 +121,9 @@ def _short_block(report: Report, block: Block, width: int) -> Iterable[Renderabl
 
 def _block(report: Report, block: Block, width: int) -> Iterable[RenderableType]:
     yield Text(block.heading, style="bold")
-    main = task_tables.by_task(report, block, (task_tables.ON_SCREEN, task_tables.MAT))
+    main = task_tables.by_task(
+        report, block, (task_tables.on_screen(report, block), task_tables.MAT)
+    )
     yield from _titled(sections.tables(report, block, main), width)
     yield from _verdicts(report, block)
 

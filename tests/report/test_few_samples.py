@@ -1,0 +1,118 @@
+"""Intervals of few samples: the same samples get the same treatment, and claims need more."""
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+
+import pytest
+
+from specbench.analysis.frames import value_columns
+from specbench.analysis.metrics import RunMetrics, measure
+from specbench.analysis.stats.estimates import Estimate
+from specbench.log.run import Run
+from specbench.report.build import make_report
+from tests.analysis.run_factory import header, make_run, record
+from tests.report.drawing import drawn
+
+TASKS = ("gsm8k", "alpaca", "mt_bench")
+NOISES: Mapping[str, Sequence[float]] = {
+    "vanilla": (0.0, 0.0, 0.0),
+    "pld": (0.2, 0.2, 0.2),
+    "sps": (0.2, 0.001, 0.001),
+}
+"""The spread of a method's times over the prompts of each task: in sps, one task decides."""
+
+
+def noisy(
+    num_samples: int, *, num_available: int = 40, repeats: int = 3, source: str = "bundled"
+) -> Run:
+    """Methods with equal prompts and passes; their times alternate by half the spread."""
+    prompts = [
+        {"task": task, "num_available": num_available, "num_prompts": num_samples} for task in TASKS
+    ]
+    described = header([*NOISES], TASKS, prompts=prompts)
+    described["spec"]["values"] |= {"repeats": repeats, "prompts": source}
+    records = [
+        record(
+            method, str(sample), task=task, repeat=repeat,
+            decode_s=(1.0 if method == "vanilla" else 0.5)
+            * (1 + spread * (-0.5) ** sample) * (1 + 0.001 * (repeat * number % 3)),
+        )
+        for sample, repeat in product(range(num_samples), range(repeats))
+        for number, (method, spreads) in enumerate(NOISES.items())
+        for task, spread in zip(TASKS, spreads, strict=True)
+    ]  # fmt: skip
+    return make_run(records, described)
+
+
+def mean(run: RunMetrics, method: str) -> Estimate:
+    speedup = run.overall[method, 0.0].speedup
+    assert isinstance(speedup, Estimate)
+    return speedup
+
+
+def rows(text: str) -> Mapping[str, str]:
+    """The lines of the first table by their first words."""
+    return {line.split()[0]: line for line in reversed(text.splitlines()) if line.strip()}
+
+
+def note(run: Run) -> str:
+    texts: Sequence[str] = [
+        note.text for note in make_report(run).notes if note.key == "few_samples"
+    ]
+    (text,) = texts
+    return text
+
+
+def test_methods_with_the_same_samples_all_have_intervals_and_claims_need_more() -> None:
+    run = noisy(4)
+    metrics = measure(run)
+    narrow, wide = mean(metrics, "pld"), mean(metrics, "sps")
+    assert narrow.degrees > 4 > wide.degrees > 2
+    assert narrow.interval and not narrow.wide_interval
+    assert wide.wide_interval and not wide.interval
+    text = drawn(run, is_full=False)
+    assert "±?" not in rows(text)["PLD"] + rows(text)["SpS"]
+    assert rows(text)["SpS"].count("±") == rows(text)["PLD"].count("±") == 4
+    assert "too few samples for a claim" in text
+    ranking = metrics.rankings[0.0]
+    assert ranking.against_baseline["pld"] is not None
+    assert ranking.against_baseline["sps"] is None
+    assert note(run).startswith("Use --limit 6: 4 prompts per task give wide intervals")
+
+
+def test_a_mean_that_one_task_decides_has_a_sign_and_the_prompts_that_would_do() -> None:
+    run = noisy(2)
+    assert mean(measure(run), "sps").shown_interval is None
+    text = drawn(run, is_full=False)
+    assert rows(text)["SpS"].count("±?") == 1 and "±?" not in rows(text)["PLD"]
+    assert note(run) == (
+        "Use --limit 6: no interval from 2 prompts per task. ±? (one task decides): the mean of "
+        "SpS."
+    )
+    assert "x ±? (one task decides)" in drawn(run)
+
+
+def test_a_first_look_has_one_note_and_no_sign_in_every_column() -> None:
+    run = noisy(3, repeats=1)
+    text = drawn(run, 120, is_full=False)
+    # the means, and none of the tasks
+    assert rows(text)["PLD"].count("±") == rows(text)["SpS"].count("±?") == 1
+    assert text.count("Use --limit 6: no interval from 3 prompts per task.") == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "available", "advice"),
+    [
+        ("bundled", 6, "--limit 6"),
+        ("bundled", 5, "--prompts paper --limit 6"),
+        ("paper", 5, "about 6 prompts per task"),
+    ],
+)
+def test_the_advice_fits_the_prompts(source: str, available: int, advice: str) -> None:
+    run = noisy(3, num_available=available, source=source)
+    assert note(run).startswith(f"Use {advice}: ")
+
+
+def test_files_have_wide_intervals() -> None:
+    columns = value_columns("speedup", mean(measure(noisy(4)), "sps"))
+    assert columns["speedup_low"] < columns["speedup"] < columns["speedup_high"]
