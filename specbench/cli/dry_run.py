@@ -9,16 +9,17 @@ import typer
 
 from specbench.cli.options import RUNS, say
 from specbench.errors import UserError
-from specbench.measure.progress import estimated_time, number_text, time_text
+from specbench.measure.progress import number_text, time_text
 
 if TYPE_CHECKING:
     from specbench.measure.base import Plan
-    from specbench.measure.spec import RunSpec
     from specbench.measure.suite.recipe import Suite
 
 
-def print_dry_run(suite: Suite) -> bool:
+def print_dry_run(suite: Suite, seconds: float | None = None) -> bool:
     """Print the cost of each run of a suite. True if nothing has to be downloaded.
+
+    `seconds` are those that a run takes by an earlier one, in place of a bound.
 
     Raises:
         UserError: the suite's only run would be refused. Of several, each has its line.
@@ -30,6 +31,7 @@ def print_dry_run(suite: Suite) -> bool:
     import torch
 
     from specbench.machine.bandwidth import bandwidth
+    from specbench.measure.earlier_runs import EARLIER
     from specbench.measure.suite.preview import preview
     from specbench.report.console import SafeConsole, text_table
 
@@ -60,14 +62,16 @@ def print_dry_run(suite: Suite) -> bool:
                 number_text(expected.num_samples, "{:,.0f}"),
                 number_text(expected.download_bytes, "{:.1f} GB", 1e9) + unknown_files,
                 number_text(expected.memory_bytes, "{:.1f} GB", 1e9),
-                time_text(expected.max_seconds),
+                time_text(seconds or expected.max_seconds),
             ]
         )
     headings = ["run", "methods", "answers", "download", "memory", "decoding"]
-    note = (
-        "Decoding: all answers at full length and vanilla's speed, if only reading the weights "
-        "takes time; a small model takes longer. ?: unknown."
-    )
+    note = f"Decoding: {EARLIER}."
+    if not seconds:
+        note = (
+            "Decoding: all answers at full length and vanilla's speed, if only reading the weights "
+            "takes time; a small model takes longer. ?: unknown."
+        )
     table = text_table(headings, rows, are_numbers=True)
     SafeConsole().print(suite.title, table, *trees, *missing, *refused, note, sep="\n")
     if refused:
@@ -75,12 +79,8 @@ def print_dry_run(suite: Suite) -> bool:
     return has_all_files
 
 
-def print_power(spec: RunSpec, *, is_offline: bool) -> None:
-    """Print the work of a run, its approximate time, and the differences that it could show."""
-    from specbench.measure.earlier_runs import expected_seconds
-    from specbench.measure.plan import make_plan
-
-    plan = make_plan(spec, is_offline=is_offline)
+def print_power(plan: Plan) -> None:
+    """Print the work of a run, and the differences that it could show."""
     counts = ", ".join(f"{task} {len(prompts)}" for task, prompts in plan.prompts.items())
     lines = [f"{plan.setup.title}: {', '.join(plan.setup.labels)}"]
     if plan.setup.no_checkpoint:
@@ -89,8 +89,6 @@ def print_power(spec: RunSpec, *, is_offline: bool) -> None:
         f"Prompts: {sum(map(len, plan.prompts.values()))} ({counts}); passes: {plan.repeats}; "
         f"at most {plan.max_new_tokens} tokens per answer; completions: {plan.num_records}"
     )
-    if seconds := expected_seconds(plan, RUNS):
-        lines.append(estimated_time(seconds))
     for line in (*lines, _power(plan)):
         say(line, is_error=False)
 

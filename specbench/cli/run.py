@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,6 @@ from specbench.engine.garbage import lasting_objects, no_garbage_collection
 from specbench.errors import UserError
 from specbench.log.options import options
 from specbench.log.spec import SpecValues
-from specbench.measure.progress import LONG_S, estimated_time
 
 if TYPE_CHECKING:
     from specbench.cli.progress import ProgressView
@@ -123,9 +123,14 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
     several = equal_runs(spec, names, call.runs)
     if call.dry_run:
         from specbench.cli.dry_run import print_dry_run, print_power
+        from specbench.measure.earlier_runs import expected_seconds
+        from specbench.measure.plan import make_plan
 
-        if print_dry_run(several):  # without all files, the power is unknown
-            print_power(spec, is_offline=call.offline)
+        seconds = None
+        with suppress(UserError):  # what is wrong with it is told below
+            seconds = expected_seconds(make_plan(spec, is_offline=True), RUNS)
+        if print_dry_run(several, seconds):  # without all files, the power is unknown
+            print_power(make_plan(spec, is_offline=call.offline))
         raise typer.Exit
     if call.ray:
         raise UserError(
@@ -169,7 +174,7 @@ def _run_suite(suite: Suite, folder: Path, call: Call, view: ProgressView) -> Su
 
 
 def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str]) -> Run:
-    from specbench.measure.earlier_runs import expected_seconds
+    from specbench.measure.earlier_runs import EARLIER, expected_seconds
     from specbench.measure.elsewhere import setup_maker
     from specbench.measure.plan import make_plan
     from specbench.measure.run_folder import claim_folder, new_run, resumed_run
@@ -189,9 +194,8 @@ def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str])
     with setup_maker(call.ray) as maker:
         with lasting_objects():
             plan = make_plan(spec, is_offline=call.offline, setup_maker=maker)
-        seconds = expected_seconds(plan, RUNS)
-        if seconds and seconds > LONG_S and not call.resume:
-            view.message(estimated_time(seconds))
+        if not call.resume and (seconds := expected_seconds(plan, RUNS)):
+            view.expected(seconds, EARLIER)
         path = path if call.output or call.resume else claim_folder(path)
         with resumable(path, "--output", words), view:
             stored = run_plan(

@@ -35,6 +35,7 @@ from specbench.log.methods import MethodHeader
 from specbench.log.model import ModelHeader
 from specbench.log.options import role
 from specbench.log.run import NO_LOAD, Load, loads_of
+from specbench.log.spec import SpecValues
 from specbench.log.usage import GpuUse
 from specbench.measure.progress import Progress as Progress
 from specbench.measure.spec import RunSpec
@@ -211,10 +212,10 @@ class Plan:
                 yield from sample.keys(label)
 
 
-def loads_of_run(spec: RunSpec) -> tuple[Load, ...]:
+def loads_of_run(values: SpecValues) -> tuple[Load, ...]:
     """The loads of a run in order; a server without a load answers one request at a time."""
-    default = Load(concurrency=1) if spec.backend == "server" else NO_LOAD
-    return loads_of(spec) or (default,)
+    default = Load(concurrency=1) if values.backend == "server" else NO_LOAD
+    return loads_of(values) or (default,)
 
 
 class PlanRunner(Protocol):

@@ -1,12 +1,22 @@
 """Earlier runs of the same model, and the time of a new run estimated from them."""
 
+from collections import defaultdict
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
+from statistics import fmean
 
 from specbench.log.folders import list_runs
 from specbench.log.header import RunHeader
-from specbench.measure.base import Plan
+from specbench.log.model import ModelHeader
+from specbench.log.spec import SpecValues
+from specbench.log.store import read_run
+from specbench.measure.base import Plan, loads_of_run
+from specbench.types import Record
+
+EARLIER = "by the answers of the latest comparable run"
+"""The source of an estimate of time, in words."""
+MIN_TOKENS = 1_000
+"""Tokens of an earlier run from which its seconds say something about a later one."""
 
 
 def earlier_runs(plan: Plan, root: Path) -> Iterator[tuple[Path, RunHeader]]:
@@ -21,22 +31,46 @@ def earlier_runs(plan: Plan, root: Path) -> Iterator[tuple[Path, RunHeader]]:
 
 
 def expected_seconds(plan: Plan, root: Path) -> float | None:
-    """Seconds that a plan takes, by the latest run that was not interrupted; None without one.
+    """Seconds of a plan's answers, by those of the latest comparable run; None without one.
 
-    `root` is the folder of all runs. The earlier run's time is scaled by the most tokens that
-    this run and the earlier one can make: `num_records`, the answers of all methods, times the
-    most new tokens of an answer. A run with `segments` continued later on another machine.
+    That run did the same kind of work and has `MIN_TOKENS`. A method takes its mean seconds per
+    answer there, or the mean of all methods if it was not run, times the ratio of the most new
+    tokens of an answer. `root` is the folder of all runs. Runs that went on on another machine
+    (`segments`) are left out.
     """
-    # Folders and headers of complete runs of this model on this device, the newest first.
-    for _, earlier in earlier_runs(plan, root):
-        if not (earlier.finished and earlier.num_records) or earlier.segments:
+    kind = _kind(plan.spec, plan.about.model)
+    for path, earlier in earlier_runs(plan, root):
+        values = earlier.spec.values
+        if earlier.segments or _kind(values, earlier.model) != kind:
             continue
-        began = datetime.fromisoformat(earlier.created)
-        ended = datetime.fromisoformat(earlier.finished)
+        if {*loads_of_run(values)} != {*loads_of_run(plan.spec)}:
+            continue
+        done = [record for record in read_run(path, is_lenient=True).records if record.wall_s]
+        if sum(record.num_tokens for record in done) < MIN_TOKENS:
+            continue
+        seconds_of_methods = defaultdict(list)
+        for record in done:
+            seconds_of_methods[record.key.method].append(_busy_seconds(record))
+        of_method = {method: fmean(times) for method, times in seconds_of_methods.items()}
+        of_any = fmean(of_method.values())
+        per_request = sum(of_method.get(label, of_any) for label in plan.setup.labels)
+        num_requests = plan.num_records / len(plan.setup.labels)
         # None stands for the default, which is this plan's.
-        earlier_max_new_tokens = earlier.spec.values.max_new_tokens or plan.max_new_tokens
-        most_tokens = plan.num_records * plan.max_new_tokens
-        earlier_most_tokens = earlier.num_records * earlier_max_new_tokens
-        # At least a second: times are stored to the second, so that a short run took 0.
-        return max(1.0, (ended - began).total_seconds() * most_tokens / earlier_most_tokens)
+        most_tokens = values.max_new_tokens or plan.max_new_tokens
+        return num_requests * per_request * plan.max_new_tokens / most_tokens
     return None
+
+
+def _kind(values: SpecValues, model: ModelHeader) -> tuple[object, ...]:
+    """Values in which runs of comparable seconds agree: number formats, and what completes."""
+    work = (values.backend, values.serving_engine, bool(values.urls), values.phases)
+    return (*work, model.is_stand_in, model.precision)
+
+
+def _busy_seconds(record: Record) -> float:
+    """The seconds that an answer adds to a run, in which a server works on several at once."""
+    key = record.key
+    if key.request_rate:
+        return 1 / key.request_rate
+    assert record.wall_s is not None
+    return record.wall_s / max(1, key.concurrency)

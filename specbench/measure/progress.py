@@ -85,6 +85,7 @@ class Progress:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
+        self._is_time_told = False
 
     def started(self, total: int) -> None: ...
     def sample_started(self, method: str, task: str, sample_id: str) -> None: ...
@@ -92,6 +93,15 @@ class Progress:
     def finished(self) -> None: ...
     def message(self, text: str) -> None:
         self._say(text)
+
+    def expected(self, seconds: float, source: str) -> None:
+        """Tell the time that a long run is expected to take: of several estimates, the first.
+
+        `source` says in words what the estimate was made from.
+        """
+        if seconds > LONG_S and not self._is_time_told:
+            self.message(estimated_time(seconds, source))
+        self._is_time_told = True
 
 
 class Lines(Progress):
@@ -152,20 +162,26 @@ LONG_S = 60
 """Seconds from which a run announces how long it will take."""
 
 
+_DAY_S = 86_400
+_UNITS = {"years": 365.25 * _DAY_S, "days": _DAY_S, "h": 3_600, "min": 60}
+"""The seconds of each unit of a time, the longest first."""
+
+
 def number_text(value: float | None, shown: str, unit: float = 1) -> str:
     """A number in a unit; "?" for one that is unknown."""
     return "?" if value is None else shown.format(value / unit)
 
 
 def time_text(seconds: float | None) -> str:
-    """A time: under 1 s, 40 s, 2.5 min or 3.0 h; "?" without one."""
-    if seconds is None or seconds >= 3600:
-        return number_text(seconds, "{:,.1f} h", 3600)
-    if seconds >= 60:
-        return number_text(seconds, "{:.1f} min", 60)
+    """A time: under 1 s, 40 s, 2.5 min, 3.0 h, 2.5 days or 1.2 years; "?" without one."""
+    if seconds is None:
+        return "?"
+    for unit, unit_s in _UNITS.items():
+        if seconds >= 2 * unit_s or (seconds >= unit_s and unit_s < _DAY_S):
+            return number_text(seconds, f"{{:,.1f}} {unit}", unit_s)
     return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"
 
 
-def estimated_time(seconds: float) -> str:
-    """The time that a run is expected to take, in words."""
-    return f"Estimated time: {time_text(seconds)}, from the latest run of this model."
+def estimated_time(seconds: float, source: str) -> str:
+    """The time that a run is expected to take, in words, with what the estimate was made from."""
+    return f"Estimated time: {time_text(seconds)} ({source})."

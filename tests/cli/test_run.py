@@ -40,7 +40,7 @@ def test_a_run_tells_its_time_prints_its_table_and_keeps_run_and_report(
     prompt_file: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("specbench.measure.local.engine.LONG_S", 0)
+    monkeypatch.setattr("specbench.measure.progress.LONG_S", 0)
     monkeypatch.setattr(build, "make_plots", make_plots)
     methods = f"pld,lookahead,sps:weights={draft}"
     small = ("--template", "none", "--max-new-tokens", "12", "--offline")

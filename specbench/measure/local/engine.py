@@ -37,7 +37,6 @@ from specbench.measure.local.threads import choose_threads
 from specbench.measure.local.traffic import draft_bytes, measure_again, measure_traffic
 from specbench.measure.local.trial import set_threads
 from specbench.measure.local.warm_up import warm_up
-from specbench.measure.progress import LONG_S, time_text
 from specbench.measure.runner import Runner
 from specbench.types import BASELINE, Completion, Record, Request
 
@@ -268,11 +267,7 @@ class EngineBackend:
         answer_s = [pace.prefill_s + pace.token_s * num_tokens for pace in self._paces.values()]
         if answer_s and not self._choices.are_threads_kept:
             seconds = plan.num_records * sum(answer_s) / len(answer_s)
-            if seconds > LONG_S:
-                progress.message(
-                    f"Estimated time: {time_text(seconds)} ({num_tokens} tokens per answer; "
-                    "measured in the warm-up)."
-                )
+            progress.expected(seconds, f"{num_tokens} tokens per answer; measured in the warm-up")
         return Runner(plan, self, log, progress)
 
     def complete(self, method: str, request: Request) -> Completion:
