@@ -442,7 +442,7 @@ def test_the_example_of_the_readme_is_the_beginning_of_what_is_printed() -> None
     options = f"--explain --cross {method} {method}"
     assert command == f"$ specbench compare results/recorded/{run} {options}"
     explanations = explain_runs(recorded(run), None, (method, method))
-    text = printed(partial(print_explanation, explanations))
+    text = printed(partial(print_explanation, explained_document(explanations)))
     assert [line.rstrip() for line in text.splitlines()][: len(lines)] == lines
 
 

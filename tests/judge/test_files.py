@@ -19,7 +19,7 @@ from specbench.log.header import Origin
 from specbench.models.cards import find_model
 from specbench.models.checkpoints import identify
 from specbench.types import Record
-from tests.analysis.test_cheats import CHEATS
+from tests.analysis.test_cheats import CHEATS, of, stepping_fast
 from tests.analysis.test_cheats import run as run_of
 from tests.judge.changing import with_header
 from tests.judge.making import Change, good_header, good_records, rewrite, store
@@ -185,10 +185,9 @@ def test_a_file_at_hand_that_has_another_hash_is_told(tmp_path: Path) -> None:
 
 def test_a_run_whose_speed_is_not_drafted_fails_without_a_baseline(tmp_path: Path) -> None:
     """Untimed work and a slow vanilla may be honest: they are only reported."""
-    remember = CHEATS["remembered_answers"][2]
-    remembering = run_of(lambda at: remember(at) if at["method"] == "pld" else {}, repeats=2)
+    remembering = run_of(of("pld", CHEATS["remembered_answers"].change), repeats=2)
     cheated = with_header(remembering, spec__values__repeats=2)
-    slow = run_of(lambda at: {"step_s": 0.005} if at["method"] != "vanilla" else {})
+    slow = run_of(lambda answer: answer if answer.method == "vanilla" else stepping_fast(answer))
     for run, status in ((cheated, "failed"), (slow, "skipped")):
         checked = check_files(store_run(tmp_path / status, run.header, run.records))
         (check,) = [check for check in checked.checks if check.name == "source of speed"]

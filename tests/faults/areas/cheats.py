@@ -5,7 +5,7 @@ run.
 from pathlib import Path
 from random import Random
 
-from tests.analysis.test_cheats import CHEATS, honest, methods_named, run
+from tests.analysis.test_cheats import CHEATS, honest, methods_named, of, run
 
 TRIES = 200
 
@@ -16,7 +16,9 @@ def attack(random: Random, folder: Path) -> None:
         assert not methods_named(honest(seed)), "an honest run"
         return
     key = random.choice([*CHEATS])
-    method, _, change = CHEATS[key]
-    cheated = run(lambda at: change(at) if at["method"] == method else {}, repeats=2, seed=seed)
+    cheat = CHEATS[key]
+    cheated = run(of(cheat.method, cheat.change), repeats=2, seed=seed)
     named = methods_named(cheated)
-    assert key in named and {name for rule in named.values() for name in rule} == {method}, named
+    assert key in named and {name for rule in named.values() for name in rule} == {cheat.method}, (
+        named
+    )
