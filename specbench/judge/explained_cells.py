@@ -128,9 +128,9 @@ def _sentence(explained: str, product: Product) -> str:
     if product.reference is None:
         values = {factor.name: factor.subject for factor in product.factors}
         mat = f"MAT {values[MAT]:.2f} x {values[REST]:.3f} = " if MAT in values else ""
-        return f"{mat}{number_text(product.subject)} in {explained}."
+        return f"{mat}{explained} {number_text(product.subject)}."
     numbers = f"{number_text(product.subject)} against {number_text(product.reference)}"
-    text = f"A's {explained} is {product.ratio:.3f} of B's: {numbers}."
+    text = f"A's {explained} is {product.ratio:.3f} times B's: {numbers}."
     if len(product.factors) == 1:
         return text
     return f"{text} The larger factor is {largest.name}, x{largest.effect.value:.3f}."

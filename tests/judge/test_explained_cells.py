@@ -120,7 +120,7 @@ def test_the_command_explains_cells_in_every_format(
     with pytest.raises(SystemExit):
         app(["compare", *cells, "--explain", "--out", str(tmp_path)], prog_name="specbench")
     text = capsys.readouterr().out
-    assert "A's speedup is 2.207 of B's" in text and "x2.128   2.121–2.135" in text
+    assert "A's speedup is 2.207 times B's" in text and "x2.128   2.121–2.135" in text
     page = (tmp_path / "explanation.html").read_text(encoding="utf-8")
     assert '<rect class="up faint"' in page and "x2.128" in page
     values = json.loads((tmp_path / "explanation.json").read_text(encoding="utf-8"))

@@ -87,8 +87,8 @@ def test_eagles_70b_answers_are_explained_from_mat_down(tmp_path: Path) -> None:
         "59 of 160 answers of ea have base's text",
         "as many tokens in 24, 1 more in 35",
         "base is cut at 512 tokens in 40 answers",
-        "prefill: a side knows total times only, so it is in cost",
-        "MAT 3.62, yet 3.01 in speedup: a step costs 1.25 steps of vanilla.",
+        "prefill: one side has only total times, so cost includes it",
+        "MAT 3.62, yet speedup 3.01: a step costs 1.25 steps of vanilla.",
     ):
         assert rule in text
 
@@ -105,7 +105,7 @@ def test_medusas_repeats_differ_by_time_alone_and_without_a_claim(tmp_path: Path
     assert not explanation.settings and not any(map(explanation.is_claimed, effects(explanation)))
     assert "Tokens and steps are equal in all 160 turns of both." in sentence(explanation)
     assert "The files name no setting that differs" in sentence(explanation)
-    assert "A's tokens/s is 1.075 of B's: 101 against 94.1" in sentence(explanation)
+    assert "A's tokens/s is 1.075 times B's: 101 against 94.1" in sentence(explanation)
 
 
 def written(folder: Path, *passes: Run) -> Run:
@@ -192,7 +192,7 @@ def test_without_steps_mat_and_cost_are_one_factor(tmp_path: Path) -> None:
     without = only(explain_runs(imported(tmp_path / "b", f"m={path}")))
     expected = effects(with_steps)[MAT] * effects(with_steps)[COST]
     assert effects(without)[PER_TOKEN] == pytest.approx(expected, rel=1e-12)
-    assert not_separable(without) == ["MAT and cost: a side knows no steps"]
+    assert not_separable(without) == ["MAT and cost: the steps of one side are unknown"]
     # 6 requests of 1.25 s that begin a second apart
     assert without.product.subject == pytest.approx(6 * 8 / 6.0)
 
