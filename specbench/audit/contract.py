@@ -61,25 +61,26 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
     yield counted("steps of prompts met again", num_repeated, num_wrong=num_fewer, unit=unit)
     if not subject.task_prompts:  # prompts of tasks; as many unseen ones are of no task
         return
-    unseen_steps = _steps_of_fresh_drafter(subject, subject.unseen_prompts)  # [prompts]
-    task_steps = _steps_of_fresh_drafter(subject, subject.task_prompts)  # [prompts]
+    unseen_ratio = _tokens_per_step(subject, subject.unseen_prompts)
+    task_ratio = _tokens_per_step(subject, subject.task_prompts)
     # Mean accepted tokens per step (MAT), with resamples of prompts from a random stream each.
     unseen_draws, task_draws = Draws(Bootstrap(), "fresh"), Draws(Bootstrap(), "known")
-    unseen_mat = unseen_draws.estimate(_tokens_per_step(subject, unseen_steps))
-    task_mat = task_draws.estimate(_tokens_per_step(subject, task_steps))
+    unseen_mat = unseen_draws.estimate(unseen_ratio)
+    task_mat = task_draws.estimate(task_ratio)
     # The p-value of "the ratio is at most MOST_MAT_RATIO". The machine adds no variance (EXACT).
     p_value = slower(unseen_mat, task_mat, MOST_MAT_RATIO - 1, EXACT)
     ratio = task_mat.value / unseen_mat.value
     name = "tokens per step on prompts of tasks, against new ones"
-    num = len(task_steps)  # answers tested
+    num = len(subject.task_prompts)  # answers tested
     yield AuditTest("guesses", name, num, effect=ratio, unit="times", p_value=p_value)
     # Each prompt with the new one of its task: a method that knows a few tasks is not lost in the
     # mean.
-    num_faster = int((unseen_steps > MOST_MAT_RATIO * task_steps).sum())
-    num_slower = int((task_steps > MOST_MAT_RATIO * unseen_steps).sum())
+    unseen_mats, task_mats = _mats(unseen_ratio), _mats(task_ratio)  # [prompts]
+    num_faster = int((task_mats > MOST_MAT_RATIO * unseen_mats).sum())
+    num_slower = int((unseen_mats > MOST_MAT_RATIO * task_mats).sum())
     yield AuditTest(
         "guesses",
-        "prompts of tasks in less than half the steps of a new one of the task",
+        "prompts of tasks with over twice the tokens per step of a new one of the task",
         num,
         effect=num_faster,
         unit="prompts",
@@ -87,16 +88,24 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
     )
 
 
-def _steps_of_fresh_drafter(subject: Subject, prompts: Sequence[tuple[int, ...]]) -> FloatArray:
-    """Steps to the answer of each prompt [prompts] by a drafter that has seen none of them."""
+def _tokens_per_step(subject: Subject, prompts: Sequence[tuple[int, ...]]) -> Ratio:
+    """Tokens / steps of the answers by a drafter that has seen none of the prompts, a row of one
+    column per prompt.
+
+    Answers end with the model's end tokens, since a method that has them has no more.
+    """
     drafter = subject.build()
-    return np.array([_num_steps(subject, drafter, prompt) for prompt in prompts], dtype=np.float64)
+    completions = [subject.complete(drafter, prompt, eos_ids=subject.eos_ids) for prompt in prompts]
+    # Per step: its tokens. An answer of one token has no step, and counts as one of one token.
+    lengths = [completion.accept_lengths or (1,) for completion in completions]
+    num_tokens = np.array([[sum(of_answer)] for of_answer in lengths], dtype=np.float64)
+    num_steps = np.array([[len(of_answer)] for of_answer in lengths], dtype=np.float64)
+    return Ratio(num_tokens, num_steps)
 
 
-def _tokens_per_step(subject: Subject, num_steps: FloatArray) -> Ratio:
-    """Tokens / steps: columns of one row per prompt. `num_steps` is [prompts]."""
-    tokens = np.full((len(num_steps), 1), float(subject.budget))
-    return Ratio(tokens, num_steps[:, None])
+def _mats(ratio: Ratio) -> FloatArray:
+    """Tokens per step of each answer [prompts]."""
+    return (ratio.top / ratio.bottom)[:, 0]
 
 
 def _num_steps(subject: Subject, drafter: Drafter, prompt: tuple[int, ...]) -> int:

@@ -51,6 +51,8 @@ class Subject:
     """Prompts of tasks, to which a method might have answers."""
     unseen_prompts: Sequence[tuple[int, ...]] = ()
     """As many prompts that belong to no task. Each is made of prompts of its partner's task."""
+    eos_ids: frozenset[int] = frozenset()
+    """End tokens of the model: answers that a method might have end with one."""
     drawn: list[TokenNumbers] = field(default_factory=list)
     """The sampled tokens of the tests so far at temperature 1."""
 
@@ -137,6 +139,7 @@ def load_subject(name: str, model: str, *, is_offline: bool = False) -> LoadedSu
         long_prompts=[prompt for prompt in by_length if len(prompt) >= LONG][:1],
         task_prompts=task_prompts,
         unseen_prompts=unseen_prompts,
+        eos_ids=setup.codec.eos_ids,
     )
     # With what the method claims: that its output distribution is the target's.
     return LoadedSubject(subject, run_method.method.is_lossless_with(run_method.options))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 import torch
@@ -11,18 +13,21 @@ from torch import Tensor
 from specbench.audit import contract as checks
 from specbench.audit.answer_ends import ends
 from specbench.audit.contract import CONTRACT, run_contract
+from specbench.audit.drafters import Plain
 from specbench.audit.results import PLANTED
 from specbench.audit.rule_cases import rule_outcomes
 from specbench.audit.subject import Subject
 from specbench.audit.token_tests import rule_tests
 from specbench.audit.verdicts import corrected
 from specbench.engine.accept import lossless
+from specbench.engine.decode import decode
 from specbench.engine.drafter import State
 from specbench.engine.planting import plant
 from specbench.engine.sampler import Sampler
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.log.audit import MethodAudit
+from specbench.types import Request
 from tests.support.bugs import BUGS, SOUND, Variant
 from tests.support.cheats import BUDGET, PROMPTS, DecodesInBuild, Honest
 from tests.support.models import prompts, random_llama
@@ -158,6 +163,46 @@ def test_answers_to_a_third_of_the_prompts_are_not_lost_in_the_mean(num_known: i
     mean, pairs = result.tests[-2:]
     assert mean.effect < 2.0 and not mean.is_failed
     assert pairs.effect == pytest.approx(num_known, abs=1) and pairs.is_failed == bool(num_known)
+
+
+class KnowsToTheEnd(DecodesInBuild):
+    """Has answers up to their end tokens, as a run stores them."""
+
+    def __init__(
+        self, target: Target, prompts: Sequence[tuple[int, ...]], eos_ids: frozenset[int]
+    ) -> None:
+        super().__init__(target, prompts)
+        for prompt, token_ids in self.answers.items():
+            ends_at = (
+                number
+                for number, token in enumerate(token_ids[len(prompt) :], start=len(prompt))
+                if token in eos_ids
+            )
+            del token_ids[next(ends_at, len(token_ids)) + 1 :]
+
+
+@pytest.mark.parametrize("is_cheat", [False, True])
+def test_answers_that_are_known_up_to_their_ends_are_found(is_cheat: bool) -> None:
+    target = Target(MODEL)
+    unknown = [(*prompt[:3], 41, *prompt[3:]) for prompt in PROMPTS]
+    answers = [decode(target, Plain(), Request(prompt, BUDGET)).token_ids for prompt in PROMPTS]
+    # A token that ends most answers after a few steps: fewer than half of the budget are known.
+    end_id = max(
+        {*chain(*answers)},
+        key=lambda token: sum(token in ids[6:16] and token not in ids[:6] for ids in answers),
+    )
+    eos_ids = frozenset({end_id})
+    tested = Subject(
+        target,
+        lambda: KnowsToTheEnd(target, PROMPTS, eos_ids) if is_cheat else Honest(),
+        unknown[:2],
+        budget=2 * BUDGET,
+        task_prompts=PROMPTS,
+        unseen_prompts=unknown,
+        eos_ids=eos_ids,
+    )
+    result = run_contract("m", tested, contract=[checks.recall])
+    assert result.tests[-1].is_failed == is_cheat
 
 
 @pytest.mark.parametrize("is_hopeless", [False, True])
