@@ -91,8 +91,8 @@ def audit_bug(bug: Variant, ground: Ground, effort: Effort = EFFORT) -> Figures:
     target = bug.target(ground.target.model, ground.target.execution)
     with bug.patch():
         subject = _subject(bug, ground, target)
-        result = run_contract(bug.name, subject, contract=[getattr(checks, bug.check)])
-        figures: dict[str, Any] = {"contract": _is_clear(result), "audit": None}
+        contract_audit = run_contract(bug.name, subject, contract=[getattr(checks, bug.check)])
+        figures: dict[str, Any] = {"contract": _is_clear(contract_audit), "audit": None}
         if bug.is_output:
             figures |= _audit_figures(target, bug.drafter(ground.draft), ground, effort)
     return figures
@@ -108,12 +108,12 @@ def _subject(variant: Variant, ground: Ground, target: Target) -> Subject:
     )
 
 
-def _is_clear(result: MethodAudit) -> bool:
+def _is_clear(audit: MethodAudit) -> bool:
     """True if the method would fail among NUM_CHECKS tests too."""
-    num_tests = sum(test.p_value is not None for test in result.tests)
+    num_tests = sum(test.p_value is not None for test in audit.tests)
     factor = NUM_CHECKS / max(num_tests, 1)
-    return bool(result.fault) or any(
-        test.p_value is None or test.p_value * factor < ALPHA for test in result.failures
+    return bool(audit.fault) or any(
+        test.p_value is None or test.p_value * factor < ALPHA for test in audit.failures
     )
 
 
@@ -130,7 +130,7 @@ def _audit_figures(target: Target, drafter: Drafter, ground: Ground, effort: Eff
             audit = model.audited(run, size)
         except Exception as error:  # the bug may break the run itself, which shows it too
             return {"audit": True, "answers": 0, "by": f"{type(error).__name__}: {error}"}
-        audits += [result for result in audit.methods if result.method == PLANTED]
+        audits += [method_audit for method_audit in audit.methods if method_audit.method == PLANTED]
         greedy += audit.greedy
     tests = sorted(_failures(audits), key=lambda test: test[1])
     is_found = "bug" in {*(a.status for a in audits), *(a.status for a in greedy)}
@@ -142,21 +142,21 @@ def _audit_figures(target: Target, drafter: Drafter, ground: Ground, effort: Eff
     }
 
 
-def _failures(results: Sequence[MethodAudit]) -> Iterator[tuple[str, float]]:
+def _failures(audits: Sequence[MethodAudit]) -> Iterator[tuple[str, float]]:
     """Failed tests with their p-values; 0 for a limit that was exceeded."""
-    for result in results:
-        if result.fault:
-            yield result.fault, 0.0
-        for test in result.failures:
-            yield f"{test.subject}, {test.name}, T={result.level:g}", test.p_value or 0.0
+    for audit in audits:
+        if audit.fault:
+            yield audit.fault, 0.0
+        for test in audit.failures:
+            yield f"{test.subject}, {test.name}, T={audit.level:g}", test.p_value or 0.0
 
 
 def audit_sound(variant: Variant, ground: Ground, effort: Effort = EFFORT) -> Figures:
     """False alarms of the whole contract and of the audit on a sound variant."""
     target = variant.target(ground.target.model, ground.target.execution)
-    result = run_contract(variant.name, _subject(variant, ground, target))
+    contract_audit = run_contract(variant.name, _subject(variant, ground, target))
     figures = _audit_figures(target, variant.drafter(ground.draft), ground, effort)
-    failed = [name for name, _ in _failures([result])]
+    failed = [name for name, _ in _failures([contract_audit])]
     return {"contract": failed, "audit": [figures["by"]] if figures["audit"] else []}
 
 
@@ -175,7 +175,9 @@ def audit_real(ground: Ground, seeds: Iterable[int], effort: Effort = REPEATED) 
         )
         temperatures = (TEMPERATURE,) if i else (0.0, TEMPERATURE)
         audit = model.audited(model.run(*temperatures), effort)
-        failed = {result.method for result in audit.methods if result.status == "bug"}
+        failed = {
+            method_audit.method for method_audit in audit.methods if method_audit.status == "bug"
+        }
         failed |= {greedy.agreement.method for greedy in audit.greedy if greedy.status == "bug"}
         alarms += [f"{name}, seed {seed}" for name in sorted(failed)]
         num_audits += len(ground.drafters)

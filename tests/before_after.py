@@ -30,18 +30,18 @@ RECORDED = Path(__file__).resolve().parents[1] / "results" / "recorded"
 
 def make(folder: Path, count: int, seed: int) -> None:
     """Write `count` pairs of random runs."""
-    for number in range(count):
-        rng = random.Random(f"{seed}/{number}")
+    for index in range(count):
+        rng = random.Random(f"{seed}/{index}")
         source = rng.choice(sorted(RECORDED.iterdir()))
         header = json.loads((source / "run.json").read_text(encoding="utf-8"))
         records = [json.loads(line) for line in _lines(source)]
         header, records = _chosen(header, records, rng)
-        place = folder / f"{number:03}-{source.name}"
+        pair = folder / f"{index:03}-{source.name}"
         for name in ("a", "b"):
-            _write(place / name, header, _noisy(records, rng))
-        text = (place / "a" / "samples.jsonl").read_text(encoding="utf-8")
-        _write(place / "damaged", header, [])
-        (place / "damaged" / "samples.jsonl").write_text(text[: len(text) // 2], encoding="utf-8")
+            _write(pair / name, header, _noisy(records, rng))
+        text = (pair / "a" / "samples.jsonl").read_text(encoding="utf-8")
+        _write(pair / "damaged", header, [])
+        (pair / "damaged" / "samples.jsonl").write_text(text[: len(text) // 2], encoding="utf-8")
 
 
 def _lines(run: Path) -> list[str]:
@@ -137,21 +137,21 @@ def dump(folder: Path) -> dict[str, Any]:
         documents[f"{run.name}: check itself"] = _document(
             "check", str(run), "--baseline", str(run)
         )
-    for place in sorted(folder.iterdir()):
-        a, b = str(place / "a"), str(place / "b")
+    for pair in sorted(folder.iterdir()):
+        a, b = str(pair / "a"), str(pair / "b")
         for name in ("a", "b", "damaged"):
-            documents |= _of_run(place / name, f"{place.name}/{name}")
-        documents[f"{place.name}: pooled"] = _document("report", "--pool", a, b)
-        documents[f"{place.name}: compare"] = _document("compare", a, b)
-        documents[f"{place.name}: check"] = _document("check", b, "--baseline", a)
-        documents[f"{place.name}: check speed"] = _document(
+            documents |= _of_run(pair / name, f"{pair.name}/{name}")
+        documents[f"{pair.name}: pooled"] = _document("report", "--pool", a, b)
+        documents[f"{pair.name}: compare"] = _document("compare", a, b)
+        documents[f"{pair.name}: check"] = _document("check", b, "--baseline", a)
+        documents[f"{pair.name}: check speed"] = _document(
             "check", b, "--baseline", a, "--speed", "always"
         )
         with tempfile.TemporaryDirectory() as scratch:
             merged = str(Path(scratch) / "merged")
-            documents[f"{place.name}: merge"] = _called("merge", a, b, "--out", merged)[0]
-            if documents[f"{place.name}: merge"] == 0:
-                documents[f"{place.name}: merged"] = _document("report", merged)
+            documents[f"{pair.name}: merge"] = _called("merge", a, b, "--out", merged)[0]
+            if documents[f"{pair.name}: merge"] == 0:
+                documents[f"{pair.name}: merged"] = _document("report", merged)
     return documents
 
 
@@ -193,8 +193,8 @@ def lines_of(content: Any, place: str = "") -> Iterator[str]:
     """Each single value of a document with its place."""
     if isinstance(content, dict | list):
         pairs = sorted(content.items()) if isinstance(content, dict) else enumerate(content)
-        for key, part in pairs:
-            yield from lines_of(part, f"{place}/{key}")
+        for key, inner in pairs:
+            yield from lines_of(inner, f"{place}/{key}")
     else:
         yield f"{place}: {content:.9g}" if isinstance(content, float) else f"{place}: {content!r}"
 

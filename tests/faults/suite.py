@@ -52,7 +52,7 @@ def load_area(name: str) -> Any:
 
 def run_areas(asked: Mapping[str, range], num_jobs: int) -> list[Result]:
     """Attack areas with the seeds asked for, some at once, each in a process of its own."""
-    parts = [
+    batches = [
         (name, seeds[start : start + _AT_ONCE])
         for name, seeds in asked.items()
         for start in range(0, len(seeds), _AT_ONCE)
@@ -61,15 +61,17 @@ def run_areas(asked: Mapping[str, range], num_jobs: int) -> list[Result]:
     os.environ["OMP_NUM_THREADS"] = "1"  # threads of several jobs wait for each other
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(num_jobs, mp_context=spawn) as pool:
-        for part in pool.map(_run_part, *zip(*parts, strict=True)):
-            results[part.area].failures |= part.failures
-            results[part.area].seconds += part.seconds
+        for of_batch in pool.map(_run_batch, *zip(*batches, strict=True)):
+            results[of_batch.area].failures |= of_batch.failures
+            results[of_batch.area].seconds += of_batch.seconds
     return [*results.values()]
 
 
-def _run_part(name: str, seeds: range) -> Result:
+def _run_batch(name: str, seeds: range) -> Result:
     """Make an attack with each of the seeds."""
-    result, attack, began = Result(name, seeds), load_area(name).attack, perf_counter()
+    result = Result(name, seeds)
+    attack = load_area(name).attack
+    began = perf_counter()
     for seed in seeds:
         with tempfile.TemporaryDirectory(prefix="fault-", ignore_cleanup_errors=True) as folder:
             try:
@@ -78,8 +80,8 @@ def _run_part(name: str, seeds: range) -> Result:
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # any exception of an attack is its failure
-                at = traceback.extract_tb(error.__traceback__)[-1]
-                where = f"{Path(at.filename).name}, line {at.lineno}"
+                last_call = traceback.extract_tb(error.__traceback__)[-1]
+                where = f"{Path(last_call.filename).name}, line {last_call.lineno}"
                 result.failures[seed] = f"{type(error).__name__} ({where}): {error}"
     result.seconds = perf_counter() - began
     return result

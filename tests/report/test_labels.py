@@ -15,17 +15,17 @@ def test_every_format_says_which_prompts_how_many_which_weights_and_which_machin
     form: str,
 ) -> None:
     """Columns over bundled prompts are called like the task, and weights have their commit."""
-    text = " ".join(render(report_of(nine_methods), form).split())
-    assert "48 prompts bundled with specbench" in text
-    assert "tiny (embedded, trained by specbench)" in text
-    assert "Example CPU 9000" in text
+    page = " ".join(render(report_of(nine_methods), form).split())
+    assert "48 prompts bundled with specbench" in page
+    assert "tiny (embedded, trained by specbench)" in page
+    assert "Example CPU 9000" in page
     for title in ("MT-bench", "HumanEval", "CNN/DM") if form != "csv" else ():
-        is_below = form == "table" and f" {title} " in text and text.count("-like, n=8") >= 6
-        assert f"{title}-like" in text or is_below
-        assert f"& {title} &" not in text and f">{title}<" not in text
-    text = " ".join(render(report_of(two_models), form).split())
-    assert "16 published prompts" in text and "-like" not in text
-    assert "Vicuna 13B (lmsys/vicuna-13b-v1.3 at 6566e9cb)" in text
+        is_below = form == "table" and f" {title} " in page and page.count("-like, n=8") >= 6
+        assert f"{title}-like" in page or is_below
+        assert f"& {title} &" not in page and f">{title}<" not in page
+    page = " ".join(render(report_of(two_models), form).split())
+    assert "16 published prompts" in page and "-like" not in page
+    assert "Vicuna 13B (lmsys/vicuna-13b-v1.3 at 6566e9cb)" in page
 
 
 def test_a_command_names_every_setting_and_vanilla_where_it_is_alone() -> None:
@@ -51,8 +51,8 @@ def test_prompts_are_named_by_their_source_and_a_part_with_the_whole(
     prompts: dict[str, object], label: str
 ) -> None:
     columns = {"gsm8k": "GSM8K"}
-    about = make_header({"columns": columns, "prompts": [{"task": "gsm8k", **prompts}]})
-    assert f"{prompts_text(about)}: {about.task_title('gsm8k')}" == label
+    run_header = make_header({"columns": columns, "prompts": [{"task": "gsm8k", **prompts}]})
+    assert f"{prompts_text(run_header)}: {run_header.task_title('gsm8k')}" == label
 
 
 HERE = "/home/me/models"
@@ -66,10 +66,11 @@ def of_folders() -> Run:
 
 @pytest.mark.parametrize("form", ["table", "markdown", "latex", "html"])
 def test_a_report_shows_no_folder_of_the_machine_but_in_how_it_was_measured(form: str) -> None:
-    text = " ".join(render(report_of(of_folders), form).split())
-    text = text.partition('id="how"')[0]
-    assert "hf: llama, 135 M parameters on" in text and HERE not in text
-    assert "a/head" in text and "b/head" in text
+    page = " ".join(render(report_of(of_folders), form).split())
+    before_how = page.partition('id="how"')[0]
+    assert "hf: llama, 135 M parameters on" in before_how
+    assert HERE not in before_how
+    assert "a/head" in before_how and "b/head" in before_how
 
 
 @pytest.mark.parametrize(
@@ -87,5 +88,5 @@ def test_a_report_shows_no_folder_of_the_machine_but_in_how_it_was_measured(form
 def test_a_label_has_the_options_that_vary_and_no_folder(
     spellings: tuple[str, ...], labels: tuple[str, ...]
 ) -> None:
-    about = make_header({"methods": {spelling: {"title": ""} for spelling in spellings}})
-    assert tuple(about.method(spelling).label.strip() for spelling in spellings) == labels
+    run_header = make_header({"methods": {spelling: {"title": ""} for spelling in spellings}})
+    assert tuple(run_header.method(spelling).label.strip() for spelling in spellings) == labels

@@ -57,8 +57,8 @@ def chosen(
     (method,) = parse_methods([spelling])
     tried: list[int] = []
 
-    def prepare(entry: RunMethod, threads: int) -> Callable[[], float]:
-        tried.append(nodes := entry.options.total_tokens)
+    def prepare(run_method: RunMethod, threads: int) -> Callable[[], float]:
+        tried.append(nodes := run_method.options.total_tokens)
         factors = iter(dict(noise).get(nodes, ()))
         return lambda: (LINEAR.at(nodes) + drafts) * next(factors, 1.0)
 
@@ -75,32 +75,32 @@ def chosen(
 def test_the_papers_settings_stay_within_3_percent_else_the_smallest_do(
     mats: dict[int, float], expected: int
 ) -> None:
-    about, _ = chosen([PAPER, *(sized(nodes, mat) for nodes, mat in mats.items())])
-    assert about.options["total_tokens"] == expected
-    assert about.settings.source == "auto"
-    text = "" if expected == 60 else f"{expected} nodes; paper: 60 nodes, 6 levels"
-    assert about.settings_text == text
+    header, _ = chosen([PAPER, *(sized(nodes, mat) for nodes, mat in mats.items())])
+    assert header.options["total_tokens"] == expected
+    assert header.settings.source == "auto"
+    phrase = "" if expected == 60 else f"{expected} nodes; paper: 60 nodes, 6 levels"
+    assert header.settings_text == phrase
 
 
 def test_settings_whose_target_alone_is_too_slow_or_that_hardly_gain_are_not_tried() -> None:
     """Drafting counts. In the last case, a token with 2 nodes would take 1.01 instead of 1.07."""
     entries = [PAPER, sized(4, 2.2), sized(40, 3.0), sized(20, 4.5)]
     assert chosen(entries)[1] == [60, 20]
-    about, tried = chosen(entries, drafts=8.0)
-    assert (about.options["total_tokens"], tried) == (60, [60, 20, 4, 40])
+    header, tried = chosen(entries, drafts=8.0)
+    assert (header.options["total_tokens"], tried) == (60, [60, 20, 4, 40])
     assert chosen([Acceptance({}, 60.0, 1.2), sized(2, 1.09), sized(12, 1.5)])[1] == [60, 12]
 
 
 def test_a_slow_moment_in_a_trial_does_not_decide() -> None:
     entries = [PAPER, sized(4, 2.4), sized(12, 3.0)]  # 0.5 and 0.533 per token
-    about, _ = chosen(entries, noise={4: [1.15], 12: [1.0, 0.5]})
-    assert about.options["total_tokens"] == 4
+    header, _ = chosen(entries, noise={4: [1.15], 12: [1.0, 0.5]})
+    assert header.options["total_tokens"] == 4
 
 
 @pytest.mark.parametrize("given", ["eagle2:total_tokens=30", "eagle2:total_tokens=60"])
 def test_an_option_that_is_given_is_never_tuned(given: str) -> None:
-    about, tried = chosen([PAPER, sized(4, 4.0)], given)
-    assert (about, tried) == (None, [])
+    header, tried = chosen([PAPER, sized(4, 4.0)], given)
+    assert (header, tried) == (None, [])
 
 
 @pytest.mark.parametrize(("spelling", "sizes", "expected"), [
@@ -122,9 +122,9 @@ def test_without_known_acceptance_a_draft_is_cut_to_cheap_rows(
     if expected is None:
         assert cut == []
         return
-    about = cut[0].describe()
-    assert about.options == method.describe().options | expected
-    assert ", cut; paper: " in about.settings_text
+    header = cut[0].describe()
+    assert header.options == method.describe().options | expected
+    assert ", cut; paper: " in header.settings_text
 
 
 @pytest.mark.parametrize(("nodes", "expected"), [
@@ -204,10 +204,10 @@ def test_a_file_changes_the_methods_it_names_but_no_option_of_the_user(tmp_path:
     path.write_text("[methods.pld]\nnum_tokens = 2\nallow_shorter = true")
     methods = parse_methods(["pld", "pld:num_tokens=5", "suffix"])
     headers = [method.describe() for method in read_settings(str(path), "tiny").of(methods)]
-    assert [about.options["num_tokens"] for about in headers] == [2, 5, 24]
+    assert [header.options["num_tokens"] for header in headers] == [2, 5, 24]
     assert headers[0].settings and headers[0].settings.source == "settings.toml"
     assert len(headers[0].settings.sha256) == 64
-    assert [about.settings_text for about in headers] == [
+    assert [header.settings_text for header in headers] == [
         "2 tokens; paper: 10",
         "allow_shorter=True; paper: False",
         "",
@@ -342,9 +342,9 @@ def test_files_that_share_a_name_have_a_hash_in_their_label(tmp_path: Path) -> N
 def test_a_label_has_no_folder_of_the_machine(tmp_path: Path) -> None:
     (method,) = parse_methods(["medusa"])
     tree = tmp_path / "trees" / "medusa-32.json"
-    about = method.tuned({"tree": str(tree)}, TUNED).describe()
-    assert "medusa-32.json" in about.settings_text
-    assert str(tmp_path) not in about.settings_text
+    header = method.tuned({"tree": str(tree)}, TUNED).describe()
+    assert "medusa-32.json" in header.settings_text
+    assert str(tmp_path) not in header.settings_text
 
 
 @pytest.mark.parametrize(

@@ -52,20 +52,20 @@ _GPU: dict[str, Any] = {
 
 def make_header(given: Mapping[str, Any] | None = None) -> RunHeader:
     """The header with these values, as `run.json` nests them."""
-    values = merged(BASE, given or {})
-    for name, about in values["methods"].items():
-        bare_name = name.partition(":")[0]
-        values["methods"][name] = {"name": bare_name, "title": bare_name, **_METHOD, **about}
-        if about.get("weights"):
-            values["methods"][name]["weights"] = {**_WEIGHTS, **about["weights"]}
-    values["prompts"] = [{**_PROMPTS, **prompts} for prompts in values.get("prompts", ())]
-    for part, base in (("gpu", _GPU), ("roofline", _ROOFLINE)):
-        if values.get(part):
-            values[part] = {**base, **values[part]}
-    for about in (values.get("kernels"), *values.get("execution", {}).values()):
-        if about:
-            about.setdefault("reason", None)
-    return msgspec.convert(values, RunHeader)
+    header = merged(BASE, given or {})
+    for label, method in header["methods"].items():
+        name = label.partition(":")[0]
+        header["methods"][label] = {"name": name, "title": name, **_METHOD, **method}
+        if weights := method.get("weights"):
+            header["methods"][label]["weights"] = {**_WEIGHTS, **weights}
+    header["prompts"] = [{**_PROMPTS, **prompts} for prompts in header.get("prompts", ())]
+    for field, defaults in (("gpu", _GPU), ("roofline", _ROOFLINE)):
+        if header.get(field):
+            header[field] = {**defaults, **header[field]}
+    for execution in (header.get("kernels"), *header.get("execution", {}).values()):
+        if execution:
+            execution.setdefault("reason", None)
+    return msgspec.convert(header, RunHeader)
 
 
 def values_of(header: RunHeader) -> dict[str, Any]:
@@ -76,7 +76,9 @@ def values_of(header: RunHeader) -> dict[str, Any]:
 def merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The values with those of a change, level by level."""
     both = copy.deepcopy(dict(base))
-    for key, part in given.items():
-        is_part = isinstance(part, Mapping) and isinstance(both.get(key), Mapping)
-        both[key] = merged(both[key], part) if is_part else copy.deepcopy(part)
+    for key, change in given.items():
+        if isinstance(change, Mapping) and isinstance(both.get(key), Mapping):
+            both[key] = merged(both[key], change)
+        else:
+            both[key] = copy.deepcopy(change)
     return both

@@ -13,11 +13,11 @@ def each_once(*axes: Sequence[Any]) -> list[ParameterSet]:
 
     The rows of axes of 3 and 2 values that are not slow: (0, 0), (1, 1) and (2, 0).
     """
-    kept = {tuple(row % len(axis) for axis in axes) for row in range(max(map(len, axes)))}
+    kept = {tuple(index % len(axis) for axis in axes) for index in range(max(map(len, axes)))}
     return [
         pytest.param(
-            *(axis[number] for axis, number in zip(axes, place, strict=True)),
-            marks=() if place in kept else pytest.mark.slow,
+            *(axis[index] for axis, index in zip(axes, row, strict=True)),
+            marks=() if row in kept else pytest.mark.slow,
         )
-        for place in product(*(range(len(axis)) for axis in axes))
+        for row in product(*(range(len(axis)) for axis in axes))
     ]

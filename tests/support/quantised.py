@@ -33,16 +33,17 @@ def fp8_layers(folder: Path) -> dict[str, Tensor]:
         plain[key] = stored[key] = tensor.float()
         if ".layers." in key and tensor.ndim == 2:
             del stored[key]
-            plain[key], parts = _fp8_blocks(tensor.float())
-            stored |= {key.replace("weight", suffix): part for suffix, part in parts.items()}
+            plain[key], by_suffix = _fp8_blocks(tensor.float())
+            for suffix, stored_tensor in by_suffix.items():
+                stored[key.replace("weight", suffix)] = stored_tensor
     write(folder, stored, {"quant_method": "fp8", "weight_block_size": [BLOCK, BLOCK]})
     return plain
 
 
 def mxfp4_experts(folder: Path) -> dict[str, Tensor]:
     """Rewrite gpt-oss's experts with random MXFP4 numbers; returns all plain weights."""
-    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
-    values = torch.cat([values, -values])
+    positive = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    codebook = torch.cat([positive, -positive])  # the number of each code of 4 bits
     plain, stored = {}, {}
     for key, tensor in load_file(folder / "model.safetensors").items():
         plain[key] = stored[key] = tensor.float()
@@ -52,8 +53,11 @@ def mxfp4_experts(folder: Path) -> dict[str, Tensor]:
             blocks = torch.randint(0, 256, (experts, outputs, inputs // 32, 16), dtype=torch.uint8)
             scales = torch.randint(118, 122, (experts, outputs, inputs // 32), dtype=torch.uint8)
             stored |= {f"{key}_blocks": blocks, f"{key}_scales": scales}
-            halves = torch.stack([values[(blocks & 15).int()], values[(blocks >> 4).int()]], -1)
-            rows = halves.flatten(-2) * 2.0 ** (scales[..., None].float() - 127)
+            # A byte holds two codes, the lower bits first: number * 2 ^ (scale - 127)
+            low = codebook[(blocks & 15).int()]
+            high = codebook[(blocks >> 4).int()]
+            numbers = torch.stack([low, high], -1).flatten(-2)
+            rows = numbers * 2.0 ** (scales[..., None].float() - 127)
             plain[key] = rows.reshape(experts, outputs, inputs).transpose(1, 2)
     write(folder, stored, {"quant_method": "mxfp4"})
     return plain

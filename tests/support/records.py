@@ -9,14 +9,14 @@ from specbench.log.store import RunFolder
 from specbench.types import Record, RecordKey
 
 
-def record(number: int = 0, **changes: Any) -> Record:
+def record(sample: int = 0, **changes: Any) -> Record:
     """The record of a sample, with values changed."""
-    values = {
-        "key": RecordKey("pld:ngram=2", 0.0, "gsm8k", f"gsm8k/{number}", 0, 0), "status": "ok",
+    fields = {
+        "key": RecordKey("pld:ngram=2", 0.0, "gsm8k", f"gsm8k/{sample}", 0, 0), "status": "ok",
         "prompt_tokens": 9, "token_ids": (4, 5, 6), "text": "añ→", "stop_reason": "eos",
         "prefill_s": 0.5, "decode_s": 0.25, "accept_lengths": (2,), "num_nodes": (11,), "seed": 7,
     }  # fmt: skip
-    return Record(**{**values, **changes})
+    return Record(**{**fields, **changes})
 
 
 def store(path: Path, header: RunHeader, records: Iterable[Record]) -> Path:
