@@ -173,15 +173,16 @@ def test_settings_that_files_do_not_name_are_not_said_to_be_equal(tmp_path: Path
 
 def test_an_unknown_load_or_temperature_is_no_setting(tmp_path: Path) -> None:
     line = {**answer(1), "model_id": "m"}
-    files = [write_lines(tmp_path / f"{name}.jsonl", line) for name in "ab"]
-    ours = full_run(("vanilla", "eagle2"), (TASK,), temperatures=(1.0,))
-    theirs = imported(tmp_path, f"vanilla={files[0]}", f"eagle2={write_lines(files[1], answer(1))}")
-    unknown = with_header(theirs, imported__told=[])
-    explanation = only(explain_runs(ours, unknown))
+    of_vanilla = write_lines(tmp_path / "a.jsonl", line)
+    of_eagle2 = write_lines(tmp_path / "b.jsonl", answer(1))  # names its temperature
+    measured = full_run(("vanilla", "eagle2"), (TASK,), temperatures=(1.0,))
+    imported_run = imported(tmp_path, f"vanilla={of_vanilla}", f"eagle2={of_eagle2}")
+    without_temperature = with_header(imported_run, imported__told=[])
+    explanation = only(explain_runs(measured, without_temperature))
     assert not [cause for cause in explanation.causes(MAT) if cause.startswith("temperature")]
-    told = only(explain_runs(ours, theirs))
-    assert "temperature: 1 against 0" in told.causes(MAT)
-    assert "Unknown temperature" in text_of(only(explain_runs(unknown)))
+    with_temperature = only(explain_runs(measured, imported_run))
+    assert "temperature: 1 against 0" in with_temperature.causes(MAT)
+    assert "Unknown temperature" in text_of(only(explain_runs(without_temperature)))
 
 
 def test_without_steps_mat_and_cost_are_one_factor(tmp_path: Path) -> None:
@@ -214,11 +215,14 @@ def test_without_times_only_mat_is_explained(tmp_path: Path) -> None:
 
 def test_an_imported_explanation_fits_a_terminal_and_every_format(tmp_path: Path) -> None:
     run = full_run(("vanilla", "eagle2"), (TASK,), num_samples=8)
-    theirs = written(tmp_path, run)
-    for explanations in (explain_runs(theirs), explain_runs(run, theirs, bootstrap=FEW)):
+    imported_run = written(tmp_path, run)
+    for explanations in (
+        explain_runs(imported_run),
+        explain_runs(run, imported_run, bootstrap=FEW),
+    ):
         document = explained_document(explanations)
-        text = printed(partial(print_explanation, document))
-        assert max(map(len, text.splitlines())) <= 80
-        assert "'s publisher" in text and " counts " in text
+        page = printed(partial(print_explanation, document))
+        assert max(map(len, page.splitlines())) <= 80
+        assert "'s publisher" in page and " counts " in page
         assert "EAGLE's formula" in render_explanation(document, "markdown")
         assert "EAGLE&#39;s formula" in render_explanation(document, "html")

@@ -380,8 +380,8 @@ def test_the_model_is_named_and_other_settings_are_lines_below_the_fix() -> None
         return with_header(RUN, methods__pld__options=options, methods__pld__settings=settings)
 
     gate = check(chose(3), chose(5))
-    told, *lines = gate.summary.split("\n")
-    assert told.startswith(f"Not judged, {model}: ") and "--settings old." in told
+    first_line, *lines = gate.summary.split("\n")
+    assert first_line.startswith(f"Not judged, {model}: ") and "--settings old." in first_line
     assert lines == ["  pld: num_tokens 5 -> 3"] and gate.exit_code == 3
 
 

@@ -197,10 +197,12 @@ def test_every_difference_is_named_at_once() -> None:
     other = header(model__dtype="float16", spec__values__max_new_tokens=64, id="other")
     with pytest.raises(UserError) as refused:
         require_same_work(header(), other)
-    told, *lines = refused.value.message.split("\n")
-    assert told.startswith(f"The run {RUN.header.id} of tiny (embedded, trained by specbench) and")
-    assert "the run other of tiny (embedded" in told
-    assert "Repeat one of them with the other's options" in told and "--force" in told
+    first_line, *lines = refused.value.message.split("\n")
+    assert first_line.startswith(
+        f"The run {RUN.header.id} of tiny (embedded, trained by specbench) and"
+    )
+    assert "the run other of tiny (embedded" in first_line
+    assert "Repeat one of them with the other's options" in first_line and "--force" in first_line
     assert lines == ["  --max-new-tokens: 128 -> 64", "  dtype: float32 -> float16"]
 
 

@@ -24,8 +24,8 @@ def publication(name: str) -> Publication:
     return msgspec.toml.decode((TABLES / f"{name}.toml").read_bytes(), type=Publication)
 
 
-def run_of(files: Sequence[str], **told: Any) -> Run:
-    return convert([parse_file(text) for text in files], Told(**told))
+def run_of(files: Sequence[str], **facts: Any) -> Run:
+    return convert([parse_file(file) for file in files], Told(**facts))
 
 
 def runs_of(name: str) -> list[Run]:
