@@ -66,7 +66,7 @@ def test_the_figures_of_answers_are_those_of_convert(name: str, tmp_path: Path) 
     ("name", "pattern"),
     [
         # by their own names: the copies here have no paths of the publisher's machine
-        ("draftbench", "draftbench/*.json"),
+        ("draftbench", "draftbench/qwen25-72b.json"),
         ("inferencex", "inferencex/*.yaml"),
         ("vllm_study", "vllm-sglang-study/*.json"),
     ],
