@@ -18,6 +18,7 @@ from specbench.log.run import Run
 from specbench.report import facts
 from specbench.report.definition_notes import scope_text
 from specbench.report.notes import notes
+from specbench.report.recommendation import recommendation
 from specbench.report.results import (
     MEAN,
     MEAN_TITLE,
@@ -128,8 +129,12 @@ def _block(
         methods = _methods(metrics, temperature, tasks)  # results of each method, a list
         if sort == "speedup":
             methods.sort(key=_speed, reverse=True)  # by mean speedup, then by tokens/s
-        # the verdict is a sentence on which method is the fastest
-        results = RunResults(source, tuple(methods), verdict(metrics, temperature))
+        results = RunResults(
+            source,
+            tuple(methods),
+            verdict(metrics, temperature),  # a sentence on which method is the fastest
+            recommendation(metrics, temperature),  # what to use, and the next command
+        )
         results_of_runs.append(results)
     return Block(temperature, tuple(results_of_runs))
 

@@ -145,6 +145,8 @@ class RunResults:
     """In the order of the table's rows."""
     verdict: str
     """A sentence on which method is the fastest."""
+    recommendation: str
+    """What to use, or why nothing is recommended, and the next command; may be empty."""
 
 
 @dataclass(frozen=True, slots=True)

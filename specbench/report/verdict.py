@@ -9,10 +9,7 @@ from specbench.report import formats
 
 _NOT_DIFFERENT = "not a significant difference"
 _NOT_DIFFERENT_FROM_VANILLA = "not significantly different from vanilla"
-ONE_PASS = (
-    "Nothing is claimed from one pass: it does not show how far the machine's passes differ. "
-    "Use --repeats 3, or --runs 5."
-)
+ONE_PASS = "Nothing is claimed from one pass: it does not show how far the machine's passes differ."
 
 
 def verdict(run: RunMetrics, temperature: float) -> str:
@@ -30,8 +27,7 @@ def verdict(run: RunMetrics, temperature: float) -> str:
     # `machine` is the variance between passes or runs, None after a single pass: the interval is
     # over prompts alone then, and `ONE_PASS` says so
     if speedup.shown_interval is not None and speedup.machine is None:
-        # only who measured the run can measure it again
-        sentences.append(ONE_PASS.partition(" Use")[0] if run.info.imported else ONE_PASS)
+        sentences.append(ONE_PASS)
     return " ".join(sentences)
 
 

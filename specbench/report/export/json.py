@@ -18,6 +18,7 @@ from specbench.analysis.stats.estimates import Estimate, Missing
 from specbench.analysis.warnings import RunWarning
 from specbench.log.header import RunHeader, header_values
 from specbench.log.run import loads_of
+from specbench.report.recommendation import recommendation
 from specbench.report.results import Report, Source, p_value_of
 from specbench.report.texts import make_note
 from specbench.report.verdict import verdict
@@ -142,7 +143,11 @@ def _run(source: Source) -> dict[str, Any]:
             *info.warnings,
         ],
         "verdicts": [
-            {"temperature": temperature, "text": verdict(metrics, temperature)}
+            {
+                "temperature": temperature,
+                "text": verdict(metrics, temperature),
+                "recommendation": recommendation(metrics, temperature),
+            }
             for temperature in metrics.temperatures
         ],
         "cells": _cells(metrics),

@@ -64,6 +64,9 @@ def _block(report: Report, block: Block) -> Iterable[str]:
         label = "" if report.is_one_run else f"**{escape(run.source.label)}:** "
         yield ""
         yield label + escape(run.verdict)
+        if run.recommendation:
+            yield ""
+            yield f"**{escape(run.recommendation)}**"
 
 
 def table_lines(table: Table) -> Iterable[str]:

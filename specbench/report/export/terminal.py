@@ -139,4 +139,6 @@ def _titled(tables: Iterable[Table], width: int) -> Iterable[RenderableType]:
 def _verdicts(report: Report, block: Block) -> Iterable[RenderableType]:
     for run in block.runs:
         yield Text(run.verdict if report.is_one_run else f"{run.source.label}: {run.verdict}")
+        if run.recommendation:
+            yield Text(run.recommendation, style="bold")
     yield Text()

@@ -1,0 +1,130 @@
+"""What to use on this machine, or why nothing is recommended, and what to do next."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from specbench.analysis.metrics import BASELINE, RunMetrics
+from specbench.analysis.ranking import Ranking
+from specbench.analysis.recommended import Recommended, recommend
+from specbench.errors.safe_text import few
+from specbench.log.header import RunHeader
+from specbench.log.run import loads_of
+from specbench.machine.environment import BUSY_AT_START
+from specbench.report.warning_notes import with_advice
+
+_RULES = (
+    *("untimed_work", "hidden_time", "remembered_answers", "known_answers", "fast_step"),
+    *("slow_vanilla", "fast_prefill", "slowed_vanilla"),
+)
+"""Keys of the warnings about speed that drafting does not explain; they name methods."""
+
+
+class _Obstacle(NamedTuple):
+    """A reason why nothing is recommended."""
+
+    reason: str
+    remedy: str
+    """What to do next."""
+
+
+def recommendation(run: RunMetrics, temperature: float) -> str:
+    """The method to use at a temperature, by the tests of the ranking, and the next command; or
+    the reason why nothing is recommended. Empty for an imported run, and without speedups.
+    """
+    ranking = run.rankings.get(temperature, Ranking())
+    if run.info.imported or not ranking.methods:
+        return ""
+    if obstacles := [*_obstacles(run, ranking)]:
+        reasons = "; ".join(obstacle.reason for obstacle in obstacles)
+        remedies = "; ".join(obstacle.remedy for obstacle in obstacles)
+        return f"Nothing is recommended: {reasons}. Next: {remedies}."
+    left_out = _left_out(run)  # method -> the reason in words
+    speedups = {
+        method: speedup for method, speedup in ranking.speedups.items() if method not in left_out
+    }
+    recommended = recommend(speedups, BASELINE)
+    where = ", ".join(["on this machine", *(load.text for load in loads_of(run.info.spec.values))])
+    if recommended is None:
+        sentence = f"Nothing is shown to help {where}."
+    elif recommended.not_slower:
+        label = run.info.method(recommended.method).label
+        close = few([run.info.method(method).label for method in recommended.not_slower])
+        sentence = f"Use {label} {where}. Not shown to be slower: {close}."
+    else:
+        in_run = "" if run.scope.kind == "runs" else " in this run"
+        label = run.info.method(recommended.method).label
+        sentence = f"Use {label} {where}: it is the fastest{in_run}."
+    fastest = speedups[recommended.method].value if recommended else 0.0
+    exceptions = [
+        f"{run.info.method(method).label} ({reason})"
+        for method, reason in left_out.items()
+        if method in ranking.speedups and ranking.speedups[method].value > fastest
+    ]
+    if exceptions:
+        sentence += f" Not recommended: {', '.join(exceptions)}."
+    return f"{sentence} Next: {_next_step(run, recommended)}."
+
+
+def _obstacles(run: RunMetrics, ranking: Ranking) -> Iterator[_Obstacle]:
+    """The reasons why nothing of the run is recommended."""
+    if run.info.model.is_stand_in:
+        yield _Obstacle(
+            "the model is a stand-in, and accepts what tiny does", "measure the model's own weights"
+        )
+    if _was_busy(run.info):
+        yield _Obstacle("the machine was busy", "repeat the run on an idle machine")
+    if ranking.speedups[ranking.methods[0]].machine is None:
+        yield _Obstacle("there was one pass", "use --repeats 3, or --runs 5")
+    if all(speedup.interval is None for speedup in ranking.speedups.values()):
+        yield _Obstacle("the prompts are too few for a test", _more_prompts(run))
+
+
+def _more_prompts(run: RunMetrics) -> str:
+    """How to see smaller differences."""
+    for warning in run.warnings:
+        if warning.key == "few_samples":
+            return f"use {with_advice(warning, run.info)['more']}"
+    return "use more prompts: `specbench report RUN --plan` tells how many"
+
+
+def _was_busy(info: RunHeader) -> bool:
+    """True if other programs slowed the run, by the rules of the leaderboard: with servers, which
+    are such programs themselves, the load before the run counts.
+    """
+    is_busy_at_start = any(text.startswith(BUSY_AT_START) for text in info.warnings)
+    if info.gpu and info.gpu.other_processes_most:
+        return True
+    if info.servers or info.cpu is None:
+        return is_busy_at_start
+    return info.cpu.others_warning is not None
+
+
+def _left_out(run: RunMetrics) -> dict[str, str]:
+    """The methods that are not recommended however fast they are, with the reasons in words."""
+    reasons = {
+        method: "its output may differ"
+        for method in run.methods
+        if not run.info.method(method).is_lossless
+    }
+    for audit in run.audit.results if run.audit else ():
+        if audit.status == "bug":
+            reasons[audit.method] = "it failed the audit"
+    for warning in run.warnings:
+        if warning.key in _RULES:
+            reasons |= {
+                entry["method"]: "a warning doubts its speed"
+                for entry in warning.numbers["methods"]
+            }
+    return reasons
+
+
+def _next_step(run: RunMetrics, recommended: Recommended | None) -> str:
+    """What to do after a recommendation: find faster settings, audit the method, or use more
+    prompts. Servers have neither settings nor an audit of this kind.
+    """
+    if not run.info.servers:
+        if recommended and run.audit is None:
+            return "run `specbench audit` on the run's folder"
+        if recommended is None or not recommended.not_slower:
+            return "`specbench tune` looks for faster settings"
+    return _more_prompts(run)

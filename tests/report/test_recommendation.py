@@ -1,0 +1,127 @@
+"""What a report recommends: by the tests of the ranking, or the reason why nothing."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from specbench.analysis.metrics import RunMetrics, measure
+from specbench.analysis.warnings import RunWarning
+from specbench.log.run import Run
+from specbench.report.recommendation import recommendation
+from tests.analysis.run_factory import full_run, make_run
+from tests.judge.changing import several, slower, with_header
+from tests.report.drawing import drawn, render
+from tests.support.audits import failed_audit, passed_audit, stored_audit
+
+METHODS = ("vanilla", "pld", "sps", "lookahead")
+OTHERS = {"num_samples": 9, "interval_s": 1.0, "share_of_others": {"min": 0, "max": 1}}
+
+
+def with_passes(run: Run) -> Run:
+    """The run in three passes."""
+    pool = several(run, 3)
+    return make_run(pool.records, pool.header)
+
+
+@cache
+def sound() -> Run:
+    """Three passes in which SpS is by far the fastest, and PLD and Lookahead are alike."""
+    return with_passes(slower(full_run(METHODS), {"pld": 1.1, "lookahead": 1.1}))
+
+
+def told(run: Run) -> str:
+    return recommendation(measure(run), 0.0)
+
+
+def changed(**changes: Any) -> Run:
+    return with_header(sound(), **changes)
+
+
+def test_the_fastest_is_recommended_and_then_audited_and_tuned() -> None:
+    use = "Use SpS on this machine: it is the fastest in this run. Next: "
+    assert told(sound()) == f"{use}run `specbench audit` on the run's folder."
+    audited = replace(sound(), audit=stored_audit(passed_audit("sps", 0.0)))
+    assert told(audited) == f"{use}`specbench tune` looks for faster settings."
+
+
+def test_a_method_that_is_not_shown_to_be_the_fastest_is_named_with_the_others() -> None:
+    run = with_passes(slower(full_run(METHODS), {"sps": 1.1}))
+    text = told(replace(run, audit=stored_audit(passed_audit("sps", 0.0))))
+    assert text.startswith("Use ") and " on this machine. Not shown to be slower: " in text
+    assert text.endswith("Next: use more prompts: `specbench report RUN --plan` tells how many.")
+
+
+def test_where_nothing_is_faster_than_vanilla_nothing_helps() -> None:
+    run = with_passes(slower(full_run(METHODS), dict.fromkeys(METHODS[1:], 3.0)))
+    start = "Nothing is shown to help on this machine. Next: "
+    assert told(run) == f"{start}`specbench tune` looks for faster settings."
+
+
+CASES: Mapping[str, tuple[Callable[[], Run], str, str]] = {
+    "one pass": (lambda: full_run(METHODS), "there was one pass", "use --repeats 3, or --runs 5"),
+    "busy": (
+        lambda: changed(cpu={**OTHERS, "share_of_others": {"min": 0, "mean": 0.5, "max": 1}}),
+        "the machine was busy",
+        "repeat the run on an idle machine",
+    ),
+    "stand-in": (
+        lambda: changed(model__is_stand_in=True),
+        "the model is a stand-in, and accepts what tiny does",
+        "measure the model's own weights",
+    ),
+    "few prompts": (
+        lambda: with_passes(full_run(METHODS, ("gsm8k",), num_samples=2)),
+        "the prompts are too few for a test",
+        "use --prompts paper --limit 6",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nothing_is_recommended_for_a_reason_that_stands_there(name: str) -> None:
+    make, reason, step = CASES[name]
+    assert told(make()) == f"Nothing is recommended: {reason}. Next: {step}."
+
+
+def named_by_a_rule() -> RunMetrics:
+    numbers = {"methods": [{"method": "sps", "temperature": 0.0, "ratio": 0.5}]}
+    return replace(measure(sound()), warnings=(RunWarning("known_answers", numbers),))
+
+
+@pytest.mark.parametrize(
+    ("make", "label", "reason"),
+    [
+        (
+            lambda: measure(changed(methods__sps__is_lossless=False)),
+            "SpS*",
+            "its output may differ",
+        ),
+        (
+            lambda: measure(replace(sound(), audit=stored_audit(failed_audit("sps", 0.0, 0.0)))),
+            "SpS",
+            "it failed the audit",
+        ),
+        (named_by_a_rule, "SpS", "a warning doubts its speed"),
+    ],
+    ids=["lossy", "failed audit", "named by a rule"],
+)
+def test_a_doubtful_method_is_passed_over(
+    make: Callable[[], RunMetrics], label: str, reason: str
+) -> None:
+    text = recommendation(make(), 0.0)
+    assert text.startswith(("Use PLD on this machine", "Use Lookahead on this machine"))
+    assert f" Not recommended: {label} ({reason}). Next: " in text
+
+
+def test_the_recommendation_is_on_every_screen_and_page() -> None:
+    text = told(sound())
+    assert text in " ".join(drawn(sound(), is_full=False).split())
+    assert text in " ".join(drawn(sound()).split())
+    assert text in render(sound(), "markdown").replace("\\", "")
+    assert "Use SpS on this machine: it is the fastest in this run." in render(sound(), "html")
+    (verdict,) = json.loads(render(sound(), "json"))["runs"][0]["verdicts"]
+    assert verdict["recommendation"] == text
