@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from specbench.measure.suite.recipe import Suite
 
 
+_BOUND = (
+    "all answers at full length and vanilla's speed, if only reading the weights takes time; a "
+    "small model takes longer. ?: unknown"
+)
+"""The source of a time that no earlier run tells, in words."""
+
+
 def print_dry_run(suite: Suite, seconds: float | None = None) -> bool:
     """Print the cost of each run of a suite. True if nothing has to be downloaded.
 
@@ -66,12 +73,7 @@ def print_dry_run(suite: Suite, seconds: float | None = None) -> bool:
             ]
         )
     headings = ["run", "methods", "answers", "download", "memory", "decoding"]
-    note = f"Decoding: {EARLIER}."
-    if not seconds:
-        note = (
-            "Decoding: all answers at full length and vanilla's speed, if only reading the weights "
-            "takes time; a small model takes longer. ?: unknown."
-        )
+    note = f"Decoding: {EARLIER if seconds else _BOUND}."
     table = text_table(headings, rows, are_numbers=True)
     SafeConsole().print(suite.title, table, *trees, *missing, *refused, note, sep="\n")
     if refused:

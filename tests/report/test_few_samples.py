@@ -31,16 +31,15 @@ def noisy(
     ]
     described = header([*NOISES], TASKS, prompts=prompts)
     described["spec"]["values"] |= {"repeats": repeats, "prompts": source}
-    records = [
-        record(
-            method, str(sample), task=task, repeat=repeat,
-            decode_s=(1.0 if method == "vanilla" else 0.5)
-            * (1 + spread * (-0.5) ** sample) * (1 + 0.001 * (repeat * number % 3)),
-        )
-        for sample, repeat in product(range(num_samples), range(repeats))
-        for number, (method, spreads) in enumerate(NOISES.items())
-        for task, spread in zip(TASKS, spreads, strict=True)
-    ]  # fmt: skip
+    records = []
+    for sample, repeat in product(range(num_samples), range(repeats)):
+        for number, (method, spreads) in enumerate(NOISES.items()):
+            pass_s = (1.0 if method == "vanilla" else 0.5) * (1 + 0.001 * (repeat * number % 3))
+            for task, spread in zip(TASKS, spreads, strict=True):
+                seconds = pass_s * (1 + spread * (-0.5) ** sample)
+                records.append(
+                    record(method, str(sample), task=task, repeat=repeat, decode_s=seconds)
+                )
     return make_run(records, described)
 
 
