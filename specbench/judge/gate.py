@@ -51,12 +51,12 @@ def check(
     Raises:
         UserError: two runs are not comparable, or there are two baselines.
     """
-    if not_judged := _other_settings(run, baseline):  # the result; None if they were not
-        return not_judged
-    allowed = allowed or Allowed()
     baselines = [baseline, *more]
     for reference in baselines:
         require_same_work(reference.header, run.header)
+    if not_judged := _other_settings(run, baseline):  # the result; None if they were not
+        return not_judged
+    allowed = allowed or Allowed()
     # Why speed is not checked, by the rule `allowed.speed`; None if it is.
     no_speed_reason = _no_speed_reason(run, baselines, allowed.speed)
     tables = RunTables(run)  # the run's records as a table at each load

@@ -383,6 +383,9 @@ def test_the_model_is_named_and_other_settings_are_lines_below_the_fix() -> None
     first_line, *lines = gate.summary.split("\n")
     assert first_line.startswith(f"Not judged, {model}: ") and "--settings old." in first_line
     assert lines == ["  pld: num_tokens 5 -> 3"] and gate.exit_code == 3
+    other_model = with_header(chose(3), model__name="large", model__label="Large")
+    with pytest.raises(UserError, match="of Large did not do the same work"):  # told first
+        check(other_model, chose(5))
 
 
 def test_runs_with_other_work_are_refused() -> None:
