@@ -15,6 +15,7 @@ from specbench.report import facts, formats
 _EXACT = 1e-9
 """Rounding: an interval that ends this close to 1 includes 1."""
 _TOO_FEW_WHOLE = "not judged: fewer than two passes or runs are complete enough"
+_TOO_FEW_SAMPLES = "too few samples for a claim, use a larger --limit"
 _NAMES: Mapping[Metric, str] = {
     "speedup": "Speedup over vanilla",
     "tokens_per_s": "Tokens per second",
@@ -109,7 +110,9 @@ def cross_sentence(comparison: Comparison, letters: Letters, key: CellKey) -> st
         compared = f"{subject_text} and {reference_text}"
         return f"{model_text}{compared} are not compared: {ratio.reason}."
     interval = ratio.shown_interval
-    interval_text = f" ± {interval.half_width:.2f}" if interval else ""
+    interval_text = f" {formats.one_decides(len(comparison.tasks))}"
+    if interval:
+        interval_text = f" ± {interval.half_width:.2f}"
     mean_text = ", by the mean of the tasks" if len(comparison.tasks) > 1 else ""
     times = f"{ratio.value:.2f}{interval_text} times"
     text = f"{model_text}{subject_text} is {times} as fast as {reference_text}{mean_text}"
@@ -144,7 +147,7 @@ def _doubt(comparison: Comparison, pair: Pair) -> str:
     if not comparison.repetition.is_judged or isinstance(pair.ratio, Missing):
         return ""
     if pair.ratio.interval is None:
-        return "; too few samples for a claim"
+        return f"; {_TOO_FEW_SAMPLES}"
     if pair.is_claimed or _is_same(pair.ratio):  # significant, or equal in every sample
         return ""
     if pair.p_value is None:  # not tested: too few passes or runs have most of their requests
@@ -183,7 +186,7 @@ class _Changes:
         claimed = {label: ratio for label, ratio in ratios.items() if self.pairs[label].is_claimed}
         if not claimed:
             if len(self._without_interval) == len(self.pairs):  # no method has an interval
-                return f"{name}: too few samples to see a change."
+                return f"{name}: {_TOO_FEW_SAMPLES}."
             if len(unjudged) == len(self.pairs):  # too few passes or runs are complete
                 return f"{name} is {_TOO_FEW_WHOLE}."
             return f"{name} does not differ significantly for any method{unjudged_text}."

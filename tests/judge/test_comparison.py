@@ -300,9 +300,10 @@ def test_a_faster_machine_changes_no_speedup() -> None:
 
 def test_one_sample_a_task_shows_no_change() -> None:
     lone_sample = full_run(num_samples=1)
-    assert "too few samples to see" in sentences(
-        compare(lone_sample, slower(lone_sample, {"pld": 2.0}))
-    )
+    compared = compare(lone_sample, slower(lone_sample, {"pld": 2.0}))
+    assert "too few samples for a claim, use a larger --limit" in sentences(compared)
+    crossed = compare(lone_sample, lone_sample, crossed=("pld", "vanilla"))
+    assert " ±? (one task decides) times as fast as Vanilla" in sentences(crossed)
 
 
 def test_without_vanilla_tokens_per_second_are_compared() -> None:
