@@ -138,16 +138,18 @@ def explain(
         logs = [_logs_of_units(*side, available) for side in sides_with_rows]
 
     def factor(name: str) -> Factor:
-        """The factor of this name: the subject's effect / the reference's, with its interval."""
+        """The factor of this name: the subject's effect / the reference's, with its interval.
+
+        `effects` and `logs` are by side: the effect in each draw [1 + resamples], the first without
+        resampling, and its logarithm in each pass or run [units].
+        """
         effects_of_sides = [side_effects[name] for side_effects in effects]
-        ratio = effects_of_sides[0]
-        if reference is not None:
-            ratio = effects_of_sides[0] / effects_of_sides[1]
+        ratio = effects_of_sides[0] / (1.0 if reference is None else effects_of_sides[1])
         effect = Estimate(float(ratio[0]), resamples=ratio[1:], degrees=degrees)
         if name not in WITHOUT_TIMES:
             units = _units([side_logs[name] for side_logs in logs], is_one_run)
             effect = replace(effect, units=units, machine=of_groups(units))
-        power = -1 if name in LESS_IS_FASTER else 1
+        power = -1 if name in LESS_IS_FASTER else 1  # a cost is the inverse of its effect
         numbers_of_sides = [float(side_effect[0]) ** power for side_effect in effects_of_sides]
         return Factor(
             name,

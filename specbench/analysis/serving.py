@@ -144,13 +144,12 @@ def _measure(
     ttft_s, decode_s, e2e_s, num_tokens, prompt_tokens = table.values(
         done_rows, "prefill_s", "decode_s", "wall_s", "num_tokens", "read_tokens"
     )
-    # The server's counts of the prompts' tokens, and prompts that differ from vanilla's.
     prompt_columns = table.values(done_rows, "prompt_offset", "other_row")
+    # by the server's counts, with those that differ from what vanilla's server read
     prompts = prompts_read(table.records, done_rows, *prompt_columns)
     # Seconds per token after the first, NaN if left out, and between arrivals of tokens.
     tpot_s = decode_s / np.maximum(num_tokens - 1, 1)
     has_tpot = (num_tokens > 1) & ~np.isnan(tpot_s)
-
     over_blocks = partial(throughput, blocks, draws)
     output_throughput = over_blocks(lambda block: block.num_tokens)
     goodput: Value = NO_GOODPUT
