@@ -56,7 +56,7 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     yield samples(run)  # a whole pair, as some below: numbers of samples and completions
     yield "copied_prompts", {"tasks": facts.copied_prompts(info)}
     yield "prompts_read", {"methods": facts.prompt_offsets(run)}  # if servers render chats
-    yield "drafting", {"methods": facts.drafting_shares(run)}  # of methods without drafts in a step
+    yield "drafting", {"methods": facts.drafting_shares(run)}  # shares of steps with a draft
     yield "unseen_drafts", {"is_unseen": facts.is_baseline_unseen(run)}
     yield "lossless", {"counts": _agreements(run)}  # completions with vanilla's tokens
     if run.audit:  # the stored test of the output, if there was one
