@@ -48,13 +48,14 @@ def joules_per_token(table: RecordTable, rows: IntArray, draws: Draws) -> Value:
     if not total_j:
         return TOO_COARSE
     estimate = draws.estimate(Ratio(top=sums[:, :1], bottom=sums[:, 1:]))
-    tick_j = TICK_S * total_j / wall_s[is_metered].sum()
-    hidden = math.sqrt(is_metered.sum()) * tick_j / total_tokens  # joules per token
+    tick_j = TICK_S * total_j / wall_s[is_metered].sum()  # mean energy of a tick
+    # joules per token by which the ticks may make the value wrong
+    tick_error = math.sqrt(is_metered.sum()) * tick_j / total_tokens
     interval = estimate.interval
-    half_width = hidden + (interval.half_width if interval else 0.0)
+    half_width = tick_error + (interval.half_width if interval else 0.0)
     if half_width > MOST_HALF_WIDTH * estimate.value:
         return TOO_COARSE
     if interval is None:
         return replace(estimate, wide_interval=None)  # which does not count the ticks
-    wider = Interval(max(0.0, interval.low - hidden), interval.high + hidden)
+    wider = Interval(max(0.0, interval.low - tick_error), interval.high + tick_error)
     return replace(estimate, interval=wider, resamples=None)

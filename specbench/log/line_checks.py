@@ -152,7 +152,9 @@ def _amount_problems(part: str, amounts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _imported_problems(line: ImportedLine) -> Iterator[str]:
-    """The same for an imported answer, which may lack fields that another tool's file lacks."""
+    """A sentence for each contradiction in the line of an imported answer, the name of the field
+    first. The line may lack fields that the other tool's file lacks.
+    """
     if line.status == "error":
         if line.num_tokens or line.accept_lengths or line.num_steps is not None:
             yield "status: 'error', but the line has tokens or steps"
