@@ -46,7 +46,7 @@ def check_sources(run: RunTables, baseline: RunTables) -> Iterator[Check]:
 
 
 def check_sources_alone(run: TabledRun) -> Iterator[Check]:
-    """The same checks for a run without a baseline.
+    """The checks of `check_sources` for a run without a baseline.
 
     Untimed work that leaves a speedup is skipped. So is the warning about several methods whose
     steps are faster than vanilla's: vanilla itself may be slow.
