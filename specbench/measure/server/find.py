@@ -163,8 +163,8 @@ def _served_model(models_json: str, root: str, card: ModelCard, served_model: st
         Its name at the server, and the tokens of its context there (None if not reported).
 
     Raises:
-        UserError: the answer is not a list of models, the model is not in it, or its context is
-            none.
+        UserError: the answer is not a list of models, the model is not in it, or its context has no
+            tokens.
     """
     try:
         models = msgspec.json.decode(models_json, type=_ListedModels).data
