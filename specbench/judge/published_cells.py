@@ -70,8 +70,9 @@ def find_cells(text: str) -> tuple[PublishedValue, ...]:
         available = {str(getattr(value, name, "")) for value in values}
         values = [value for value in values if _is_equal(getattr(value, name, ""), wanted)]
         if not values:
-            kind = name or "condition"
-            raise unknown_name(kind, wanted, available, f"The form is {_FORM}.", of=path)
+            raise unknown_name(
+                name or "condition", wanted, available, f"The form is {_FORM}.", of=path
+            )
     settings = {(v.temperature, v.load, v.num_draft_tokens, v.settings) for v in values}
     if len(settings) > 1:
         raise UserError(
