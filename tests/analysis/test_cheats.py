@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace as replace_record
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -148,6 +149,13 @@ def test_each_rule_names_its_method_alone_and_fails_the_check(
     (check,) = check_sources(RunTables(cheated), RunTables(cheated))
     status = "skipped" if key == "fast_step" else "failed"
     assert (check.text, check.status) == (warning.text, status)
+
+
+def test_rules_that_count_steps_need_no_times_of_a_steady_machine() -> None:
+    method, _, change = CHEATS["remembered_answers"]
+    cheated = run(lambda at: change(at) if at["method"] == method else {}, repeats=2)
+    paused = [replace_record(answer, is_paused=True) for answer in cheated.records]
+    assert methods_named(make_run(paused, cheated.header)).keys() == {"remembered_answers"}
 
 
 def test_a_fast_step_fails_only_where_the_baseline_run_has_none() -> None:

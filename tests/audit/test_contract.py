@@ -73,6 +73,27 @@ def test_every_bug_of_ends_is_found(bug: Variant) -> None:
     assert result.status == "bug"
 
 
+ELSEWHERE_RIGHT = (
+    "top-p again on the residual",
+    "wrong below three levels",
+    "wrong in trees of nine nodes",
+    "p without top-k",
+    "greedy below a temperature of 0.5",
+    "wrong positions far on",
+)
+"""Bugs that show only in some settings, trees and contexts."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ELSEWHERE_RIGHT)
+def test_a_bug_of_some_settings_trees_and_contexts_is_found(name: str) -> None:
+    (bug,) = (bug for bug in BUGS if bug.name == name)
+    long_prompt = tuple(3 + number % 40 for number in range(160))
+    tested = replace(subject(bug), long_prompts=[long_prompt])
+    result = run_contract(name, tested, contract=[getattr(checks, bug.check)])
+    assert result.status == "bug"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("sound", SOUND[:2], ids=lambda sound: sound.name)
 def test_a_sound_method_passes(sound: Variant, monkeypatch: pytest.MonkeyPatch) -> None:
