@@ -66,12 +66,9 @@ def find_weights(
     A file that config.json names comes before these. With `prefers_index`, the index comes first,
     and config.json names none, as in vLLM and SGLang. There may be no file.
     """
-    named_file = None if prefers_index or names != FILES else _named_in_config(folder)
-    if named_file is not None and named_file.name.endswith(".index.json"):
-        shards = sorted(set(weight_map(named_file).values()))
-        return WeightFiles(tuple(folder / shard for shard in shards), named_file)
-    if named_file is not None:
-        return WeightFiles((named_file,))
+    if names == FILES and not prefers_index and (named_file := _named_in_config(folder)):
+        prefers_index = named_file.endswith(".index.json")
+        names = (named_file.removesuffix(".index.json"),)
     for name in names:
         whole, index = folder / name, folder / f"{name}.index.json"
         if whole.is_file() and not (prefers_index and index.is_file()):
@@ -82,24 +79,22 @@ def find_weights(
     return WeightFiles(())
 
 
-def _named_in_config(folder: Path) -> Path | None:
-    """The file that config.json names for transformers, instead of the usual ones.
+def _named_in_config(folder: Path) -> str:
+    """The name of the file that config.json gives to transformers; empty without one.
 
     Raises:
         CheckpointError: it is not beside config.json.
     """
-    config: Any = None
+    config: dict[str, Any] = {}
     with suppress(OSError, ValueError):  # other readers of config.json name the fault
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     name = config.get("transformers_weights") if isinstance(config, dict) else None
-    if name is None:
-        return None
-    if not isinstance(name, str) or Path(name).name != name:
+    if name and not (Path(str(name)).name == name and (folder / name).is_file()):
         raise CheckpointError(
             f"{folder}: transformers_weights is {name!r} in config.json, not a file beside it.",
             "Move the file into the folder, and name it so.",
         )
-    return folder / name
+    return name or ""
 
 
 def weight_map(index: Path) -> Mapping[str, str]:

@@ -137,7 +137,7 @@ def test_a_file_that_the_config_names_is_read_and_recorded(
 ) -> None:
     config = json.loads((folder / "config.json").read_text())
 
-    def name_in_config(name: str) -> None:
+    def name_in_config(name: object) -> None:
         (folder / "config.json").write_text(json.dumps({**config, "transformers_weights": name}))
 
     tripled = {key: 3 * tensor for key, tensor in tensors.items()}
@@ -152,8 +152,9 @@ def test_a_file_that_the_config_names_is_read_and_recorded(
     assert torch.equal(loaded(folder).model.state_dict()[NORM], tripled[NORM])
     files = identify(folder).files
     assert "part-2.safetensors" in files and WHOLE not in files
-    name_in_config("../best.safetensors")
-    assert "'../best.safetensors' in config.json, not a file beside it" in refusal(folder)
+    for name in ("../best.safetensors", "gone.safetensors", 3):
+        name_in_config(name)
+        assert f"{name!r} in config.json, not a file beside it" in refusal(folder)
 
 
 def test_an_unlisted_tensor_in_a_file_that_an_index_lists_needs_no_place(
