@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -262,9 +263,7 @@ def _run_settings(
     Raises:
         UserError: the folder has a run with other inputs, or of another machine or version.
     """
-    all_settings = tuple(
-        setting for method_settings in settings.values() for setting in method_settings
-    )
+    all_settings = tuple(chain.from_iterable(settings.values()))
     # each setting counts as a method of the run; two passes
     spec = msgspec.structs.replace(engine_plan.plan.spec, methods=all_settings, repeats=2)
     plan = make_plan(spec, is_offline=engine_plan.is_offline)

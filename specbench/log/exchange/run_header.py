@@ -47,9 +47,8 @@ def make_header(
     """The header of the run of these files.
 
     `sources` are the files with their answers as records of the run, `answers` the same records by
-    method, in the order of the methods. `count_tokens` counts the tokens of a text, None
-    without a tokenizer. `given` are facts that the user gave, by option. `temperature` is None if
-    unknown.
+    method, in the order of the methods. `count_tokens` counts the tokens of a text, None without a
+    tokenizer. `given` are facts that the user gave, by option. `temperature` is None if unknown.
     """
     records = [record for source in sources for record in source.records]
     # name of a method for readers -> its name in records

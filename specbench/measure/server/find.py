@@ -4,7 +4,7 @@ The user's mistakes show here, before a run starts.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from specbench.measure.server.counters import SETTLE_S, increase
 from specbench.measure.server.engine import load_engine
 from specbench.measure.server.openai_api import completions
 from specbench.measure.server.prompt_counts import UNKNOWN_OFFSET, PromptOffset, find_offset
-from specbench.measure.server.stream import ChatRequest, RequestFailed, StreamProtocol
+from specbench.measure.server.stream import Answer, ChatRequest, RequestFailed, StreamProtocol
 from specbench.models.cards import ModelCard
 from specbench.models.chat import ChatCodec
 from specbench.types import Request
@@ -87,14 +87,16 @@ async def find_server(
     software = await _software(client)  # its name with the version, and protocols to try
     # HELLO, a chat of one message, as tokens and as it is: a protocol sends one of the two.
     probe = ChatRequest(Request(codec.render(HELLO), max_new_tokens=PROBE_TOKENS), HELLO)
-    counters_before = await client.counters()
     failures: list[str] = []  # a path and the reason, for each protocol tried in vain
     for protocol in software.protocols:
+        counters_before = await client.counters()
         try:
             answer = await client.complete(protocol, model.name, probe)
         except RequestFailed as failure:
             failures.append(f"{protocol.path}: {failure.message}")
             continue
+        await asyncio.sleep(SETTLE_S)  # the counters come after the answer
+        counters = await client.counters()  # some appear with the first answer
         header = ServerHeader(
             url=client.root,
             software=software.name,
@@ -102,28 +104,22 @@ async def find_server(
             protocol=protocol.name,
             sends_token_ids=answer.token_ids is not None,  # else text alone
         )
-        await asyncio.sleep(SETTLE_S)  # the counters come after the answer
-        counters = await client.counters()  # some appear with the first answer
-        num_drafts = max(
-            counted_drafts(increase(counters_before, counters)), answer_drafts(answer.counts)
-        )
         offset = UNKNOWN_OFFSET
         if not protocol.takes_tokens:  # it renders chats itself
             num_sent = len(probe.request.prompt_ids)
             offset = await find_offset(client, protocol, codec, model.name, answer, num_sent)
-        return FoundServer(
-            header,
-            protocol,
-            model.context,
-            has_counters=bool(counters),
-            offset=offset,
-            num_drafts=num_drafts,
-        )
+        num_drafts = _num_drafts(answer, increase(counters_before, counters))
+        return FoundServer(header, protocol, model.context, bool(counters), offset, num_drafts)
     reasons = " ".join(dict.fromkeys(failures))  # each once
     raise UserError(
         f"The server at {client.root} gave no answer. {reasons}",
         "It must stream completions of the OpenAI API. See its log.",
     )
+
+
+def _num_drafts(answer: Answer, growth: Mapping[str, float]) -> int:
+    """Drafts of an answer by its own counts, or by the growth of the server's counters."""
+    return max(answer_drafts(answer.counts), counted_drafts(growth))
 
 
 class _ListedModel(msgspec.Struct, frozen=True):

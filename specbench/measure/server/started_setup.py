@@ -170,8 +170,7 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
     device = _device(spec.device)  # cpu or cuda
     card = spec.card
     executable = find_executable(spec, engine)  # its command, wheel and version
-    # Names of methods with the options given.
-    choices = engine_choices(spec, engine, executable.version)
+    choices = engine_choices(spec, engine, executable.version)  # names, with the options given
     model_path = resolve_model(card, offline=is_offline)  # the folder
     codec = load_codec(model_path, card, spec.template, spec.template_args)
     # Raises if the engine cannot read it. "": the model, not the weights of a method.
@@ -190,7 +189,7 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
         is_cpu=device == "cpu",
         scope="request",  # it remembers nothing of earlier requests
     )
-    # The port only stands for one: it is known when a server is started.
+    # Raises for flags that specbench sets. The port stands for the one of a later start.
     check_engine_args(engine, spec.engine_args, engine.arguments(replace(vanilla, port=1)))
     # The servers of all methods; with those left out, for lack of weights or of support.
     launches = make_launches(
@@ -209,7 +208,6 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
         version=executable.version,
         wheel=executable.wheel,  # empty if the engine's own executable is used
         no_checkpoint=tuple(str(choice) for choice in launches.missing),  # no draft weights
-        # Sentences: the engine cannot read their weights, or its version lacks them.
         refused=(*launches.refused, *_left_out(spec, engine, executable.version)),
     )
 
