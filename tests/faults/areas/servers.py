@@ -29,36 +29,47 @@ VALUES: tuple[Any, ...] = (
 
 
 def attack(random: Random, folder: Path) -> None:
-    key, password = (f"{word}-{random.randbytes(8).hex()}" for word in ("sk", "pw"))
+    key = f"sk-{random.randbytes(8).hex()}"
+    password = f"pw-{random.randbytes(8).hex()}"
     engine = random.choice(("vllm", "llamacpp", "sglang", "plain"))
     prompts = write_prompts(folder / "mine.jsonl", ["one two", "and"], ["three"])
-    counters = {"generation_tokens_total": random.choice((0.0, -5.0, 1e300, float("nan")))}
-    counters |= {f"spec_decode_num_{n}_total": 0.0 for n in ("drafts", "accepted_tokens")}
-    servers = [
-        Stub(
-            engine, answer=lambda prompt: (40, 41, 42, 43, 44, 2),
-            fault=random.choice(("", "", "", *FAULTS)), fault_from=random.randrange(4),
-            accepted_per_step=accepted, counters=dict(counters) if random.random() < 0.3 else {},
+    counters = {
+        "generation_tokens_total": random.choice((0.0, -5.0, 1e300, float("nan"))),
+        "spec_decode_num_drafts_total": 0.0,
+        "spec_decode_num_accepted_tokens_total": 0.0,
+    }
+    accepted = random.choice(((2, 1), (10**9,), (-3, 1), (), (0,) * 50))
+
+    def server(accepted_per_step: tuple[int, ...] | None) -> Stub:
+        return Stub(
+            engine,
+            answer=lambda prompt: (40, 41, 42, 43, 44, 2),
+            fault=random.choice(("", "", "", *FAULTS)),
+            fault_from=random.randrange(4),
+            accepted_per_step=accepted_per_step,
+            counters=dict(counters) if random.random() < 0.3 else {},
         )
-        for accepted in (None, random.choice(((2, 1), (10**9,), (-3, 1), (), (0,) * 50)))
-    ]  # fmt: skip
+
+    without_drafts, with_drafts = server(None), server(accepted)
     command = ["run", "--backend", "server", "--prompts", prompts, "--output", "out", "--quiet"]
     mutating = patch.object(stub_server, "chunks_of", _mutated(random, key))
-    with mutating, serving(servers[0]) as plain, serving(servers[1]) as draft:
+    with mutating, serving(without_drafts) as plain, serving(with_drafts) as draft:
         has_password = random.random() < 0.1
         user = f"me:{password}@" if has_password else ""
         for label, stub in (("vanilla", plain), ("eagle3", draft)):
             command += ["--url", stub.root.replace("//", f"//{user}"), "--label", label]
         said = specbench(*command, folder=folder, SPECBENCH_API_KEY=key)
     assert said.code == 2 or not has_password
-    texts = [said.out, said.err]
+    shown_texts = [said.out, said.err]
     if (folder / "out" / HEADER).exists():
         read_run(folder / "out")
-        for more in ((), ("--format", "json"), ("--format", "csv")):
-            shown = specbench("report", "out", *more, folder=folder)
-            texts += [shown.out, shown.err]
-    texts += [file.read_text(errors="replace") for file in folder.rglob("*") if file.is_file()]
-    assert not any(secret in text for text in texts for secret in (key, password)), "a secret"
+        for options in ((), ("--format", "json"), ("--format", "csv")):
+            shown = specbench("report", "out", *options, folder=folder)
+            shown_texts += [shown.out, shown.err]
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    texts = [*shown_texts, *(file.read_text(errors="replace") for file in files)]
+    for secret in (key, password):
+        assert not any(secret in text for text in texts), "a secret"
     tracebacks = [text for text in texts if "Traceback" in text]
     assert not tracebacks, tracebacks[0][-400:]
 
@@ -72,9 +83,9 @@ def _mutated(random: Random, key: str) -> Any:
 
     def chunks(*given: Any, **named: Any) -> Iterator[str]:
         for chunk in chunks_of(*given, **named):
-            values = json.loads(chunk)
+            fields = json.loads(chunk)
             if random.random() < rate:
-                change_value(random, values, VALUES)
-            yield json.dumps(values).replace("KEY", key)
+                change_value(random, fields, VALUES)
+            yield json.dumps(fields).replace("KEY", key)
 
     return chunks
