@@ -152,8 +152,7 @@ def test_each_rule_names_its_method_alone_and_fails_the_check(
 
 
 def test_rules_that_count_steps_need_no_times_of_a_steady_machine() -> None:
-    method, _, change = CHEATS["remembered_answers"]
-    cheated = run(lambda at: change(at) if at["method"] == method else {}, repeats=2)
+    cheated = run(of("pld", remembering), repeats=2)
     paused = [replace_record(answer, is_paused=True) for answer in cheated.records]
     assert methods_named(make_run(paused, cheated.header)).keys() == {"remembered_answers"}
 
