@@ -41,19 +41,22 @@ def test_greedy_output_is_that_of_generate(name: str, target: Target, tmp_path: 
 
 @pytest.mark.parametrize("name", names())
 def test_counts_ends_state_seeds_and_sizes_hold(name: str, target: Target, tmp_path: Path) -> None:
-    two = prompts()[1::2]  # one that repeats itself, and one that does not
-    subject = Subject(target, partial(build, name, target, tmp_path), two, budget=24)
+    two_prompts = prompts()[1::2]  # one that repeats itself, and one that does not
+    subject = Subject(target, partial(build, name, target, tmp_path), two_prompts, budget=24)
     kinds = [contract.greedy, ends, contract.repeats, contract.sizes]
-    result = run_contract(name, subject, contract=kinds)
-    assert (result.fault, result.failures) == ("", ())
+    audit = run_contract(name, subject, contract=kinds)
+    assert (audit.fault, audit.failures) == ("", ())
 
 
 def test_the_context_ends_a_completion(tmp_path: Path) -> None:
-    short, prompt = random_target(layers=3, max_position_embeddings=32), prompts()[1]
+    num_positions = 32
+    target = random_target(layers=3, max_position_embeddings=num_positions)
+    prompt = prompts()[1]
     for name in names():
-        subject = Subject(short, partial(build, name, short, tmp_path), [prompt])
+        subject = Subject(target, partial(build, name, target, tmp_path), [prompt])
         done = subject.complete(subject.drafter, prompt)
-        assert (done.num_tokens, done.stop_reason) == (32 - len(prompt), "length"), name
+        assert done.num_tokens == num_positions - len(prompt), name
+        assert done.stop_reason == "length", name
 
 
 def test_a_draft_model_may_have_a_shorter_context_than_the_prompt(
@@ -61,8 +64,9 @@ def test_a_draft_model_may_have_a_shorter_context_than_the_prompt(
 ) -> None:
     draft = save(random_llama(layers=2, seed=1, max_position_embeddings=32), tmp_path)
     subject = Subject(target, lambda: build_in(draft, "sps", target), prompts(), budget=60)
-    done = subject.complete(subject.drafter, prompts()[2], eos_ids=EOS)
-    assert done.token_ids == expected(target, prompts()[2])
+    prompt = prompts()[2]
+    done = subject.complete(subject.drafter, prompt, eos_ids=EOS)
+    assert done.token_ids == expected(target, prompt)
 
 
 @pytest.mark.slow
@@ -70,7 +74,7 @@ def test_a_draft_model_may_have_a_shorter_context_than_the_prompt(
 def test_sampled_tokens_and_guesses_have_their_distributions(name: str, tmp_path: Path) -> None:
     """A vocabulary so small that many draft tokens are accepted."""
     target = random_target(layers=2, vocab_size=7, max_position_embeddings=64)
-    two = [(3, 4, 5, 6, 3, 4, 5, 6, 3, 4), (6, 5, 4, 3, 3)]
-    subject = Subject(target, partial(build, name, target, tmp_path), two, budget=40)
-    result = run_contract(name, subject, contract=[contract.sampled])
-    assert (result.fault, result.failures) == ("", ())
+    two_prompts = [(3, 4, 5, 6, 3, 4, 5, 6, 3, 4), (6, 5, 4, 3, 3)]
+    subject = Subject(target, partial(build, name, target, tmp_path), two_prompts, budget=40)
+    audit = run_contract(name, subject, contract=[contract.sampled])
+    assert (audit.fault, audit.failures) == ("", ())

@@ -20,15 +20,19 @@ class Bytes(Words):
 def test_ends_cut_the_text_into_its_tokens() -> None:
     tiny = load_codec(TINY / "target", find_model("tiny"), "auto")
     text = "Write three suggestions for cooking at home, and then one for the garden."
-    ids = (*tiny.tokenizer(text, add_special_tokens=False)["input_ids"], min(tiny.eos_ids))
-    ends = token_ends(tiny, ids, tiny.text(ids))
-    pieces = [tiny.text(ids)[a:b] for a, b in pairwise((0, *ends))]
-    assert "".join(pieces) == tiny.text(ids)
-    assert [piece.strip() for piece in pieces] == [tiny.text([token]).strip() for token in ids]
+    text_ids = tiny.tokenizer(text, add_special_tokens=False)["input_ids"]
+    ids = (*text_ids, min(tiny.eos_ids))
+    answer = tiny.text(ids)
+    ends = token_ends(tiny, ids, answer)
+    pieces = [answer[start:end] for start, end in pairwise((0, *ends))]
+    assert "".join(pieces) == answer
+    token_texts = [tiny.text([token]) for token in ids]
+    assert [piece.strip() for piece in pieces] == [piece.strip() for piece in token_texts]
     assert pieces[-1] == "", "the end token has no text"
 
 
 def test_a_character_of_several_tokens_ends_with_the_last_of_them() -> None:
-    text = "aé€😀b"
-    assert token_ends(Bytes(), [*text.encode(), 0], text) == (1, 1, 2, 2, 2, 3, 3, 3, 3, 4, 5, 5)
+    answer = "aé€😀b"  # of 1, 2, 3, 4 and 1 bytes
+    ends = token_ends(Bytes(), [*answer.encode(), 0], answer)
+    assert ends == (1, 1, 2, 2, 2, 3, 3, 3, 3, 4, 5, 5)
     assert token_ends(Bytes(), [], "") == ()
