@@ -43,7 +43,7 @@ _EVERY_STEP = (
     "standalone",
 )
 """Parts of the names of methods that draft in every step."""
-_LOOK_UPS = ("gram", "lookup", "suffix")
+_LOOK_UPS = ("gram", "lookup", "pld", "suffix")
 """Parts of the names of methods that draft when they find something."""
 _NO_ROWS: IntArray = np.empty(0, dtype=np.intp)
 """The rows of a cell without records."""
@@ -51,19 +51,20 @@ _SCHEDULES = ("per_batch_size", "adaptive")
 """Parts of the arguments of servers that draft by a schedule, which may ask for no draft."""
 
 
-def drafts_in_every_step(header: RunHeader, method: str) -> bool:
-    """True for a method whose server drafts in every step, as far as its name tells.
-
-    False for one that was started with a schedule of drafts.
-    """
+def may_draft_nothing(header: RunHeader, method: str) -> bool:
+    """True for vanilla, look-ups, and a server that was started with a schedule of drafts."""
     name = method.partition(":")[0].lower()  # without options
-    if any(part in name for part in _LOOK_UPS):
-        return False
+    if name == BASELINE or any(part in name for part in _LOOK_UPS):
+        return True
     server = header.servers.get(method)
     arguments = " ".join(server.command) if server else ""
-    if any(part in arguments for part in _SCHEDULES):
-        return False
-    return any(part in name for part in _EVERY_STEP)
+    return any(part in arguments for part in _SCHEDULES)
+
+
+def drafts_in_every_step(header: RunHeader, method: str) -> bool:
+    """True for a method whose server drafts in every step, as far as its name tells."""
+    is_named = any(part in method.partition(":")[0].lower() for part in _EVERY_STEP)
+    return is_named and not may_draft_nothing(header, method)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,14 +171,14 @@ class Drafting:
         """
         if not self.is_off[self._rows(key)].any():
             return None
-        if not drafts_in_every_step(self.header, key.method):
-            return None
         frame = self.table.frame
         is_of_method = (frame["method"] == key.method) & (frame["temperature"] == key.temperature)
         is_on = self.is_on[is_of_method]
         is_off = self.is_off[is_of_method]
         if not is_on.any():
-            return NO_DRAFTS
+            return None if may_draft_nothing(self.header, key.method) else NO_DRAFTS
+        if not drafts_in_every_step(self.header, key.method):
+            return None
         first_off = int(is_off.argmax())
         if not is_on[first_off:].any():
             return Missing(f"no drafts from request {first_off + 1} on")

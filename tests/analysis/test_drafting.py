@@ -105,6 +105,15 @@ def test_a_method_that_drafts_when_it_finds_something_keeps_its_numbers(states: 
     assert f": suffix {100 * share:.1f} %." in sentence
 
 
+@pytest.mark.parametrize("method", ["fast", "team-b:k=2"])
+def test_a_method_of_an_unknown_kind_has_no_mean_if_nothing_at_all_was_drafted(method: str) -> None:
+    metrics = measured(of_answers(method, [SILENT] * 4))
+    assert metrics.cell(method, 0.0, "gsm8k").mat == Missing("the server drafted nothing")
+    assert metrics.overall[method, 0.0].speedup == Missing("the server drafted nothing")
+    metrics = measured(of_answers(method, [DRAFTING, SILENT]))
+    assert number(metrics.overall[method, 0.0].mat) == pytest.approx(20 / 14)
+
+
 def test_a_schedule_may_ask_for_no_drafts() -> None:
     schedule = '{"num_speculative_tokens_per_batch_size": [[1, 1, 3], [2, 64, 0]]}'
     server = {
