@@ -35,8 +35,8 @@ def recommendation(run: RunMetrics, temperature: float) -> str:
     if run.info.imported or not ranking.methods:
         return ""
     if obstacles := [*_obstacles(run, ranking)]:
-        reasons = "; ".join(obstacle.reason for obstacle in obstacles)
-        remedies = "; ".join(obstacle.remedy for obstacle in obstacles)
+        reasons = ", ".join(obstacle.reason for obstacle in obstacles)
+        remedies = ", ".join(obstacle.remedy for obstacle in obstacles)
         return f"Nothing is recommended: {reasons}. Next: {remedies}."
     left_out = _left_out(run)  # method -> the reason in words
     speedups = {
@@ -68,23 +68,21 @@ def recommendation(run: RunMetrics, temperature: float) -> str:
 def _obstacles(run: RunMetrics, ranking: Ranking) -> Iterator[_Obstacle]:
     """The reasons why nothing of the run is recommended."""
     if run.info.model.is_stand_in:
-        yield _Obstacle(
-            "the model is a stand-in, and accepts what tiny does", "measure the model's own weights"
-        )
+        yield _Obstacle("a stand-in accepts what tiny does", "measure the model's own weights")
     if _was_busy(run.info):
-        yield _Obstacle("the machine was busy", "repeat the run on an idle machine")
+        yield _Obstacle("busy machine", "stop other programs")
     if ranking.speedups[ranking.methods[0]].machine is None:
-        yield _Obstacle("there was one pass", "use --repeats 3, or --runs 5")
+        yield _Obstacle("one pass", "--repeats 3 or --runs 5")
     if all(speedup.interval is None for speedup in ranking.speedups.values()):
-        yield _Obstacle("the prompts are too few for a test", _more_prompts(run))
+        yield _Obstacle("too few prompts", _more_prompts(run))
 
 
 def _more_prompts(run: RunMetrics) -> str:
     """How to see smaller differences."""
     for warning in run.warnings:
         if warning.key == "few_samples":
-            return f"use {with_advice(warning, run.info)['more']}"
-    return "use more prompts: `specbench report RUN --plan` tells how many"
+            return str(with_advice(warning, run.info)["more"])
+    return "more prompts: `specbench report RUN --plan` tells how many"
 
 
 def _was_busy(info: RunHeader) -> bool:

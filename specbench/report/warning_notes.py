@@ -14,6 +14,7 @@ from specbench.log.audit import MethodAudit
 from specbench.log.header import RunHeader
 from specbench.log.run import loads_of
 from specbench.log.usage import CpuUse
+from specbench.machine.environment import BUSY_AT_START
 from specbench.report import facts
 from specbench.report.texts import Note, Numbers, make_note
 
@@ -62,8 +63,12 @@ def _warnings(run: RunMetrics) -> Iterator[_Warning]:
     for (method, temperature), server_metrics in run.serving.items():
         yield from _of_server(run.info, method, temperature, server_metrics)
     yield from _few_prompts(run)  # fewer than requests at once
-    yield from _other_programs(run.info)
-    yield from _recorded([text for text in recorded if text not in method_warnings])
+    busy_warnings = [*_other_programs(run.info)]
+    yield from busy_warnings
+    # The load before the run is not repeated beside that during it: both are of one cause.
+    left_out = [text for text in recorded if busy_warnings and text.startswith(BUSY_AT_START)]
+    left_out += method_warnings
+    yield from _recorded([text for text in recorded if text not in left_out])
 
 
 def _recorded(texts: Sequence[str]) -> Iterator[_Warning]:

@@ -44,7 +44,7 @@ def test_compare_refuses_other_work_unless_forced(specbench: Specbench, store: S
     other = with_header(RUN, id="other", spec__values__max_new_tokens=256)
     refused = specbench("compare", store(RUN, "old"), store(other, "new"))
     assert refused.code == 2
-    assert "--max-new-tokens: 128 in" in refused.err
+    assert "\n  --max-new-tokens: 128 -> 256\n" in refused.err
     forced = specbench("compare", "old", "new", "--force")
     assert forced.code == 0
     assert forced.out.startswith("NOT COMPARABLE")

@@ -11,6 +11,8 @@ import pytest
 from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.warnings import RunWarning
 from specbench.log.run import Run
+from specbench.machine.environment import BUSY_AT_START
+from specbench.report.build import make_report
 from specbench.report.recommendation import recommendation
 from tests.analysis.run_factory import full_run, make_run
 from tests.judge.changing import several, slower, with_header
@@ -52,7 +54,7 @@ def test_a_method_that_is_not_shown_to_be_the_fastest_is_named_with_the_others()
     run = with_passes(slower(full_run(METHODS), {"sps": 1.1}))
     text = told(replace(run, audit=stored_audit(passed_audit("sps", 0.0))))
     assert text.startswith("Use ") and " on this machine. Not shown to be slower: " in text
-    assert text.endswith("Next: use more prompts: `specbench report RUN --plan` tells how many.")
+    assert text.endswith("Next: more prompts: `specbench report RUN --plan` tells how many.")
 
 
 def test_where_nothing_is_faster_than_vanilla_nothing_helps() -> None:
@@ -62,21 +64,21 @@ def test_where_nothing_is_faster_than_vanilla_nothing_helps() -> None:
 
 
 CASES: Mapping[str, tuple[Callable[[], Run], str, str]] = {
-    "one pass": (lambda: full_run(METHODS), "there was one pass", "use --repeats 3, or --runs 5"),
+    "one pass": (lambda: full_run(METHODS), "one pass", "--repeats 3 or --runs 5"),
     "busy": (
         lambda: changed(cpu={**OTHERS, "share_of_others": {"min": 0, "mean": 0.5, "max": 1}}),
-        "the machine was busy",
-        "repeat the run on an idle machine",
+        "busy machine",
+        "stop other programs",
     ),
     "stand-in": (
         lambda: changed(model__is_stand_in=True),
-        "the model is a stand-in, and accepts what tiny does",
+        "a stand-in accepts what tiny does",
         "measure the model's own weights",
     ),
     "few prompts": (
         lambda: with_passes(full_run(METHODS, ("gsm8k",), num_samples=2)),
-        "the prompts are too few for a test",
-        "use --prompts paper --limit 6",
+        "too few prompts",
+        "--prompts paper --limit 6",
     ),
 }
 
@@ -125,3 +127,14 @@ def test_the_recommendation_is_on_every_screen_and_page() -> None:
     assert "Use SpS on this machine: it is the fastest in this run." in render(sound(), "html")
     (verdict,) = json.loads(render(sound(), "json"))["runs"][0]["verdicts"]
     assert verdict["recommendation"] == text
+
+
+def test_a_machine_that_was_busy_before_and_during_the_run_is_warned_of_once() -> None:
+    warnings = [f"{BUSY_AT_START} (load 9.0 on 2 cores): times are noisy.", "Another warning."]
+    keys_of_run = []
+    for mean in (0.0, 0.5):
+        cpu = {**OTHERS, "share_of_others": {"min": 0, "mean": mean, "max": 1}}
+        report = make_report(changed(cpu=cpu, warnings=warnings))
+        keys_of_run.append([note.key for note in report.notes if note.is_warning])
+    assert [keys.count("recorded") for keys in keys_of_run] == [2, 1]
+    assert [keys.count("busy") for keys in keys_of_run] == [0, 1]
