@@ -200,27 +200,9 @@ def table(
         "|---:" * (7 + len(PHASES)) + "|",
     ]
     for rows in given.rows:
-        native_times, torch_times, vanilla_times = (
-            times["ours", rows],
-            times["torch", rows],
-            times["ours", 1],
-        )
-        limit = max(size / read, 2 * size / dtype.itemsize * rows / flops)
-        ratios = [
-            timed.step_s / base.step_s
-            for timed, base in zip(native_times, vanilla_times, strict=True)
-        ]
-        parts = [
-            median(timed.phases[phase] / timed.step_s for timed in native_times) for phase in PHASES
-        ]
-        step = median(timed.step_s for timed in native_times)
-        cells = [f"{rows}", f"{step * 1e3:.2f}", f"{median(ratios):.2f}", f"{step / limit:.2f}"]
-        cells += [f"{part:.0%}" for part in parts]
-        cells += [
-            f"{median(timed.step_s for timed in torch_times) * 1e3:.2f}",
-            f"{native_times[0].mat:.2f}",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
+        # Bytes / bandwidth, or operations / speed, whichever takes longer.
+        limit_s = max(size / read, 2 * size / dtype.itemsize * rows / flops)
+        lines.append(line_of_rows(rows, times, limit_s))
     level, share, deep = map(median, zip(*drafted, strict=True))
     size = int(drafts[DEPTHS[1]].bytes_read(1) / (DEPTHS[1] + 1))
     if llama:
@@ -230,6 +212,31 @@ def table(
         f"A draft level of {TOP_K} nodes ({size / 1e6:.0f} MB): {level * 1e3:.2f} ms, "
         f"{share:.3f} of vanilla's step; a draft of depth {DEPTHS[1]}: {deep * 1e3:.2f} ms",
     ]
+
+
+def line_of_rows(
+    num_rows: int, times: Mapping[tuple[str, int], Sequence[Timed]], limit_s: float
+) -> str:
+    """The line of a step with so many rows, from times by implementation and rows."""
+    native_times, vanilla_times = times["ours", num_rows], times["ours", 1]
+    ratios = [
+        timed.step_s / base.step_s for timed, base in zip(native_times, vanilla_times, strict=True)
+    ]
+    shares = [
+        median(timed.phases[phase] / timed.step_s for timed in native_times) for phase in PHASES
+    ]
+    step_s = median(timed.step_s for timed in native_times)
+    torch_s = median(timed.step_s for timed in times["torch", num_rows])
+    cells = [
+        f"{num_rows}",
+        f"{step_s * 1e3:.2f}",
+        f"{median(ratios):.2f}",
+        f"{step_s / limit_s:.2f}",
+        *(f"{share:.0%}" for share in shares),
+        f"{torch_s * 1e3:.2f}",
+        f"{native_times[0].mat:.2f}",
+    ]
+    return f"| {' | '.join(cells)} |"
 
 
 def steps(target: Target, drafter: Drafter, request: Request) -> Timed:
