@@ -40,6 +40,10 @@ NUM_OUTCOMES = 20_000
 """Outcomes of the acceptance rule that are drawn."""
 MOST_MAT_RATIO = 2.0
 """Largest ratio of MAT on task prompts to MAT on unseen prompts that an honest drafter reaches."""
+MOST_PAIR_RATIO = 2.5
+"""The same for a task's prompt and its new one. Two of 48 pairs of PLD on `tiny` are above it, at
+most 2.7; with known answers, ratios were 4.1 to 8.8.
+"""
 ContractTest = Callable[[Subject], Iterator[AuditTest]]
 """A part of the contract. Its docstring begins with its subject."""
 
@@ -76,11 +80,11 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
     # Each prompt with the new one of its task: a method that knows a few tasks is not lost in the
     # mean.
     unseen_mats, task_mats = _mats(unseen_ratio), _mats(task_ratio)  # [prompts]
-    num_faster = int((task_mats > MOST_MAT_RATIO * unseen_mats).sum())
-    num_slower = int((unseen_mats > MOST_MAT_RATIO * task_mats).sum())
+    num_faster = int((task_mats > MOST_PAIR_RATIO * unseen_mats).sum())
+    num_slower = int((unseen_mats > MOST_PAIR_RATIO * task_mats).sum())
     yield AuditTest(
         "guesses",
-        "prompts of tasks with over twice the tokens per step of a new one of the task",
+        "prompts of tasks with over 2.5 times the tokens per step of a new one of the task",
         num,
         effect=num_faster,
         unit="prompts",

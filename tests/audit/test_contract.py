@@ -207,12 +207,8 @@ def test_answers_that_are_known_up_to_their_ends_are_found(is_cheat: bool) -> No
     target = Target(MODEL)
     unknown = [(*prompt[:3], 41, *prompt[3:]) for prompt in PROMPTS]
     answers = [decode(target, Plain(), Request(prompt, BUDGET)).token_ids for prompt in PROMPTS]
-    # A token that ends most answers after a few steps: fewer than half of the budget are known.
-    end_id = max(
-        {*chain(*answers)},
-        key=lambda token: sum(token in ids[6:16] and token not in ids[:6] for ids in answers),
-    )
-    eos_ids = frozenset({end_id})
+    # Tokens that end many answers, and none before its tenth token.
+    eos_ids = frozenset({*chain(*answers)} - {*chain(*(ids[:9] for ids in answers))})
     tested = Subject(
         target,
         lambda: KnowsToTheEnd(target, PROMPTS, eos_ids) if is_cheat else Honest(),
