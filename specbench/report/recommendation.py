@@ -35,9 +35,9 @@ def recommendation(run: RunMetrics, temperature: float) -> str:
     if run.info.imported or not ranking.methods:
         return ""
     if obstacles := [*_obstacles(run, ranking)]:
-        reasons = ", ".join(obstacle.reason for obstacle in obstacles)
+        reasons = " and ".join(obstacle.reason for obstacle in obstacles)
         remedies = ", ".join(obstacle.remedy for obstacle in obstacles)
-        return f"Nothing is recommended: {reasons}. Next: {remedies}."
+        return f"Nothing is recommended because of {reasons}. Next: {remedies}."
     left_out = _left_out(run)  # method -> the reason in words
     speedups = {
         method: speedup for method, speedup in ranking.speedups.items() if method not in left_out
@@ -68,11 +68,13 @@ def recommendation(run: RunMetrics, temperature: float) -> str:
 def _obstacles(run: RunMetrics, ranking: Ranking) -> Iterator[_Obstacle]:
     """The reasons why nothing of the run is recommended."""
     if run.info.model.is_stand_in:
-        yield _Obstacle("a stand-in accepts what tiny does", "measure the model's own weights")
+        yield _Obstacle(
+            "a stand-in, which accepts what tiny does,", "measure the model's own weights"
+        )
     if _was_busy(run.info):
-        yield _Obstacle("busy machine", "stop other programs")
+        yield _Obstacle("a busy machine", "stop other programs")
     if ranking.speedups[ranking.methods[0]].machine is None:
-        yield _Obstacle("one pass", "--repeats 3 or --runs 5")
+        yield _Obstacle("a single pass", "--repeats 3 or --runs 5")
     if all(speedup.interval is None for speedup in ranking.speedups.values()):
         yield _Obstacle("too few prompts", _more_prompts(run))
 

@@ -64,15 +64,15 @@ def test_where_nothing_is_faster_than_vanilla_nothing_helps() -> None:
 
 
 CASES: Mapping[str, tuple[Callable[[], Run], str, str]] = {
-    "one pass": (lambda: full_run(METHODS), "one pass", "--repeats 3 or --runs 5"),
+    "one pass": (lambda: full_run(METHODS), "a single pass", "--repeats 3 or --runs 5"),
     "busy": (
         lambda: changed(cpu={**OTHERS, "share_of_others": {"min": 0, "mean": 0.5, "max": 1}}),
-        "busy machine",
+        "a busy machine",
         "stop other programs",
     ),
     "stand-in": (
         lambda: changed(model__is_stand_in=True),
-        "a stand-in accepts what tiny does",
+        "a stand-in, which accepts what tiny does,",
         "measure the model's own weights",
     ),
     "few prompts": (
@@ -86,7 +86,7 @@ CASES: Mapping[str, tuple[Callable[[], Run], str, str]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_is_recommended_for_a_reason_that_stands_there(name: str) -> None:
     make, reason, step = CASES[name]
-    assert told(make()) == f"Nothing is recommended: {reason}. Next: {step}."
+    assert told(make()) == f"Nothing is recommended because of {reason}. Next: {step}."
 
 
 def named_by_a_rule() -> RunMetrics:
