@@ -19,7 +19,10 @@ def count_baseline_drafts(header: RunHeader, records: Sequence[Record]) -> int |
     """Drafts of vanilla's server by its counters, else by its answers; None if it counts none.
 
     A server whose counters lack drafts speculates with none: engines report them once they draft.
+    Of other tools' files nothing is known.
     """
+    if header.imported:
+        return None
     blocks = [block for block in header.blocks if block.method == BASELINE]
     num_by_counters = sum(counted_drafts(block.counters) for block in blocks)
     answer_counts = [

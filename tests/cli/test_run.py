@@ -250,7 +250,7 @@ def test_kernels_that_are_asked_for_are_stored_and_told_by_compare(
     compared = specbench("compare", "torch", "plain")
     assert compared.code == 0, compared.err
     text = " ".join(compared.out.split())
-    assert f"May explain a difference: kernels: torch in A, {second.name} in B" in text
+    assert f"May explain a difference, from A to B: kernels: torch -> {second.name}." in text
     assert "--kernels" not in text and "not comparable" not in text
 
 

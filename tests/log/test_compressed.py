@@ -16,12 +16,9 @@ RECORDED = Path(__file__).parents[2] / "results" / "recorded" / "vllm-cpu"
 
 @pytest.fixture
 def compressed(tmp_path: Path) -> Path:
-    """A recorded run with its records compressed."""
+    """A copy of a recorded run, whose records are compressed."""
     folder = tmp_path / "vllm-cpu"
     shutil.copytree(RECORDED, folder)
-    samples = folder / "samples.jsonl"
-    (folder / "samples.jsonl.gz").write_bytes(gzip.compress(samples.read_bytes()))
-    samples.unlink()
     return folder
 
 
@@ -59,13 +56,14 @@ def test_damaged_compressed_records_are_an_error(compressed: Path, damage: str) 
 
 
 def test_an_unpacked_file_counts_before_a_compressed_one(compressed: Path) -> None:
-    lines = (RECORDED / "samples.jsonl").read_bytes().splitlines(keepends=True)
+    content = gzip.decompress((RECORDED / "samples.jsonl.gz").read_bytes())
+    lines = content.splitlines(keepends=True)
     (compressed / "samples.jsonl").write_bytes(b"".join(lines[:3]))
     assert len(read_run(compressed).records) == 3
 
 
 def test_a_file_that_was_unpacked_beside_its_compressed_form_may_grow(compressed: Path) -> None:
-    lines = (RECORDED / "samples.jsonl").read_bytes()
+    lines = gzip.decompress((RECORDED / "samples.jsonl.gz").read_bytes())
     (compressed / "samples.jsonl").write_bytes(lines)
     with RunFolder(compressed):
         pass

@@ -30,7 +30,7 @@ def noisy(
         {"task": task, "num_available": num_available, "num_prompts": num_samples} for task in TASKS
     ]
     described = header([*NOISES], TASKS, prompts=prompts)
-    described["spec"]["values"] |= {"repeats": repeats, "prompts": source}
+    described["spec"]["values"] |= {"repeats": repeats, "prompts": source, "limit": num_samples}
     records = []
     for sample, repeat in product(range(num_samples), range(repeats)):
         for number, (method, spreads) in enumerate(NOISES.items()):

@@ -79,7 +79,7 @@ ADVICE = re.compile(
 FACTS = (
     "more_warnings running failed_run incomplete failed_completions left_out recorded survived "
     "slow_baseline interrupted_blocks long_drafts long_prompts passed_ends busy imported_oddity "
-    "changed_weights"
+    "changed_weights impossible_speedup"
 )
 """Warnings that state a fact about the run; the others ask for something."""
 

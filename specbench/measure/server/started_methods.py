@@ -36,34 +36,42 @@ _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 """Words for the types of options."""
 
 
-def engine_choices(spec: RunSpec, engine: Engine, version: str) -> list[MethodChoice]:
+def engine_choices(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
     """The methods that run, with vanilla first: the named ones, or the engine's default ones.
-
-    Default methods that the engine's version lacks are left out; of an unknown one (""), all run.
 
     A choice is a method's name with the options that the user gave. `spec` has the run's choices
     (empty if none were named), and whether vanilla, the baseline, is to run too. `engine.methods`
     has the methods that the engine can run, by name.
 
     Raises:
-        UserError: the engine, or its version, lacks a method or an option, or two methods have one
-            label.
+        UserError: the engine lacks a method or an option, or two methods have one label.
     """
     choices = list(spec.choices)
     for choice in choices:
         _check_choice(choice, engine)  # raises if the engine lacks it
-        check_version(engine, choice.name, version)  # or this version of it does
     if not choices:
         choices = [
-            MethodChoice(name)
-            for name, method in engine.methods.items()
-            if method.is_default and is_in_version(method, version)
+            MethodChoice(name) for name, method in engine.methods.items() if method.is_default
         ]
     # A choice with options reads `name:option=value`: plain vanilla is the baseline.
     if spec.is_baseline_run and not any(str(choice) == BASELINE for choice in choices):
         choices.insert(0, MethodChoice(BASELINE))
     check_labels([label_of(choice) for choice in choices])  # raises if two are the same
     return sorted(choices, key=lambda choice: choice.name != BASELINE)  # False comes first
+
+
+def choices_in_version(
+    choices: Sequence[MethodChoice], engine: Engine, version: str, *, is_named: bool
+) -> list[MethodChoice]:
+    """The methods that this version of the engine has; all of an unknown version ("").
+
+    Raises:
+        UserError: it lacks a method that the user named (`is_named`).
+    """
+    if is_named:
+        for choice in choices:
+            check_version(engine, choice.name, version)
+    return [choice for choice in choices if is_in_version(engine.methods[choice.name], version)]
 
 
 def _check_choice(choice: MethodChoice, engine: Engine) -> None:

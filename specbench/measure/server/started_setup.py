@@ -26,6 +26,7 @@ from specbench.measure.server.servers import StartedServers
 from specbench.measure.server.started_methods import (
     NUM_TOKENS,
     SCOPE,
+    choices_in_version,
     engine_choices,
     make_launches,
 )
@@ -162,15 +163,13 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
     from specbench.measure.local.engine_setup import context_length  # imports torch
 
     engine = load_engine(spec.serving_engine)
-    if spec.urls or spec.labels:  # of servers that run already
-        raise UserError(
-            f"--engine {spec.serving_engine} starts its own servers, and --url names running ones.",
-            "Give one of them.",
-        )
+    _refuse_addresses(spec)
     device = _device(spec.device)  # cpu or cuda
     card = spec.card
+    choices = engine_choices(spec, engine)  # names of methods with the options given
+    is_named = bool(spec.methods)
     executable = find_executable(spec, engine)  # its command, wheel and version
-    choices = engine_choices(spec, engine, executable.version)  # names, with the options given
+    choices = choices_in_version(choices, engine, executable.version, is_named=is_named)
     model_path = resolve_model(card, offline=is_offline)  # the folder
     codec = load_codec(model_path, card, spec.template, spec.template_args)
     # Raises if the engine cannot read it. "": the model, not the weights of a method.
@@ -193,7 +192,7 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
     check_engine_args(engine, spec.engine_args, engine.arguments(replace(vanilla, port=1)))
     # The servers of all methods; with those left out, for lack of weights or of support.
     launches = make_launches(
-        choices, engine, card, vanilla, is_named=bool(spec.methods), is_offline=is_offline
+        choices, engine, card, vanilla, is_named=is_named, is_offline=is_offline
     )
     return StartedSetup(
         spec=spec,
@@ -210,6 +209,15 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
         no_checkpoint=tuple(str(choice) for choice in launches.missing),  # no draft weights
         refused=(*launches.refused, *_left_out(spec, engine, executable.version)),
     )
+
+
+def _refuse_addresses(spec: RunSpec) -> None:
+    """Raise UserError if the user named servers that run already, beside an engine to start."""
+    if spec.urls or spec.labels:
+        raise UserError(
+            f"--engine {spec.serving_engine} starts its own servers, and --url names running ones.",
+            "Give one of them.",
+        )
 
 
 def _left_out(spec: RunSpec, engine: Engine, version: str) -> list[str]:
