@@ -104,6 +104,7 @@ def test_ctrl_c_in_a_method_is_not_its_fault() -> None:
         raise GeneratorExit
 
 
+@pytest.mark.slow
 def test_the_time_in_which_torch_is_imported_is_not_the_methods_own() -> None:
     code = """
 from specbench import registry

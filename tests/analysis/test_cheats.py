@@ -197,6 +197,7 @@ def honest(seed: int) -> Run:
     return Run(convert(chosen_header, RunHeader), tuple(records))
 
 
+@pytest.mark.slow
 def test_no_rule_fires_on_the_recorded_runs_and_on_50_honest_random_ones() -> None:
     stored = [read_run(path) for path in sorted(RECORDED.iterdir())]
     assert len(stored) >= 4

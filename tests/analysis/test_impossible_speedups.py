@@ -66,6 +66,7 @@ def test_without_a_mat_the_longest_draft_bounds_a_step(num_tokens: int, expected
     )
 
 
+@pytest.mark.slow
 def test_honest_methods_at_their_bound_are_hardly_ever_named() -> None:
     num_named = 0
     for seed in range(60):

@@ -32,6 +32,7 @@ def folder(made_run: Path, tmp_path: Path) -> Path:
     return shutil.copytree(made_run, tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_a_lossless_run_passes(specbench: Specbench, folder: Path) -> None:
     said = specbench("audit", folder, "--tokens", 60, "--device", "cpu")
     assert said.code == 0, said.err

@@ -35,7 +35,7 @@ def wait_for_samples(run: subprocess.Popen[str], out: Path, count: int) -> None:
     ("program", "how"),
     [
         pytest.param(WHOLE, signal.SIGINT, marks=pytest.mark.slow),
-        (WITHOUT_TORCH, signal.SIGINT),
+        pytest.param(WITHOUT_TORCH, signal.SIGINT, marks=pytest.mark.slow),
         (WITHOUT_TORCH, signal.SIGKILL),
         pytest.param(WITHOUT_TORCH, signal.SIGTERM, marks=pytest.mark.slow),
         pytest.param(WITHOUT_TORCH, signal.SIGHUP, marks=pytest.mark.slow),

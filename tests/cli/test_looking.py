@@ -50,6 +50,7 @@ def test_a_name_is_shown_with_what_belongs_to_it(
     assert all(text in shown for text in expected)
 
 
+@pytest.mark.slow
 def test_doctor_compares_our_baseline_with_generate_with_one_model_in_memory_at_a_time(
     specbench: Specbench, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

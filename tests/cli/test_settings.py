@@ -21,6 +21,7 @@ def options(folder: str) -> dict[str, dict[str, object]]:
     }
 
 
+@pytest.mark.slow
 def test_settings_are_chosen_once_and_everybody_reads_them(
     specbench: Specbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

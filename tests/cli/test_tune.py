@@ -31,6 +31,7 @@ def test_a_profile_is_written_and_its_mat_is_printed(specbench: Specbench) -> No
     assert "Give --out another folder." in specbench(*call).err
 
 
+@pytest.mark.slow
 def test_a_curve_is_measured_and_predictions_name_its_machine(
     specbench: Specbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,6 +54,7 @@ def test_a_curve_is_measured_and_predictions_name_its_machine(
     assert Path("cost/cost_curve.svg").is_file()
 
 
+@pytest.mark.slow
 def test_the_whole_prints_each_methods_settings(
     specbench: Specbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -233,6 +233,7 @@ def test_a_planted_rule_is_the_factor_of_an_independent_walk(fewer: int, is_macr
     assert (factors[COUNTING] == 1) is (fewer == 0)
 
 
+@pytest.mark.slow
 def test_every_pair_of_recorded_runs_is_an_exact_product() -> None:
     num_pairs = 0
     for first, second in combinations(RECORDED, 2):

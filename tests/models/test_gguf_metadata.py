@@ -115,6 +115,7 @@ def test_metadata_that_the_loaded_model_does_not_have_are_refused_by_name(
     assert "folder or Hub id" in caught.value.hint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model_type", "num_layers"), [("gemma2", 46), ("gemma3_text", 62)])
 def test_gemmas_27b_is_refused_for_its_scale(file: Path, model_type: str, num_layers: int) -> None:
     written(file, model_type, {}, num_hidden_layers=num_layers, head_dim=256, intermediate_size=8)

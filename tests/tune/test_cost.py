@@ -58,6 +58,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return time
 
 
+@pytest.mark.slow
 def test_the_times_of_a_planted_machine_come_out(machine: list[float], tmp_path: Path) -> None:
     lines: list[str] = []
     given = VALUES | {"output": tmp_path / "cost", "minutes": 1e-6, "say": lines.append}

@@ -35,6 +35,7 @@ def second_best(self: Sampler, probs: Tensor) -> Tensor:
     return torch.where(best % 8 == 0, second, best)
 
 
+@pytest.mark.slow
 def test_a_walk_along_a_drawn_answer_has_the_steps_of_a_run_with_the_same_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,7 +114,8 @@ def test_expected_steps_are_those_of_all_outcomes(schedule: Any) -> None:
     assert np.dot(walk.chances, walk.accepts) == pytest.approx(end - 1)
 
 
-@pytest.mark.parametrize("name", [pytest.param("mtp", marks=pytest.mark.slow), "peagle"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mtp", "peagle"])
 def test_expected_steps_of_a_drawn_chain_are_those_of_many_runs(name: str, tmp_path: Path) -> None:
     num_seeds = 60
     target, drafter = chain(name, tmp_path, 7)
