@@ -210,7 +210,7 @@ def chains(
     return Profile(msgspec.structs.replace(like, methods=methods), tuple(answers))
 
 
-@pytest.mark.parametrize("name", ["mtp", "peagle"])
+@pytest.mark.parametrize("name", [pytest.param("mtp", marks=pytest.mark.slow), "peagle"])
 def test_a_longest_chain_holds_the_shorter_ones(
     name: str, profiled: Profile, tmp_path: Path
 ) -> None:

@@ -94,6 +94,7 @@ def real(pard: str, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", SETTINGS)
 def test_a_replay_has_the_steps_of_a_real_run(method: str, profiled: Profile, real: Runs) -> None:
     for spelling, records in real[method].items():

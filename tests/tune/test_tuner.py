@@ -33,6 +33,7 @@ from tests.tune import WORK, time_few_rows
 
 VALUES = WORK | {"limit": 4, "max_new_tokens": 12}
 METHODS = ["medusa", f"eagle2:depth=2,top_k=2,weights={TINY / 'eagle'}", "recycling"]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
