@@ -17,6 +17,8 @@ from tests.support.headers import merged
 
 TRIES = 300
 UNKNOWN = "cannot be known"
+FOUND = ("found", "found with the audit")
+"""Verdicts on a change that is found: by the records alone, or by the hash that an audit kept."""
 
 
 def attack(random: Random, folder: Path) -> None:
@@ -36,7 +38,9 @@ def attack(random: Random, folder: Path) -> None:
         )
         _change_header(run, change)
         kind = "found" if more == "found" else kind
-    assert verdict(run) == kind, kind
+    outcome = verdict(run)
+    # The drawn times decide whether a changed time is impossible by itself or only another one.
+    assert outcome == kind or {outcome, kind} <= {*FOUND}, kind
 
 
 def _change_header(run: Path, change: dict[str, Any]) -> None:
