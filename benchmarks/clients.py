@@ -1,4 +1,4 @@
-"""What clients measure of a server with exact delays and counts, beside what it sent.
+"""Compare what clients measure with what a server sent, whose delays and counts are exact.
 
     python -m benchmarks.clients --vllm PATH --guidellm PATH --aiperf PATH
 
@@ -40,7 +40,7 @@ METHOD = "eagle3"
 
 @dataclass(frozen=True)
 class Job:
-    """What a client measures."""
+    """The server and the prompts that a client measures, and the folder of its result."""
 
     program: str
     """Its command; empty for specbench."""

@@ -217,7 +217,7 @@ def table(
 def line_of_rows(
     num_rows: int, times: Mapping[tuple[str, int], Sequence[Timed]], limit_s: float
 ) -> str:
-    """The line of a step with so many rows, from times by implementation and rows."""
+    """The table's line for steps of `num_rows` rows. `times` is by implementation and rows."""
     native_times, vanilla_times = times["ours", num_rows], times["ours", 1]
     ratios = [
         timed.step_s / base.step_s for timed, base in zip(native_times, vanilla_times, strict=True)

@@ -16,35 +16,41 @@ def load_notes(runs: Sequence[RunMetrics]) -> Iterator[Note]:
 
     `runs` has each load of a run as one of its own.
     """
-    parts_by_run: dict[str, dict[int, RunMetrics]] = {}  # by number of requests at once
+    runs_by_id: dict[str, dict[int, RunMetrics]] = {}  # by number of requests at once
     for run in runs:
         loads = loads_of(run.info.spec.values)
         if run.info.servers and len(loads) == 1 and loads[0].concurrency:
-            parts_by_run.setdefault(run.info.id, {})[loads[0].concurrency] = run
-    for parts in parts_by_run.values():
-        if len(parts) > 1:
-            yield from _notes_of_run({load: parts[load] for load in sorted(parts)})
+            runs_by_id.setdefault(run.info.id, {})[loads[0].concurrency] = run
+    for runs_by_load in runs_by_id.values():
+        if len(runs_by_load) > 1:
+            yield from _notes_of_run({load: runs_by_load[load] for load in sorted(runs_by_load)})
 
 
-def _notes_of_run(parts: dict[int, RunMetrics]) -> Iterator[Note]:
-    """The notes of one run, whose parts are by the number of requests at once."""
-    first = next(iter(parts.values()))
-    for method, temperature in first.serving:
+def _notes_of_run(runs_by_load: dict[int, RunMetrics]) -> Iterator[Note]:
+    """The notes of one run, which is given by the number of requests at once."""
+    lowest_load = next(iter(runs_by_load.values()))
+    for method, temperature in lowest_load.serving:
         if method == BASELINE:
             continue
-        ratios: dict[int, Estimate] = {}
-        lines: list[Numbers] = []
-        for load, part in parts.items():
-            serving = part.serving.get((method, temperature))
+        ratios: dict[int, Estimate] = {}  # of throughputs, by load
+        numbers_by_load: list[Numbers] = []
+        for load, run in runs_by_load.items():
+            serving = run.serving.get((method, temperature))
             if serving is None or not isinstance(serving.throughput_ratio, Estimate):
                 continue
-            ratios[load] = serving.throughput_ratio
-            ttft = _ttft_change(serving, part.serving.get((BASELINE, temperature)))
-            lines.append({"ratio": serving.throughput_ratio.value, "load": load, "ttft": ttft})
+            ratio = serving.throughput_ratio
+            ratios[load] = ratio
+            ttft_change = _ttft_change(serving, run.serving.get((BASELINE, temperature)))
+            numbers_by_load.append({"ratio": ratio.value, "load": load, "ttft": ttft_change})
         if len(ratios) > 1:
-            numbers = {"method": method, "temperature": temperature, "loads": lines}
+            verdict = _verdict(break_even(ratios), [*ratios])
             yield make_note(
-                "loads", first.info, **numbers, **_verdict(break_even(ratios), [*ratios])
+                "loads",
+                lowest_load.info,
+                method=method,
+                temperature=temperature,
+                loads=numbers_by_load,
+                **verdict,
             )
 
 
@@ -52,10 +58,12 @@ def _ttft_change(serving: ServingMetrics, vanilla: ServingMetrics | None) -> str
     """The change of the time to the first token against vanilla's, such as "+10 %"."""
     if vanilla is None:
         return None
-    ours, theirs = serving.ttft.mean, vanilla.ttft.mean
-    if not isinstance(ours, Estimate) or not isinstance(theirs, Estimate) or not theirs.value:
+    ttft, vanilla_ttft = serving.ttft.mean, vanilla.ttft.mean
+    if not isinstance(ttft, Estimate) or not isinstance(vanilla_ttft, Estimate):
         return None
-    return f"{ours.value / theirs.value - 1:+.0%}".replace("%", " %")
+    if not vanilla_ttft.value:
+        return None
+    return f"{ttft.value / vanilla_ttft.value - 1:+.0%}".replace("%", " %")
 
 
 def _verdict(result: BreakEven, loads: Sequence[int]) -> Numbers:

@@ -94,21 +94,20 @@ def why_ours_differs(figures: Sequence[ImportedFigure]) -> Iterator[str]:
         totals = {figure.counting: figure for figure in figures_of_method if figure.rule == TOTALS}
         if published.counting not in totals:
             continue
-        *_, ours = totals.values()
+        *_, our_figure = totals.values()
         same_counting = totals[published.counting]
-        # published / ours = (published / same_counting) * (same_counting / ours)
+        # published / ours = (published / same counting) * (same counting / ours)
         averaging = published.value / same_counting.value
-        text = (
-            f"{method}: {published.value:.3f}x / {ours.value:.3f}x = "
-            f"{published.value / ours.value:.4f}: {averaging:.4f} is averaging "
+        sentence = (
+            f"{method}: {published.value:.3f}x / {our_figure.value:.3f}x = "
+            f"{published.value / our_figure.value:.4f}: {averaging:.4f} is averaging "
             f"({published.rule} instead of totals)"
         )
-        if same_counting != ours:
-            counting = same_counting.value / ours.value
-            text += (
-                f", {counting:.4f} is counting ({published.counting} instead of {ours.counting})"
-            )
-        yield text
+        if same_counting != our_figure:
+            counting = same_counting.value / our_figure.value
+            rules = f"{published.counting} instead of {our_figure.counting}"
+            sentence += f", {counting:.4f} is counting ({rules})"
+        yield sentence
 
 
 def draft_figures(
