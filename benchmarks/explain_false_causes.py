@@ -30,7 +30,7 @@ METHODS = "pld,sps"
 PAIRS: Mapping[str, tuple[str, str]] = {
     "depth": ("--method sps:num_tokens=2", "--method sps:num_tokens=8"),
     "template": ("--method medusa,eagle3 --template none", "--method medusa,eagle3"),
-    "neighbour": ("--method sps", "--method sps"),
+    "neighbour": ("--method sps --threads 2", "--method sps --threads 2"),
 }
 """The arguments of two runs that differ in one thing. The first one's neighbour is busy."""
 
