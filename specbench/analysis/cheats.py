@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from specbench.analysis.answer_order import is_order_telling
 from specbench.analysis.ratios import RowRatio, column_ratio
 from specbench.analysis.records import BASELINE, RecordTable
 from specbench.analysis.repeated_steps import fewer_steps
@@ -83,7 +84,7 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
         "hidden_time": {} if spec.trace else hidden_time(table),
         # steps in later passes / the first
         "remembered_answers": _claimed(_later_passes(counted)) | fewer_steps(table.records, header),
-        "known_answers": _claimed(_by_order(first_pass)),  # steps after vanilla / before it
+        "known_answers": _known_answers(first_pass),  # steps after vanilla / before it
     }
     has_phases = spec.phases or frame["draft_s"].notna().any()  # seconds by phase of steps
     if not has_phases:  # timing phases slows steps
@@ -195,6 +196,18 @@ def _by_order(first_pass: DataFrame) -> Compared:
             after[subject] = column_ratio(rows[is_after], ["num_steps"], ["num_emitted"])
             before[subject] = column_ratio(rows[~is_after], ["num_steps"], ["num_emitted"])
     return Compared(after, before)
+
+
+def _known_answers(first_pass: DataFrame) -> dict[Subject, float]:
+    """The ratios of `_by_order` that are significantly low, by intervals and by random orders."""
+    allowed = 1 / LEAST_STEPS - 1
+    ratios = _claimed(_by_order(first_pass), allowed)
+    paired = first_pass[first_pass["baseline_row"] >= 0]
+    return {
+        subject: ratios[subject]
+        for subject, rows in _subjects(paired)
+        if subject in ratios and is_order_telling(rows, allowed)
+    }
 
 
 def _fast_steps(table: RecordTable, used: DataFrame, header: RunHeader) -> dict[Subject, float]:

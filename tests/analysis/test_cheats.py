@@ -135,6 +135,13 @@ CHEATS = {
 """Cheats by the key of the rule that names them."""
 
 
+@pytest.mark.parametrize(("num_samples", "seed"), [(12, 7028), (24, 7072)])
+def test_an_order_that_other_orders_match_names_nobody(num_samples: int, seed: int) -> None:
+    """PLD is honest, but its harder prompts came before vanilla's answers; intervals named it."""
+    judged = run(of("sps", stepping_fast), repeats=2, num_samples=num_samples, seed=seed)
+    assert {*methods_named(judged)} == {"fast_step"}
+
+
 @pytest.mark.parametrize(
     ("key", "method", "ratio", "change"), [(key, *cheat) for key, cheat in CHEATS.items()]
 )

@@ -17,7 +17,7 @@ def attack(random: Random, folder: Path) -> None:
         return
     key = random.choice([*CHEATS])
     cheat = CHEATS[key]
-    cheated = run(of(cheat.method, cheat.change), repeats=2, seed=seed)
+    cheated = run(of(cheat.method, cheat.change), repeats=2, num_samples=24, seed=seed)
     named = methods_named(cheated)
     assert key in named and {name for rule in named.values() for name in rule} == {cheat.method}, (
         named
