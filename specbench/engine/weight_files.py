@@ -170,8 +170,16 @@ def _mapped(path: Path) -> "dict[str, Tensor]":
     """The tensors of a pickle, which are read from the disk when they are used."""
     import torch
 
-    is_zip = zipfile.is_zipfile(path)  # before torch 1.6 it was none, and is read as a whole
-    return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
+    # before torch 1.6 it was no zip archive, and is read as a whole
+    return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip(path))
+
+
+def is_zip(path: Path) -> bool:
+    """True if a file is a whole zip archive, as torch's are. False for one whose end is damaged."""
+    try:
+        return zipfile.is_zipfile(path)
+    except zipfile.BadZipFile:  # its end claims several disks
+        return False
 
 
 def unlisted_names(weights: WeightFiles) -> set[str]:

@@ -5,7 +5,6 @@ Loads no weights and imports no torch.
 
 import json
 import math
-import zipfile
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -17,6 +16,7 @@ from specbench.engine.weight_files import (
     check_copies,
     find_weights,
     is_weight_name,
+    is_zip,
     names_of,
 )
 from specbench.errors import CheckpointError, reading
@@ -238,7 +238,8 @@ def _check_weights(file: Path, what: str) -> None:
     if file.suffix == ".safetensors":
         safetensors_header(file, what)
         return
-    is_cut_zip = first_bytes.startswith(b"PK") and not zipfile.is_zipfile(file)
+    is_cut_zip = first_bytes.startswith(b"PK") and not is_zip(file)
     if not first_bytes or is_cut_zip:
         num_bytes = file.stat().st_size
-        raise CheckpointError(f"{what}: {file} is truncated ({num_bytes:,} bytes).", DOWNLOAD_AGAIN)
+        message = f"{what}: {file} is truncated or damaged ({num_bytes:,} bytes)."
+        raise CheckpointError(message, DOWNLOAD_AGAIN)

@@ -57,6 +57,8 @@ def safetensors_header(file: Path, what: str) -> dict[str, TensorEntry]:
     """
     with reading(file, what, DOWNLOAD_AGAIN):
         num_bytes = file.stat().st_size
+        if not file.is_file():  # a pipe would wait for a writer
+            raise ValueError("it is not a regular file")
         header = _read_header(file, num_bytes)
         in_order = sorted(header.tensors, key=lambda name: header.tensors[name]["data_offsets"])
         data_end = 0

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import os
 import re
+import struct
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from specbench.models.checkpoints import (
     weight_files,
 )
 from specbench.models.memory import GRAPH_RESERVE, check_context, check_fits, estimate
+from specbench.models.tensor_header import safetensors_header
 from tests.models.making import make_checkpoint, write_safetensors
 from tests.support.checkpoint import make_tokenizer
 
@@ -117,8 +120,13 @@ def test_a_truncated_zip_of_weights_is_found(folder: Path, name: str) -> None:
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("data.pkl", b"x" * 1000)
     check_checkpoint(folder, what="Model mine")
-    file.write_bytes(file.read_bytes()[:500])
-    assert f"{name} is truncated (500 bytes)" in refusal(folder)
+    whole = file.read_bytes()
+    file.write_bytes(whole[:500])
+    assert f"{name} is truncated or damaged (500 bytes)" in refusal(folder)
+    # The locator of a 64-bit archive stands before the last 22 bytes: this one has two disks.
+    locator = struct.pack("<4sLQL", b"PK\x06\x07", 0, 0, 2)
+    file.write_bytes(whole[:-22] + locator + whole[-22:])
+    assert f"{name} is truncated or damaged" in refusal(folder)
 
 
 def test_safetensors_are_preferred_and_other_copies_are_not_weights(folder: Path) -> None:
@@ -305,3 +313,10 @@ def test_a_config_that_claims_more_than_the_machine_holds_is_refused(tmp_path: P
     folder = make_checkpoint(tmp_path / "model", vocab_size=2**28, hidden_size=2**24)
     with pytest.raises(UserError, match="does not fit"):
         check_fits(folder, "float32", "cpu")
+
+
+def test_a_pipe_in_place_of_weights_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    file = tmp_path / WEIGHTS
+    os.mkfifo(file)
+    with pytest.raises(CheckpointError, match="not a regular file"):
+        safetensors_header(file, "Model mine")
