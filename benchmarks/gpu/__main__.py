@@ -27,7 +27,7 @@ def main() -> int:
         words = " ".join(names)
         print(f"Not installed: {words}. docs/gpu.md says how to bring them.", file=sys.stderr)
         return 2
-    from benchmarks.gpu.rows import main as run
+    from benchmarks.gpu.suite import main as run
 
     return run()
 

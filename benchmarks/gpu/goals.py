@@ -7,12 +7,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from statistics import median
 
 from specbench.analysis.metrics import measure
-from specbench.analysis.stats.estimates import Estimate, Missing, Value
+from specbench.analysis.stats.estimates import Estimate, Value
+from specbench.log.run import Run
 from specbench.log.store import HEADER, read_run
 
 _IS_MET = {">=": operator.ge, "<": operator.lt, "=": operator.eq}
+
+
+GOAL_CARD = "H100"
+"""The card that goals in milliseconds are for; shares hold for any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +32,33 @@ class Goal:
     bound: float
     is_bug: bool = False
     """True if a run that misses the goal shows a bug, not slow code."""
+    card: str = ""
+    """A part of the name of the card that the bound is for; empty for any card."""
 
 
+RECORD = "record-vicuna-13b"
+PHASES = "phases-vicuna-13b"
 GOALS = (
-    Goal("vanilla's share of the bandwidth", "run-vicuna-13b", "bandwidth.vanilla", ">=", 0.82),
-    Goal("vanilla's share of the bandwidth", "run-*", "bandwidth.vanilla", ">=", 0.80),
-    Goal("EAGLE-2's share of the bandwidth", "run-*", "bandwidth.eagle2", ">=", 0.63),
-    Goal("EAGLE-2 against its limit", "run-*", "share_of_limit.eagle2", ">=", 0.75),
-    Goal("others against their limit", "run-*", "share_of_limit.*", ">=", 0.75),
-    Goal("the host's share of a step", "phases-*", "host_share.*", "<", 0.03),
-    Goal("seconds of all captures, with a warm cache", "run-*", "warm_up_s", "<", 60),
+    Goal("vanilla, ms per step (H100)", RECORD, "step_ms.vanilla", "<", 8.7, card=GOAL_CARD),
+    Goal("prompts of up to 64 tokens, ms (H100)", RECORD, "prompt_ms.vanilla", "<", 11.0,
+         card=GOAL_CARD),
+    Goal("vanilla's share of the nominal bandwidth", RECORD, "nominal.vanilla", ">=", 0.82),
+    Goal("vanilla's share of the nominal bandwidth", "[rs]*", "nominal.vanilla", ">=", 0.73),
+    Goal("EAGLE-2's share of the nominal bandwidth", RECORD, "nominal.eagle2*", ">=", 0.63),
+    Goal("EAGLE-2's step, 6 levels, vanilla steps", RECORD, "step.eagle2", "<", 1.32),
+    Goal("EAGLE-3's step, 6 levels, vanilla steps", RECORD, "step.eagle3", "<", 1.32),
+    Goal("verifying 60 rows, vanilla steps", PHASES, "verify.eagle*", "<", 1.05),
+    Goal("drafting 6 levels, vanilla steps", PHASES, "draft.eagle*", "<", 0.25),
+    Goal("commit and host, vanilla steps", PHASES, "rest.*", "<", 0.02),
+    Goal("methods against their bandwidth bound", "[rs]*", "share_of_bound.*", ">=", 0.75),
+    Goal("seconds of all captures, with a warm cache", "r*", "warm_up_s", "<", 60),
     Goal("parts of kernels left to torch", "[rs]*", "num_fallbacks", "=", 0),
     Goal("methods that were not captured", "*", "num_eager", "=", 0, is_bug=True),
     Goal("samples that failed", "*", "num_failed", "=", 0, is_bug=True),
     Goal("captures while samples are timed", "*", "num_late", "=", 0, is_bug=True),
-)
+)  # fmt: skip
+SHORT_PROMPT = 64
+"""Most tokens of a short prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +68,15 @@ class Judged:
     goal: Goal
     row: str
     value: float | None = None
+    card: str = ""
+    """Name of the run's card."""
 
     @property
     def verdict(self) -> str:
         if self.value is None:
             return "not measured"
+        if self.goal.card not in self.card:
+            return f"no goal for {self.card or 'a CPU'}"
         return "PASS" if _IS_MET[self.goal.comparison](self.value, self.goal.bound) else "FAIL"
 
     @property
@@ -65,12 +87,13 @@ class Judged:
     def line(self) -> str:
         bound, value = f"{self.goal.comparison} {self.goal.bound:g}", self.value
         worst = "-" if value is None else f"{value:.3g}"
-        return f"{self.goal.text:<44}{self.row:<22}{bound:>9}{worst:>9}  {self.verdict}"
+        return f"{self.goal.text:<44}{self.row:<24}{bound:>9}{worst:>9}  {self.verdict}"
 
 
 def judge(runs: Mapping[str, Path]) -> Iterator[Judged]:
     """Judge every goal in each run it applies to. A figure counts once, for its first goal."""
-    remaining = {name: figures(path) for name, path in runs.items() if (path / HEADER).exists()}
+    made = {name: path for name, path in runs.items() if (path / HEADER).exists()}
+    remaining = {name: figures(path) for name, path in made.items()}
     for goal in GOALS:
         is_judged = False
         for row, of_run in remaining.items():
@@ -78,17 +101,28 @@ def judge(runs: Mapping[str, Path]) -> Iterator[Judged]:
             if fnmatchcase(row, goal.row) and names:
                 values = [of_run.pop(name) for name in names]
                 is_judged = True
-                yield Judged(goal, row, min(values) if goal.comparison == ">=" else max(values))
+                worst = min(values) if goal.comparison == ">=" else max(values)
+                yield Judged(goal, row, worst, card_of(made[row]) if goal.card else "")
         if not is_judged:
             yield Judged(goal, goal.row)
+
+
+def card_of(path: Path) -> str:
+    """The name of a run's GPU; empty on a CPU."""
+    names = read_run(path).header.environment.torch.devices
+    return names[0] if names else ""
+
+
+def cards_of(runs: Mapping[str, Path]) -> list[str]:
+    """The GPUs that the runs were made on."""
+    made = [path for path in runs.values() if (path / HEADER).exists()]
+    return sorted({card_of(path) for path in made} - {""})
 
 
 def figures(path: Path) -> dict[str, float]:
     """The figures of a run that have goals, without those that were not measured."""
     run = read_run(path)
-    header, metrics, limits = run.header, measure(run), None
-    if not isinstance(metrics.roofline, Missing):
-        limits = metrics.roofline
+    header, metrics = run.header, measure(run)
     values: dict[str, Value | float | None] = {
         "num_failed": sum(record.status != "ok" for record in run.records)
     }
@@ -100,12 +134,27 @@ def figures(path: Path) -> dict[str, float]:
         values["num_late"] = header.preparation.num_late
     for method in metrics.methods:
         cost = metrics.cost(method, metrics.temperatures[0])
-        values[f"share_of_limit.{method}"] = cost.reached
-        if limits and isinstance(share := limits.bandwidth_share(cost.step_s), Estimate):
-            draft = limits.draft_bytes.get(method, 0) / limits.target_bytes
-            values[f"bandwidth.{method}"] = share.value * (1 + draft)
-        if phases := cost.phases:
-            total = phases.draft_s + phases.verify_s + phases.commit_s + phases.host_s
-            values[f"host_share.{method}"] = phases.host_s / total
+        values[f"share_of_bound.{method}"] = cost.reached
+        values[f"nominal.{method}"] = cost.nominal_share or None  # 0: not reported
+        values[f"step.{method}"] = cost.relative
+        values[f"prompt_ms.{method}"] = _prompt_ms(run, method)
+        if isinstance(cost.step_s, Estimate):
+            values[f"step_ms.{method}"] = 1e3 * cost.step_s.value
+        if phases := cost.relative_phases:  # in steps of vanilla
+            values[f"verify.{method}"] = phases.verify_s
+            values[f"draft.{method}"] = phases.draft_s
+            values[f"rest.{method}"] = phases.commit_s + phases.host_s
     numbers = {k: v.value if isinstance(v, Estimate) else v for k, v in values.items()}
     return {name: float(v) for name, v in numbers.items() if isinstance(v, int | float)}
+
+
+def _prompt_ms(run: Run, method: str) -> float | None:
+    """Median milliseconds of a method's short prompts; None if it has none."""
+    seconds = [
+        record.prefill_s
+        for record in run.records
+        if record.key.method == method
+        and record.prefill_s is not None
+        and record.prompt_tokens <= SHORT_PROMPT
+    ]
+    return 1e3 * median(seconds) if seconds else None

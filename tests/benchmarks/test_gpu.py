@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import goals, rows
-from benchmarks.gpu.rows import TESTS, Row, main
+from benchmarks.gpu import goals, row, suite
+from benchmarks.gpu.plan import NUM_STARTS, START_S, make_plan, plan_text
+from benchmarks.gpu.row import PASSED_TESTS, Figures, Row, run_row
+from benchmarks.gpu.rows import TESTS
+from benchmarks.gpu.suite import main
 from specbench.log.store import read_run
 from tests.packaging.shell import ROOT, output
 
@@ -28,12 +31,13 @@ def test_the_list_has_every_row_in_order_and_a_wrong_name_is_told(
     assert main(["--list", "--out", str(tmp_path)]) == 0
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]]
     assert names[:9] == [
-        "kernels", "doctor*", "run-tiny*", "audit-tiny*", "tests-kernels*", "tests-steps*",
-        "run-vicuna-13b*", "audit-vicuna-13b*", "record-vicuna-13b*",
+        "kernels", "doctor*", "tests-kernels*", "tests-steps*", "run-tiny*", "audit-tiny*",
+        "record-vicuna-13b*", "audit-record-vicuna-13b*", "report*",
     ]  # fmt: skip
-    kinds = ("phases", "eager", "torch", "plain", "compare", "sampling", "layers", "contexts")
+    kinds = ("phases", "torch", "plain", "sampling", "eager", "compare", "layers")
     assert {f"{kind}-vicuna-13b" for kind in kinds} < {*names}
-    assert {f"{kind}-vicuna-7b" for kind in ("run", "audit", "layers", "contexts")} < {*names}
+    assert {"sglang-llama3-8b", "contexts-llama3-8b", "run-smollm2-135m"} < {*names}
+    assert {f"{kind}-vicuna-7b" for kind in ("run", "audit", "layers")} < {*names}
     assert main(["--only", "nothing"]) == 2
     assert "'nothing'" in capsys.readouterr().err
 
@@ -60,8 +64,8 @@ def test_rows_end_with_the_call_and_the_exit_status_is_that_of_the_required_ones
     wrong = Row("wrong", "", 1, command=("timeit", "pass pass"), is_required=False)
     later = Row("later", "", 1000, command=("timeit", "pass"))
     every = [quick, wrong, hanging, later]
-    monkeypatch.setattr(rows, "all_rows", lambda given: every)
-    monkeypatch.setattr(rows, "COLD", 100)
+    monkeypatch.setattr(suite, "all_rows", lambda given: every)
+    monkeypatch.setattr(row, "COLD", 100)
     monkeypatch.setenv("TRITON_CACHE_DIR", "")
     monkeypatch.delenv("TRITON_CACHE_DIR")
     call = ["--out", str(tmp_path), "--device", "cpu", "--seconds"]
@@ -69,8 +73,9 @@ def test_rows_end_with_the_call_and_the_exit_status_is_that_of_the_required_ones
     assert main([*call, "8"]) == 1
     assert time.monotonic() - began < 40
     assert os.environ["TRITON_CACHE_DIR"] == str(tmp_path / "triton")
-    done = {name: row["status"] for name, row in rows.read_rows(tmp_path / "rows.jsonl",
-            ["cpu", "float32", 2, 128]).items()}  # fmt: skip
+    settings = ["cpu", "float32", 2, 128]
+    ended = row.read_rows(tmp_path / "rows.jsonl", settings)
+    done = {name: line["status"] for name, line in ended.items()}
     assert done == {"quick": "ok", "wrong": "failed", "hanging": "stopped"}
     said = capsys.readouterr().out
     assert "later waits for the next call." in said
@@ -95,27 +100,85 @@ def test_a_goal_is_compared_with_its_worst_figure_and_a_bug_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figures = {
-        "run-vicuna-13b": {"bandwidth.vanilla": 0.83, "bandwidth.eagle2": 0.6, "num_late": 0.0}
-        | {"share_of_limit.eagle2": 0.74, "share_of_limit.pld": 0.78, "share_of_limit.sps": 0.76},
-        "phases-vicuna-13b": {"host_share.pld": 0.02, "host_share.eagle2": 0.031, "num_late": 2.0},
+        "record-vicuna-13b": {"nominal.vanilla": 0.81, "step.eagle2": 1.31, "num_late": 0.0}
+        | {"share_of_bound.pld": 0.78, "share_of_bound.sps": 0.74, "step_ms.vanilla": 8.6},
+        "phases-vicuna-13b": {"verify.eagle2": 1.04, "verify.eagle3": 1.06, "num_late": 2.0},
     }
     for name in figures:
         (tmp_path / name).mkdir()
         (tmp_path / name / "run.json").touch()
     monkeypatch.setattr(goals, "figures", lambda path: {**figures[path.name]})
-    verdicts = [*goals.judge({name: tmp_path / name for name in figures})]
-    shown = {
-        (verdict.goal.figure, verdict.row): (verdict.value, verdict.verdict) for verdict in verdicts
-    }
-    assert shown["share_of_limit.*", "run-vicuna-13b"] == (0.76, "PASS")
-    assert shown["share_of_limit.eagle2", "run-vicuna-13b"] == (0.74, "FAIL")
-    assert shown["host_share.*", "phases-vicuna-13b"] == (0.031, "FAIL")
-    assert shown["bandwidth.vanilla", "run-vicuna-13b"] == (0.83, "PASS")
-    assert shown["bandwidth.vanilla", "run-*"] == (None, "not measured")
-    assert shown["num_late", "run-vicuna-13b"] == (0.0, "PASS")
-    assert [(verdict.goal.figure, verdict.row) for verdict in verdicts if verdict.is_bug] == [
-        ("num_late", "phases-vicuna-13b")
+    runs = {name: tmp_path / name for name in figures}
+    for card, verdict in (("NVIDIA H100 80GB HBM3", "PASS"), ("NVIDIA H200", "no goal for")):
+        monkeypatch.setattr(goals, "card_of", lambda path, card=card: card)
+        judged = [*goals.judge(runs)]
+        shown = {(result.goal.figure, result.row): result for result in judged}
+        assert shown["step_ms.vanilla", "record-vicuna-13b"].verdict.startswith(verdict)
+        values = {key: (result.value, result.verdict) for key, result in shown.items()}
+        assert values["nominal.vanilla", "record-vicuna-13b"] == (0.81, "FAIL")
+        assert values["step.eagle2", "record-vicuna-13b"] == (1.31, "PASS")
+        assert values["step.eagle3", "record-vicuna-13b"] == (None, "not measured")
+        assert values["verify.eagle*", "phases-vicuna-13b"] == (1.06, "FAIL")
+        assert values["share_of_bound.*", "record-vicuna-13b"] == (0.74, "FAIL")
+        assert [(bug.goal.figure, bug.row) for bug in judged if bug.is_bug] == [
+            ("num_late", "phases-vicuna-13b")
+        ]
+    assert goals.cards_of(runs) == ["NVIDIA H200"]
+
+
+def test_figures_of_a_recorded_run_are_those_of_its_report() -> None:
+    figures = goals.figures(ROOT / "results/recorded/h100-vicuna-13b")
+    assert figures["step_ms.vanilla"] == pytest.approx(9.22, abs=0.01)
+    assert figures["step.eagle2"] == pytest.approx(1.663, abs=0.001)
+    assert figures["prompt_ms.vanilla"] == pytest.approx(19.9, abs=0.05)  # of short prompts
+    assert "nominal.vanilla" not in figures  # the run did not record the width of the bus
+
+
+def test_a_plan_fills_calls_and_leaves_out_what_does_not_fit() -> None:
+    names = {"a": 300, "b": 300, "too-long": 600, "its-audit": 10, "c": 100}
+    every = [
+        Row(name, "", seconds, after="too-long" if name == "its-audit" else "")
+        for name, seconds in names.items()
     ]
+    started_s = NUM_STARTS * START_S
+    plan = make_plan(every, (started_s + 700) / 60)
+    assert [[row.name for row in rows] for rows in plan.calls] == [["a"], ["b", "c"]]
+    assert [row.name for row in plan.not_run] == ["too-long", "its-audit"]
+    assert "Not run: too-long, its-audit" in plan_text(plan)
+    less = make_plan(every, (started_s + 699) / 60)
+    assert [row.name for row in less.not_run] == ["too-long", "its-audit", "c"]
+    assert make_plan(every, 1).calls == []
+
+
+def test_the_plan_of_half_an_hour_has_the_rows_that_come_first(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["--plan", "30", "--out", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    calls = shown.split("call ")[1:]
+    assert len(calls) >= 3 and all(int(call.split(": ")[1].split()[0]) <= 540 for call in calls)
+    planned, not_run = shown.split("Not run: ")
+    assert "audit-record-vicuna-13b" in planned and "run-smollm2-135m" in planned
+    assert "run-vicuna-7b" in not_run
+    complete = {"row": "kernels", "status": "ok", "seconds": 1.0, "reason": ""}
+    line = {**complete, "settings": ["cuda", "bfloat16", 2, 128]}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(line) + "\n", "utf-8")
+    main(["--plan", "30", "--out", str(tmp_path)])
+    assert "kernels   " not in capsys.readouterr().out.split("tests-kernels")[0]
+
+
+def test_a_row_without_figures_fails_and_a_row_waits_for_the_one_that_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty = Row("empty", "", 5, command=("timeit", "-n", "1", "pass"), figures=PASSED_TESTS)
+    missing = Row("missing", "", 5, command=("timeit", "pass"), figures=Figures("x.jsonl", "."))
+    reader = Row("reader", "", 5, command=("timeit", "pass"), after="empty")
+    for wrong in (empty, missing):
+        ended = run_row(wrong, tmp_path / wrong.name, 60)
+        assert ended["status"] == "failed" and "left no figures" in ended["reason"]
+    monkeypatch.setattr(suite, "all_rows", lambda given: [empty, reader])
+    assert main(["--out", str(tmp_path), "--device", "cpu"]) == 1
+    assert "reader waits for empty." in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -126,14 +189,15 @@ def test_the_suite_runs_without_a_gpu_or_rarer_packages_and_goes_on(tmp_path: Pa
         "m.PathFinder.find_spec = classmethod(lambda cls, name, *more: None "
         f"if name.split('.')[0] in {UNUSED} else find(name, *more))\n"
     )
-    only = [word for row in ("run", "contexts", "audit") for word in ("--only", row)]
+    kinds = ("record", "contexts", "audit")
+    only = [word for kind in kinds for word in ("--only", kind)]
     program = [sys.executable, "-m", "benchmarks.gpu", *SMALL, "--out", str(out), *only]
     for is_first in (True, False):
         said = output(program, ROOT, path=[tmp_path, ROOT], timeout=900)
-        assert ("run-tiny: every method" in said) == is_first
+        assert ("record-tiny: the run to record" in said) == is_first
     lines = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
-    assert [line["row"] for line in lines] == ["run-tiny", "audit-tiny", "contexts-tiny"]
+    assert [line["row"] for line in lines] == ["record-tiny", "audit-record-tiny", "contexts-tiny"]
     assert json.loads((out / "contexts-tiny" / "contexts.jsonl").read_text())["context"] == 64
-    assert read_run(out / "run-tiny").header.status == "complete"
-    assert "identical" in (out / "audit-tiny" / "log.txt").read_text()
+    assert read_run(out / "record-tiny").header.status == "complete"
+    assert "identical" in (out / "audit-record-tiny" / "log.txt").read_text()
     assert "samples that failed" in (out / "table.txt").read_text()

@@ -1,0 +1,122 @@
+"""A row of the suite: a run or a command in a process of its own, with a time limit."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specbench.errors import SpecbenchError
+from specbench.log.options import options
+from specbench.log.store import read_run
+from specbench.measure.progress import Progress
+from specbench.measure.spec import RunSpec
+from specbench.measure.suite.apart import Order, complete_apart
+from specbench.measure.suite.process import run_tried
+
+COLD = 3
+"""Time limit of a row / its usual time: enough for an empty kernel cache and a model to make."""
+LEAST_S = 90.0
+"""No run begins with less time left: it could not load its model."""
+
+
+class Figures(NamedTuple):
+    """A file in a command's folder, and an expression that is found in it."""
+
+    file: str
+    pattern: str
+
+
+ANY_OUTPUT = Figures("log.txt", r"\S")
+PASSED_TESTS = Figures("log.txt", r"\b[1-9]\d* passed")
+"""At least one test ran and passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A run if it has a spec, else a command, in which "{}" stands for the row's folder.
+
+    `settles` is its purpose. It usually takes `usual_s` seconds, and a command begins only if the
+    call has that much time left.
+    """
+
+    name: str
+    settles: str
+    usual_s: float
+    spec: RunSpec | None = None
+    command: tuple[str, ...] = ()
+    is_required: bool = True
+    after: str = ""
+    """The row whose results it reads. It waits until that row is complete."""
+    figures: Figures = ANY_OUTPUT
+    """What a command leaves. It failed if that is missing."""
+
+    @property
+    def kind(self) -> str:
+        return self.name.partition("-")[0]
+
+    @property
+    def limit_s(self) -> float:
+        return COLD * self.usual_s
+
+    @property
+    def least_s(self) -> float:
+        """The row begins only with so many seconds left; a run can go on in the next call."""
+        return min(self.usual_s, LEAST_S) if self.spec else self.usual_s
+
+
+def run_row(row: Row, folder: Path, left_s: float) -> dict[str, Any]:
+    """Run one row, at most twice and in the time left. Returns its line for rows.jsonl."""
+    began, status, reason = time.monotonic(), "ok", ""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        if row.spec is not None:
+            changed = [o for o in options(RunSpec) if getattr(row.spec, o.name) != o.default]
+            given = tuple(option.parameter for option in changed)
+            order = Order(row.spec, given, str(folder), is_offline=True)
+            complete_apart(order, Progress(print), row.limit_s, left_s)
+        else:
+            words = [word.replace("{}", str(folder)) for word in row.command]
+            with (folder / "log.txt").open("w", encoding="utf-8") as out:
+                run_tried(
+                    [sys.executable, "-m", *words],
+                    lambda line: print(line, file=out, flush=True),
+                    timeout_s=row.limit_s,
+                    total_s=left_s,
+                    only_killed=True,
+                )
+        check_figures(row, folder)
+    except SpecbenchError as error:
+        is_late = time.monotonic() - began >= left_s
+        status, reason = "stopped" if is_late else "failed", error.message
+    seconds = round(time.monotonic() - began, 1)
+    return {"row": row.name, "status": status, "seconds": seconds, "reason": reason}
+
+
+def check_figures(row: Row, folder: Path) -> None:
+    """Check that a row left its figures: a run its answers, a command the file that it names.
+
+    Raises:
+        SpecbenchError: the row is empty, or all of its tests were skipped.
+    """
+    if row.spec is not None:
+        if not any(record.status == "ok" for record in read_run(folder).records):
+            raise SpecbenchError(f"{row.name} has no finished answer.", "See its samples.jsonl.")
+        return
+    file, pattern = row.figures
+    path = folder / file
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    if not re.search(pattern, text):
+        raise SpecbenchError(f"{row.name} left no figures in {file}.", "See its log.txt.")
+
+
+def read_rows(log: Path, settings: Sequence[object]) -> dict[str, Mapping[str, Any]]:
+    """The last line of each row that ended with these settings."""
+    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    ended = [json.loads(line) for line in lines]
+    return {row["row"]: row for row in ended if row["settings"] == [*settings]}
