@@ -145,6 +145,7 @@ check: setup
 	$(BIN)/mypy specbench methods tests tools benchmarks
 	$(BIN)/python -m pytest -q tests/packaging/test_rooms.py \
 	  tests/packaging/test_budgets.py tests/packaging/test_import_order.py
+	@$(BIN)/python -m benchmarks.gpu.travel size build/wheels
 
 # With an empty cache: pages in the repository contain no published prompts, because those are not
 # ours.
