@@ -57,8 +57,8 @@ class Answers:
 def _timed_steps(record: Record) -> dict[str, Any]:
     """The times and the steps of an answer.
 
-    `counted`: the steps are known; `exact`: the ends of the tokens are. An imported answer may
-    have the time of the whole alone, which then counts as that of decoding.
+    `counted` is true if the steps are known, `exact` if the ends of the tokens are known. An
+    imported answer may have only its total time, which then counts as the time of decoding.
     """
     lengths = _lengths(record)
     is_split = record.prefill_s is not None and record.decode_s is not None
@@ -79,8 +79,10 @@ def step_ends(token_ends: Sequence[int], accept_lengths: Sequence[int]) -> list[
 
 
 def _lengths(record: Record) -> Sequence[int]:
-    """The tokens of each step; one per step where a server does not list them, or where they are
-    not those after the first, as in some imported answers.
+    """The tokens of each step.
+
+    Each step has one token if a server does not list them, or if the listed tokens are not all
+    tokens after the first (as in some imported answers).
     """
     is_listed = 1 + sum(record.accept_lengths) == record.num_tokens
     return record.accept_lengths if is_listed else (1,) * (record.num_tokens - 1)

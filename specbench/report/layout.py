@@ -234,8 +234,8 @@ def _wrap(task: str, width: int) -> list[str]:
 def _label_words(label: str, width: int) -> Iterator[str]:
     """The words between which a label may be broken, for lines of `width` characters.
 
-    A text in parentheses is one word. If it is too wide, its parts are, which semicolons end, or
-    else its own words: "(8 nodes;" and "paper: 60 nodes, 8 levels)".
+    A text in parentheses is one word if it fits. If it is too wide, it is broken after semicolons
+    ("(8 nodes;" and "paper: 60 nodes, 8 levels)") or, without any, between its words.
     """
     for word in _LABEL_WORD.findall(label):
         if cell_len(word) <= width:

@@ -71,6 +71,6 @@ def _table(run: RunMetrics, variances: Pilot) -> list[str]:
         smallest = [variances.smallest(_MANY_PROMPTS, num_units) for num_units in UNITS]
         lines += [
             "smallest   " + "".join(f"{difference * 100:>12.1f} %" for difference in smallest),
-            f"smallest: no number of prompts shows a smaller difference, since {kind} differ.",
+            f"smallest: {kind} differ, so no number of prompts shows a smaller difference.",
         ]
     return lines

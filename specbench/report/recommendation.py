@@ -45,11 +45,11 @@ def recommendation(run: RunMetrics, temperature: float) -> str:
     recommended = recommend(speedups, BASELINE)
     where = ", ".join(["on this machine", *(load.text for load in loads_of(run.info.spec.values))])
     if recommended is None:
-        sentence = f"Nothing is shown to help {where}."
+        sentence = f"No method is shown to be faster than vanilla {where}."
     elif recommended.not_slower:
         label = run.info.method(recommended.method).label
         close = few([run.info.method(method).label for method in recommended.not_slower])
-        sentence = f"Use {label} {where}. Not shown to be slower: {close}."
+        sentence = f"Use {label} {where}. These are not significantly slower: {close}."
     else:
         in_run = "" if run.scope.kind == "runs" else " in this run"
         label = run.info.method(recommended.method).label

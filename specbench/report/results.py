@@ -221,8 +221,8 @@ class Report:
 def task_result(run: RunMetrics, key: CellKey) -> TaskResult:
     """Speedup and MAT of a method on a task at a temperature, or over all tasks if it is `MEAN`.
 
-    With the p-value of "as fast as vanilla", None if not tested. The numbers are missing if the
-    method was not run there. `key` is the method, temperature and task.
+    The result also has the p-value of "as fast as vanilla", None if it was not tested. The numbers
+    are missing if the method was not run there. `key` is the method, temperature and task.
     """
     p_value = p_value_of(run, key)  # corrected for the methods of the task
     if key.task == MEAN:

@@ -86,7 +86,7 @@ def served_run(ratios: dict[int, float]) -> Run:
     [
         ({1: 1.5, 4: 1.2, 16: 0.8}, "falls to 1 at about 8 requests at once, between the measured"),
         ({1: 1.5, 16: 1.2}, "It is above 1 at all loads measured, up to 16."),
-        ({1: 0.9, 16: 0.8}, "It is above 1 at no load measured, from 1 on."),
+        ({1: 0.9, 16: 0.8}, "It is not above 1 at any load measured, from 1 on."),
     ],
 )
 def test_a_report_says_up_to_which_load_a_method_pays(
@@ -95,7 +95,7 @@ def test_a_report_says_up_to_which_load_a_method_pays(
     notes = make_report(served_run(ratios), Bootstrap(50)).notes
     (text,) = [note.text for note in notes if note.key == "loads"]
     first = ratios[1]
-    assert f"over vanilla's: {first:.2f}x at 1 request (TTFT {1 / first - 1:+.0%}" in (
+    assert f" / throughput of vanilla: {first:.2f}x at 1 request (TTFT {1 / first - 1:+.0%}" in (
         text.replace(" %", "%")
     )
     assert sentence in text

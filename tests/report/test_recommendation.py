@@ -53,13 +53,14 @@ def test_the_fastest_is_recommended_and_then_audited_and_tuned() -> None:
 def test_a_method_that_is_not_shown_to_be_the_fastest_is_named_with_the_others() -> None:
     run = with_passes(slower(full_run(METHODS), {"sps": 1.1}))
     text = told(replace(run, audit=stored_audit(passed_audit("sps", 0.0))))
-    assert text.startswith("Use ") and " on this machine. Not shown to be slower: " in text
+    assert text.startswith("Use ")
+    assert " on this machine. These are not significantly slower: " in text
     assert text.endswith("Next: more prompts: `specbench report RUN --plan` tells how many.")
 
 
 def test_where_nothing_is_faster_than_vanilla_nothing_helps() -> None:
     run = with_passes(slower(full_run(METHODS), dict.fromkeys(METHODS[1:], 3.0)))
-    start = "Nothing is shown to help on this machine. Next: "
+    start = "No method is shown to be faster than vanilla on this machine. Next: "
     assert told(run) == f"{start}`specbench tune` looks for faster settings."
 
 

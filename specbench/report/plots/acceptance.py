@@ -55,9 +55,9 @@ def positions(report: Report) -> Plot | None:
         title=_TITLE,
         alt="Line charts. Share of draft tokens accepted at depths 1, 2 and 3, given that all "
         f"above were: {'; '.join(_described(report, panels))}.",
-        caption="Left: the share of draft tokens at a depth that were accepted, given that all "
-        "above were. Right: the share of all steps that accept at least that deep. Depths that "
-        f"fewer than {_LEAST_STEPS} steps reached are left out.",
+        caption="Left: of the draft tokens at a depth for which all tokens above were accepted, "
+        "the share that was accepted too. Right: the share of all steps that accept the draft at "
+        f"least to this depth. Depths that fewer than {_LEAST_STEPS} steps reached are left out.",
         draw=lambda: _draw_positions(report, panels),
     )
 
@@ -94,7 +94,7 @@ def _draw_positions(report: Report, panels: list[_Panel]) -> Figure:
     for i, panel in enumerate(panels):
         left, right = axes_list[2 * i : 2 * i + 2]
         _draw_shares(left, panel.cells, shown_looks, share="conditional")
-        frame(left, panel.title, x=_DEPTH, y="accepted, if all above were")
+        frame(left, panel.title, x=_DEPTH, y="accepted, given all tokens above")
         _draw_shares(right, panel.cells, shown_looks, share="unconditional")
         frame(right, x=_DEPTH, y="of all steps")
     return figure

@@ -166,7 +166,7 @@ def _draw_frontier(report: Report, lines: _Lines) -> Figure:
     _name_loads(axes, [point for method in look_by_method for point in lines[method]])
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
-    x_label = "tokens/s of one request (at points: requests at once, or each second)"
+    x_label = "tokens/s of one request (numbers at points: requests at once, or per second)"
     frame(axes, x=x_label, y="tokens/s of all requests", grid="both")
     return figure
 

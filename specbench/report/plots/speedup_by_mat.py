@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 _TITLE = "Speedup against mean accepted tokens"
 _ABOUT_BOUND = (
-    " A dotted line leads to the bandwidth bound, the speedup if a step took only the time to read "
-    "the weights of target and drafter; it is at the MAT of the steps of all tasks."
+    " A dotted line leads to the bandwidth bound: the speedup that a method would have if a step "
+    "took only the time to read the weights of target and drafter. The bound is drawn at the MAT "
+    "of the steps of all tasks."
 )
 
 
@@ -74,10 +75,10 @@ def speedup_by_mat(report: Report) -> Plot | None:
         title=_TITLE,
         alt=f"Scatter plot. {'; '.join(texts)}.",
         # `scope` says what the intervals cover: "over prompts and 3 passes"
-        caption="Large points are means over the tasks with their intervals (of speedups: "
-        f"{report.scope}), small ones the tasks. "
-        "If drafting and wide steps were free, points would be on the dashed line, where the "
-        f"speedup equals the accepted tokens; the distance below it is their cost.{about_bound}",
+        caption="Small points are tasks. Large points are means over the tasks, with their "
+        f"intervals (of speedups: {report.scope}). On the dashed line, the speedup equals the "
+        "accepted tokens. Points would be on this line if drafting and wide steps were free: the "
+        f"distance below it is their cost.{about_bound}",
         draw=lambda: _draw(report),
     )
 

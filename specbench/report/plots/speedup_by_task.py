@@ -51,7 +51,7 @@ def speedups(report: Report) -> Plot | None:
     has_several_tasks = len(report.tasks) > 1
     # words of the caption: what a bar is, what a point is
     bars = "means over the tasks" if has_several_tasks else "speedups"
-    points = ", points are tasks" if has_several_tasks else ""
+    points = ". Points are tasks" if has_several_tasks else ""
     # the methods of each run and temperature in words, for readers who cannot see the plot
     texts = [f"{title}, {_means_text(run)}" for title, run in report.panels]
     return Plot(

@@ -22,7 +22,7 @@ _CAPTION = (
     "Points are means over the tasks, with their intervals. Ringed points are the Pareto "
     "front: no other point has both a higher speedup and more accepted tokens."
 )
-_MEETING = " Where lines meet, the points of the earlier one are larger."
+_MEETING = " Where lines meet, the earlier line has the larger points."
 
 _RING: dict[str, Any] = {
     "marker": "o",
