@@ -226,16 +226,18 @@ def _definitions(comparisons: Sequence[Comparison]) -> Iterator[Note]:
     scopes = dict.fromkeys(comparison.scope.text for comparison in comparisons)
     yield Note(
         "Intervals",
-        f"95 %, by paired cluster bootstrap over samples; those of times cover "
+        f"95 %, by paired cluster bootstrap over samples; intervals of times cover "
         f"{' or '.join(scopes)}. Colours and sentences follow tests that are corrected for their "
-        "number; intervals are not corrected. ~: significant on its own, not after this "
+        "number; intervals are not corrected. ~: significant on its own, but not after this "
         "correction. Speeds are judged only with several runs per side.",
     )
     if not is_cross:
-        yield Note("Speedup", "over vanilla in the same run, which drifts in the same way.")
+        yield Note(
+            "Speedup", "over vanilla in the same run, so that drift of the machine cancels out."
+        )
     if any(len(comparison.tasks) > 1 for comparison in comparisons):
         yield Note(
-            "Mean", "arithmetic, of the tasks' values; its ratio is the ratio of the two means."
+            "Mean", "arithmetic mean of the tasks' values; its ratio is the ratio of the two means."
         )
 
 
@@ -269,7 +271,7 @@ def _run_notes(letter: str, header: RunHeader) -> Iterator[Note]:
     """Warnings about one of the runs alone."""
     texts = [*header.warnings]
     if header.status != "complete":
-        texts.append(f"its status is {header.status}, so this is only a part of it.")
+        texts.append(f"its status is {header.status}, so this is only a part of the run.")
     if header.environment.commit_phrase.endswith("+dirty"):
         texts.append("it was made by a modified checkout: its commit does not identify the code.")
     for text in texts:

@@ -1,4 +1,4 @@
-"""The lines under MAT: the positions, context lengths and turns at which steps accept otherwise."""
+"""The lines under MAT: its ratio at positions of the answer, context lengths and turns."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -46,10 +46,11 @@ def bin_rows(explanation: Explanation) -> Iterator[Row]:
 
 
 def bin_notes(explanations: Sequence[Explanation]) -> Iterator[Note]:
-    """What the lines are, if there are any."""
+    """The note that explains the lines, if there are any."""
     if any(map(_shown, explanations)):
         yield Note(
             "Under MAT",
-            "MAT of the steps after so many tokens of the answer, or of prompt and answer, or in "
-            f"this turn, over prompts with such steps on both sides; {LEAST_PROMPTS} or more.",
+            "MAT of the steps in a range: of tokens of the answer before the step, of tokens of "
+            "prompt and answer before it, or of turns. Only prompts that have such steps on both "
+            f"sides count, and a range needs {LEAST_PROMPTS} of them.",
         )

@@ -173,5 +173,5 @@ def _values(bounded: BoundedFactor) -> dict[str, Any]:
 _INTERVALS = Note(
     "Intervals",
     "none: a published cell has no samples, and nothing is claimed. The last column has the "
-    "factors that are printed with the same digits.",
+    "smallest and the largest factor that the rounding of the printed numbers allows.",
 )

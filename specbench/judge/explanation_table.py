@@ -110,7 +110,7 @@ def quantity(explanation: Explanation) -> str:
     """The explained number, in words."""
     is_throughput = any(factor.name == IN_FLIGHT for factor in explanation.product.factors)
     if explanation.subject.pairs.has_baseline:
-        return "throughput over vanilla's" if is_throughput else "speedup"
+        return "throughput ratio to vanilla" if is_throughput else "speedup"
     return "throughput" if is_throughput else "tokens/s"
 
 
@@ -140,7 +140,7 @@ def sentence(explanation: Explanation) -> str:
         named.append(f"and {len(causes) - _MOST_NAMED} more")
     differing = f" Settings that differ and can move it: {'; '.join(named)}." if causes else ""
     if explanation.is_imported and not causes:
-        differing = " The files name no setting that differs and can move it."
+        differing = " The files name no differing setting that can move it."
     if explanation.is_without_cause(name):
         return f"{carrier}, without a cause: {_percent(largest)}."
     if explanation.is_claimed(name):
@@ -252,7 +252,7 @@ def _doubts(explanation: Explanation) -> Iterator[Note]:
     """Notes on factors without a cause, and on factors that cannot be separated."""
     for factor in explanation.factors:
         if explanation.is_without_cause(factor.name):
-            text = f"{factor.name}: {_percent(factor)}, and no setting that can move it differs"
+            text = f"{factor.name}: {_percent(factor)}, but no setting that can move it differs"
             yield Note("Without a cause", text, is_warning=True)
     yield from (Note("Not separable", text) for text in not_separable(explanation))
     if any(side.phases for side in explanation.sides):
@@ -290,6 +290,6 @@ def _definitions(explanations: Sequence[Explanation]) -> Iterator[Note]:
     untested = "" if first.scope.is_estimated else " Nothing is claimed about times."
     yield Note(
         "Intervals",
-        f"95 %; those of times cover {' or '.join(scopes)}. Colours show tests that are corrected "
-        f"for their number.{untested}",
+        f"95 %; intervals of times cover {' or '.join(scopes)}. Colours show tests that are "
+        f"corrected for their number.{untested}",
     )

@@ -118,7 +118,10 @@ class GateResult:
             return ""
         if self.num_baselines > 1:
             return f". Speed is judged by the spread of the {self.num_baselines} baselines"
-        return ", if the machine is equally fast: one baseline does not show how far runs differ"
+        return (
+            ", if the machine was equally fast in both: one baseline does not show how far runs "
+            "differ"
+        )
 
 
 def _failures_text(failures: Sequence[Check]) -> str:

@@ -43,10 +43,10 @@ def file_notes(explanation: Explanation) -> Iterator[Note]:
             yield Note(f"{letter} counts", text)
             if seen := [*imported.findings, *imported.oddities]:
                 yield Note(f"Seen in {letter}", "; ".join(seen))
-            yield Note(f"Not in {letter}", f"{', '.join(imported.lacks)}: none is made up")
+            yield Note(f"Not in {letter}", f"{', '.join(imported.lacks)} (not estimated)")
     names = {header.model.name for header in headers}
     if len(names) > 1 and any("model.name" in header.untold_patterns for header in headers):
-        text = "counts as unknown: names in files may hold more. `convert --model` gives it"
+        text = "counts as unknown: a name in a file may differ. Name the model by `convert --model`"
         yield Note("Model", text)
 
 

@@ -188,7 +188,10 @@ def _check(test: _NumberTest, level: float, *, is_significant: bool) -> Check:
     if is_significant:
         text += f"; {_percent(test.allowed)} is allowed"
     if test.is_rise:
-        text += ". Too lenient a rule would do that: audit the run, or record a new baseline"
+        text += (
+            ". An acceptance rule that is too lenient would cause this: audit the run, or record a "
+            "new baseline"
+        )
     # the smallest change that would fail, a share; None if there are too few samples for any
     smallest = test.smallest(level)
     if not is_significant and (smallest is None or smallest > test.most):

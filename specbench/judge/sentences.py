@@ -78,7 +78,7 @@ def _vanilla_sentence(comparison: Comparison, letters: Letters, vanilla: CellPai
 def no_verdict(comparison: Comparison) -> str:
     """The reason that no difference in speed is claimed, with the known spread of passes."""
     if comparison.repetition.is_one_run:  # both sides are the same run, which has one pass
-        return "One pass does not show how passes differ. Nothing is claimed: use --repeats 3."
+        return "One pass does not show how far passes differ. Nothing is claimed: use --repeats 3."
     # Standard deviations of log tokens/s between the passes of each run; none of one pass.
     largest_sd = max(comparison.pass_spreads, default=0.0)
     spread_text = ""

@@ -263,7 +263,7 @@ def test_one_run_a_side_gives_no_verdict_and_the_spread_of_passes() -> None:
 
 def test_two_methods_of_one_pass_give_no_verdict() -> None:
     crossed = compare(RUN, RUN, crossed=("pld", "vanilla"))
-    words = "One pass does not show how passes differ. Nothing is claimed: use --repeats 3."
+    words = "One pass does not show how far passes differ. Nothing is claimed: use --repeats 3."
     assert sentences(crossed).endswith(f"by the mean of the tasks. {words}")
     assert all(cell.tokens_per_s.p_value is None for cell in crossed.cells.values())
 
