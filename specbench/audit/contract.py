@@ -41,8 +41,9 @@ NUM_OUTCOMES = 20_000
 MOST_MAT_RATIO = 2.0
 """Largest ratio of MAT on task prompts to MAT on unseen prompts that an honest drafter reaches."""
 MOST_PAIR_RATIO = 2.5
-"""The same for a task's prompt and its new one. Two of 48 pairs of PLD on `tiny` are above it, at
-most 2.7; with known answers, ratios were 4.1 to 8.8.
+"""Largest ratio of MAT on one task prompt to MAT on the unseen prompt that is made from its task.
+For PLD on `tiny`, two of 48 such pairs are above it, at most 2.7. Methods that knew the answers had
+ratios of 4.1 to 8.8.
 """
 ContractTest = Callable[[Subject], Iterator[AuditTest]]
 """A part of the contract. Its docstring begins with its subject."""
@@ -96,7 +97,7 @@ def _tokens_per_step(subject: Subject, prompts: Sequence[tuple[int, ...]]) -> Ra
     """Tokens / steps of the answers by a drafter that has seen none of the prompts, a row of one
     column per prompt.
 
-    Answers end with the model's end tokens, since a method that has them has no more.
+    Answers end at the model's end tokens: a method that knows an answer knows it only up to there.
     """
     drafter = subject.build()
     completions = [subject.complete(drafter, prompt, eos_ids=subject.eos_ids) for prompt in prompts]
@@ -138,9 +139,9 @@ def greedy(subject: Subject) -> Iterator[AuditTest]:
 def planted(subject: Subject) -> Iterator[AuditTest]:
     """Right tokens in the trees: all are accepted, to full depth, and logits stay right.
 
-    The right tokens are the target's own greedy answers; a `Planted` drafter puts them into the
-    trees of the method's own. Each prompt of the subject (the method under test), and a long one,
-    is completed twice: watched, for its logits, and plain, for its counts.
+    The right tokens are the target's greedy answers. A `Planted` drafter puts them into the trees
+    that the method's drafter makes. Each prompt of the subject (the method under test), and a long
+    one, is completed twice: watched, for its logits, and plain, for its counts.
     """
     num_wrong = 0  # watched answers with a token that is not the best one
     num_planted = num_refused = 0  # right tokens in the trees, and those not accepted

@@ -46,7 +46,7 @@ _NO_SERVER = {
     for declared in options(SpecValues)
     if declared.group == "server"
 }
-"""The values of a run on servers, for the engine in this process."""
+"""Defaults of the options of servers, with which the engine in this process runs instead."""
 _RESTORE = "Restore them as they were, or make the run again."
 _outcomes = cache(rule_outcomes)  # methods share their rules
 

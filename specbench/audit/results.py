@@ -36,10 +36,12 @@ def near_tie(dtype: str, scale: float) -> float:
 def allowed_deviation(dtype: str, calibrated: float | None = None) -> float:
     """The largest deviation of a logit that rounding explains, in epsilon times the logits' scale.
 
-    It is four times the deviation of the model's own chains of several lengths (`calibrated`),
-    at least the factor of `near_tie` and at most sixteen times that; without chains, four times
-    that. On `tiny` in float32 a sound tree stayed below 57 in 77,000 sampled tokens with torch's
-    operations; stale keys in one layer gave 56,000, wrong positions 390,000.
+    It is four times the deviation that was measured on chains of several lengths (`calibrated`),
+    but at least the factor of `near_tie`, and at most sixteen times this factor. Without such a
+    measurement it is four times the factor.
+
+    On `tiny` in float32, with torch's operations, a sound tree stayed below 57 in 77,000 sampled
+    tokens. Stale keys in one layer gave 56,000, wrong positions 390,000.
     """
     factor = _FACTOR[dtype]
     measured = factor if calibrated is None else calibrated
@@ -72,7 +74,7 @@ class Difference:
     ended early.
     """
     baseline_gap: float | None = None
-    """The same of vanilla's token."""
+    """Gap from vanilla's token up to the best one; None if one side ended early."""
     is_same_again: bool | None = None
     """The step, run again, gave vanilla's tokens; None if it was not run again."""
     is_bug_again: bool = False

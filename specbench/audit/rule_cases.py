@@ -32,7 +32,7 @@ _Q_ROOT = np.array([0.15, 0.35, 0.1, 0.4])
 _Q_CLOSE = np.array([0.48, 0.33, 0.15, 0.04])
 """Likely tokens have a little too much mass, so that too few rejections show."""
 _Q_FAR = np.array([0.02, 0.02, 0.02, 0.94])
-"""The first sibling is rejected almost always, and then every seventh second one."""
+"""The first sibling is almost always rejected, and then one in seven second siblings."""
 _Q_REJECTED = np.array([0.02, 0.21, 0.08, 0.69])
 """Under top-p the likeliest token is rejected, and top-p once more would cut the residual."""
 _Q_NEXT = _NEXT[[2, 3, 1, 0]]

@@ -66,16 +66,16 @@ def audit(
     if not (agreements or header.servers or is_sampled):
         raise UserError(
             f"Run {header.id} has nothing to audit: no method except vanilla finished a greedy "
-            "sample that vanilla finished too, and none was sampled.",
+            "sample that vanilla finished too, and no answer was sampled.",
             "Audit a run with vanilla and at least one other method.",
         )
     model = None  # stays so if there is nothing to look at
     has_divergences = any(agreement.divergences for agreement in agreements.values())
     if header.servers:
-        # Methods are compared with the server of vanilla, and that one with the engine here. In a
-        # run without it, each method is compared with the engine itself.
+        # Methods are compared with vanilla's server, and vanilla's server with the engine in this
+        # process. In a run without vanilla, each method is compared with the engine.
         labels = [BASELINE] if BASELINE in header.methods else [*header.methods]
-        say(f"{', '.join(labels)}: the server's against vanilla in this process.")
+        say(f"{', '.join(labels)}: comparing the server's answers with vanilla in this process …")
         model = open_model(False)  # vanilla alone
         is_recheck = False  # the methods are the servers', and cannot be run here
         with_ours = {label: agreement_with_ours(label, table, header, model) for label in labels}

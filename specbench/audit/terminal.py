@@ -84,9 +84,9 @@ def _contract_page(method_audit: MethodAudit, *, is_full: bool) -> Iterator[Part
     yield Line(sentence, style=f"bold {colour}")
     if method_audit.smallest_tv is not None:
         yield Line(
-            f"Power: sampled tokens of {method_audit.num_tokens} draws would have shown a mean "
-            f"total variation of {method_audit.smallest_tv:.3f}, to or from the likeliest token, "
-            f"in {POWER:.0%} of runs. --full shows every test."
+            f"Power: if the method moved a mean total variation of {method_audit.smallest_tv:.3f} "
+            f"to or from the likeliest token, the {method_audit.num_tokens} sampled tokens would "
+            f"show it in {POWER:.0%} of runs. --full shows every test."
         )
 
 
@@ -274,7 +274,7 @@ def _sentences(audit: Audit) -> Iterator[str]:
     if audit.greedy and audit.statuses & {"numerics", "bug"}:
         yield (
             "gap: how far the method's token lies below the best one in the target's logits. "
-            "Rounding explains gaps up to the near-tie, and none beyond it."
+            "Rounding explains gaps up to the near-tie, but no larger ones."
         )
         if not audit.recheck_dtype and audit.dtype != "float32":
             yield (
@@ -283,7 +283,7 @@ def _sentences(audit: Audit) -> Iterator[str]:
             )
     test_names = {test.name for audited in audit.methods for test in audited.tests}
     dtype = audit.recheck_dtype or audit.dtype  # of the audit's own logits
-    # Tests of logits: of their deviation, and of all their bits, which rounding hides nothing from.
+    # Tests of logits: of their deviation and, if rounding is equal, of all their bits.
     if dtype != "float32" and "deviation" in test_names and "bits" not in test_names:
         yield (
             f"In {dtype} rounding hides small differences of logits, such as those of one "
@@ -291,7 +291,8 @@ def _sentences(audit: Audit) -> Iterator[str]:
         )
     if any(audited.num_tokens for audited in audit.methods):
         yield (
-            f"p: corrected for all tests (Holm); a test fails below {ALPHA}. smallest TV: the mean "
-            "total variation, to or from the likeliest token, that would have been found in "
-            f"{POWER:.0%} of audits. --power TV draws as many tokens as a smaller one needs."
+            f"p: corrected for all tests (Holm); a test fails below {ALPHA}. smallest TV: the "
+            f"smallest error that {POWER:.0%} of audits would find, as the mean total variation "
+            "that is moved to or from the likeliest token. --power TV draws enough tokens to find "
+            "a smaller one."
         )

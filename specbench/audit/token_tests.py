@@ -201,8 +201,8 @@ def _test_of_answers(tokens: TokenNumbers, number_of_answer: Array) -> Iterator[
 def smallest_tv(tokens: TokenNumbers, error_rate: float) -> float:
     """The mean total variation that the test of the likeliest token finds in POWER of all audits.
 
-    All of it moves mass to or from the likeliest token. No statistic between 0 and 1 changes
-    by more than the total variation.
+    It holds for errors that move probability to or from the likeliest token. No statistic between
+    0 and 1 changes by more than the total variation.
     """
     # A test at `error_rate` finds a mean difference d with probability POWER if
     #   d = (z(error_rate / 2) + z(1 - POWER)) * sqrt(sum(b * (1 - b))) / n
