@@ -253,5 +253,5 @@ def _knot_weights(method: MethodCost, options: Mapping[str, Any], rows: IntArray
 
 def _outside(what: str, value: int, end: int) -> UserError:
     side = "at most" if value > end else "at least"
-    message = f"{what.capitalize()}: {value}, and {side} {end} in the cost curve."
+    message = f"{what.capitalize()}: {value}, but the cost curve has {side} {end}."
     return UserError(message, MEASURE_HINT)

@@ -58,8 +58,8 @@ def fit_curve(bench: Bench, about: dict[str, str], methods: Mapping[str, Measure
         prefill=_nested(bench.prefill),
         num_pairs=len(methods),
     )
-    # Drafts and prefills were measured in vanilla's steps beside them. These are a few tokens
-    # after the prompt; in the curve's unit they take `units` [lengths].
+    # The times of drafts and prefills are ratios to steps of vanilla, which were timed beside them
+    # a few tokens after the prompt. `units` [lengths] has these steps in the curve's unit.
     model = CostModel(curve)
     contexts = np.array(lengths) + (NUM_WARMUP_STEPS + STEPS_PER_VISIT - 1) // 2
     units = model.step(model.costs(None, 0), [1] * len(lengths), contexts)
@@ -117,8 +117,8 @@ def _method_cost(
     steps["draft"] = steps["ratio"] * units[steps["length"]] - target_parts
     trimmed_mean = partial(trim_mean, proportiontocut=TRIMMED)  # without both ends
     drafts = steps.pivot_table("draft", ["block", "thread"], "knot", aggfunc=trimmed_mean)
-    # [blocks * threads, knots]. A block may lack a knot: drafts from text with a match, or those
-    # without. It then gets the other knot's time.
+    # [blocks * threads, knots]. Drafts from text have a knot with a match and a knot without one. A
+    # block that lacks one of the two gets the time of the other.
     num_knots = len(measured.knots)
     drafts = drafts.reindex(columns=range(num_knots)).bfill(axis=1).ffill(axis=1)
     shape = (len(bench.steps), len(thread_indices), num_knots)  # blocks, threads, knots

@@ -186,4 +186,5 @@ def curve_label(curve: Curve, method: RunMethod) -> str:
         if is_same_method and Path(measured.given.get("weights", "")).name == weights_name:
             return label
     measured_labels = ", ".join(curve.methods) or "none"
-    raise UserError(f"The cost curve has no {method.label}, only {measured_labels}.", MEASURE_HINT)
+    message = f"The cost curve does not have {method.label}. It has {measured_labels}."
+    raise UserError(message, MEASURE_HINT)

@@ -63,10 +63,10 @@ def _problems(header: ProfileHeader, arrays: Arrays) -> Iterator[str]:
     for name, array in arrays.items():
         label = name.rpartition("/")[0]
         if name not in expected and label not in header.methods:
-            yield f"{name} is of no method of the profile."
+            yield f"{name} belongs to no method of the profile."
         length = expected.get(name, num_positions)
         if len(array) != length:
-            yield f"{name} has {len(array)} rows, and the answers have {length}."
+            yield f"{name} has {len(array)} rows, but the answers need {length}."
     prompt_end = answer_end = 0
     for about in header.answers:
         prompt_ids = arrays["prompt_ids"][prompt_end : prompt_end + about.prompt_tokens]
@@ -74,7 +74,7 @@ def _problems(header: ProfileHeader, arrays: Arrays) -> Iterator[str]:
         prompt_end += about.prompt_tokens
         answer_end += about.num_tokens
         if ids_hash(prompt_ids.tolist(), token_ids.tolist()) != about.sha256:
-            yield f"the answer to {about.prompt} has other tokens than its hash."
+            yield f"the tokens of the answer to {about.prompt} do not match their hash."
 
 
 def _wrong_kinds(header: ProfileHeader, arrays: Arrays) -> Iterator[str]:

@@ -102,7 +102,7 @@ def recorded_plan(engine_plan: EnginePlan, progress: Progress, *, is_named: bool
     num_left_out = plan.num_records - len(answers)
     if num_left_out:
         left_out = f"{num_left_out} of {plan.num_records} answers"
-        progress.message(f"{left_out} are left out: they differ by rounding.")
+        progress.message(f"{left_out} are left out: rounding changed them.")
     if not answers:
         raise SpecbenchError("No method reproduced any of vanilla's answers.")
     header = ProfileHeader(
@@ -214,7 +214,7 @@ def _num_bytes(label: str, arrays: Arrays) -> int:
     num_positions = max((len(array) for array in arrays.values()), default=0)
     if num_positions and num_bytes > MOST_POSITION_BYTES * num_positions + ZIP_BYTES:
         per_position = num_bytes / num_positions
-        message = f"{label} takes {per_position:,.0f} bytes per position, not"
+        message = f"{label} takes {per_position:,.0f} bytes per position, and the most is"
         hint = "Give a smaller top_k or depth, such as top_k=8,depth=5."
         raise UserError(f"{message} {MOST_POSITION_BYTES:,}.", hint)
     return num_bytes

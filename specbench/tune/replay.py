@@ -143,10 +143,10 @@ def misfit(label: str, recorded: ProfiledMethod, method: RunMethod) -> str:
     for name, recorded_value in recorded.about.options.items():
         wanted_value = getattr(method.options, name)
         if name in kind.bounded_options and wanted_value > recorded_value:
-            return f"{name} is {wanted_value}, and at most {recorded_value} in the profile"
+            return f"{name} is {wanted_value}, but the profile allows at most {recorded_value}"
         is_fixed = name not in kind.free_options and name in given_names
         if is_fixed and wanted_value != recorded_value:
-            return f"{name} is {wanted_value!r}, and {recorded_value!r} in the profile"
+            return f"{name} is {wanted_value!r}, but the profile has {recorded_value!r}"
     return ""
 
 

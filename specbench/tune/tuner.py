@@ -51,7 +51,7 @@ CURVE_SHARE = 3
 CHANGED = 1.2
 """The machine's speed has changed if the ratio of vanilla's step times exceeds this."""
 CHANGED_WARNING = (
-    "Vanilla's step took {:.0%} of its time in the cost curve: the machine's speed changed. "
+    "Vanilla's step took {:.0%} of the time in the cost curve: the machine's speed changed. "
     "--settings auto will not take these settings; repeat on a quiet machine with another --out."
 )
 
@@ -149,7 +149,7 @@ def _profile_in(folder: Path, engine_plan: EnginePlan, progress: Progress) -> Pr
     if (folder / PROFILE_FILE).is_file():
         profile = read_profile(folder)
         _check_profile(folder, profile, engine_plan)
-        progress.message(f"Profile: that in {folder}")
+        progress.message(f"Profile: read from {folder}")
         return profile
     progress.message("Profile …")
     profile = recorded_plan(engine_plan, progress, is_named=False)
@@ -199,7 +199,7 @@ def _curve_in(
         curve = read_curve(folder)
         # the machine, versions and target that a new curve would have
         curve.check(about_of(engine_plan.setup, load_model(engine_plan.setup)))
-        progress.message(f"Cost curve: that in {folder}")
+        progress.message(f"Cost curve: read from {folder}")
         return curve
     progress.message("Cost curve …")
     curve = measured_curve(engine_plan, minutes, progress)

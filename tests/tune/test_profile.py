@@ -51,9 +51,9 @@ def profiled(folder: Path) -> Profile:
 @pytest.mark.parametrize(
     ("setting", "reason"),
     [
-        ("eagle2:total_tokens=8,depth=3,top_k=2", "depth is 3, and at most 2 in the profile"),
-        ("eagle2:depth=2,top_k=4", "top_k is 4, and at most 3 in the profile"),
-        ("eagle2:depth=1,top_k=2,weights=mine", "weights is 'mine', and '' in the profile"),
+        ("eagle2:total_tokens=8,depth=3,top_k=2", "depth is 3, but the profile allows at most 2"),
+        ("eagle2:depth=2,top_k=4", "top_k is 4, but the profile allows at most 3"),
+        ("eagle2:depth=1,top_k=2,weights=mine", "weights is 'mine', but the profile has ''"),
         ("eagle3", "eagle3 is not in the profile, which has vanilla, eagle2:depth=2,top_k=3"),
         ("recycling", "recycling is not in the profile"),
         ("suffix:scope=run", "is not in the profile"),
@@ -76,7 +76,7 @@ def test_a_setting_outside_of_the_profile_is_refused_with_both_values(
         ("suffix:scope=run", {}, "suffix:scope=run has no acceptance profile"),
         ("eagle", {"temperatures": 1.0}, "draws siblings, and an answer shows only one"),
         ("medusa:acceptance=typical", {"temperatures": 1.0}, "its rule gives other answers"),
-        ("eagle2:top_k=24", {"limit": 1}, r"bytes per position, not 4,096"),
+        ("eagle2:top_k=24", {"limit": 1}, r"bytes per position, and the most is 4,096"),
     ],
 )
 def test_no_profile_is_made_of(
@@ -132,8 +132,8 @@ def test_the_files_of_a_profile_belong_together(
     (tmp_path / "copy" / "profile.npz").write_bytes((folder / "profile.npz").read_bytes())
     for number, key, changed, message in (
         (-1, None, None, "token_ids has|prompt_ids has"),  # without its last answer
-        (0, "num_tokens", 1, "rows, and the answers have"),
-        (0, "sha256", "0" * 64, "has other tokens than its hash"),
+        (0, "num_tokens", 1, "rows, but the answers need"),
+        (0, "sha256", "0" * 64, "do not match their hash"),
     ):
         header = json.loads((tmp_path / "copy" / "profile.json").read_text())
         whole = json.dumps(header)

@@ -99,8 +99,8 @@ def _tree_within(profile: Profile, label: str, options: Any) -> StaticTree:
     # `num_candidates`: its largest rank + 1
     if tree.layout.max_depth > recorded_depth or tree.num_candidates > NUM_RANKS:
         needed = f"depth {tree.layout.max_depth} and {tree.num_candidates} ranks"
-        available = f"{recorded_depth} and {NUM_RANKS}"
-        message = f"Tree {options.tree} has {needed}, and the profile {available}."
+        available = f"depth {recorded_depth} and {NUM_RANKS} ranks"
+        message = f"Tree {options.tree} needs {needed}, but the profile has {available}."
         raise UserError(message, "Choose a smaller tree.")
     return tree
 
