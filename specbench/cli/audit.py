@@ -23,7 +23,7 @@ class Audit(Struct, frozen=True):
     model: Annotated[str, option(
         "The model to audit a method on.", "model", "note", "MODEL")] = "tiny"
     dtype: Annotated[str | None, option(
-        "Audit in this dtype, and run steps that differ again: float32 finds most.",
+        "Audit in this dtype, and repeat steps that differ in it; float32 finds most.",
         "model", "note", "DTYPE")] = None
     device: Annotated[str | None, option(
         "Audit on cpu, cuda or cuda:1", "model", "note", "DEVICE", unset="the run's")] = None
@@ -31,7 +31,7 @@ class Audit(Struct, frozen=True):
         "Tokens to test per method and temperature; 0: compare recorded answers only.",
         "measure", "note", least=0)] = 2000
     power: Annotated[float | None, option(
-        "Draw as many tokens as finding this total variation needs, such as 0.02.",
+        "Draw enough tokens to find a total variation of this size, such as 0.02.",
         "measure", "note", "TV", least=0.001, most=0.999,
         hint="Give a total variation from 0.001 to 0.999, such as --power 0.02.")] = None
     # fmt: on

@@ -25,7 +25,7 @@ WrittenForm = Annotated[
     str,
     typer.Option(
         metavar="FORMAT",
-        help="Write runs as eagle, spec-bench, vllm or aiperf; publishers' numbers as table.",
+        help="Write runs as eagle, spec-bench, vllm or aiperf, or publishers' numbers as table.",
     ),
 ]
 

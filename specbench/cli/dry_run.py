@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 _BOUND = (
-    "all answers at full length and vanilla's speed, if only reading the weights takes time; a "
-    "small model takes longer. ?: unknown"
+    "assumes answers of full length at vanilla's speed, as if a step took only the time to read "
+    "the weights; a small model takes longer. ?: unknown"
 )
 """The source of a time that no earlier run tells, in words."""
 

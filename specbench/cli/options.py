@@ -35,7 +35,7 @@ class Call(Struct, frozen=True):
     gguf: Annotated[str, option(
         "The GGUF file to take from the folder --model.", "model", "note", "NAME")] = ""
     thorough: Annotated[bool, option(
-        "Three passes over all prompts, not a first look; other options ask for that too.",
+        "Make three passes over all prompts, not a first look. Most other options imply it.",
         "measure", "note")] = False
     dry_run: Annotated[bool, option(
         "Print what would run and what it could show.", "measure", "note")] = False

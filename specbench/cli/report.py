@@ -30,7 +30,7 @@ def report(
         Path | None, typer.Option(metavar="DIR", help="Folder for all formats and the plots.")
     ] = None,
     arithmetic: Annotated[
-        str, typer.Option(metavar="KIND", help="ours, or paper: the ratio of mean tokens/s.")
+        str, typer.Option(metavar="KIND", help="Speedup: ours, or paper (ratio of mean tokens/s).")
     ] = "ours",
     pool: Annotated[
         bool, typer.Option("--pool", help="Pool the runs as repetitions of one run.")
@@ -91,7 +91,7 @@ def compare(
         bool,
         typer.Option(
             "--explain",
-            help="Explain the first run's speedups over the second's, or one run's, as a product.",
+            help="Explain one run's speedups, or the ratios of two runs', as a product.",
         ),
     ] = False,
     load: Annotated[
@@ -110,9 +110,9 @@ def compare(
 ) -> None:
     """Compare runs, versions or GPUs on the samples that they share.
 
-    The first run is the reference, except with --explain: there the ratio is first / second. A
-    folder of several runs, as of `run --runs`, is one side, and so is a cell of a published table:
-    TABLE:model/method/task[,temperature=0,load=8].
+    The first run is the reference. With --explain, the ratio is first / second instead. A folder
+    of several runs, as `run --runs` makes it, counts as one run. A cell of a published table can
+    stand in place of a run: TABLE:model/method/task[,temperature=0,load=8].
     """
     if explain:
         _explain(run, cross, load, format, out)

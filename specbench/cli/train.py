@@ -24,7 +24,7 @@ Data = Annotated[
 ]
 _START = "A trained head whose weights the training begins with."
 _OPENINGS = "Beginnings of the requests of --data self, one per line."
-_VOCABULARY = "Most frequent tokens, which eagle or eagle3 drafts; default: all, or 32000."
+_VOCABULARY = "Size of the draft vocabulary; by default, eagle drafts all tokens and eagle3 32000."
 
 
 def _number(help_text: str, least: int, most: int) -> Any:

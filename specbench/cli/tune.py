@@ -34,7 +34,7 @@ Out = Annotated[Path, _OUT]
 MaybeOut = Annotated[Path | None, _OUT]
 Minutes = Annotated[
     float | None,
-    typer.Option("--minutes", metavar="N", min=0.1, help="Goal for the time it takes."),
+    typer.Option("--minutes", metavar="N", min=0.1, help="Goal for the total time."),
 ]
 
 

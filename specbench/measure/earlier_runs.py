@@ -13,7 +13,7 @@ from specbench.log.store import read_run
 from specbench.measure.base import Plan, loads_of_run
 from specbench.types import Record
 
-EARLIER = "by the answers of the latest comparable run"
+EARLIER = "from the latest comparable run"
 """The source of an estimate of time, in words."""
 MIN_TOKENS = 1_000
 """Tokens of an earlier run from which its seconds say something about a later one."""

@@ -14,12 +14,13 @@ from specbench.models.hub import resolve_model, resolve_weights
 def downloads(
     tasks: Sequence[str] | None, model: str | None
 ) -> Iterator[tuple[str, Callable[..., Path]]]:
-    """Paper prompts (of `tasks`; all with None, none with ()), then a model with its drafters.
+    """The downloads of a run: papers' prompts, then a model with its drafters.
 
-    `tasks` and `model` are names; without a `model`, none is downloaded. Yields a title for each,
-    and a function that downloads it, or finds it if it is here already. The function takes
-    `offline` (True: only find it), returns the path, and raises UserError. Unknown names raise
-    UserError at the first step.
+    `tasks` are the names of tasks whose prompts are downloaded: None stands for all tasks. `model`
+    is the name of the model; with None, no model is downloaded. Yields a title per download, and a
+    function that downloads it, or finds it if it is here already. The function takes `offline`
+    (True: only find it), returns the path, and raises UserError. Unknown names raise UserError at
+    the first step.
     """
     if tasks is None:
         # Of every known task whose prompts a paper has published (`card.paper` is their file).

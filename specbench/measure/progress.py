@@ -95,9 +95,10 @@ class Progress:
         self._say(text)
 
     def expected(self, seconds: float, source: str) -> None:
-        """Tell the time that a long run is expected to take: of several estimates, the first.
+        """Print the time that a long run is expected to take.
 
-        `source` says in words what the estimate was made from.
+        Only the first of several estimates is printed. `source` says in words what the estimate was
+        made from.
         """
         if seconds > LONG_S and not self._is_time_told:
             self.message(estimated_time(seconds, source))

@@ -48,7 +48,7 @@ def check_ids(setup: Setup, prompt_sets: Sequence[PromptSet]) -> None:
                 return
             problems[prompt.sample_id] = problem
     sample_id, problem = next(iter(problems.items()))
-    others = f" So do the other {len(problems) - 1}." if len(problems) > 1 else ""
+    others = " The other prompts have such a token too." if len(problems) > 1 else ""
     raise UserError(f"Prompt {sample_id} has {problem}.{others}", TOKEN_HINT)
 
 
@@ -69,7 +69,8 @@ def check_lengths(
     server_hint = ""
     if spec.serving_engine:
         server_hint = (
-            " Servers that --engine starts have at most 4096: start one, and give its --url."
+            " Servers that --engine starts have a context of at most 4096 tokens. For more, start "
+            "a server yourself, and give its --url."
         )
     for prompt_set in prompt_sets:
         for prompt in prompt_set.prompts:
@@ -80,7 +81,7 @@ def check_lengths(
                 budget_hint = f"Give --max-new-tokens {room}, l" if room > 0 else "L"
                 raise UserError(
                     f"Prompt {prompt.sample_id} has {length} tokens, and the model's context of "
-                    f"{context} tokens has no room for {num_reserved} new.",
+                    f"{context} tokens has no room for {num_reserved} new tokens.",
                     f"{budget_hint}eave the prompt out (--limit, --dataset), or use a model or a "
                     f"server with more context.{server_hint}",
                 )

@@ -48,8 +48,8 @@ def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader
     if conflicts := RESUME.conflicts(latest, new):
         raise RunFolderError(
             f"The run in {stored.path} had other inputs: {_listed(conflicts)}.",
-            "Restore them, or start a new run without --resume. Where a default has changed, the "
-            "version of specbench that began the run can go on with it.",
+            "Restore them, or start a new run without --resume. If a default has changed, continue "
+            "with the version of specbench that began the run.",
         )
     segments = before.segments  # later parts on other machines, or with other versions
     warnings = before.warnings
@@ -67,7 +67,8 @@ def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader
         )
         warnings += (
             f"Records after the first {num_records} were measured {how_measured} "
-            "(--resume --force). Totals mix both. Measure anew on one machine before you use them.",
+            "(--resume --force). Totals mix them with the earlier ones. Measure the run again on "
+            "one machine before you use its totals.",
         )
     return replace(
         before,

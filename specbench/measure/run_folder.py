@@ -84,7 +84,7 @@ def resumed_run(
     if mismatches := _mismatches(spec, given, header):
         raise RunFolderError(
             f"The run in {path} has other options: {'; '.join(mismatches)}.",
-            "Leave them out: --resume takes those of the run. Or start a new run without --resume.",
+            "Leave them out: --resume takes the run's own. Or start a new run without --resume.",
         )
     asked = RunSpec(**asdict(header.spec.asked or header.spec.values))
     return ChosenRun(path, asked, tuple(sorted({*header.spec.given, *given})))
@@ -117,7 +117,7 @@ def _mismatches(spec: RunSpec, given: Collection[str], header: RunHeader) -> lis
         asked = _comparable(header.spec.asked or header.spec.values, option.name)
         in_effect = _comparable(header.spec.values, option.name)
         if given_now not in (asked, in_effect):
-            mismatches.append(f"{option.name} is {asked!r} there and {given_now!r} here")
+            mismatches.append(f"{option.name} is {asked!r} in the run and {given_now!r} here")
     return mismatches
 
 

@@ -70,7 +70,7 @@ def test_a_plan_counts_prompts_and_a_dry_run_makes_none(
     assert shares == ["2", "5", "10"]
     monkeypatch.setattr("specbench.measure.earlier_runs.MIN_TOKENS", 1)
     dry = specbench(*call, "--dry-run")
-    assert "Decoding: by the answers of the latest comparable run." in dry.out
+    assert "Decoding: from the latest comparable run." in dry.out
     assert "It would show differences of" in dry.out and path.name not in dry.out
     few = specbench(*call, "--limit", 1, "--dry-run")
     assert "No difference can be shown: use --limit 6" in few.out
@@ -118,7 +118,7 @@ def test_runs_that_are_missing_are_made_with_the_options_of_the_first_and_pooled
     assert second.spec.values == first.spec.values and second.uid != first.uid
     assert {*second.spec.given} == {*first.spec.given, "resume"}
     other = specbench(*several, "--resume", "--seed", 5)
-    assert (other.code, "seed is 3 there and 5 here" in other.err) == (2, True)
+    assert (other.code, "seed is 3 in the run and 5 here" in other.err) == (2, True)
     for words in ("report mine", "compare mine mine/run-1", "report mine --plan"):
         said = specbench(*words.split())
         assert said.code == 0, said.err

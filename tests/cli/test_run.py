@@ -88,7 +88,7 @@ def test_an_output_folder_holds_the_run_and_its_report(
     assert resumed.code == 0
     assert len(read_run(out).records) == 3 * 6  # three passes
     other = specbench(*call, "--output", out, "--resume", "--seed", 5)
-    assert (other.code, "seed is 0 there and 5 here" in other.err) == (2, True)
+    assert (other.code, "seed is 0 in the run and 5 here" in other.err) == (2, True)
 
 
 @pytest.mark.parametrize("has_options", [True, False])

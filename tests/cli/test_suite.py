@@ -105,7 +105,7 @@ def test_a_stopped_suite_goes_on_where_it_was_and_not_if_its_recipe_changed(
     assert len(keys) == len(set(keys)) == 6
     recipe.write_text(RECIPE.replace("limit = 1", "limit = 2"))
     said = specbench("suite", recipe, "--resume")
-    assert said.code == 1 and "limit is 1 there and 2 here" in said.err
+    assert said.code == 1 and "limit is 1 in the run and 2 here" in said.err
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def _warnings(reports: Sequence[WorkerReport]) -> tuple[str, ...]:
     }
     if len(machines) > 1:
         names = ", ".join(sorted(machines))
-        warnings.append(f"The workers differ: {names}. Tokens/s mix them.")
+        warnings.append(f"The workers differ: {names}. Tokens/s mix their speeds.")
     return tuple(dict.fromkeys(warnings))
 
 

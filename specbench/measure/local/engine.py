@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from specbench.measure.local.fingerprint import Fingerprint
 
 PRIMING_TOKENS = 3
-"""The prefill's token and those of a step, for which a draft model has to prefill too."""
+"""One token of the prefill and two of steps: a draft model also prefills in the first step."""
 LATE_WARNING = (
     "{} CUDA graphs were captured while samples were timed, which slowed those samples down: the "
     "warm-up had not reached their sizes."

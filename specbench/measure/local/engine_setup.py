@@ -32,11 +32,11 @@ from specbench.settings.tuned_settings import fits_of, with_tuned
 
 FLOAT16_WARNING = (
     "The model ran in float16: GPUs below compute capability 8.0 emulate bfloat16, several times "
-    "slower. `--dtype bfloat16` uses it all the same."
+    "slower. To use bfloat16 in spite of this, give `--dtype bfloat16`."
 )
 STAND_IN_WARNING = (
-    "The weights are a stand-in: times are those of the real shape, tokens and accept lengths are "
-    "those of tiny, and so are its rotary base and context."
+    "The weights are a stand-in: times are as with the real shape, but tokens, accept lengths, "
+    "rotary base and context are tiny's."
 )
 SPREAD_WARNING = (
     "The layers of the model are spread over {} GPUs, which work one after the other, without CUDA "

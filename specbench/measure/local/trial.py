@@ -11,17 +11,17 @@ from specbench.engine.clock import Phase, Stopwatch
 from specbench.settings.step_times import FASTER
 
 FAR = 1.5
-"""A number is dropped if it takes this many times as long as the best..."""
+"""A number of threads is dropped if its steps take this many times as long as the best's..."""
 FAR_STEPS = 7
 """...in this many steps of both."""
 HOPELESS = 10.0
-"""It is dropped at once if it takes this many times as long..."""
+"""It is dropped early if its steps take this many times as long..."""
 HOPELESS_STEPS = 2
 """...in this many steps of both."""
 MAX_STEPS = 200
-"""A number is tried for no more steps."""
+"""Most steps for which a number is tried."""
 LEAST_S = 1e-9
-"""Smallest seconds of a step, also by a clock that goes back or stands still."""
+"""Least seconds that a step counts with: a clock may go back or stand still."""
 LEVEL = 0.01
 """Chance that the median ratio of two numbers is on the other side of `FASTER`."""
 

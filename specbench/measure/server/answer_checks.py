@@ -23,7 +23,8 @@ def prompt_problems(
 ) -> Iterator[str]:
     """Describe how the prompt that was read differs from ours, if that is an error.
 
-    A prompt that was sent as tokens (`is_sent`) has as many. `num_read` is 0 without a count.
+    If the prompt was sent as tokens (`is_sent`), the server must count as many as were sent.
+    `num_read` is 0 without a count.
     """
     if is_sent and num_read and num_read != num_sent:
         yield (

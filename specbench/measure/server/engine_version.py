@@ -60,11 +60,11 @@ def check_version(engine: Engine, name: str, version: str) -> None:
         return
     if method.gone_in and _number(version) >= _number(method.gone_in):
         raise UserError(
-            f"{engine.title} {version} has no {name}: it is gone since {method.gone_in}.",
+            f"{engine.title} {version} has no {name}: it was removed in {method.gone_in}.",
             f"Use an older {engine.title} (--engine-command PATH), or leave {name} out.",
         )
     raise UserError(
-        f"{engine.title} {version} has no {name}: it came with {method.since}.",
+        f"{engine.title} {version} has no {name}: it was added in {method.since}.",
         f"Use a newer {engine.title} (--engine-command PATH), or leave {name} out.",
     )
 

@@ -47,7 +47,7 @@ def read_table(file: str) -> list[Row]:
         raise _wrong_table(file, "it has no row")
     for first, last, num_tokens in rows:
         if not 1 <= first <= last or num_tokens < 0:
-            raise _wrong_table(file, f"[{first}, {last}, {num_tokens}] is no range")
+            raise _wrong_table(file, f"[{first}, {last}, {num_tokens}] is not a range")
     for earlier, later in pairwise(rows):
         if later[0] <= earlier[1]:
             raise _wrong_table(file, f"{list(later)} begins within {list(earlier)}")

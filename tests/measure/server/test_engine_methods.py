@@ -160,8 +160,8 @@ def test_a_table_of_drafts_by_load_goes_to_vllm_and_into_the_header(tmp_path: Pa
     ("text", "message"),
     [
         ("[[1, 8, 4], [8, 64, 0]]", r"\[8, 64, 0\] begins within \[1, 8, 4\]"),
-        ("[[8, 1, 4]]", r"\[8, 1, 4\] is no range"),
-        ("[[1, 8, -1]]", r"\[1, 8, -1\] is no range"),
+        ("[[8, 1, 4]]", r"\[8, 1, 4\] is not a range"),
+        ("[[1, 8, -1]]", r"\[1, 8, -1\] is not a range"),
         ("[]", "it has no row"),
         ("[[1, 8]]", "is not a table of draft tokens by load"),
         ('{"a": 1}', "is not a table of draft tokens by load"),

@@ -73,7 +73,7 @@ def test_a_method_that_the_version_lacks_is_left_out_and_refused_by_name(tmp_pat
     setup = setup_of(newer)
     assert "medusa" not in setup.servers and "eagle3" in setup.servers
     assert any("vLLM 0.33.0 has no medusa" in text for text in setup.describe().warnings)
-    with pytest.raises(UserError, match=r"vLLM 0\.33\.0 has no medusa: it is gone since 0\.33"):
+    with pytest.raises(UserError, match=r"vLLM 0\.33\.0 has no medusa: it was removed in 0\.33"):
         setup_of(newer, "medusa")
 
 
