@@ -129,11 +129,11 @@ def sentence(explanation: Explanation) -> str:
     changes = [abs(math.log(factor.effect.value)) for factor in explanation.factors]
     if changes[0] <= _MOST * sum(changes):
         shown = _shown(explanation, explanation.factors) or " No factor is shown to differ from 1."
-        return f"{text} No factor carries most of it.{shown}"
+        return f"{text} No factor carries most of the ratio.{shown}"
     name = largest.name
     causes = explanation.causes(name)
     do_others_cancel_it = abs(math.log(product.ratio)) < changes[0] / 2
-    opening = "Its largest factor is" if do_others_cancel_it else "Most of it is"
+    opening = "The largest factor is" if do_others_cancel_it else "Most of the ratio is"
     carrier = f"{text} {opening} {name}, x{largest.effect.value:.3f}"
     named = [*causes[:_MOST_NAMED]]
     if len(causes) > _MOST_NAMED:
@@ -144,12 +144,12 @@ def sentence(explanation: Explanation) -> str:
     if explanation.is_without_cause(name):
         return f"{carrier}, without a cause: {_percent(largest)}."
     if explanation.is_claimed(name):
-        differing = differing or " It follows from the other factors."
+        differing = differing or " This factor follows from the others."
         return f"{carrier}.{differing}{_shown(explanation, others)}"
     if explanation.p_values.get(name) is not None:
         return f"{carrier}, which is not shown to differ from 1.{_shown(explanation, others)}"
     reason = "its interval covers prompts only" if largest.effect.interval else "it has no interval"
-    return f"{carrier}. Nothing is claimed about it, because {reason}.{differing}"
+    return f"{carrier}. Nothing is claimed about this factor, because {reason}.{differing}"
 
 
 def _shown(explanation: Explanation, factors: Sequence[Factor]) -> str:

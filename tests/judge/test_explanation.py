@@ -346,7 +346,7 @@ def test_one_pass_per_side_claims_nothing_of_times() -> None:
     run = full_run(("vanilla", "eagle2"), num_samples=8)
     explanation = explained(slower(run, {"vanilla": 1.5}), run)
     assert explanation.p_values[COST] is None and not explanation.is_claimed(COST)
-    reason = "Nothing is claimed about it, because its interval covers prompts only"
+    reason = "Nothing is claimed about this factor, because its interval covers prompts only"
     assert reason in sentence_of(explanation)
 
 

@@ -1,8 +1,9 @@
 """Rules by which tokens and steps were counted, as the answers themselves show them.
 
-An answer has n tokens, with its end token and without cut ones, and k steps after the prefill. A
-tool counts n tokens, n - 1 (not the prefill's), n - e (not the end token) or n + c (cut ones too),
-and k steps, k + 1 (the prefill is one) or k - 1 (an index).
+An answer has n tokens, with its end token and without the tokens that the end cut, and k steps
+after the prefill. A tool counts n tokens, n - 1 (without the prefill's), n - e (without the end
+token) or n + c (with the cut tokens). It counts k steps, k + 1 (the prefill is a step) or k - 1
+(the index of the last step).
 """
 
 from collections import Counter
@@ -85,12 +86,12 @@ def _rule_of_steps(method: str, records: Sequence[Record]) -> Iterator[str]:
 def _rule_of_first_steps(listed: Sequence[Record]) -> str:
     """The rule of a method whose steps emit all tokens: a prefill emits one."""
     if any(record.accept_lengths[0] > 1 for record in listed):
-        return "steps emit all tokens, and first steps several, so none is a prefill (n - 1 tokens)"
+        return "steps emit all tokens, some first steps several: none is a prefill (n - 1 tokens)"
     if len(listed) < _LEAST_FIRST or all(max(record.accept_lengths) == 1 for record in listed):
         return "steps emit all tokens: n - 1 tokens, or k + 1 steps; the file cannot tell which"
     return (
-        "steps emit all tokens, the first of each answer one, as a prefill does: k + 1 steps, or "
-        "n - 1 tokens if nothing is drafted there"
+        "steps emit all tokens, and the first step of each answer emits one, as a prefill does: "
+        "k + 1 steps, or n - 1 tokens if nothing is drafted there"
     )
 
 

@@ -36,7 +36,7 @@ from specbench.types import ImportedCounts, Record
 
 _STEPS = StepsField("idxs", 0)
 _OF_METHOD = "tokens: new_tokens, those that steps emitted; steps: idx + 1"
-_OF_BASELINE = "tokens and steps: idx + 1, since new_tokens is 0 and idx is that of the last token"
+_OF_BASELINE = "tokens and steps: idx + 1, since new_tokens is 0 and idx is the last token's index"
 _TEMPERATURE = re.compile(r"temperature-(\d+(?:\.\d+)?)")
 """The temperature in the name that these tools give a model."""
 
