@@ -161,8 +161,8 @@ class Summary:
         """Lines with the counts of bugs, alarms and seconds."""
         yield f"bugs: {self.num_bugs}; the contract misses {_listed(self.escaped)}"
         yield (
-            f"of {len(self.in_outputs)} that show in outputs the audit misses "
-            f"{_listed(self.missed)}, with at most {self.most_answers} answers a method"
+            f"of the {len(self.in_outputs)} bugs that show in outputs, the audit misses "
+            f"{_listed(self.missed)}, with at most {self.most_answers} answers per method"
         )
         yield (
             f"{self.num_sound} sound variants and {self.num_audits} audits of real methods: "

@@ -32,7 +32,7 @@ PAIRS: Mapping[str, tuple[str, str]] = {
     "template": ("--method medusa,eagle3 --template none", "--method medusa,eagle3"),
     "neighbour": ("--method sps --threads 2", "--method sps --threads 2"),
 }
-"""The arguments of two runs that differ in one thing. The first one's neighbour is busy."""
+"""Arguments of two runs that differ in one thing. Another program is busy beside the first run."""
 
 
 def run_of(path: Path, arguments: str, *, is_busy: bool = False) -> Run:

@@ -82,13 +82,13 @@ ATTENTION_CASES = [
         for what, more in (
             (f"{rows} queries, window of 128", {"HAS_WINDOW": True}),
             (f"{rows} queries, window and cap", {"HAS_WINDOW": True, "HAS_CAP": True}),
-            (f"{rows} queries, 256 a head", {"DIM": 256}),
-            (f"{rows} queries, window, 256 a head", {"DIM": 256, "HAS_WINDOW": True}),
+            (f"{rows} queries, heads of 256", {"DIM": 256}),
+            (f"{rows} queries, window, heads of 256", {"DIM": 256, "HAS_WINDOW": True}),
             (f"{rows} queries, float32", dict.fromkeys(("queries", "rows", "bias"), F)),
         )
     ),
     Case(
-        "attention of 64 queries, 256 a head", attention.attend_split,
+        "attention of 64 queries, heads of 256", attention.attend_split,
         {**ATTEND, "DIM": 256, "n": I, "num_more": I, "group": I, "ROWS": 64}, TILES[64],
     ),
     *(

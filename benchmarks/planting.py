@@ -86,7 +86,7 @@ def random_ground(methods: Iterable[str], layers: int = 8) -> Ground:
 def audit_bug(bug: Variant, ground: Ground, effort: Effort = EFFORT) -> Figures:
     """Figures of a planted bug: is it found by its check, and if it shows in outputs, by the audit?
 
-    P-values are corrected as if they were of NUM_CHECKS tests.
+    P-values are corrected for NUM_CHECKS tests.
     """
     target = bug.target(ground.target.model, ground.target.execution)
     with bug.patch():

@@ -206,7 +206,7 @@ def table(
     level, share, deep = map(median, zip(*drafted, strict=True))
     size = int(drafts[DEPTHS[1]].bytes_read(1) / (DEPTHS[1] + 1))
     if llama:
-        lines.append(f"llama.cpp: {median(llama[1:]) * 1e3:.2f} ms a token")
+        lines.append(f"llama.cpp: {median(llama[1:]) * 1e3:.2f} ms per token")
     return [
         *lines,
         f"A draft level of {TOP_K} nodes ({size / 1e6:.0f} MB): {level * 1e3:.2f} ms, "

@@ -119,7 +119,7 @@ def _audit(run: str, usual_s: float) -> Row:
     kind, _, name = run.partition("-")
     named = f"audit-{name}" if kind == "run" else f"audit-{run}"
     command = ("specbench", "audit", f"{{}}/../{run}")
-    return Row(named, "its tokens, against vanilla's", usual_s, command=command, after=run)
+    return Row(named, "the audit of that run's tokens", usual_s, command=command, after=run)
 
 
 def _spec(model: str, given: argparse.Namespace) -> RunSpec:
@@ -222,7 +222,7 @@ def _layers(model: str, given: argparse.Namespace) -> list[Row]:
 def _of_model(model: str, given: argparse.Namespace) -> list[Row]:
     """The rows of a further model: every method, its audit, its layers."""
     spec = _spec(model, given)
-    checked = _checked(Path(model).name, spec, "every method against its bound", 200, 100)
+    checked = _checked(Path(model).name, spec, "every method against its bandwidth bound", 200, 100)
     return [*checked, *_layers(model, given)]
 
 

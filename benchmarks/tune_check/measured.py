@@ -35,7 +35,7 @@ def sample_of(record: Record) -> str:
 
 
 def times_of(run: Run, setting: str) -> Times:
-    """The times of a setting, and vanilla's for the same samples."""
+    """The times of a setting and of vanilla on the same samples."""
     wall_s: defaultdict[tuple[str, str, str], float] = defaultdict(float)
     for record in run.records:
         if record.is_ok:

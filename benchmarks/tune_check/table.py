@@ -23,7 +23,7 @@ from specbench.settings.speedup import NUM_RESAMPLES
 GOAL = 0.05
 """Largest error of a prediction that is good enough."""
 TIMES_AA = 1.5
-"""A larger error is good enough too, if it is at most this multiple of the error of an A/A pair."""
+"""A larger error is good enough too, if the error of an A/A pair times this is no smaller."""
 NUM_SPLITS = 200
 """Random halves of the prompts for the coverage of intervals."""
 ERROR_NAMES = (
@@ -112,7 +112,7 @@ def coverage(sweep: Sweep) -> Iterator[float]:
 
 
 def regret_lines(run: Run, picks: Mapping[str, Picks]) -> list[str]:
-    """Lines of the second measurement: each pick against the sweep's best and the paper's."""
+    """Lines of the second measurement: each pick over the sweep's best setting and the paper's."""
     overall = measure(run).overall
 
     def speedup(setting: str) -> float:

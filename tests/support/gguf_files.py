@@ -36,9 +36,9 @@ def write_gguf(
     factors: bool = False,
     lacking: str = "",
 ) -> LlamaForCausalLM:
-    """Write a random Llama with matrices of type `kind`; return it as the file says it is.
+    """Write a random Llama with matrices of type `kind`; return it with the weights of the file.
 
-    `scaling` is the type of its rotary embedding's, which may also have `factors`.
+    `scaling` is how the rotary embedding is scaled; with `factors`, the file has factors for it.
     """
     model = random_llama(2, vocab_size=NUM_TOKENS + 1, hidden_size=64, head_dim=16).float()
     config, quantisation = model.config, GGMLQuantizationType[kind]

@@ -9,9 +9,10 @@ from _pytest.mark import ParameterSet
 
 
 def each_once(*axes: Sequence[Any]) -> list[ParameterSet]:
-    """The product of the axes, marked slow except for rows that have each value at least once.
+    """All rows of the product of the axes. Rows are marked slow if the others cover all values.
 
-    The rows of axes of 3 and 2 values that are not slow: (0, 0), (1, 1) and (2, 0).
+    For axes of 3 and 2 values, the rows that are not slow have the indices (0, 0), (1, 1) and
+    (2, 0).
     """
     kept = {tuple(index % len(axis) for axis in axes) for index in range(max(map(len, axes)))}
     return [

@@ -31,10 +31,11 @@ S = TypeVar("S", bound=Server)
 
 @dataclass
 class Stub(Server):
-    """The behaviour of the server. `answer` maps the prompt to the answer, both tokens.
+    """The behaviour of the server.
 
-    `count` is its number of tokens of a prompt, which are tokens or messages. The event with the
-    counts comes `late_s` after the others.
+    `answer` maps the tokens of a prompt to the tokens of its answer. `count` returns the number of
+    tokens that the server reports for a prompt, given as tokens or as messages. The event with the
+    counts comes `late_s` seconds after the others.
 
     `fault` names what goes wrong from request `fault_from` on, for `num_faults` requests.
     """
