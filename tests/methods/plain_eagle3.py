@@ -27,10 +27,14 @@ def rotate(x: Tensor, theta: float) -> Tensor:
     n, _, dim = x.shape
     positions = torch.arange(n)[:, None]
     # angle of position p and pair i: p * theta ^ (-2 i / dim) [n, dim / 2]
-    angles = positions * theta ** (-torch.arange(0, dim, 2).double() / dim)
-    cos, sin = angles.cos()[:, None], angles.sin()[:, None]
+    exponents = -torch.arange(0, dim, 2).double() / dim
+    angles = positions * theta**exponents
+    cos = angles.cos()[:, None]  # [n, 1, dim / 2]
+    sin = angles.sin()[:, None]
     left, right = x.chunk(2, -1)
-    return torch.cat([left * cos - right * sin, right * cos + left * sin], -1)
+    rotated_left = left * cos - right * sin
+    rotated_right = right * cos + left * sin
+    return torch.cat([rotated_left, rotated_right], -1)
 
 
 class PlainHead:
@@ -65,7 +69,7 @@ class PlainHead:
     def fused(self, states: list[Tensor]) -> Tensor:
         """fc over the target's layers, each [n, hidden]."""
         if self.switches.get("fc_norm"):
-            states = [self.norm(state, f"fc_norm.{i}") for i, state in enumerate(states)]
+            states = [self.norm(state, f"fc_norm.{layer}") for layer, state in enumerate(states)]
         joint = torch.cat(states, -1)
         if self.switches.get("norm_before_fc"):
             joint = self.norm(joint, "input_norm")
@@ -81,7 +85,9 @@ class PlainHead:
             """The projected rows [n, heads, dim]."""
             return self.linear(rows, f"{name}.{projection}").unflatten(-1, (-1, dim))
 
-        queries, keys, values = heads("q_proj"), heads("k_proj"), heads("v_proj")
+        queries = heads("q_proj")
+        keys = heads("k_proj")
+        values = heads("v_proj")
         if f"{name}.q_norm.weight" in self.tensors:
             queries = self.norm(queries, f"{name}.q_norm")
             keys = self.norm(keys, f"{name}.k_norm")
@@ -96,8 +102,10 @@ class PlainHead:
         if context is None:
             is_seen = torch.ones(scores.shape[1:]).tril().bool()
             scores = scores.masked_fill(~is_seen, -torch.inf)
-        attended = torch.einsum("hij,jhd->ihd", scores.softmax(-1), values)
-        return self.linear(attended.flatten(1)[num_before:], f"{name}.o_proj")
+        weights = scores.softmax(-1)  # [heads, rows, rows]
+        attended = torch.einsum("hij,jhd->ihd", weights, values)
+        of_x = attended.flatten(1)[num_before:]  # [n, heads * dim]
+        return self.linear(of_x, f"{name}.o_proj")
 
     def mlp(self, x: Tensor, name: str) -> Tensor:
         normed = self.norm(x, f"{name}.post_attention_layernorm")
@@ -131,7 +139,8 @@ class PlainHead:
         for _ in range(num_tokens):
             output = self.outputs(features, tokens)[-1:]
             normed = self.norm(output, "norm")
-            best = self.linear(normed, "lm_head").log_softmax(-1).max(-1)
+            token_log_probs = self.linear(normed, "lm_head").log_softmax(-1)  # [1, draft vocab]
+            best = token_log_probs.max(-1)
             log_probs.append(log_probs[-1] + float(best.values))
             drafted.append(int(self.target_ids(best.indices)))
             feature = normed if self.switches.get("norm_output") else output
@@ -147,7 +156,8 @@ class PlainHead:
             torch.cat([state.double(), mask_state.expand(len(masks), -1)])
             for state, mask_state in zip(states, mask_states, strict=True)
         ]
-        outputs = self.outputs(self.fused(with_masks), torch.cat([tokens, masks]))
+        features = self.fused(with_masks)
+        outputs = self.outputs(features, torch.cat([tokens, masks]))
         return self.best(outputs[len(tokens) - 1 :])
 
     def fill_block(self, states: list[Tensor], block: Tensor) -> list[int]:
@@ -163,8 +173,9 @@ class PlainHead:
 
     def best(self, outputs: Tensor) -> list[int]:
         """The most likely target ids after outputs [n, hidden]."""
-        logits = self.linear(self.norm(outputs, "norm"), "lm_head")
-        return self.target_ids(logits.argmax(-1)).tolist()
+        normed = self.norm(outputs, "norm")
+        best_ids = self.linear(normed, "lm_head").argmax(-1)
+        return self.target_ids(best_ids).tolist()
 
     def target_ids(self, draft_ids: Tensor) -> Tensor:
         """The target's ids of tokens of the head, whose table has the differences."""
