@@ -22,7 +22,7 @@ from specbench.log.run import Run
 from specbench.types import Record, RecordKey, Request
 from tests.analysis.run_factory import header, make_run, record
 from tests.support.cheats import Honest, under
-from tests.support.faulty import first_always
+from tests.support.faulty_rules import first_always
 from tests.support.headers import values_of
 from tests.support.models import random_llama
 from tests.support.toy_run import ToyModel

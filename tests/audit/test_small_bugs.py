@@ -25,7 +25,7 @@ from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree, TreeLayout
 from tests.support.bugs import BUGS, SMALL
 from tests.support.cheats import Honest
-from tests.support.faulty import ends_early, patched_emit
+from tests.support.faulty_ends import ends_early, patched_emit
 from tests.support.models import random_llama
 
 CHAIN = 1
@@ -80,7 +80,7 @@ def chain_outcomes(rule: Rule, num: int, seed: int) -> Outcomes:
 
     with (
         mock.patch("specbench.engine.accept.select", read),
-        mock.patch("tests.support.faulty.select", read),
+        mock.patch("tests.support.faulty_rules.select", read),
     ):
         rule(tree, logits, Sampler(CASES[CHAIN].sampling, torch.device("cpu"), seed))
     accepted, next_ids = judged

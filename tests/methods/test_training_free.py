@@ -1,86 +1,59 @@
-"""REST: a datastore finds every occurrence, and its most frequent continuations are drafted.
+"""Methods without weights: what they draft after a text, and what they keep of it.
 
-SAM-Decoding: its copies, their conditions, and the other drafter, which misses no step.
-Suffix decoding: the drafts that follow from occurrences, and their lengths.
 Prompt lookup: the n-grams and continuations that count.
+Suffix decoding: the drafts that follow from occurrences, and their lengths.
+REST and SAM-Decoding: their copies, the conditions, and SAM's other drafter, which misses no step.
 Lookahead's window and its content.
 Token Recycling's table: the rows that a step writes, and those kept from prompt to prompt.
 """
 
-import random
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from safetensors.numpy import save_file
 
 from specbench.engine.decode import decode
-from specbench.engine.drafter import BuildContext, State, StepResult
-from specbench.errors import CheckpointError, UserError
-from specbench.measure.weights import find_datastore
+from specbench.engine.drafter import State, StepResult
+from specbench.errors import UserError
 from specbench.methods import recycling
-from specbench.methods.rest import Options, Tokens
-from specbench.methods.shared.datastore import Datastore
 from specbench.registry import get, make_options
 from specbench.types import Request, Sampling
-from tests.methods.building import build_in
+from tests.methods.text_drafters import TARGET, built, chain, drafted_after, stored
 from tests.support.models import prompts, random_target, static_tree
 from tests.support.weights import build
 from tests.training.head_models import started
 
 TEXTS = [[3, 4, 5, 6, 7], [9, 4, 5, 6, 8], [4, 5, 6, 8, 1], [2, 4, 5]]
+"""The datastore of REST."""
 CORPUS = [[3, 4, 5, 6, 7], [9, 3, 4, 5, 8, 8], [*range(10, 50)], [1, *range(12, 46), 5, 5]]
-TARGET = random_target(layers=1)
-
-
-def built(spelling: str, datastore: Path | None = None) -> Any:
-    """The drafter of a method as it is spelt on the command line."""
-    name, _, given = spelling.partition(":")
-    options = dict(option.split("=") for option in given.split(",") if option)
-    if datastore:
-        options["datastore"] = str(datastore)
-    method = get(name)
-    return method.build(make_options(method, options), BuildContext(TARGET, datastore))
-
-
-def stored(folder: Path, corpus: list[list[int]]) -> Path:
-    Datastore.build(corpus).save(folder / "store.safetensors")
-    return folder / "store.safetensors"
-
-
-def drafted_after(drafter: Any, *text: int) -> list[tuple[int, int]]:
-    """Parent and token of each draft node."""
-    tree = drafter.propose(started(drafter, TARGET, list(text)))
-    parents, tokens = tree.layout.parents.tolist(), tree.tokens.tolist()
-    return list(zip(parents[1:], tokens[1:], strict=True))
-
-
-def chain(*tokens: int) -> list[tuple[int, int]]:
-    """Parent and token of each node of a chain: the node before it is the parent."""
-    return [*enumerate(tokens)]
-
-
+"""The datastore of SAM-Decoding."""
 BY_FREQUENCY = [(0, 6), (1, 8), (1, 7), (2, 1)]
-SEEN = (3, 4, 5, 9, 3, 4, 5)
+"""What REST drafts after 4 5: in TEXTS, 6 follows three times, 6 8 twice and 6 7 once."""
 TWICE = (5, 6, 7, 8, 6, 7, 3, 9, 7)
+"""6 7 occurs twice, and 7 three times, the last time at the end."""
 OFTEN = (5, 6, 5, 7, 5, 7, 5, 6, 5)
+"""5 is followed by 6 and by 7, twice each."""
 LONG = (3, 4, 5, 6, 7, 9, 3, 4, 5)
-PLD = "pld:num_tokens=7"
+"""The last three tokens occurred before."""
+SEEN = (3, 4, 5, 9, 3, 4, 5)
+"""Three tokens match in the text, four in CORPUS."""
+PLD_3 = "pld:num_tokens=3"
+PLD_7 = "pld:num_tokens=7"
+PAIRS_ONLY = "pld:num_tokens=3,min_ngram=2"
 SAM = "sam:num_tokens=3,threshold=3"
 STORED = "sam:num_tokens=3,threshold=2,bias=1"
+UNBIASED = "sam:num_tokens=3,threshold=2,bias=0"
 
 
 @pytest.mark.parametrize(
     ("spelling", "text", "expected"),
     [
-        ("pld:num_tokens=3", TWICE, chain(8, 6, 7)),  # the earliest 7
-        (PLD, TWICE, []),
-        (f"{PLD},allow_shorter=true", TWICE, chain(8, 6, 7, 3, 9, 7)),
-        ("pld:num_tokens=3,min_ngram=2", TWICE, []),
-        ("pld:num_tokens=3,min_ngram=2", (*TWICE, 6, 7), chain(8, 6, 7)),
+        (PLD_3, TWICE, chain(8, 6, 7)),  # the earliest 7
+        (PLD_7, TWICE, []),
+        (f"{PLD_7},allow_shorter=true", TWICE, chain(8, 6, 7, 3, 9, 7)),
+        (PAIRS_ONLY, TWICE, []),
+        (PAIRS_ONLY, (*TWICE, 6, 7), chain(8, 6, 7)),
         ("suffix", LONG, chain(6, 7, 9)),  # as many as match
         ("suffix:factor=0.5", LONG, chain(6)),
         ("suffix:num_tokens=2", LONG, chain(6, 7)),
@@ -107,103 +80,26 @@ STORED = "sam:num_tokens=3,threshold=2,bias=1"
         (STORED, (1, 4, 5), None),  # one token longer than the bias, not two
         ("sam:num_tokens=3,threshold=1,bias=1", (1, 4, 5), chain(6, 7)),
         (STORED, SEEN, chain(9, 3, 4)),  # three match here, four less the bias there
-        ("sam:num_tokens=3,threshold=2,bias=0", SEEN, chain(8, 8)),
+        (UNBIASED, SEEN, chain(8, 8)),
         (STORED, (1, *range(12, 45)), chain(45, 5, 5)),
         (STORED, (2, *range(12, 45)), chain(45, 46, 47)),
-        ("sam:num_tokens=3,threshold=2,bias=0", (1, 6, 7), None),  # nothing follows
+        (UNBIASED, (1, 6, 7), None),  # nothing follows
     ],
 )
 def test_what_is_drafted_after_a_text(
     spelling: str, text: tuple[int, ...], expected: list[tuple[int, int]] | None, tmp_path: Path
 ) -> None:
     """None if SAM-Decoding leaves the step to the other method, which drafts a tree of 61 nodes."""
-    corpus = TEXTS if "rest" in spelling else CORPUS if "bias" in spelling else []
-    drafter = built(spelling, stored(tmp_path, corpus) if corpus else None)
-    drafted = drafted_after(drafter, *text)
-    assert drafted == expected or (expected is None and len(drafted) == 60)
-
-
-def counted(text: list[int], corpus: list[list[int]], options: Options) -> Counter[Tokens]:
-    """Each path's number of occurrences after the longest context that has any, by brute force."""
-    counts: Counter[Tokens] = Counter()
-    for span in range(options.max_span, options.min_span - 1, -1):
-        for corpus_text in corpus:
-            for end in range(span, len(corpus_text)):
-                if corpus_text[end - span : end] == text[-span:]:
-                    after = corpus_text[end : end + options.length]
-                    counts.update(tuple(after[:size]) for size in range(1, len(after) + 1))
-        if counts:
-            break
-    return counts
-
-
-@pytest.mark.parametrize(("seed", "num_tokens"), [(0, 500), (1, 64), (2, 64), (3, 9), (4, 5)])
-def test_drafts_are_among_those_that_the_official_rules_allow(
-    seed: int, num_tokens: int, tmp_path: Path
-) -> None:
-    draw = random.Random(seed)
-    corpus = [[draw.choice([1, 1, 2, 3, 4]) for _ in range(30)] for _ in range(8)]
-    options = Options(num_tokens=num_tokens)
-    drafter = built(f"rest:num_tokens={num_tokens}", stored(tmp_path, corpus))
-    for text in (corpus_text[:end] for corpus_text in corpus for end in (3, 11, 30)):
-        text = [*text[:-1], draw.choice([1, 2, 3])]
-        counts = counted(text, corpus, options)
-        path_of_node: list[Tokens] = [()]
-        for parent, token in drafted_after(drafter, *text):
-            path_of_node.append((*path_of_node[parent], token))
-        drafted = set(path_of_node[1:])
-        assert drafted <= counts.keys()
-
-        # The num_tokens most frequent paths come into question.
-        least_count = sorted([0] * num_tokens + [*counts.values()])[-num_tokens]
-        assert all(counts[path] >= least_count for path in drafted)
-
-        # A path costs its distinct tokens. The dearest paths are dropped until the budget holds.
-        cost = {path: len(set(path)) for path in counts}
-        dropped = [path for path in counts.keys() - drafted if counts[path] > least_count]
-        cheapest_dropped = min((cost[path] for path in dropped), default=None)
-        total = sum(cost[path] for path in drafted)
-        assert total <= num_tokens
-        if cheapest_dropped is not None:
-            assert total + cheapest_dropped > num_tokens
-            assert all(cost[path] <= cheapest_dropped for path in drafted)
-
-
-def test_what_is_no_datastore_for_the_target_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "other.safetensors"
-    path.write_bytes(b"no")
-    with pytest.raises(CheckpointError, match="is not a datastore"):
-        build_in(path, "rest", TARGET)
-    ids = np.array([1, 2, -1], dtype=np.int32)
-    for tokens, order, reason in (
-        (ids, [0, 1, 1], "its order does not name each token once"),
-        (ids, [0, 1, 3], "its order does not name each token once"),
-        (ids, [0, 1, -1], "its order does not name each token once"),
-        (ids, [2, 1, 0], "its order does not sort its tokens"),
-        (ids, [0, 1], "3 tokens, 2 in order"),
-        (ids.reshape(1, 3), [[0, 1, 2]], "3 tokens, 3 in order"),
-        (ids - 1, [0, 1, 2], "its tokens are not token ids"),
-        (ids.astype(np.float32), [0, 1, 2], "its tokens are not token ids"),
-    ):
-        save_file({"token_ids": tokens, "order": np.array(order, dtype=np.int32)}, path)
-        with pytest.raises(CheckpointError, match=f"is not a datastore: {reason}"):
-            build_in(path, "rest", TARGET)
-    Datastore.build([[1, 50]]).save(path)
-    with pytest.raises(CheckpointError, match="holds token 50; the target's vocabulary has 50"):
-        build_in(path, "rest", TARGET)
-    with pytest.raises(CheckpointError, match="is not a file"):
-        find_datastore(str(tmp_path / "absent"))
-
-
-def test_it_is_lossless_with_a_datastore(tmp_path: Path) -> None:
-    target = random_target()
-    request = Request(prompts()[3], 40)
-    vanilla = decode(target, build("vanilla", target, tmp_path), request)
-    path = stored(tmp_path, [list(vanilla.token_ids[:30]), [1, 2, 3]])
-    drafter = built("sam:threshold=2,bias=0", path)
-    done = decode(target, drafter, request)
-    assert done.token_ids == vanilla.token_ids
-    assert max(done.accept_lengths) > 15
+    datastore = None
+    if spelling.startswith("rest"):
+        datastore = stored(tmp_path, TEXTS)
+    elif "bias" in spelling:
+        datastore = stored(tmp_path, CORPUS)
+    drafted = drafted_after(built(spelling, datastore), text)
+    if expected is None:
+        assert len(drafted) == 60
+    else:
+        assert drafted == expected
 
 
 @pytest.mark.parametrize("other", ["recycling", "eagle2"])
@@ -221,14 +117,14 @@ def test_it_is_lossless_where_both_parts_propose(other: str, tmp_path: Path) -> 
 def test_outputs_of_earlier_prompts_are_read_if_remembered() -> None:
     drafter = built("suffix:scope=run")
     started(drafter, TARGET, [3, 4, 5]).append(8)
-    assert drafted_after(drafter, 4, 5) == []
+    assert drafted_after(drafter, [4, 5]) == []
     state = started(drafter, TARGET, [3, 4, 5])
     state.append(8)
     state.append(9)
     drafter.remember()  # the output 5 8 9
-    assert drafted_after(drafter, 4, 5, 8) == [(0, 9)]
+    assert drafted_after(drafter, [4, 5, 8]) == [(0, 9)]
     drafter.forget()
-    assert drafted_after(drafter, 4, 5, 8) == []
+    assert drafted_after(drafter, [4, 5, 8]) == []
 
 
 @pytest.mark.parametrize(
@@ -252,18 +148,20 @@ def test_a_window_holds_the_best_tokens_at_every_temperature(
 ) -> None:
     target = random_target()
     drafter: Any = build("lookahead", target, tmp_path)
-    observe, num_seen = drafter.observe, 0
+    observe = drafter.observe
+    num_steps = 0
 
     def check(state: State, result: StepResult) -> None:
-        nonlocal num_seen
-        best = result.forward.logits.argmax(-1)[: drafter._num_nodes].tolist()
+        nonlocal num_steps
+        best_tokens = result.forward.logits.argmax(-1)[: drafter._num_nodes].tolist()
         observe(state, result)
-        num_seen += 1
-        assert drafter._levels[-1] == best[-len(drafter._levels[-1]) :]
+        num_steps += 1
+        newest_level = drafter._levels[-1]
+        assert newest_level == best_tokens[-len(newest_level) :]
 
     monkeypatch.setattr(drafter, "observe", check)
     decode(target, drafter, Request(prompts()[3], 30, Sampling(temperature)))
-    assert num_seen > 5
+    assert num_steps > 5
 
 
 @pytest.mark.parametrize("make", [recycling.Table, recycling.HostTable])
@@ -272,8 +170,9 @@ def test_a_row_holds_the_best_tokens_of_the_last_node_with_its_token(
 ) -> None:
     table = make(static_tree("2x1", vocab_size=50), random_target())
     logits = torch.zeros(3, 50)
-    logits[0, 7] = logits[1, 8] = logits[2, 9] = 1.0
-    logits[0, 3] = logits[1, 4] = logits[2, 5] = 0.5
+    nodes = torch.arange(3)
+    logits[nodes, torch.tensor([7, 8, 9])] = 1.0  # the best token after each node
+    logits[nodes, torch.tensor([3, 4, 5])] = 0.5  # the second best
     padded_tokens = torch.tensor([11, 12, 11, 0])
     padded_logits = torch.cat([logits, logits[:1]])
     num_nodes = torch.tensor([3])
@@ -283,7 +182,9 @@ def test_a_row_holds_the_best_tokens_of_the_last_node_with_its_token(
         (tokens,) = table.fill(torch.tensor([token]))
         return tokens[1:3].tolist()
 
-    assert [best_after(token) for token in (11, 12, 0)] == [[9, 5], [8, 4], [0, 1]]
+    assert best_after(11) == [9, 5]  # of node 2, the last one with token 11
+    assert best_after(12) == [8, 4]
+    assert best_after(0) == [0, 1]  # the padding's token has learned nothing
 
 
 def test_a_remembered_table_serves_the_next_prompt_until_it_is_forgotten() -> None:

@@ -14,6 +14,8 @@ from specbench.engine.accept import typical
 from specbench.engine.drafter import Drafter
 from specbench.engine.target import Target
 from tests.support import faulty as f
+from tests.support import faulty_ends as ends
+from tests.support import faulty_rules as rules
 from tests.support.cheats import Remembers, under
 from tests.support.noisy_target import NoisyTarget
 
@@ -41,7 +43,7 @@ def ruled(name: str, check: str, rule: Any, *, effort: int = 0, **options: Any) 
 
 
 def patched(name: str, check: str, emit_: Any, **more: Any) -> Variant:
-    return Variant(name, check, patch=partial(f.patched_emit, emit_), **more)
+    return Variant(name, check, patch=partial(ends.patched_emit, emit_), **more)
 
 
 def drawn(name: str, change: Any, **more: Any) -> Variant:
@@ -50,29 +52,29 @@ def drawn(name: str, change: Any, **more: Any) -> Variant:
 
 BUGS = (
     Variant("answers remembered", "recall", lambda target: Remembers({}), is_output=False),
-    ruled("accepts 10 % too often", "rule", f.faulty, leniency=1.1),
-    ruled("accepts 50 % too often", "rule", f.faulty, leniency=1.5),
-    ruled("no residual after a rejection", "rule", f.faulty, residual="none"),
-    ruled("half of q in the residual", "rule", f.faulty, residual="half", effort=13_200),
-    ruled("residual of the first sibling", "rule", f.faulty, residual="first"),
-    ruled("second residual of the first sibling", "rule", f.faulty, later="first sibling's"),
-    ruled("top-p again on the residual", "rule", f.faulty, later="top-p again"),
-    ruled("wrong below three levels", "rule", f.right_in_small_trees, most=3, of="levels"),
-    ruled("wrong in trees of nine nodes", "rule", f.right_in_small_trees, most=8, of="nodes"),
-    ruled("p without top-k", "rule", f.without_top_k),
-    ruled("greedy below a temperature of 0.5", "rule", f.greedy_if_cold),
-    ruled("bonus from the parent's logits", "sampled", f.faulty, bonus="parent"),
-    ruled("bonus is the best token", "sampled", f.faulty, bonus="greedy"),
-    ruled("bonus without temperature", "rule", f.faulty, bonus="cold"),
-    ruled("temperature applied twice", "sampled", f.heated),
-    ruled("greedy prefill", "sampled", f.greedy_prefill),
-    ruled("first guess always accepted", "greedy", f.first_always),
-    ruled("token of another child", "planted", f.wrong_child),
-    ruled("rule reads the parent's logits", "planted", f.parents_logits),
+    ruled("accepts 10 % too often", "rule", rules.faulty, leniency=1.1),
+    ruled("accepts 50 % too often", "rule", rules.faulty, leniency=1.5),
+    ruled("no residual after a rejection", "rule", rules.faulty, residual="none"),
+    ruled("half of q in the residual", "rule", rules.faulty, residual="half", effort=13_200),
+    ruled("residual of the first sibling", "rule", rules.faulty, residual="first"),
+    ruled("second residual of the first sibling", "rule", rules.faulty, later="first sibling's"),
+    ruled("top-p again on the residual", "rule", rules.faulty, later="top-p again"),
+    ruled("wrong below three levels", "rule", rules.right_in_small_trees, most=3, of="levels"),
+    ruled("wrong in trees of nine nodes", "rule", rules.right_in_small_trees, most=8, of="nodes"),
+    ruled("p without top-k", "rule", rules.without_top_k),
+    ruled("greedy below a temperature of 0.5", "rule", rules.greedy_if_cold),
+    ruled("bonus from the parent's logits", "sampled", rules.faulty, bonus="parent"),
+    ruled("bonus is the best token", "sampled", rules.faulty, bonus="greedy"),
+    ruled("bonus without temperature", "rule", rules.faulty, bonus="cold"),
+    ruled("temperature applied twice", "sampled", rules.heated),
+    ruled("greedy prefill", "sampled", rules.greedy_prefill),
+    ruled("first guess always accepted", "greedy", rules.first_always),
+    ruled("token of another child", "planted", rules.wrong_child),
+    ruled("rule reads the parent's logits", "planted", rules.parents_logits),
     Variant(
         "scratch nodes accepted",
         "sampled",
-        lambda target: under(f.HasScratch(target), partial(f.faulty, has_scratch=True)),
+        lambda target: under(f.HasScratch(target), partial(rules.faulty, has_scratch=True)),
         is_output=False,
     ),
     ruled("typical acceptance", "rule", typical, threshold=0.09, alpha=0.3),
@@ -93,22 +95,22 @@ BUGS = (
     Variant("stale draft features", "memory", partial(f.Forgets, noise=0.0), is_output=False),
     Variant("state left by a prompt", "repeats", f.LeavesState, is_output=False),
     Variant("tree of an unknown size", "sizes", f.ForgetsSize, is_output=False),
-    patched("one token too many after EOS", "ends", f.after_eos, is_output=False),
-    patched("budget exceeded", "ends", f.beyond_budget),
-    patched("token lost before EOS", "ends", f.lost_before_eos, is_output=False),
-    patched("one token beyond the budget of two", "ends", f.overshoots_by_two, is_output=False),
-    patched("accepted token dropped", "planted", f.without_bonus),
+    patched("one token too many after EOS", "ends", ends.after_eos, is_output=False),
+    patched("budget exceeded", "ends", ends.beyond_budget),
+    patched("token lost before EOS", "ends", ends.lost_before_eos, is_output=False),
+    patched("one token beyond the budget of two", "ends", ends.overshoots_by_two, is_output=False),
+    patched("accepted token dropped", "planted", ends.without_bonus),
     drawn("q a little sharper than the draws", partial(f.sharper, power=1.1), is_output=False),
     Variant("stale logits in 1 of 10 steps", "planted", target=f.StaleLogits, is_output=False),
 )
 """Bugs by the check that finds them."""
 
 SMALL = (
-    ruled("temperature 5 % too high in the rule", "rule", f.heated, by=1.05, effort=316_000),
-    ruled("accepts 2 % too often", "rule", f.faulty, leniency=1.02, effort=330_000),
-    ruled("bonus drawn from p^1.1", "rule", f.faulty, bonus="cool", effort=656_000),
+    ruled("temperature 5 % too high in the rule", "rule", rules.heated, by=1.05, effort=316_000),
+    ruled("accepts 2 % too often", "rule", rules.faulty, leniency=1.02, effort=330_000),
+    ruled("bonus drawn from p^1.1", "rule", rules.faulty, bonus="cool", effort=656_000),
     patched("an answer that ends before EOS, once in 50", "ends",
-            f.ends_early(lambda: randrange(50) == 0), effort=80),
+            ends.ends_early(lambda: randrange(50) == 0), effort=80),
 )  # fmt: skip
 """Bugs that need more than the usual effort. Their tests simulate this effort."""
 
@@ -126,8 +128,8 @@ SOUND = (
     Variant("fixed guesses", drafter=_noisy(is_drawn=False)),
     Variant("fixed guesses, much noise", drafter=_noisy(is_drawn=False, noise=3.0)),
     Variant("wide and deep", drafter=_noisy(shape=(4, 3, 2, 2, 1, 1))),
-    Variant("own rule", drafter=lambda target: under(NoisyTarget(target), f.faulty)),
+    Variant("own rule", drafter=lambda target: under(NoisyTarget(target), rules.faulty)),
     Variant("own rule on a chain",
-            drafter=lambda target: under(NoisyTarget(target, shape=(1, 1, 1)), f.faulty)),
+            drafter=lambda target: under(NoisyTarget(target, shape=(1, 1, 1)), rules.faulty)),
 )  # fmt: skip
 """Sound variants, for false alarms."""

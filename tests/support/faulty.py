@@ -1,16 +1,11 @@
-"""Faulty rules, targets, drafters and ends of answers, for the catalogue of bugs."""
+"""Faulty targets and drafters, for the catalogue of bugs."""
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor
 
-from specbench.engine.accept import lossless, select
-from specbench.engine.decode import emit
 from specbench.engine.drafter import State
 from specbench.engine.sampler import Sampler
 from specbench.engine.target import Forward, Target
@@ -19,110 +14,19 @@ from specbench.types import Sampling
 from tests.support.noisy_target import NoisyTarget
 
 
-def faulty(
-    tree: DraftTree, logits: Tensor, sampler: Sampler, *, leniency: float = 1.0,
-    residual: str = "own", bonus: str = "own", has_scratch: bool = False, later: str = "own",
-) -> Tensor:  # fmt: skip
-    """The lossless rule with a fault, for drawn draft tokens; without arguments it is sound."""
-    n, layout = tree.num_nodes, tree.layout
-    if tree.q is None or sampler.sampling.is_greedy:
-        return lossless(tree, logits, sampler)
-    p = target = sampler.probs(logits)
-    if has_scratch:
-        tree = replace(tree, num_verify=n)
-    q, chance = tree.q, sampler.uniform(n)
-    assert q is not None
-    accepted, is_open = torch.zeros(n, dtype=torch.bool), torch.ones(n, dtype=torch.bool)
-    is_leaf = torch.ones(n, dtype=torch.bool)
-    for number, child in enumerate(layout.siblings):
-        token, is_tried = tree.tokens[child][:, None], is_open & (child > 0)
-        is_tried &= child < tree.num_verify
-        is_leaf &= child == 0
-        ratio = leniency * p.gather(1, token)[:, 0]
-        kept = is_tried & (chance[child] * q[child].gather(1, token)[:, 0] < ratio)
-        accepted = accepted.scatter(0, child, accepted[child] | kept)
-        is_open = is_open & ~kept
-        taken = {
-            "own": q[child], "half": q[child] / 2, "first": q[layout.siblings[0]], "none": 0 * p,
-        }[residual]  # fmt: skip
-        if later == "first sibling's" and number:  # from the second rejection on
-            taken = q[layout.siblings[0]]
-        rest = (p - taken).clamp(min=0)
-        is_rejected = (is_tried & ~kept)[:, None] & (rest.sum(-1, keepdim=True) > 0)
-        rest = rest / rest.sum(-1, keepdim=True).clamp(min=1e-9)
-        if later == "top-p again":
-            rest = sampler.probs(rest.clamp(min=1e-30).log() * sampler.sampling.temperature)
-        p = torch.where(is_rejected, rest, p)
-    drawn = sampler.draw(p)
-    other = {
-        "own": drawn, "parent": sampler.draw(target[layout.parents]),
-        "greedy": target.argmax(-1), "cold": sampler.draw(logits.softmax(-1)),
-        "cool": sampler.draw(target**1.1),
-    }[bonus]  # fmt: skip
-    return select(tree, accepted, torch.where(is_leaf, other, drawn))
-
-
-def right_in_small_trees(
-    tree: DraftTree, logits: Tensor, sampler: Sampler, *, most: int, of: str
-) -> Tensor:
-    """The bonus is the best token in trees with more nodes, or deeper, than a number."""
-    size = tree.num_nodes if of == "nodes" else tree.layout.max_depth
-    on_path, tokens, next_ids = lossless(tree, logits, sampler)
-    is_large = size > most and not sampler.sampling.is_greedy
-    return torch.stack([on_path, tokens, logits.argmax(-1) if is_large else next_ids])
-
-
-def without_top_k(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
-    """Draws from all tokens."""
-    seed = int(sampler.uniform(1) * 2**31)
-    sampling = replace(sampler.sampling, top_k=0)
-    return lossless(tree, logits, Sampler(sampling, logits.device, seed=seed))
-
-
-def greedy_if_cold(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
-    """Greedy below a temperature of 0.5."""
-    if 0 < sampler.sampling.temperature < 0.5:
-        greedy = Sampler(Sampling(), logits.device, seed=0)
-        return lossless(replace(tree, q=None), logits, greedy)
-    return lossless(tree, logits, sampler)
-
-
-def heated(tree: DraftTree, logits: Tensor, sampler: Sampler, *, by: float = 0) -> Tensor:
-    """A temperature that is too high by this factor; without one, it is applied twice."""
-    return lossless(tree, logits / (by or sampler.sampling.temperature), sampler)
-
-
-def greedy_prefill(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
-    if tree.num_nodes == 1:
-        return select(tree, torch.ones(1, dtype=torch.bool), logits.argmax(-1))
-    return lossless(tree, logits, sampler)
-
-
-def first_always(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
-    return select(tree, torch.arange(tree.num_nodes) == 1, sampler.pick(logits))
-
-
-def wrong_child(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
-    """Emits the token of the next node instead of the accepted one's."""
-    on_path, tokens, next_ids = lossless(tree, logits, sampler)
-    return torch.stack([on_path, tokens.roll(-1), next_ids])
-
-
-def parents_logits(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
-    return lossless(tree, logits[tree.layout.parents], sampler)
-
-
 class StaleLogits(Target):
     """Every tenth forward gives the previous forward's logits, if the trees have the same size."""
 
-    count, last = 0, torch.empty(0)
+    num_forwards = 0
+    last_logits = torch.empty(0)
 
     def forward(self, tree: DraftTree) -> Forward:
         computed = super().forward(tree)
-        self.count += 1
-        if self.count % 10 == 0 and self.last.shape == computed.logits.shape:
-            return replace(computed, logits=self.last)
-        self.last = computed.logits.clone()
+        self.num_forwards += 1
+        has_same_shape = self.last_logits.shape == computed.logits.shape
+        if self.num_forwards % 10 == 0 and has_same_shape:
+            return replace(computed, logits=self.last_logits)
+        self.last_logits = computed.logits.clone()
         return computed
 
 
@@ -138,14 +42,16 @@ class KeepsRejected(Target):
 
     def commit(self, path: Sequence[int]) -> None:
         super().commit(path)
-        self.cache.length += len(path) == 1
+        if len(path) == 1:  # only the root
+            self.cache.length += 1
 
 
 class LosesAccepted(Target):
     """The cache drops the last accepted node."""
 
     def commit(self, path: Sequence[int]) -> None:
-        super().commit(path[: max(1, len(path) - 1)])
+        num_kept = max(1, len(path) - 1)
+        super().commit(path[:num_kept])
 
 
 class StaleLayer(Target):
@@ -164,9 +70,9 @@ class WrongPositions(Target):
 
     def forward(self, tree: DraftTree) -> Forward:
         depths = tree.layout.depths
-        return super().forward(
-            replace(tree, layout=replace(tree.layout, depths=depths + (depths > 0)))
-        )
+        is_draft = depths > 0
+        layout = replace(tree.layout, depths=depths + is_draft)
+        return super().forward(replace(tree, layout=layout))
 
 
 class WrongPositionsFarOn(WrongPositions):
@@ -196,7 +102,8 @@ class SeesCousin(Target):
     def forward(self, tree: DraftTree) -> Forward:
         ancestors = tree.layout.ancestors.clone()
         ancestors[1:, 1:2] = True
-        return super().forward(replace(tree, layout=replace(tree.layout, ancestors=ancestors)))
+        layout = replace(tree.layout, ancestors=ancestors)
+        return super().forward(replace(tree, layout=layout))
 
 
 class ReusesSeed(NoisyTarget):
@@ -221,14 +128,19 @@ class Drawn(NoisyTarget):
 
 def unconditional(tree: DraftTree, q: Tensor, state: State) -> DraftTree:
     """Siblings claim the first sibling's q, which does not exclude elder siblings."""
-    first = {parent: i for i, parent in reversed([*enumerate(tree.layout.parents.tolist())])}
-    rows = [0, *(first[p] or 1 for p in tree.layout.parents.tolist()[1:])]
-    return replace(tree, q=q[torch.tensor(rows)])
+    parents = tree.layout.parents.tolist()
+    first_child: dict[int, int] = {}
+    for node, parent in enumerate(parents[1:], start=1):
+        first_child.setdefault(parent, node)
+    first_siblings = [0, *(first_child[parent] for parent in parents[1:])]
+    return replace(tree, q=q[torch.tensor(first_siblings)])
 
 
 def sharper(tree: DraftTree, q: Tensor, state: State, *, power: float) -> DraftTree:
     """Claims a sharper q than it draws from."""
-    return replace(tree, q=q**power / (q**power).sum(-1, keepdim=True).clamp_min(1e-30))
+    sharp = q**power
+    mass = sharp.sum(-1, keepdim=True).clamp_min(1e-30)
+    return replace(tree, q=sharp / mass)
 
 
 def unnormed(tree: DraftTree, q: Tensor, state: State) -> DraftTree:
@@ -240,7 +152,8 @@ def claims_draws(tree: DraftTree, q: Tensor, state: State) -> DraftTree:
     """Takes the likeliest tokens and claims that they were drawn."""
     tokens = q.argmax(-1)
     tokens[0] = state.pending
-    layout = TreeLayout.from_parents([max(i - 1, 0) for i in range(tree.num_nodes)], "cpu")
+    parents_of_chain = [max(node - 1, 0) for node in range(tree.num_nodes)]
+    layout = TreeLayout.from_parents(parents_of_chain, "cpu")
     return replace(tree, tokens=tokens, layout=layout)
 
 
@@ -266,9 +179,10 @@ class Forgets(NoisyTarget):
     """Reads the text without the tokens accepted last."""
 
     def propose(self, state: State) -> DraftTree:
-        missing = len(state.token_ids) - self._model.cache.length
-        if self._model.cache.length and missing > 1:
-            self._model.cache.length += missing - 1
+        cache = self._model.cache
+        num_missing = len(state.token_ids) - cache.length
+        if cache.length and num_missing > 1:
+            cache.length += num_missing - 1
         return super().propose(state)
 
 
@@ -291,67 +205,3 @@ class ForgetsSize(NoisyTarget):
         if state.remaining % 2:
             return state.chain([int(tree.tokens[1])])
         return tree
-
-
-def patched_emit(emit_: Callable[..., Any]) -> AbstractContextManager[Any]:
-    return mock.patch("specbench.engine.decode.emit", emit_)
-
-
-def after_eos(state: State, token_ids: Iterable[int], vocab_size: int) -> tuple[int, bool]:
-    """Emits one more token after the end token, if the path has one."""
-    ids = [*token_ids]
-    end = next((i for i, token in enumerate(ids) if token in state.request.eos_ids), None)
-    if end is None:
-        return emit(state, ids, vocab_size)
-    kept = ids[: end + 2][: state.remaining]
-    for token in kept:
-        state.append(token)
-    return len(kept), True
-
-
-def lost_before_eos(state: State, token_ids: Iterable[int], vocab_size: int) -> tuple[int, bool]:
-    """Loses the token before an end token within an accepted path."""
-    ids = [*token_ids]
-    end = next((i for i, token in enumerate(ids) if token in state.request.eos_ids), None)
-    if not end:  # none, or the first token of the step
-        return emit(state, ids, vocab_size)
-    return emit(state, [*ids[: end - 1], *ids[end:]], vocab_size)
-
-
-def overshoots_by_two(state: State, token_ids: Iterable[int], vocab_size: int) -> tuple[int, bool]:
-    """Cuts a path by one token too few if it goes two or more beyond the budget."""
-    ids = [*token_ids]
-    if len(ids) < state.remaining + 2:
-        return emit(state, ids, vocab_size)
-    kept = ids[: state.remaining + 1]
-    for token in kept:
-        state.append(token)
-    return len(kept), True
-
-
-def ends_early(is_chosen: Callable[[], bool]) -> Callable[..., tuple[int, bool]]:
-    """Ends chosen answers before their end token."""
-
-    def emit_(state: State, token_ids: Iterable[int], vocab_size: int) -> tuple[int, bool]:
-        ids = [*token_ids]
-        end = next((i for i, token in enumerate(ids) if token in state.request.eos_ids), None)
-        if end is None or not is_chosen():
-            return emit(state, ids, vocab_size)
-        return emit(state, ids[:end], vocab_size)[0], True
-
-    return emit_
-
-
-def beyond_budget(state: State, token_ids: Iterable[int], vocab_size: int) -> tuple[int, bool]:
-    """Emits the whole path although the budget ends in it."""
-    ids = [*token_ids]
-    is_done = len(ids) >= state.remaining
-    for token in ids:
-        state.append(token)
-    return len(ids), is_done
-
-
-def without_bonus(state: State, token_ids: Iterable[int], vocab_size: int) -> tuple[int, bool]:
-    """Counts the bonus token, but drops the accepted one before it in paths of three or more."""
-    ids = [*token_ids]
-    return emit(state, ids if len(ids) < 3 else [*ids[:-2], ids[-1]], vocab_size)
