@@ -28,38 +28,50 @@ from specbench.analysis.stats.significance import differs, holm, slower
 from specbench.analysis.stats.variance import EXACT, Variance, of_groups, of_mean, total
 from tests.analysis.run_factory import header, make_run, record
 
-NORMAL = np.random.default_rng(0).normal(size=2000)
-NORMAL = (NORMAL - NORMAL.mean()) / NORMAL.std()
+_DRAWS = np.random.default_rng(0).normal(size=2000)
+NORMAL = (_DRAWS - _DRAWS.mean()) / _DRAWS.std()
+"""Draws with mean 0 and standard deviation 1."""
+MEASURED = [0.1, 0.2, 0.6]
+"""Logarithms of three passes."""
 
 
 def estimate_of(middle: float, sd: float, *units: float, degrees: float = 30) -> Estimate:
     """An estimate with this spread over prompts, and these values in its passes."""
     log_units = (np.log(np.array(units)),) if units else ()
     resamples = middle * np.exp(NORMAL * sd)
-    return with_interval(Estimate(middle, None, resamples, degrees, log_units, None))
+    estimate = Estimate(middle, None, resamples, degrees, log_units, None)
+    return with_interval(estimate)
+
+
+def variance_of_mean(speeds: list[float]) -> float:
+    """The variance of the mean of the logarithms."""
+    logs = np.log(speeds)
+    return float(logs.var(ddof=1)) / len(logs)
 
 
 def test_the_variance_of_a_mean_is_that_of_units_over_their_number() -> None:
-    logs = np.array([0.1, 0.2, 0.6, np.nan])
-    variance = of_mean(logs)
-    assert variance is not None and variance.degrees == 2
-    assert variance.value == pytest.approx(np.var([0.1, 0.2, 0.6], ddof=1) / 3)
+    variance = of_mean(np.array([*MEASURED, np.nan]))
+    assert variance is not None
+    assert variance.degrees == 2
+    assert variance.value == pytest.approx(np.var(MEASURED, ddof=1) / 3)
     assert of_mean(np.array([0.1, np.nan])) is None
 
 
 def test_degrees_of_a_sum_are_those_of_welch_and_satterthwaite() -> None:
     variance = total([Variance(2.0, 10), Variance(1.0, 2)])
     assert variance.value == 3.0
-    assert variance.degrees == pytest.approx(9 / (4 / 10 + 1 / 2))
+    # (a + b)^2 / (a^2 / 10 + b^2 / 2)
+    assert variance.degrees == pytest.approx(3.0**2 / (2.0**2 / 10 + 1.0**2 / 2))
     assert total([EXACT, Variance(1.0, 5)]) == Variance(1.0, 5)
     assert total([EXACT]) == EXACT
     assert of_groups([np.array([0.1]), np.array([0.2, 0.3])]) is None
 
 
 def test_an_interval_is_students_over_prompts_and_passes() -> None:
-    estimate = estimate_of(2.0, 0.03, 1.9, 2.0, 2.1)
+    passes = [1.9, 2.0, 2.1]
+    estimate = estimate_of(2.0, 0.03, *passes)
     of_prompts = 0.03**2
-    of_passes = np.log([1.9, 2.0, 2.1]).var(ddof=1) / 3
+    of_passes = variance_of_mean(passes)
     variance = of_prompts + of_passes
     # Welch and Satterthwaite: (a + b)^2 / (a^2 / 30 + b^2 / 2)
     degrees = variance**2 / (of_prompts**2 / 30 + of_passes**2 / 2)
@@ -79,7 +91,9 @@ def test_the_p_value_falls_below_5_percent_where_the_interval_leaves_1() -> None
 
 
 def test_a_mean_combines_the_passes_of_its_tasks() -> None:
-    average = mean([estimate_of(1.0, 0.02, 0.9, 1.1), estimate_of(3.0, 0.02, 2.9, 3.1)])
+    first_task = estimate_of(1.0, 0.02, 0.9, 1.1)
+    second_task = estimate_of(3.0, 0.02, 2.9, 3.1)
+    average = mean([first_task, second_task])
     assert np.exp(average.units[0]) == pytest.approx([1.9, 2.1])
 
 
@@ -87,10 +101,11 @@ def test_a_quotient_in_one_run_pairs_passes_and_of_two_runs_does_not() -> None:
     top = estimate_of(2.0, 0.02, 1.8, 2.0, 2.2)
     bottom = estimate_of(1.0, 0.02, 0.9, 1.0, 1.1)
     paired = quotient(top, bottom)
-    unpaired = quotient(top, bottom, is_one_run=False)
-    assert paired.machine is not None and unpaired.machine is not None
+    assert paired.machine is not None
     assert paired.machine.value == pytest.approx(0, abs=1e-12)
-    of_each_run = np.log([0.9, 1.0, 1.1]).var(ddof=1) / 3
+    unpaired = quotient(top, bottom, is_one_run=False)
+    assert unpaired.machine is not None
+    of_each_run = variance_of_mean([0.9, 1.0, 1.1])
     assert unpaired.machine.value == pytest.approx(2 * of_each_run)
 
 
@@ -108,12 +123,15 @@ def test_requests_that_a_pass_lacks_and_a_pass_with_few_do_not_count_as_noise() 
 
 def test_the_pooled_variance_is_that_of_two_methods_rests() -> None:
     generator = np.random.default_rng(1)
-    sd, num_methods, num_passes = 0.05, 400, 4
+    sd = 0.05
+    num_methods = 400
+    num_passes = 4
     rests = generator.normal(0, sd, (num_methods, num_passes))
-    speedups = [
-        Estimate(1.0, units=(generator.normal(0, sd) - row + rests[0],), machine=None)
-        for row in rests
-    ]
+    of_vanilla = rests[0]
+    speedups = []
+    for of_method in rests:
+        log_speedups = generator.normal(0, sd) - of_method + of_vanilla  # [passes]
+        speedups.append(Estimate(1.0, units=(log_speedups,), machine=None))
     variance = pooled_variance(speedups)
     assert variance is not None
     assert variance.value == pytest.approx(2 * sd**2 / num_passes, rel=0.1)
@@ -129,13 +147,15 @@ def test_the_pooled_variance_is_that_of_two_methods_rests() -> None:
     ],
 )
 def test_a_run_is_labelled_by_what_its_intervals_cover(passes: list[int], text: str) -> None:
+    methods = ["vanilla", "pld"]
     records = [
-        record(method, str(i), repeat=repeat)
+        record(method, str(sample), repeat=repeat)
         for repeat, num_samples in enumerate(passes)
-        for i in range(num_samples)
-        for method in ("vanilla", "pld")
+        for sample in range(num_samples)
+        for method in methods
     ]
-    assert measure(make_run(records, header(["vanilla", "pld"], ("gsm8k",)))).scope.text == text
+    run = make_run(records, header(methods, ("gsm8k",)))
+    assert measure(run).scope.text == text
 
 
 PILOT = Pilot(num_prompts=48, prompt_variance=0.02**2, unit_sd=0.03)
@@ -157,7 +177,7 @@ def test_a_planned_experiment_shows_the_difference_as_often_as_promised() -> Non
     assert needed is not None
     sd = 0.02 * np.sqrt(48 / needed)
     generator = np.random.default_rng(0)
-    hits = 0
+    num_found = 0
     for _ in range(500):
         of_passes = generator.normal(0, 0.03, num_units)
         of_prompts = generator.normal(0, sd)
@@ -165,41 +185,56 @@ def test_a_planned_experiment_shows_the_difference_as_often_as_promised() -> Non
         middle = float(np.exp(log_units.mean()))
         estimate = estimate_of(middle, sd, *np.exp(log_units), degrees=needed - 1)
         p_value = differs(estimate, without_spread(1.0), estimate.machine)
-        hits += p_value is not None and p_value < 0.05
-    assert 0.72 < hits / 500 < 0.9
+        if p_value is not None and p_value < 0.05:
+            num_found += 1
+    assert 0.72 < num_found / 500 < 0.9
 
 
 def test_a_pilot_is_of_the_median_variances_and_knows_what_it_lacks() -> None:
     units = (0.98, 1.0, 1.03)
     plan = pilot([estimate_of(1.0, 0.05, *units)], num_prompts=30, num_units=3)
-    assert plan is not None and plan.unit_sd == pytest.approx(np.log(units).std(ddof=1))
-    single = pilot([estimate_of(1.0, 0.05)], 30, 1)
-    assert single is not None and single.unit_sd is None
-    assert pilot([Estimate(1.0)], 30, 3) is None
+    assert plan is not None
+    assert plan.unit_sd == pytest.approx(np.log(units).std(ddof=1))
+    single = pilot([estimate_of(1.0, 0.05)], num_prompts=30, num_units=1)
+    assert single is not None
+    assert single.unit_sd is None
+    assert pilot([Estimate(1.0)], num_prompts=30, num_units=3) is None
 
 
 ONE = without_spread(1.0)
+ALLOWED_RISE = 1 / 0.95 - 1
+"""The rise of the time per token at which the speed is 0.95 times as high."""
 
 
 @pytest.mark.parametrize(
     ("machine", "sd", "degrees"),
-    [(EXACT, 0.03, 7), (Variance(0.04**2, 2), 0.05, 0.05**4 / (0.03**4 / 7 + 0.04**4 / 2))],
+    [
+        pytest.param(EXACT, 0.03, 7, id="prompts alone"),
+        # Welch and Satterthwaite: sd^4 / (prompts' sd^4 / 7 + machine's sd^4 / 2)
+        pytest.param(
+            Variance(0.04**2, 2), 0.05, 0.05**4 / (0.03**4 / 7 + 0.04**4 / 2), id="with machine"
+        ),
+    ],
 )
 def test_the_p_value_is_students_of_the_distance_in_spreads_of_prompts_and_machine(
     machine: Variance, sd: float, degrees: float
 ) -> None:
-    p_value = slower(estimate_of(0.90, 0.03, degrees=7), ONE, 1 / 0.95 - 1, machine)
-    assert p_value == pytest.approx(stats.t.cdf(np.log(0.90 / 0.95) / sd, df=degrees))
-    assert slower(estimate_of(0.95, 0.03), ONE, 1 / 0.95 - 1, EXACT) == pytest.approx(0.5)
+    speed = estimate_of(0.90, 0.03, degrees=7)
+    p_value = slower(speed, ONE, ALLOWED_RISE, machine)
+    distance = np.log(0.90 / 0.95) / sd
+    assert p_value == pytest.approx(stats.t.cdf(distance, df=degrees))
+    at_the_limit = estimate_of(0.95, 0.03)
+    assert slower(at_the_limit, ONE, ALLOWED_RISE, EXACT) == pytest.approx(0.5)
 
 
 def test_numbers_equal_in_every_sample_need_no_spread() -> None:
     """An example is the acceptance of a greedy run made twice."""
-    same = Ratio(np.full((8, 1), 3.0), np.full((8, 1), 3.0))
-    worse = Ratio(np.full((8, 1), 2.7), np.full((8, 1), 3.0))
+    accepted_before = np.full((8, 1), 3.0)
+    same = Ratio(accepted_before, accepted_before)
+    worse = Ratio(np.full((8, 1), 2.7), accepted_before)
     draws = Draws(Bootstrap(200), "task")
     assert slower(draws.estimate(same), ONE, 0.0, EXACT) == 0.5
-    assert slower(draws.estimate(worse), ONE, 1 / 0.95 - 1, EXACT) == 0.0
+    assert slower(draws.estimate(worse), ONE, ALLOWED_RISE, EXACT) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,16 @@ def test_a_layout_knows_depth_ancestors_and_children_of_every_node(parents: list
         assert [child for child in children_of_node if child] == children
 
 
-@pytest.mark.parametrize("parents", [[], [1], [0, 1], [0, -1], [0, 2, 0]])
+@pytest.mark.parametrize(
+    "parents",
+    [
+        pytest.param([], id="no node"),
+        pytest.param([1], id="a root with another parent"),
+        pytest.param([0, 1], id="its own parent"),
+        pytest.param([0, -1], id="no parent"),
+        pytest.param([0, 2, 0], id="a later parent"),
+    ],
+)
 def test_a_parent_that_does_not_precede_its_child_is_refused(parents: list[int]) -> None:
     with pytest.raises(ValueError, match=r"root|precede"):
         TreeLayout.from_parents(parents, "cpu")
@@ -56,13 +65,16 @@ def test_greedy_takes_the_deepest_path_that_the_target_agrees_with() -> None:
     #      root 1 -> 2 -> 3 (agreed), root -> 4
     draft = tree(tokens=[1, 4, 2, 3], parents=[0, 0, 0, 2])
     verdict = judged(draft, best=[2, 9, 3, 7])
-    assert verdict == Verdict(path=(0, 2, 3), token_ids=(2, 3, 7), next_ids=(2, 9, 3, 7))
+    assert verdict.path == (0, 2, 3)
+    assert verdict.token_ids == (2, 3, 7)
+    assert verdict.next_ids == (2, 9, 3, 7)
     assert verdict.num_accepted == 2
 
 
 def test_a_right_node_below_a_wrong_one_is_not_accepted() -> None:
     draft = tree(tokens=[1, 4, 3], parents=[0, 0, 1])
-    assert judged(draft, best=[2, 3, 7]).token_ids == (2,)
+    verdict = judged(draft, best=[2, 3, 7])
+    assert verdict.token_ids == (2,)
 
 
 def test_a_scratch_node_is_never_accepted_but_its_result_is_shown() -> None:
@@ -74,7 +86,8 @@ def test_a_scratch_node_is_never_accepted_but_its_result_is_shown() -> None:
 
 def test_among_equally_deep_paths_the_first_one_wins() -> None:
     draft = tree(tokens=[1, 2, 2], parents=[0, 0, 0])
-    assert judged(draft, best=[2, 5, 6]).path == (0, 1)
+    verdict = judged(draft, best=[2, 5, 6])
+    assert verdict.path == (0, 1)
 
 
 @given(st.lists(st.integers(0, 10**6), max_size=40), st.integers(0, 10**6))
@@ -82,7 +95,8 @@ def test_the_path_on_the_device_equals_the_verdicts(draws: list[int], seed: int)
     parents_below_root = [draw % node for node, draw in enumerate(draws, start=1)]
     parents = [0, *parents_below_root]
     generator = torch.Generator().manual_seed(seed)
-    tokens, best = torch.randint(0, 3, (2, len(parents)), generator=generator).tolist()
+    shape = (2, len(parents))
+    tokens, best = torch.randint(0, 3, shape, generator=generator).tolist()
     draft = tree(tokens, parents)
     chosen = lossless(draft, logits_for(best), sampler())
     verdict = Verdict.read(chosen)
@@ -97,7 +111,8 @@ def test_the_path_on_the_device_equals_the_verdicts(draws: list[int], seed: int)
 
 
 def test_a_draft_equal_to_the_target_is_always_accepted() -> None:
-    p = torch.tensor([0.25, 0.25, 0.5]).repeat(3, 1)  # [nodes, vocab]
+    p_of_node = torch.tensor([0.25, 0.25, 0.5])
+    p = p_of_node.repeat(3, 1)  # [nodes, vocab]
     chain = tree(tokens=[0, 2, 1], parents=[0, 0, 1])
     draft = replace(chain, q=p)
     drawing = sampler(1.0, seed=4)
@@ -108,15 +123,16 @@ def test_a_draft_equal_to_the_target_is_always_accepted() -> None:
 
 def test_top_p_and_top_k_remove_what_transformers_removes() -> None:
     logits = torch.tensor([[2.0, 1.0, 0.0, -1.0]])
-    by_top_k = sampler(0.5, top_k=2).probs(logits)[0]
-    assert (by_top_k > 0).tolist() == [True, True, False, False]
-    by_top_p = sampler(1.0, top_p=0.6).probs(logits)[0]
-    assert (by_top_p > 0).tolist() == [True, False, False, False]
+    by_top_k = sampler(0.5, top_k=2).probs(logits)
+    assert (by_top_k > 0).tolist() == [[True, True, False, False]]
+    by_top_p = sampler(1.0, top_p=0.6).probs(logits)
+    assert (by_top_p > 0).tolist() == [[True, False, False, False]]
 
 
 def test_a_token_of_no_probability_is_never_drawn() -> None:
-    probs = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]]).repeat(2000, 1)
-    assert set(sampler(1.0).draw(probs).tolist()) == {1, 3}
+    probs = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]])
+    drawn = sampler(1.0).draw(probs.repeat(2000, 1))
+    assert set(drawn.tolist()) == {1, 3}
 
 
 def test_half_precision_logits_give_a_distribution_that_sums_to_one() -> None:

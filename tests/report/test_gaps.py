@@ -25,7 +25,7 @@ from specbench.report.export import csv as csv_format
 from specbench.report.results import Report
 from specbench.report.run_labels import run_labels
 from specbench.report.step_costs import step_costs
-from specbench.report.table import Table
+from specbench.report.table import Row, Table
 from specbench.types import Record
 from tests.analysis.run_factory import full_run, make_run
 from tests.judge.changing import with_header, with_records
@@ -35,9 +35,23 @@ METHODS = ("vanilla", "pld", "sps")
 FEW = ("gsm8k", "alpaca")
 
 
+def rows_of(table: Table, method: str) -> list[Row]:
+    return [row for row in table.rows if row.method == method]
+
+
 def cells(table: Table, method: str) -> list[str]:
-    (row,) = [row for group in table.groups for row in group.rows if row.method == method]
+    """The texts of the only row of a method."""
+    (row,) = rows_of(table, method)
     return [cell.text for cell in row.cells]
+
+
+def signs(texts: list[str]) -> list[str]:
+    """The sign after the number of each text, such as "±"; empty without one."""
+    return [text.partition(" ")[2][:1] for text in texts]
+
+
+def csv_rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(StringIO(text)))
 
 
 def reported(*runs: Run) -> Report:
@@ -51,10 +65,14 @@ def test_a_run_that_lacks_tasks_of_another_has_no_mean_beside_its() -> None:
     whole, partial = report.blocks[0].runs
     assert all(method.overall.partial is None for method in whole.methods)
     for method in partial.methods:
-        assert method.tasks[-1].speedup == method.tasks[-1].mat == Missing("2 of 6 tasks")
-        assert not (method.tasks[-1].is_best_speedup or method.tasks[-1].is_best_mat)
+        mean = method.tasks[-1]
+        assert mean.speedup == mean.mat == Missing("2 of 6 tasks")
+        assert not mean.is_best_speedup
+        assert not mean.is_best_mat
     alone = reported(some).blocks[0].runs[0]
-    assert not any(isinstance(method.tasks[-1].speedup, Missing) for method in alone.methods)
+    for method in alone.methods:
+        mean = method.tasks[-1]
+        assert not isinstance(mean.speedup, Missing)
 
 
 def test_runs_of_different_tasks_have_the_speedups_of_their_tasks_on_the_screen() -> None:
@@ -62,26 +80,40 @@ def test_runs_of_different_tasks_have_the_speedups_of_their_tasks_on_the_screen(
     report = reported(*runs)
     table = sections.screen(report, report.blocks[0])
     assert table.title.startswith("Speedup")
-    shown = [row.cells for group in table.groups for row in group.rows if row.method == "pld"]
-    assert [[cell.text[-1:] for cell in row[-2:]] for row in shown] == [["x", "–"], ["–", "x"]]
+    of_first_run, of_second_run = [
+        [cell.text[-1:] for cell in row.cells[-2:]] for row in rows_of(table, "pld")
+    ]
+    assert of_first_run == ["x", "–"]
+    assert of_second_run == ["–", "x"]
 
 
 def test_a_missing_interval_has_its_reason_in_its_place() -> None:
+    whole_task, cut_task = FEW
+
     def kept(record: Record) -> Record | None:
-        return record if record.key.task == FEW[0] or record.key.sample_id.endswith("/0") else None
+        """All samples of the first task, and one of the second."""
+        is_kept = record.key.task == whole_task or record.key.sample_id.endswith("/0")
+        return record if is_kept else None
 
     report = reported(with_records(full_run(METHODS, FEW), kept))
-    report, block = report, report.blocks[0]
-    assert cells(sections.overview(report, block), "pld")[0].endswith("x ±? (one task decides)")
-    whole = task_tables.by_task(report, block, (task_tables.on_screen(report, block),))
-    assert [text.partition(" ")[2][:1] for text in cells(whole, "pld")] == ["±", "±", "±"]
-    assert cells(whole, "pld")[1].endswith("±?") and "±" not in cells(whole, "vanilla")[1]
+    block = report.blocks[0]
+    mean_speedup = cells(sections.overview(report, block), "pld")[0]
+    assert mean_speedup.endswith("x ±? (one task decides)")
+
+    screen = task_tables.by_task(report, block, (task_tables.on_screen(report, block),))
+    assert signs(cells(screen, "pld")) == ["±", "±", "±"]
+    assert cells(screen, "pld")[1].endswith("±?")
+    assert "±" not in cells(screen, "vanilla")[1]
+
     written = task_tables.by_task(report, block, (task_tables.PLUS_MINUS,))
-    assert [text.partition(" ")[2][:1] for text in cells(written, "pld")] == ["±", "", ""]
-    rows = [*csv.DictReader(StringIO(render(report, "csv")))]
+    assert signs(cells(written, "pld")) == ["±", "", ""]
+
+    rows = csv_rows(render(report, "csv"))
     reasons = {(row["method"], row["task"]): row["interval_missing"] for row in rows}
-    assert reasons["pld", FEW[1]] == reasons["pld", "mean"] == "too few samples"
-    assert reasons["pld", FEW[0]] == reasons["vanilla", FEW[1]] == reasons["pld", "pooled"] == ""
+    assert reasons["pld", cut_task] == reasons["pld", "mean"] == "too few samples"
+    assert reasons["pld", whole_task] == ""
+    assert reasons["vanilla", cut_task] == ""
+    assert reasons["pld", "pooled"] == ""
 
 
 OF_FILE = "spec__values__settings"
@@ -108,7 +140,9 @@ def test_runs_are_told_apart_by_what_differs(
     others: list[dict[str, object]], labels: list[str]
 ) -> None:
     first = with_header(full_run(METHODS, FEW), id="first", model__label="tiny")
-    runs = [first, *(with_header(first, **{"id": "second", **changes}) for changes in others)]
+    runs = [first]
+    for changes in others:
+        runs.append(with_header(first, **{"id": "second", **changes}))
     assert run_labels([run.header for run in runs]) == labels
 
 
@@ -127,9 +161,12 @@ def test_vanilla_is_a_slow_baseline_only_where_it_could_read_weights_faster(
     values = {f"roofline__{name}": change for name, change in changes.items()}
     report = make_report(with_header(with_limits(), **values))
     keys = {note.key for note in report.notes}
-    assert key in keys and ("slow_baseline" in keys) is (not changes)
+    assert key in keys
+    is_slow = "slow_baseline" in keys
+    assert is_slow is (not changes)
     costs = step_costs(report, report.blocks[0])
-    assert ("bound" in [column.short for column in costs.columns]) is has_bound
+    headings = [column.short for column in costs.columns]
+    assert ("bound" in headings) is has_bound
 
 
 def test_the_csv_has_costs_per_task_and_pooled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,8 +175,9 @@ def test_the_csv_has_costs_per_task_and_pooled(monkeypatch: pytest.MonkeyPatch) 
         with_phases(),
         lambda record: replace(record, energy_j=2.0 * record.num_tokens, peak_memory_bytes=5),
     )
-    rows = list(csv.DictReader(StringIO(render(metered, "csv"))))
-    assert {row["task"] for row in rows if row["limit"]} == {"mt_bench", "gsm8k", "pooled"}
+    rows = csv_rows(render(metered, "csv"))
+    tasks_with_bound = {row["task"] for row in rows if row["limit"]}
+    assert tasks_with_bound == {"mt_bench", "gsm8k", "pooled"}
     for row in rows:
         if row["task"] == "mean":
             continue
@@ -166,13 +204,18 @@ def with_categories(arithmetic: Arithmetic = "ours") -> Report:
 @pytest.mark.parametrize("arithmetic", ["ours", "paper"])
 def test_a_category_is_measured_as_a_task_over_its_samples(arithmetic: Arithmetic) -> None:
     report = with_categories(arithmetic)
-    categories, run = report.sources[0].categories, report.sources[0].run
+    (source,) = report.sources
+    categories = source.categories
     assert categories is not None
     assert categories.tasks == ("mt_bench / writing", "mt_bench / math")
-    records = [r for r in run.records if r.key.sample_id in CATEGORIES["math"]]
-    alone = measure(make_run(records, run.header), None, arithmetic).cell("pld", 0.0, "mt_bench")
+    run = source.run
+    records = [record for record in run.records if record.key.sample_id in CATEGORIES["math"]]
+    metrics = measure(make_run(records, run.header), None, arithmetic)
+    alone = metrics.cell("pld", 0.0, "mt_bench")
     cell = categories.cell("pld", 0.0, "mt_bench / math")
-    assert (cell.speedup, cell.mat, cell.num_samples) == (alone.speedup, alone.mat, 4)
+    assert cell.speedup == alone.speedup
+    assert cell.mat == alone.mat
+    assert cell.num_samples == 4
 
 
 @pytest.mark.parametrize("form", ["table", "markdown", "html"])
@@ -185,37 +228,42 @@ def test_categories_are_rows_below_their_task(form: str) -> None:
 
 def test_a_category_whose_interval_alone_shows_a_difference_has_its_legend_above() -> None:
     report = with_categories()
-    metrics = report.sources[0].categories
+    (source,) = report.sources
+    metrics = source.categories
     assert metrics is not None
-    assert all(
-        "~" not in table.title
-        for table in task_tables.category_tables(report.sources[0].info, metrics)
-    )
+    for table in task_tables.category_tables(source.info, metrics):
+        assert "~" not in table.title
     key = CellKey("pld", 0.0, "mt_bench / math")
     alone = replace(metrics.cells[key], speedup=Estimate(1.2, Interval(1.1, 1.3)))
     rankings = {(0.0, key.task): Ranking(against_baseline={"pld": 0.2})}
     metrics = replace(metrics, cells={**metrics.cells, key: alone}, task_rankings=rankings)
-    (table,) = task_tables.category_tables(report.sources[0].info, metrics)
-    assert "1.20x~" in [cell.text for row in table.rows for cell in row.cells]
+    (table,) = task_tables.category_tables(source.info, metrics)
+    texts = [cell.text for row in table.rows for cell in row.cells]
+    assert "1.20x~" in texts
     assert "~: significant on its own" in table.title
 
 
 def test_the_spreadsheet_has_a_line_per_category_and_method() -> None:
     report = with_categories()
-    rows = list(csv.DictReader(StringIO(csv_format.files(report)["categories.csv"])))
+    rows = csv_rows(csv_format.files(report)["categories.csv"])
     row_of = {(row["method"], row["task"], row["category"]): row for row in rows}
-    assert {key[1:] for key in row_of} == {("mt_bench", "writing"), ("mt_bench", "math")}
+    categories = {(task, category) for _, task, category in row_of}
+    assert categories == {("mt_bench", "writing"), ("mt_bench", "math")}
     metrics = report.sources[0].categories
     assert metrics is not None
-    row, mat = row_of["pld", "mt_bench", "math"], metrics.cell("pld", 0.0, "mt_bench / math").mat
-    assert float(row["mat"]) == mat.value  # type: ignore[union-attr]
-    assert row["title"] == "PLD" and row["is_lossless"] == "True"
+    mat = metrics.cell("pld", 0.0, "mt_bench / math").mat
+    assert isinstance(mat, Estimate)
+    row = row_of["pld", "mt_bench", "math"]
+    assert float(row["mat"]) == mat.value
+    assert row["title"] == "PLD"
+    assert row["is_lossless"] == "True"
     assert "categories.csv" not in csv_format.files(report_of(nine_methods))
 
 
 def test_prompts_of_a_single_category_have_no_category_table() -> None:
     mt_bench, gsm8k = load_prompt_sets(plan_tasks(["mt_bench", "gsm8k"], "bundled"), "bundled")
-    described = mt_bench.describe().categories
-    assert len(described) > 1
-    assert sum(map(len, described.values())) == len(mt_bench.prompts)
+    sample_ids = mt_bench.describe().categories
+    assert len(sample_ids) > 1
+    num_in_categories = sum(len(ids_of_category) for ids_of_category in sample_ids.values())
+    assert num_in_categories == len(mt_bench.prompts)
     assert gsm8k.describe().categories == {}

@@ -1,0 +1,87 @@
+"""Speed against several baselines: equal runs pass, slow methods fail, noise cannot tell."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from benchmarks.gate_errors import METHODS, Simulator
+from specbench.errors.kinds import UserError
+from specbench.judge.allowed import Allowed
+from specbench.judge.checks import CheckedRun
+from specbench.judge.comparison import MEAN
+from specbench.judge.gate import check
+from tests.judge.changing import at_loads, with_records
+from tests.judge.checked import cell
+
+ALLOWED = Allowed(max_mismatch=0.1)
+
+
+def gate(
+    simulator: Simulator, seed: int, slowdowns: Mapping[str, float] | None = None
+) -> CheckedRun:
+    first, *more = [simulator.run(1000 * seed + number) for number in range(1, 6)]
+    run = simulator.run(1000 * seed, slowdowns)
+    return check(run, first, ALLOWED, more=more)
+
+
+def slow(checked: CheckedRun) -> set[str]:
+    """The methods whose speed fails."""
+    speeds = [failure for failure in checked.failures if failure.name == "speed"]
+    return {cell(failure).method for failure in speeds}
+
+
+@pytest.mark.slow
+def test_a_slow_method_is_caught_and_equal_runs_pass_however_far_whole_runs_differ() -> None:
+    simulator = Simulator(8, drift=0.06, bursts=0.05)
+    for seed, method in enumerate(["pld", "eagle2", "eagle3", "medusa"]):
+        assert slow(gate(simulator, seed, {method: 0.2})) == {method}
+    for seed in range(10, 16):
+        assert slow(gate(simulator, seed)) == set()
+
+
+def test_all_methods_that_are_slower_alike_are_one_failure() -> None:
+    checked = gate(Simulator(8, drift=0.005), 3, dict.fromkeys(METHODS, 0.3))
+    (failure,) = [failure for failure in checked.failures if failure.name == "speed"]
+    assert cell(failure).method == "vanilla"
+    assert cell(failure).task == MEAN
+    assert "in all methods together" in failure.text
+
+
+def test_where_runs_differ_by_much_the_gate_cannot_tell() -> None:
+    checked = gate(Simulator(8, drift=0.15), 4)
+    (whole,) = [outcome for outcome in checked.checks if outcome.text.startswith("cannot tell")]
+    assert whole.status == "skipped"
+    assert any("cannot tell" in note.text and note.is_warning for note in checked.notes)
+    assert checked.is_passed and checked.summary.startswith("Passed")
+
+
+def test_a_method_that_a_baseline_lacks_is_not_judged() -> None:
+    run, *baselines, last = (Simulator(8).run(i) for i in range(4))
+    without_pld = with_records(last, lambda record: None if record.key.method == "pld" else record)
+    checked = check(run, baselines[0], ALLOWED, more=[*baselines[1:], without_pld])
+    speeds = [outcome for outcome in checked.checks if outcome.name == "speed"]
+    (speed_of_pld,) = [outcome for outcome in speeds if cell(outcome).method == "pld"]
+    assert speed_of_pld.status == "skipped"
+    assert checked.exit_code == 3
+    assert checked.failures == ()
+    assert checked.summary.startswith("Speed of PLD could not be judged")
+
+
+def test_the_only_method_is_judged_under_its_own_name() -> None:
+    checked = gate(Simulator(8, methods=("pld",)), 3, {"pld": 0.3})
+    assert slow(checked) == {"pld"}
+
+
+def test_each_load_has_its_own_speed_and_its_own_spread() -> None:
+    simulator = Simulator(8)
+    slow_at_8 = {1: {}, 8: {"pld": 1.3}}
+    first, *more = [at_loads(simulator.run(seed), {1: {}, 8: {}}) for seed in range(1, 6)]
+    checked = check(at_loads(simulator.run(9), slow_at_8), first, ALLOWED, more=more)
+    speeds = [outcome for outcome in checked.checks if outcome.name == "speed"]
+    assert len(speeds) == 2 * (len(METHODS) + 1)
+    (failed,) = [cell(outcome) for outcome in speeds if outcome.status == "failed"]
+    assert failed.method == "pld"
+    assert failed.load.concurrency == 8
+    alone = [at_loads(simulator.run(seed), {1: {}}) for seed in range(2, 4)]
+    with pytest.raises(UserError, match="2 baselines at 8 requests at once do not show"):
+        check(first, first, ALLOWED, more=[more[0], *alone])
