@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from specbench.analysis.ranking import is_claimed
 from specbench.analysis.records import RecordTable
 from specbench.analysis.stats.arrays import FloatArray, IntArray
 from specbench.analysis.stats.bootstrap import Draws, Ratio
 from specbench.analysis.stats.estimates import Value
-from specbench.analysis.stats.significance import ALPHA
 from specbench.analysis.stats.variance import EXACT
 from specbench.analysis.step_bins import Axis, Bin, bin_edges, locate_steps, too_few
 
@@ -35,7 +35,7 @@ class BinRatio(Bin):
     @property
     def is_claimed(self) -> bool:
         """True if the ratio differs significantly from 1."""
-        return self.p_value is not None and self.p_value < ALPHA
+        return is_claimed(self.p_value)
 
 
 class PlacedSteps(NamedTuple):

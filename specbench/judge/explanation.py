@@ -23,11 +23,12 @@ from specbench.analysis.factors import (
     Product,
     explain,
 )
+from specbench.analysis.ranking import is_claimed
 from specbench.analysis.records import BASELINE
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws
 from specbench.analysis.stats.estimates import without_spread
 from specbench.analysis.stats.scope import Scope
-from specbench.analysis.stats.significance import ALPHA, differs, holm
+from specbench.analysis.stats.significance import differs, holm
 from specbench.analysis.stats.variance import EXACT
 from specbench.analysis.tables import RunTables
 from specbench.errors import UserError
@@ -128,8 +129,7 @@ class Explanation:
 
     def is_claimed(self, name: str) -> bool:
         """True if the factor differs significantly from 1."""
-        p_value = self.p_values.get(name)
-        return p_value is not None and p_value < ALPHA
+        return is_claimed(self.p_values.get(name))
 
     def is_without_cause(self, name: str) -> bool:
         """True if a factor differs from 1 although no setting that can move it does.
