@@ -12,20 +12,10 @@ from specbench.judge.explained_cells import explain_cells
 from specbench.judge.explanation_formats import ExplainedDocument, render_explanation
 from specbench.log.store import read_run
 from tests.analysis.run_factory import number
+from tests.judge.tables import RUN, write_table
 from tests.log.exchange.files import answer, imported, write_lines
 
-ROOT = Path(__file__).parents[2]
-RUN = str(ROOT / "results/recorded/amd-epyc-2-cores")
 SEED = "eagle2:vicuna-13b/{}/mt_bench,temperature=0"
-TOML = """
-name = "mine"
-title = "mine"
-settings = "none"
-[columns]
-[table.table]
-title = "mine"
-hardware = "not stated"
-"""
 CSV = """table,temperature,model,method,task,speedup,mean_accepted_tokens,tokens_per_s,load,\
 num_draft_tokens,time_per_token_s,acceptance_rate
 table,0,m,eagle,chat,3.03,3.5,60.5,1,3,0.02,0.5
@@ -37,9 +27,7 @@ table,0,m,timed,chat,,,,1,,0.05,
 
 @pytest.fixture
 def table(tmp_path: Path) -> str:
-    (tmp_path / "mine.toml").write_text(TOML)
-    (tmp_path / "mine.csv").write_text(CSV)
-    return f"{tmp_path / 'mine'}:m/"
+    return f"{write_table(tmp_path, CSV)}:m/"
 
 
 def factors(document: ExplainedDocument) -> dict[str, float]:

@@ -8,19 +8,9 @@ import pytest
 from specbench.cli.app import app
 from specbench.errors import UserError
 from specbench.judge.published_cells import cells_table, compare_cells, find_cells, is_cell
+from tests.judge.tables import RUN, write_table
 
-ROOT = Path(__file__).parents[2]
-RUN = str(ROOT / "results/recorded/amd-epyc-2-cores")
 SEED = "eagle2:vicuna-13b/eagle2/mt_bench"
-TOML = """
-name = "mine"
-title = "mine"
-settings = "none"
-[columns]
-[table.table]
-title = "mine"
-hardware = "not stated"
-"""
 CSV = """table,temperature,model,method,task,tokens_per_s,load,repeat
 table,0,org/m,eagle,chat,10,1,0
 table,0,org/m,eagle,chat,14,1,1
@@ -30,9 +20,7 @@ table,0,org/m,eagle,chat,40,8,0
 
 @pytest.fixture
 def table(tmp_path: Path) -> str:
-    (tmp_path / "mine.toml").write_text(TOML)
-    (tmp_path / "mine.csv").write_text(CSV)
-    return f"{tmp_path / 'mine'}:org/m/eagle/chat"
+    return f"{write_table(tmp_path, CSV)}:org/m/eagle/chat"
 
 
 def test_a_cell_is_named_by_its_table_and_its_conditions(table: str) -> None:

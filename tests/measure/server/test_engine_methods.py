@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +9,9 @@ import pytest
 
 from specbench.errors import UserError
 from specbench.measure.server.engine import load_engine
-from specbench.measure.server.started_setup import StartedSetup, make_started_setup
-from specbench.measure.spec import RunSpec
+from specbench.measure.server.started_setup import StartedSetup
+from tests.measure.server.setups import setup_of
 from tests.support.gguf_files import write_gguf
-
-
-def setup_of(engine: str, method: str, model: str = "tiny") -> StartedSetup:
-    """The setup of a method, with an executable that no test starts."""
-    spec = RunSpec(
-        methods=(method,),
-        model=model,
-        device="cpu",
-        backend="server",
-        serving_engine=engine,
-        engine_command=(sys.executable,),
-    )
-    return make_started_setup(spec, is_offline=True)
 
 
 def words_of(setup: StartedSetup) -> list[str]:
@@ -52,7 +38,7 @@ def words_of(setup: StartedSetup) -> list[str]:
 def test_vllm_gets_kind_and_options_in_its_configuration(
     method: str, config: dict[str, Any]
 ) -> None:
-    words = words_of(setup_of("vllm", method))
+    words = words_of(setup_of(method))
     given = json.loads(words[words.index("--speculative-config") + 1])
     assert config.items() <= given.items()
 
@@ -71,7 +57,7 @@ def test_vllm_gets_kind_and_options_in_its_configuration(
     ],
 )
 def test_sglang_gets_trees_and_thresholds_as_flags(method: str, flags: str) -> None:
-    assert flags in " ".join(words_of(setup_of("sglang", method)))
+    assert flags in " ".join(words_of(setup_of(method, engine="sglang")))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +71,7 @@ def test_sglang_gets_trees_and_thresholds_as_flags(method: str, flags: str) -> N
 )
 def test_llamacpp_gets_kind_and_options_as_flags(method: str, flags: str, tmp_path: Path) -> None:
     write_gguf(tmp_path / "small.gguf")
-    words = words_of(setup_of("llamacpp", method, str(tmp_path / "small.gguf")))
+    words = words_of(setup_of(method, engine="llamacpp", model=str(tmp_path / "small.gguf")))
     assert flags in " ".join(words)
     assert len([word for word in words if word == flags.split()[-2]]) == 1, "each flag once"
 
@@ -103,7 +89,7 @@ def test_llamacpp_gets_kind_and_options_as_flags(method: str, flags: str, tmp_pa
 )
 def test_options_are_checked_by_name_and_type(engine: str, method: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        setup_of(engine, method)
+        setup_of(method, engine=engine)
 
 
 @pytest.mark.parametrize(
@@ -119,14 +105,15 @@ def test_options_are_checked_by_name_and_type(engine: str, method: str, message:
 def test_a_lossy_rule_of_acceptance_takes_the_method_its_promise(
     engine: str, method: str, is_lossless: bool
 ) -> None:
-    headers = setup_of(engine, method).describe().methods
+    headers = setup_of(method, engine=engine).describe().methods
     assert headers["vanilla"].is_lossless
     assert headers[method].is_lossless == is_lossless
 
 
 def test_a_table_that_all_requests_share_is_told(tmp_path: Path) -> None:
     write_gguf(tmp_path / "small.gguf")
-    warnings = setup_of("llamacpp", "ngram_mod", str(tmp_path / "small.gguf")).describe().warnings
+    setup = setup_of("ngram_mod", engine="llamacpp", model=str(tmp_path / "small.gguf"))
+    warnings = setup.describe().warnings
     assert (
         "ngram_mod learns from earlier requests, so that further passes and loads flatter it."
         in (warnings)
@@ -145,7 +132,7 @@ TABLE = [[1, 8, 4], [9, 64, 0]]
 def test_a_table_of_drafts_by_load_goes_to_vllm_and_into_the_header(tmp_path: Path) -> None:
     file = tmp_path / "by_load.json"
     file.write_text(json.dumps(TABLE))
-    setup = setup_of("vllm", f"eagle3:table={file}")
+    setup = setup_of(f"eagle3:table={file}")
     words = words_of(setup)
     config = json.loads(words[words.index("--speculative-config") + 1])
     assert config["num_speculative_tokens_per_batch_size"] == TABLE
@@ -172,7 +159,7 @@ def test_a_wrong_table_is_refused_with_its_row(text: str, message: str, tmp_path
     file = tmp_path / "by_load.json"
     file.write_text(text)
     with pytest.raises(UserError, match=message):
-        setup_of("vllm", f"ngram:table={file}")
+        setup_of(f"ngram:table={file}")
 
 
 @pytest.mark.parametrize(
@@ -195,7 +182,7 @@ def test_a_whole_configuration_is_a_method_of_its_own_name(
 ) -> None:
     file = tmp_path / "mine.json"
     file.write_text(json.dumps(settings))
-    setup = setup_of(engine, f"spec:file={file},name=My head")
+    setup = setup_of(f"spec:file={file},name=My head", engine=engine)
     words = words_of(setup)
     assert flags in " ".join(words)
     if engine == "vllm":
@@ -218,6 +205,6 @@ def test_a_whole_configuration_that_cannot_be_read_is_refused(
     if content is not None:
         file.write_text(content)
     with pytest.raises(UserError, match=message):
-        setup_of("vllm", f"spec:file={file}")
+        setup_of(f"spec:file={file}")
     with pytest.raises(UserError, match="has no file"):
-        setup_of("vllm", "spec:name=mine")
+        setup_of("spec:name=mine")

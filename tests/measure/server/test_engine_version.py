@@ -8,8 +8,7 @@ import pytest
 from specbench.errors import UserError
 from specbench.measure.server.engine import EngineMethod, load_engine
 from specbench.measure.server.engine_version import find_version, is_in_version
-from specbench.measure.server.started_setup import StartedSetup, make_started_setup
-from specbench.measure.spec import RunSpec
+from tests.measure.server.setups import setup_of
 
 
 def environment_with(folder: Path, metadata: str, answer: str = "exit 9") -> Path:
@@ -20,18 +19,6 @@ def environment_with(folder: Path, metadata: str, answer: str = "exit 9") -> Pat
     program.write_text(f"#!/bin/sh\n{answer}\n")
     program.chmod(0o755)
     return program
-
-
-def setup_of(program: Path | str, *methods: str) -> StartedSetup:
-    spec = RunSpec(
-        methods=methods,
-        model="tiny",
-        device="cpu",
-        backend="server",
-        serving_engine="vllm",
-        engine_command=(str(program),),
-    )
-    return make_started_setup(spec, is_offline=True)
 
 
 @pytest.mark.parametrize(
@@ -70,18 +57,19 @@ def test_python_is_not_asked_for_the_version_of_an_engine() -> None:
 
 def test_a_method_that_the_version_lacks_is_left_out_and_refused_by_name(tmp_path: Path) -> None:
     newer = environment_with(tmp_path, "vllm-0.33.0.dist-info")
-    setup = setup_of(newer)
+    setup = setup_of(program=newer)
     assert "medusa" not in setup.servers and "eagle3" in setup.servers
     assert any("vLLM 0.33.0 has no medusa" in text for text in setup.describe().warnings)
     with pytest.raises(UserError, match=r"vLLM 0\.33\.0 has no medusa: it was removed in 0\.33"):
-        setup_of(newer, "medusa")
+        setup_of("medusa", program=newer)
 
 
 def test_a_version_that_has_the_method_and_one_that_is_unknown_run_it(tmp_path: Path) -> None:
-    older = setup_of(environment_with(tmp_path, "vllm-0.32.0.dist-info"), "medusa")
+    program = environment_with(tmp_path, "vllm-0.32.0.dist-info")
+    older = setup_of("medusa", program=program)
     assert "medusa" in older.servers
     assert not any("version" in text for text in older.describe().warnings)
-    unknown = setup_of(sys.executable, "medusa")
+    unknown = setup_of("medusa")
     assert "medusa" in unknown.servers
     assert any("version of vLLM could not be read" in text for text in unknown.describe().warnings)
 

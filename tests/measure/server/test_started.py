@@ -31,9 +31,10 @@ from specbench.measure.server.process import ServerProcess
 from specbench.measure.server.servers import StartedServers, without_folders
 from specbench.measure.server.started_setup import StartedSetup, _device, make_started_setup
 from specbench.measure.server.stream import ChatRequest, RequestFailed
-from specbench.measure.spec import RunSpec, make_spec
+from specbench.measure.spec import make_spec
 from specbench.models.cards import find_model
 from specbench.types import Request
+from tests.measure.server.setups import setup_of
 from tests.support.backend import Words
 from tests.support.ends import are_gone, wait_until
 from tests.support.gguf_files import write_gguf
@@ -225,19 +226,6 @@ def test_llamacpp_takes_gguf_files_and_has_caches_in_float32_only_if_asked(tmp_p
     ngram = flags_of("llamacpp", replace(wide, method="ngram", weights=None))
     assert "--cache-type-k" in ngram and "--cache-type-k-draft" not in ngram
     assert ngram["--spec-ngram-simple-size-m"] == "4" and "--spec-draft-n-max" not in ngram
-
-
-def setup_of(*methods: str, **changes: Any) -> StartedSetup:
-    spec = RunSpec(
-        methods=methods,
-        model="tiny",
-        device="cpu",
-        backend="server",
-        serving_engine="vllm",
-        engine_command=(sys.executable,),
-        **changes,
-    )
-    return make_started_setup(spec, is_offline=True)
 
 
 def test_the_memory_of_vllms_suffix_is_recorded_and_can_be_turned_off(tmp_path: Path) -> None:

@@ -1,0 +1,22 @@
+"""Published tables for tests: their own ones on disk, and a recorded run to compare with."""
+
+from pathlib import Path
+
+RUN = str(Path(__file__).parents[2] / "results/recorded/amd-epyc-2-cores")
+"""A recorded run of `tiny` with EAGLE-2 on MT-bench."""
+_DESCRIPTION = """
+name = "mine"
+title = "mine"
+settings = "none"
+[columns]
+[table.table]
+title = "mine"
+hardware = "not stated"
+"""
+
+
+def write_table(folder: Path, cells: str) -> str:
+    """Write a table with these cells, the lines of its CSV file; return its name."""
+    (folder / "mine.toml").write_text(_DESCRIPTION)
+    (folder / "mine.csv").write_text(cells)
+    return str(folder / "mine")
