@@ -104,19 +104,24 @@ def locate_steps(table: RecordTable, rows: IntArray) -> Steps:
 def _bins(
     axis: Axis, numbers: IntArray, clusters: IntArray, emitted: IntArray, draws: Draws
 ) -> Iterator[StepBin]:
-    """The bins of an axis. Arrays are [steps]: position, length or turn, prompt, emitted tokens."""
+    """The bins of an axis with the steps in them. Arrays are [steps].
+
+    `numbers` has the position, context length or turn of each step, `clusters` the number of its
+    prompt, and `emitted` its tokens. `draws` resamples prompts, for intervals.
+    """
     edges = bin_edges(axis, int(numbers.max(initial=0)))
     bin_of_step = np.searchsorted(edges, numbers, side="right") - 1  # [steps]
     for index, (low, high) in enumerate(pairwise(edges)):
         is_inside = bin_of_step == index
         if not is_inside.any():
             continue
-        # [prompts, 3]: steps, tokens that they emitted, and steps that accepted a draft token
-        counted = (np.ones_like(emitted), emitted, emitted > 1)
+        # of each step: 1, its tokens, and 1 if it accepted a draft token
+        columns = (np.ones_like(emitted), emitted, emitted > 1)
+        # sums over the steps of each prompt [prompts, 3]
         sums = np.stack(
-            [np.bincount(clusters[is_inside], column[is_inside]) for column in counted], axis=1
+            [np.bincount(clusters[is_inside], column[is_inside]) for column in columns], axis=1
         )
-        sums = sums[sums[:, 0] > 0]
+        sums = sums[sums[:, 0] > 0]  # prompts that have steps here
         yield StepBin(
             axis=axis,
             low=low,

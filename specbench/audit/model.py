@@ -102,7 +102,7 @@ class RunModel:
         # Options, records and first method give the replies to earlier turns of a chat.
         self._asked = RunSpec(**structs.asdict(asked_values))
         self._records = {record.key: record for record in run.records}
-        # Servers have their labels in order; a running one is not among the options.
+        # Servers are in the header in their order. Those that ran already are in no option.
         methods = run.header.methods if run.header.servers else run.header.spec.values.methods
         self._first_method = next(iter(methods), BASELINE)
         # Open for as long as this object is used; `before` is the run whose choices are kept.

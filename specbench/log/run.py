@@ -173,7 +173,7 @@ class Run:
     def pooled(runs: Sequence[Run]) -> Run:
         """Whole runs of one command on one machine as one run. Each of them is a unit of variance.
 
-        The repeats (passes over the prompts) of all runs are numbered on.
+        The repeats (passes over the prompts) are counted on from run to run.
 
         Raises:
             UserError: the runs differ in work, machine or methods, or one is given twice.

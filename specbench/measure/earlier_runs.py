@@ -31,12 +31,12 @@ def earlier_runs(plan: Plan, root: Path) -> Iterator[tuple[Path, RunHeader]]:
 
 
 def expected_seconds(plan: Plan, root: Path) -> float | None:
-    """Seconds of a plan's answers, by those of the latest comparable run; None without one.
+    """Seconds that a plan's answers will take, from the latest comparable run; None without one.
 
-    That run did the same kind of work and has `MIN_TOKENS`. A method takes its mean seconds per
-    answer there, or the mean of all methods if it was not run, times the ratio of the most new
-    tokens of an answer. `root` is the folder of all runs. Runs that went on on another machine
-    (`segments`) are left out.
+    A comparable run did the same kind of work, at the same loads, and has `MIN_TOKENS`. Runs that
+    were continued on another machine (`segments`) are left out. An answer is expected to take the
+    method's mean seconds in that run (without the method, the mean of all methods), times the ratio
+    of the most new tokens of an answer. `root` is the folder of all runs.
     """
     kind = _kind(plan.spec, plan.about.model)
     for path, earlier in earlier_runs(plan, root):
@@ -48,16 +48,17 @@ def expected_seconds(plan: Plan, root: Path) -> float | None:
         done = [record for record in read_run(path, is_lenient=True).records if record.wall_s]
         if sum(record.num_tokens for record in done) < MIN_TOKENS:
             continue
-        seconds_of_methods = defaultdict(list)
+        seconds_by_method = defaultdict(list)  # of each answer
         for record in done:
-            seconds_of_methods[record.key.method].append(_busy_seconds(record))
-        of_method = {method: fmean(times) for method, times in seconds_of_methods.items()}
-        of_any = fmean(of_method.values())
-        per_request = sum(of_method.get(label, of_any) for label in plan.setup.labels)
-        num_requests = plan.num_records / len(plan.setup.labels)
-        # None stands for the default, which is this plan's.
-        most_tokens = values.max_new_tokens or plan.max_new_tokens
-        return num_requests * per_request * plan.max_new_tokens / most_tokens
+            seconds_by_method[record.key.method].append(_busy_seconds(record))
+        mean_s = {method: fmean(seconds) for method, seconds in seconds_by_method.items()}
+        mean_of_all_s = fmean(mean_s.values())
+        labels = plan.setup.labels
+        request_s = sum(mean_s.get(label, mean_of_all_s) for label in labels)  # by all methods
+        num_requests = plan.num_records / len(labels)
+        # The earlier run's most new tokens; None there stands for the default of this plan.
+        earlier_max_tokens = values.max_new_tokens or plan.max_new_tokens
+        return num_requests * request_s * plan.max_new_tokens / earlier_max_tokens
     return None
 
 

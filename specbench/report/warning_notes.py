@@ -142,8 +142,8 @@ def _slow_baseline(run: RunMetrics) -> Iterator[_Warning]:
     roofline = run.roofline  # the machine's memory bandwidth and the bytes that steps read
     if not isinstance(roofline, Roofline):  # the reason why the bandwidth is unknown
         return
-    # Of the smallest bandwidth that was measured: memory may have been slower during the run than
-    # when it was fastest. A share per temperature, 0 to 1 or a little more.
+    # The share per temperature is of the smallest bandwidth that was measured, because memory may
+    # have been slower during the run than when it was fastest. It is 0 to 1, or a little more.
     largest_to_least = roofline.bandwidth / (roofline.least_bandwidth or roofline.bandwidth)
     shares = [numbers["share"] * largest_to_least for numbers in bandwidth_shares(run, roofline)]
     low_shares = [share for share in shares if share < LEAST_SHARE]
