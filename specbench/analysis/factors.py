@@ -214,8 +214,11 @@ def _effects_of_steps(
 ) -> dict[str, FloatArray]:
     """MAT, cost with the steps under it, and prefill of the shared pairs: [1 + resamples] each.
 
-    These are effects on the speedup, so that of a cost is its inverse. T are tokens, E those that
-    steps emitted, K steps, D and W seconds of decoding and of the request; 0 marks vanilla's.
+    These are effects on the speedup, so the effect of a cost is its inverse. `sums` has the sums
+    over the pairs by name, vanilla's with "base_"; `available` says which of them are known.
+    `step_unit_s` are the seconds of the unit in which the two steps are given. In the formulas, T
+    are tokens, E tokens that steps emitted, K steps, D and W seconds of decoding and of the whole
+    request; 0 marks vanilla's.
 
         MAT = E / K    cost = (D0 / K0) / (D / K)    prefill = (T / E * D / W) / (T0 / E0 * D0 / W0)
     """

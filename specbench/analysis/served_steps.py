@@ -56,8 +56,8 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
     blocks_by_key: dict[BlockKey, list[BlockHeader]] = defaultdict(list)
     for block in blocks:
         blocks_by_key[block_key(block)].append(block)
-    # Methods whose server counts the answers with drafts alone, as llama.cpp's does: in others,
-    # an answer without counts is unknown.
+    # Methods whose server gives counts only for answers with drafts, as llama.cpp does. Of other
+    # methods, the steps of an answer without counts are unknown.
     silent_methods = {
         record.key.method
         for record in records

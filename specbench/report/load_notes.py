@@ -14,9 +14,10 @@ from specbench.report.texts import Note, Numbers, make_note
 def load_notes(runs: Sequence[RunMetrics]) -> Iterator[Note]:
     """A note for each method of a run that was measured at several numbers of requests at once.
 
-    `runs` has each load of a run as one of its own.
+    `runs` has an element for each load of such a run.
     """
-    runs_by_id: dict[str, dict[int, RunMetrics]] = {}  # by number of requests at once
+    # id of a run -> number of requests at once -> the run at this load
+    runs_by_id: dict[str, dict[int, RunMetrics]] = {}
     for run in runs:
         loads = loads_of(run.info.spec.values)
         if run.info.servers and len(loads) == 1 and loads[0].concurrency:

@@ -206,10 +206,12 @@ def _segments(path: str) -> Sequence[str]:
 
 
 def _walk(scopes: Scopes, segments: Sequence[str]) -> Iterator[Scopes]:
-    """Each way along the path, with the objects on it.
+    """Follow a path into the last of these objects; yields the objects along each way it can take.
 
-    A segment "name" is a key, "name[]" the elements of a list. "*name" is any key: after it comes
-    an object {name: key}. A value at the end that is not an object becomes {"value": value}.
+    `scopes` are the objects so far, from the whole file to the innermost one, each with its place
+    for messages. `segments` are the rest of the path. A segment "name" is a key, and "name[]" the
+    elements of a list. "*name" stands for every key: after it comes an object {name: key}. A value
+    that is not an object becomes {"value": value}.
     """
     *_, innermost = scopes
     if not segments:
