@@ -145,7 +145,11 @@ def _settings(sides: Sequence[CellSide]) -> Iterator[str]:
 
 
 def _table(factors: Sequence[BoundedFactor]) -> Table:
-    """A row per factor, then the product and the other numbers."""
+    """A row per factor, then the product and the other numbers.
+
+    A row has the number of both sides (of a single cell, the number alone), the factor, and the
+    smallest and the largest factor that the rounding of the printed numbers allows.
+    """
     is_pair = factors[0].factor.reference is not None
     headings = ("A", "B", "A / B", "by digits") if is_pair else ("value", "factor", "by digits")
     rows = []

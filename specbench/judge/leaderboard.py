@@ -130,7 +130,7 @@ def _audit(header: RunHeader, audit: StoredAudit | None) -> Iterator[str]:
             label = header.method(result.method).label
             # `level` is the temperature that was tested; it may be raised from the run's
             yield f"{label} failed the audit at T={result.level:g}: {audit_failure(result)}."
-    # methods with their temperatures in words; the second of three is the temperature alone
+    # A label is the method with its temperature; the temperature in the middle is not needed.
     unjudged = [f"{label} ({reason})" for label, _, reason in find_unjudged(audit, header)]
     if unjudged:
         yield (

@@ -52,7 +52,11 @@ def read_profile(folder: str | Path) -> Profile:
 
 
 def _problems(header: ProfileHeader, arrays: Arrays) -> Iterator[str]:
-    """A sentence per array that is missing or of a wrong length, and per wrong answer."""
+    """A sentence per array that is missing or of a wrong length, and per wrong answer.
+
+    `header.answers` describes each answer: its lengths and a hash of its tokens. The arrays hold
+    the rows of all answers, one after the other.
+    """
     prompt_tokens = sum(about.prompt_tokens for about in header.answers)
     num_tokens = sum(about.num_tokens for about in header.answers)
     num_positions = num_tokens - len(header.answers)  # all tokens of an answer but the last
