@@ -48,8 +48,11 @@ class DrawnPrompts:
         """The columns of one side's answers, summed by task and resample.
 
         sum of a task in a resample = sum over its prompts of weight * sum over the prompt's rows
+
+        `self.index_of` has the number of each prompt of both sides, `self.weights` [1 + resamples,
+        prompts] how often each resample has it; the first row counts each prompt once.
         """
-        row_prompts = prompts_of(pairs)
+        row_prompts = prompts_of(pairs)  # of each answer, a row
         prompt_of_row = np.array([self.index_of[prompt] for prompt in row_prompts], dtype=np.intp)
         columns = _columns(pairs, prompt_of_row)  # name -> [rows]
         side_prompts = np.unique(prompt_of_row)  # numbers of this side's prompts

@@ -233,17 +233,23 @@ def _of_texts(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Sett
 
 
 def _of_measurements(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
-    """Lengths and sizes of drafts as they were measured, on the requests that both sides have."""
-    counted = subject.turns & reference.turns or subject.turns | reference.turns
+    """Measured lengths and sizes whose means differ between the sides.
+
+    `measured` of a side has numbers of each request by name: "tokens of a prompt", "tokens of an
+    answer" and "nodes of a step". They are compared on the requests (a turn of a prompt) that both
+    sides have or, without any, on all of them.
+    """
+    compared_turns = subject.turns & reference.turns or subject.turns | reference.turns
     for name in subject.measured:
         means = []
         for side in (subject, reference):
-            is_counted = np.array([turn in counted for turn in side.pairs.turns])
-            sizes = side.measured[name][is_counted]
-            sizes = sizes[np.isfinite(sizes)]
+            is_compared = np.array([turn in compared_turns for turn in side.pairs.turns])
+            sizes = side.measured[name][is_compared]
+            sizes = sizes[np.isfinite(sizes)]  # NaN is an unknown size
             means.append(float(sizes.sum()) / max(len(sizes), 1))  # 0 is unknown
         if min(means) and abs(means[0] - means[1]) > _LEAST_CHANGE * max(means):
-            factors = (COST,) if "step" in name else (COST, PREFILL)
+            is_of_step = "step" in name  # a prefill has no draft
+            factors = (COST,) if is_of_step else (COST, PREFILL)
             yield Setting(f"{name}: {means[0]:.1f} against {means[1]:.1f}", factors)
 
 

@@ -117,6 +117,9 @@ def compare_cells(texts: Sequence[str], methods: tuple[str, str] | None = None) 
 def read_sides(texts: Sequence[str], methods: tuple[str, str] | None = None) -> list[CellSide]:
     """One or two sides, of which at least one is a cell.
 
+    A text names a cell, or the folder of a run. `methods` has the method of each side that is a
+    run; without it, a run is read with the method of the first cell.
+
     Raises:
         UserError: a side is unknown, or a run lacks the method.
     """
