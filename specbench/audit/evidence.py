@@ -28,7 +28,7 @@ _CHUNK = 32
 _SLACK = 1e-3
 """Rounding may move the border of the kept tokens by this share of top-p."""
 _HALF_SLACK = 0.05
-"""The same in half precision."""
+"""The share of top-p by which rounding may move this border in half precision."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class _Again(NamedTuple):
     is_same: bool
     """The method gave vanilla's tokens."""
     is_bug: bool
-    """It gave other tokens, which rounding does not explain."""
+    """The method gave other tokens, which rounding does not explain."""
 
 
 class Examiner:

@@ -50,7 +50,7 @@ class Subject:
     task_prompts: Sequence[tuple[int, ...]] = ()
     """Prompts of tasks, to which a method might have answers."""
     unseen_prompts: Sequence[tuple[int, ...]] = ()
-    """As many prompts that belong to no task. Each is made of prompts of its partner's task."""
+    """A prompt of no task for each of `task_prompts`, made of prompts of the same task."""
     eos_ids: frozenset[int] = frozenset()
     """End tokens of the model: answers that a method might have end with one."""
     drawn: list[TokenNumbers] = field(default_factory=list)

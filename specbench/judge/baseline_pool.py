@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 LEAST_BASELINES = 3
-"""Fewest baselines that show a spread: that of two runs has one degree of freedom, too few to
+"""Fewest baselines that show a spread. The spread of two runs has one degree of freedom, too few to
 predict the next run.
 """
 CANNOT_TELL = "cannot tell"

@@ -103,10 +103,12 @@ def _explained(sides: Sequence[CellSide], names: Sequence[str]) -> str:
 
 
 def _bounded(sides: Sequence[CellSide], name: str, label: str, over: str = "") -> BoundedFactor:
-    """The number of this name in all sides, or its quotient over another one."""
+    """The number of this name on each side, or its quotient over the number named `over`."""
 
     def quotients(direction: int) -> list[float]:
-        """Of each side: the number as printed (0), or the smallest (-1) or largest (1) such."""
+        """Each side's number as printed (direction 0), or the smallest (-1) or the largest (1)
+        number that is printed with the same digits.
+        """
         return [
             (side.numbers[name] + direction * side.rounding.get(name, 0.0))
             / (side.numbers.get(over, 1.0) - direction * side.rounding.get(over, 0.0))

@@ -63,7 +63,7 @@ class SiteRow:
     is_claimed: bool = False
     """The speedup differs significantly from 1."""
     is_alone: bool = False
-    """It differs on its own, but not after correcting for the number of tests."""
+    """The speedup differs from 1 on its own, but not after correcting for all tests."""
     num_samples: int | None = None
     """Prompts behind the numbers."""
     threads: int | None = None

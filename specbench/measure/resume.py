@@ -1,4 +1,4 @@
-"""A continued run: its header, and checks that its plan and machine are those of its start."""
+"""A continued run: its header, and checks that its plan and machine have not changed."""
 
 from collections.abc import Sequence
 from dataclasses import replace as replace_key

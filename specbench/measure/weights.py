@@ -63,7 +63,7 @@ class WeightsSource(NamedTuple):
 
     @property
     def needs_tokenizer(self) -> bool:
-        """True if the given weights are those of a language model."""
+        """True if the given weights belong to a language model, not to a head."""
         return DraftWeights(self.checkpoint or self.method, self.given or "").is_model
 
     def check(self, folder: Path) -> None:

@@ -91,7 +91,7 @@ SPEEDUP = Part("speedup", _speedup(_no_spread), short="speed")
 PLUS_MINUS = Part("speedup", _speedup(formats.plus_minus), short="speed")
 """The speedup with half the width of its interval."""
 OR_UNKNOWN = Part("speedup", _speedup(_plus_minus_or_unknown), short="speed")
-"""The same, with a sign for an interval that is missing."""
+"""The speedup with half the width of its interval, or a sign for a missing interval."""
 MAT = Part("MAT", _mat)
 """The mean accepted tokens."""
 

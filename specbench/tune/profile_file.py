@@ -79,15 +79,15 @@ class ProfileHeader(msgspec.Struct, frozen=True, kw_only=True):
     max_new_tokens: int
     """Most tokens of an answer."""
     vocab_size: int
-    """Of the target."""
+    """Size of the target's vocabulary."""
     prompts: tuple[PromptsHeader, ...]
     """The sets of prompts."""
     answers: tuple[AnswerHeader, ...]
-    """In the order of the arrays."""
+    """The answers, in the order of the arrays."""
     num_left_out: int
     """Number of answers that some method did not reproduce, because of rounding."""
     versions: dict[str, str]
-    """Of specbench, torch and transformers."""
+    """Versions of specbench, torch and transformers."""
     arrays_sha256: str = ""
     """Hash of `profile.npz`."""
 

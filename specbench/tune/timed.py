@@ -109,11 +109,11 @@ class Turn:
     num_steps: int
     """Steps to take."""
     seconds: list[float] = field(default_factory=list)
-    """Of the steps that were taken."""
+    """Seconds of each step that was taken."""
 
     @property
     def settled_seconds(self) -> list[float]:
-        """Without the first step's: the steps before it leave other data in the caches."""
+        """Seconds of all steps but the first: earlier steps leave other data in the caches."""
         return self.seconds[1:]
 
 

@@ -133,7 +133,7 @@ class LoadedEngine:
     """The time it took to load them."""
     ledger: MemoryLedger
     weights: Fingerprint | None = None
-    """Of the target, taken before the drafters were built."""
+    """Fingerprint of the target's weights, taken before the drafters were built."""
 
 
 def load_engine(setup: EngineParts) -> LoadedEngine:

@@ -22,9 +22,9 @@ CHUNK = 2**20
 MIN_BYTES = 2**25
 """A fingerprint reads at least this many bytes, however long that takes."""
 MIN_S = 0.1
-"""It may always take this many seconds."""
+"""Seconds that a fingerprint may always take."""
 MAX_SHARE = 0.01
-"""It may take this share of the time of loading, or of the run."""
+"""Share of the time of loading, or of the run, that a fingerprint may take."""
 _FACTOR = 0x9E3779B97F4A7C15 - 2**64
 """An odd 64-bit number without a pattern, 2^64 by the golden ratio, as a signed one."""
 

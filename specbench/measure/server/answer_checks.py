@@ -8,11 +8,11 @@ from specbench.models.chat import ChatCodec
 from specbench.types import Request
 
 _MOST_TOKENS_OFF = 3
-"""Tokens by which the count of a server may differ from that of its text: a text may tokenise
-into other tokens than it was made of, but not into many more or fewer.
+"""Tokens by which a server's count may differ from the number of tokens of its text. A text may
+tokenise into other tokens than those it was made of, but not into many more or fewer.
 """
 _MOST_SHARE_OFF = 0.2
-"""The same as a share of the text's tokens, for long texts."""
+"""The share of a long text's tokens by which the count may differ."""
 _COUNTS = "The counts of the server contradict each other"
 _LONGEST_DRAFT = 1024
 """Tokens that a last step may have accepted beyond the end of an answer."""

@@ -49,9 +49,9 @@ class Launch:
     scope: Scope
     """Lifetime of the method's memory."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What the engine gets for the user's options, by its own names."""
+    """What the engine gets for the user's options, by the engine's names."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """The same for the header of a run, where a file has its name, hash and content."""
+    """The same options as the header of a run has them: a file with its name, hash and content."""
     port: int = 0
     """A port of the loopback, known when the server is started."""
     scratch: Path = Path()

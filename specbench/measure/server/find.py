@@ -42,17 +42,17 @@ class FoundServer:
     """A server that answers."""
 
     header: ServerHeader
-    """Its part of the header of a run."""
+    """The server's part of the header of a run."""
     protocol: StreamProtocol
     """The form of requests that it takes."""
     context: int | None = None
-    """Tokens of its context; None if it does not report them."""
+    """Tokens of the server's context; None if it does not report them."""
     has_counters: bool = False
-    """It counts its tokens and drafts."""
+    """True if the server has counters of its tokens and drafts."""
     offset: PromptOffset = UNKNOWN_OFFSET
-    """Tokens that its own prompts have more than ours."""
+    """Tokens that the server adds to the prompts that are rendered here."""
     num_drafts: int = 0
-    """Drafts that it counted for the answer by which it was found; 0 without counts."""
+    """Drafts that the server counted for its first answer; 0 without counts."""
 
 
 async def find_server(

@@ -24,11 +24,11 @@ class _Flag:
     fields: tuple[str, ...]
     """The fields of CommonParams that it sets."""
     default: Any
-    """Its text or number if it is not given."""
+    """The text or number of the flag if it is not given."""
     is_free: bool = False
-    """It may be among a user's further arguments."""
+    """True if a user's further arguments may have the flag."""
     convert: Callable[[Any, Any], Any] = lambda module, argument: argument
-    """Makes the field's value, of the wheel's module and the flag's text or number."""
+    """Makes the value of the fields from the wheel's module and the flag's text or number."""
 
 
 def _cache_type(module: Any, name: str) -> Any:

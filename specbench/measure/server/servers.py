@@ -225,7 +225,7 @@ class StartedServers:
         command = self.command(launch)
         # A label such as `eagle:num_tokens=5` as the name of a file.
         log_name = "".join(letter if letter.isalnum() else "-" for letter in method)
-        # `variables` are environment variables that the engine needs, `folder` is that of logs.
+        # `variables` are environment variables that the engine needs, `folder` is for the logs.
         process = ServerProcess(command, self.variables, self.folder / f"{log_name}.log")
         self._stack.push_async_callback(asyncio.to_thread, process.stop)
         client = Client(f"http://127.0.0.1:{port}", request_s=self.request_s)

@@ -201,9 +201,9 @@ class _EngineOptions(NamedTuple):
     """The user's further options of a method."""
 
     options: dict[str, Any]
-    """What the engine gets, by its own names."""
+    """What the engine gets for them, by the engine's names."""
     facts: dict[str, Any]
-    """The same for the header of a run, where a file has its name, hash and content."""
+    """The same options as the header of a run has them: a file with its name, hash and content."""
     most_tokens: int = 0
     """The most draft tokens of a table; 0 without one."""
 
