@@ -239,4 +239,4 @@ def test_the_front_is_one_for_all_lines_of_a_panel() -> None:
     # Points that fall on each other are seen, since the later ones are smaller.
     sizes = [line.get_markersize() for line in lines]
     assert len({*sizes}) == 2 and sizes == sorted(sizes, reverse=True)
-    assert plot.caption.endswith("the earlier one are larger.")
+    assert plot.caption.endswith("the earlier line has the larger points.")
