@@ -72,7 +72,7 @@ def test_a_prompt_that_is_too_long_is_refused_with_the_limit_of_servers_that_are
     spec = RunSpec(backend="server", serving_engine=engine, tasks=("gsm8k",))
     with pytest.raises(UserError, match="has no room for 128 new tokens") as error:
         make_plan(spec, is_offline=True, setup_maker=lambda spec, is_offline: setup)
-    limit = "Servers that --engine starts have at most 4096: start one, and give its --url."
+    limit = "Servers that --engine starts have a context of at most 4096 tokens."
     assert (limit in error.value.hint) is bool(engine)
 
 

@@ -57,7 +57,7 @@ def profiled(folder: Path) -> Profile:
         ("eagle3", "eagle3 is not in the profile, which has vanilla, eagle2:depth=2,top_k=3"),
         ("recycling", "recycling is not in the profile"),
         ("suffix:scope=run", "is not in the profile"),
-        ("medusa:tree=70", "has depth 1 and 70 ranks, and the profile 4 and 64"),
+        ("medusa:tree=70", "needs depth 1 and 70 ranks, but the profile has depth 4 and 64 ranks"),
         ("pld:ngrams=3", "ngrams"),
     ],
 )
