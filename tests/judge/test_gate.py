@@ -427,7 +427,7 @@ def test_runs_with_other_work_are_refused() -> None:
 
 def statuses(gate: CheckedRun) -> dict[tuple[str, float], str]:
     """The status of each check of an audit, by method and temperature."""
-    by_cell = {}
+    by_cell: dict[tuple[str, float], str] = {}
     for outcome in of_cells(gate):
         if outcome.name == "audit":
             audited = cell(outcome)
