@@ -26,16 +26,15 @@ def faulty(
 
     Arrays are [nodes], and distributions [nodes, vocab], unless a comment says otherwise.
     """
+    q = tree.q
+    if q is None or sampler.sampling.is_greedy:
+        return lossless(tree, logits, sampler)
     num_nodes = tree.num_nodes
     layout = tree.layout
-    if tree.q is None or sampler.sampling.is_greedy:
-        return lossless(tree, logits, sampler)
-    target = sampler.probs(logits)
-    p = target  # what is left of it after the rejections so far
     if has_scratch:
         tree = replace(tree, num_verify=num_nodes)
-    q = tree.q
-    assert q is not None
+    target = sampler.probs(logits)
+    p = target  # what is left of it after the rejections so far
     chance = sampler.uniform(num_nodes)
     is_accepted = torch.zeros(num_nodes, dtype=torch.bool)
     is_open = torch.ones(num_nodes, dtype=torch.bool)  # no child is accepted yet
@@ -51,12 +50,7 @@ def faulty(
         is_accepted = is_accepted.scatter(0, child, is_accepted[child] | is_kept)
         is_open = is_open & ~is_kept
         q_of_first_sibling = q[layout.siblings[0]]
-        subtracted = {
-            "own": q[child],
-            "half": q[child] / 2,
-            "first": q_of_first_sibling,
-            "none": 0 * p,
-        }[residual]
+        subtracted = _subtracted(residual, q[child], q_of_first_sibling)
         if later == "first sibling's" and number:  # from the second rejection on
             subtracted = q_of_first_sibling
         rest = (p - subtracted).clamp(min=0)
@@ -69,14 +63,23 @@ def faulty(
         p = torch.where(is_rejected, rest, p)
     drawn = sampler.draw(p)
     # All of them are drawn, so that every fault takes as many random numbers.
-    bonus_of_leaf = {
+    bonuses = {
         "own": drawn,
         "parent": sampler.draw(target[layout.parents]),
         "greedy": target.argmax(-1),
         "cold": sampler.draw(logits.softmax(-1)),
         "cool": sampler.draw(target**1.1),
-    }[bonus]
-    return select(tree, is_accepted, torch.where(is_leaf, bonus_of_leaf, drawn))
+    }
+    return select(tree, is_accepted, torch.where(is_leaf, bonuses[bonus], drawn))
+
+
+def _subtracted(residual: str, q: Tensor, q_of_first_sibling: Tensor) -> Tensor:
+    """The part of p that a rejection takes away."""
+    if residual == "half":
+        return q / 2
+    if residual == "first":
+        return q_of_first_sibling
+    return torch.zeros_like(q) if residual == "none" else q
 
 
 def right_in_small_trees(
