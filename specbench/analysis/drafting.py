@@ -18,6 +18,7 @@ import numpy as np
 from specbench.analysis.baseline_drafts import BASELINE_DRAFTS, count_baseline_drafts
 from specbench.analysis.cells import CellKey, CellMetrics
 from specbench.analysis.costs import Cost
+from specbench.analysis.draft_schedules import may_ask_for_none
 from specbench.analysis.records import BASELINE, RecordTable
 from specbench.analysis.serving import ServingMetrics
 from specbench.analysis.stats.arrays import BoolArray, IntArray
@@ -47,18 +48,18 @@ _LOOK_UPS = ("gram", "lookup", "pld", "suffix")
 """Parts of the names of methods that draft when they find something."""
 _NO_ROWS: IntArray = np.empty(0, dtype=np.intp)
 """The rows of a cell without records."""
-_SCHEDULES = ("per_batch_size", "adaptive")
-"""Parts of the arguments of servers that draft by a schedule, which may ask for no draft."""
+_LEAST_STEPS = 0.95
+"""Share of steps with a draft from which on a method of another name drafts in every step."""
+_LEAST_ANSWERS = 3
+"""Answers with drafts that show this."""
 
 
 def may_draft_nothing(header: RunHeader, method: str) -> bool:
-    """True for vanilla, look-ups, and a server that was started with a schedule of drafts."""
+    """True for vanilla, look-ups, and a server whose schedule may ask for no drafts."""
     name = method.partition(":")[0].lower()  # without options
     if name == BASELINE or any(part in name for part in _LOOK_UPS):
         return True
-    server = header.servers.get(method)
-    arguments = " ".join(server.command) if server else ""
-    return any(part in arguments for part in _SCHEDULES)
+    return may_ask_for_none(header, method)
 
 
 def drafts_in_every_step(header: RunHeader, method: str) -> bool:
@@ -154,12 +155,14 @@ class Drafting:
         """The reason why a cell has no speedup; None if it may have one.
 
         A server that drafted nothing under a load of several requests has one: it may follow a
-        schedule. No method has one over a vanilla that drafted.
+        schedule, unless its command is known. No method has one over a vanilla that drafted.
         """
         if self.baseline_drafts and key.method != BASELINE:
             return BASELINE_DRAFTS
+        server = self.header.servers.get(key.method)
+        is_unknown = server is None or not server.command
         is_at_load = loads_of(self.header.spec.values) != (ONE_AT_A_TIME,)
-        if is_at_load and not self.is_on[self._rows(key)].any():
+        if is_at_load and is_unknown and not self.is_on[self._rows(key)].any():
             return None
         return self._reason(key)
 
@@ -172,17 +175,33 @@ class Drafting:
         if not self.is_off[self._rows(key)].any():
             return None
         frame = self.table.frame
-        is_of_method = (frame["method"] == key.method) & (frame["temperature"] == key.temperature)
+        has_method = frame["method"] == key.method
+        is_of_method = (has_method & (frame["temperature"] == key.temperature)).to_numpy()
         is_on = self.is_on[is_of_method]
         is_off = self.is_off[is_of_method]
         if not is_on.any():
             return None if may_draft_nothing(self.header, key.method) else NO_DRAFTS
-        if not drafts_in_every_step(self.header, key.method):
+        is_named = drafts_in_every_step(self.header, key.method)
+        if not is_named and not self._drafted_in_every_step(key, is_of_method & self.is_on):
             return None
         first_off = int(is_off.argmax())
         if not is_on[first_off:].any():
             return Missing(f"no drafts from request {first_off + 1} on")
         return Missing(f"no drafts in {is_off.sum()} of {(is_on | is_off).sum()} answers")
+
+    def _drafted_in_every_step(self, key: CellKey, is_on: BoolArray) -> bool:
+        """True if a method of another name drafted in nearly all steps of its answers with drafts.
+
+        `is_on` are these answers [records]. Their counts have to be the server's own.
+        """
+        if may_draft_nothing(self.header, key.method):
+            return False
+        steps = self.table.columns["mat_steps"][is_on]
+        answers = [self.table.records[row].serving for row in np.flatnonzero(is_on)]
+        num_drafts = [answer.num_drafts or 0 if answer else 0 for answer in answers]
+        is_known = (steps > 0) & (np.array(num_drafts) > 0)
+        has_enough = is_known.sum() >= _LEAST_ANSWERS
+        return bool(has_enough and sum(num_drafts) >= _LEAST_STEPS * steps.sum())
 
 
 def find_drafting(

@@ -1,12 +1,16 @@
-"""Acceptance by a server's counters: MAT, and the share of drafts accepted at each position.
+"""Acceptance by a server's counts: MAT, steps with a draft, and acceptance at each position.
 
 The engine's MAT is 1 + accepted draft tokens / drafts. Steps without a draft do not count, and
 tokens accepted beyond the end of an answer do. Counters that include other requests, or failed
 ones, give no number.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import count
+from typing import NamedTuple
+
+from msgspec import UNSET
 
 from specbench.analysis.stats.arrays import FloatArray
 from specbench.analysis.stats.estimates import Estimate, Missing, Value
@@ -96,14 +100,47 @@ def drafting_share(
     return counter_total(blocks, "num_drafts") * mat.value / num_emitted
 
 
-def acceptance_rates(blocks: Sequence[BlockHeader]) -> tuple[float, ...]:
-    """Accepted tokens at each draft position / drafts [positions], by the server's counters.
+class LengthShare(NamedTuple):
+    """Drafts of one length."""
 
-    Empty without counters, or if they count other requests too. A block is a group of requests that
-    the server completed together; the counter `accepted_at_2` is of second draft tokens.
+    num_tokens: int
+    """Tokens of a draft."""
+    share: float
+    """Steps with a draft of this length / all steps."""
+
+
+def draft_lengths(done: Sequence[Record], steps: FloatArray) -> tuple[LengthShare, ...]:
+    """The lengths of drafts, the most frequent first; empty if no answer lists its drafts.
+
+    `steps` are those of the completed records `done` [done], 0 if unknown.
+    """
+    num_by_length: Counter[int] = Counter()
+    num_steps = 0.0
+    for record, record_steps in zip(done, steps, strict=True):
+        by_length = record.serving.drafts_by_length if record.serving else UNSET
+        if by_length is not UNSET and record_steps:
+            num_by_length.update(dict(enumerate(by_length, start=1)))
+            num_steps += float(record_steps)
+    return tuple(
+        LengthShare(length, num_drafts / num_steps)
+        for length, num_drafts in num_by_length.most_common()
+        if num_drafts
+    )
+
+
+def acceptance_rates(
+    blocks: Sequence[BlockHeader], done: Sequence[Record] = ()
+) -> tuple[float, ...]:
+    """Accepted tokens at each draft position / drafts [positions].
+
+    By the server's counters, where the counter `accepted_at_2` is of second draft tokens; else by
+    the histograms of the completed records `done`. Empty without either, or if the counters count
+    other requests too. A block is a group of requests that the server completed together.
     """
     num_drafts = counter_total(blocks, "num_drafts")
-    if not num_drafts or _counters_problem(blocks):  # counters of other requests too
+    if not num_drafts:
+        return _rates_of_answers(done)
+    if _counters_problem(blocks):  # counters of other requests too
         return ()
     counter_names = {name for block in blocks for name in block.counters}
     rates = []
@@ -113,6 +150,21 @@ def acceptance_rates(blocks: Sequence[BlockHeader]) -> tuple[float, ...]:
             break
         rates.append(counter_total(blocks, name) / num_drafts)
     return tuple(rates)
+
+
+def _rates_of_answers(done: Sequence[Record]) -> tuple[float, ...]:
+    """The same by the histograms of answers: a draft with 3 accepted tokens has them at 1, 2, 3."""
+    num_by_accepted: Counter[int] = Counter()
+    for record in done:
+        histogram = record.serving.drafts_by_accepted if record.serving else UNSET
+        if histogram is not UNSET:
+            num_by_accepted.update(dict(enumerate(histogram)))
+    num_drafts = num_by_accepted.total()
+    most_accepted = max((length for length, num in num_by_accepted.items() if num), default=0)
+    return tuple(
+        sum(num for length, num in num_by_accepted.items() if length >= position) / num_drafts
+        for position in range(1, most_accepted + 1)
+    )
 
 
 def _counters_problem(blocks: Sequence[BlockHeader]) -> Missing | None:

@@ -24,8 +24,10 @@ from specbench.analysis.prompts_read import NO_PROMPTS, OTHER_PROMPTS, PromptsRe
 from specbench.analysis.records import BASELINE, CELL_KEY, RecordTable
 from specbench.analysis.server_counters import (
     NO_COUNTS,
+    LengthShare,
     acceptance_rates,
     counter_total,
+    draft_lengths,
     drafting_share,
     engine_mat,
 )
@@ -83,6 +85,9 @@ class ServingMetrics:
 
     drafting_share: float | None = None
     """Steps with a draft / all steps; None if unknown."""
+
+    draft_lengths: tuple[LengthShare, ...] = ()
+    """The lengths of drafts, the most frequent first; empty if the server does not list them."""
 
     acceptance_rates: tuple[float, ...] = ()
 
@@ -144,6 +149,7 @@ def _measure(
     ttft_s, decode_s, e2e_s, num_tokens, prompt_tokens = table.values(
         done_rows, "prefill_s", "decode_s", "wall_s", "num_tokens", "read_tokens"
     )
+    steps = table.columns["mat_steps"][done_rows]
     prompt_columns = table.values(done_rows, "prompt_offset", "other_row")
     # by the server's counts, with those that differ from what vanilla's server read
     prompts = prompts_read(table.records, done_rows, *prompt_columns)
@@ -174,8 +180,9 @@ def _measure(
         in_flight=requests_in_flight(blocks, done),
         least_mat=_least_mat(table, rows),
         draft_length=_draft_length(blocks),
-        drafting_share=drafting_share(blocks, done, table.columns["mat_steps"][done_rows]),
-        acceptance_rates=acceptance_rates(blocks),
+        drafting_share=drafting_share(blocks, done, steps),
+        draft_lengths=draft_lengths(done, steps),
+        acceptance_rates=acceptance_rates(blocks, done),
         contradictions=_contradictions(table, blocks),
         client_share=_client_share(blocks, e2e_s),
         prompts=prompts,

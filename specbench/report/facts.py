@@ -6,6 +6,7 @@ from typing import Any
 
 from specbench.analysis.drafting import drafts_in_every_step
 from specbench.analysis.metrics import BASELINE, RunMetrics
+from specbench.analysis.server_counters import LengthShare
 from specbench.log.backend import WorkerHeader
 from specbench.log.header import PromptsHeader, RunHeader
 from specbench.log.machine import UNKNOWN
@@ -22,6 +23,10 @@ _SOURCES = {
 """Words for the source of prompts."""
 _ORIGINAL = "bundled prompts"
 """Words for bundled prompts that stand in for no published ones."""
+_WHOLE_SHARE = 0.9995
+"""A share that rounds to all steps."""
+_MOST_LENGTHS = 4
+"""Lengths of drafts that a note names."""
 
 
 def model_label(info: RunHeader) -> str:
@@ -152,14 +157,38 @@ def prompt_offsets(run: RunMetrics) -> list[Numbers]:
 
 
 def drafting_shares(run: RunMetrics) -> list[Numbers]:
-    """The share of steps with a draft of methods that draft when they find something."""
-    return [
-        {"method": method, "temperature": temperature, "share": server.drafting_share}
-        for (method, temperature), server in run.serving.items()
-        if method != BASELINE
-        and server.drafting_share is not None
-        and not drafts_in_every_step(run.info, method)
+    """The share of steps with a draft, and its parts by the lengths of drafts.
+
+    Left out are methods that drafted in every step, all drafts of one length, as they should.
+    """
+    methods: list[Numbers] = []
+    for (method, temperature), server in run.serving.items():
+        share, lengths = server.drafting_share, server.draft_lengths
+        if method == BASELINE or share is None:
+            continue
+        has_one_length = len(lengths) < 2
+        is_whole = drafts_in_every_step(run.info, method) and share >= _WHOLE_SHARE
+        if is_whole and has_one_length:
+            continue
+        methods.append(
+            {
+                "method": method,
+                "temperature": temperature,
+                "share": share,
+                "lengths": [] if has_one_length else _shares_by_length(lengths),
+            }
+        )
+    return methods
+
+
+def _shares_by_length(lengths: Sequence[LengthShare]) -> list[Numbers]:
+    """The shares of the most frequent lengths of drafts, and of all others together."""
+    shares: list[Numbers] = [
+        {"tokens": length.num_tokens, "share": length.share} for length in lengths[:_MOST_LENGTHS]
     ]
+    if share_of_others := sum(length.share for length in lengths[_MOST_LENGTHS:]):
+        shares.append({"tokens": "others", "share": share_of_others})
+    return shares
 
 
 def is_baseline_unseen(run: RunMetrics) -> bool:

@@ -114,6 +114,12 @@ class Serving:
     """Tokens of the prompt that the server counted; 0 if it gave no count, absent in older runs."""
     cached_prompt_tokens: int | UnsetType = UNSET
     """Tokens of the prompt that the server took from a cache; absent if it says nothing of it."""
+    num_drafted: int | UnsetType = UNSET
+    """Draft tokens that the server counted for this answer; absent if it does not."""
+    drafts_by_length: tuple[int, ...] | UnsetType = UNSET
+    """Drafts of 1, 2, 3, ... tokens; absent if the server does not list its drafts."""
+    drafts_by_accepted: tuple[int, ...] | UnsetType = UNSET
+    """Drafts of which 0, 1, 2, ... tokens were accepted; absent if the server does not say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,19 +114,14 @@ def test_a_method_of_an_unknown_kind_has_no_mean_if_nothing_at_all_was_drafted(m
     assert number(metrics.overall[method, 0.0].mat) == pytest.approx(20 / 14)
 
 
-def test_a_schedule_may_ask_for_no_drafts() -> None:
-    schedule = '{"num_speculative_tokens_per_batch_size": [[1, 1, 3], [2, 64, 0]]}'
-    server = {
-        "url": "http://a:1",
-        "software": "",
-        "model": "",
-        "protocol": "",
-        "command": ["vllm", "--speculative-config", schedule],
-    }
-    served_run = with_header(by_states("eagle3", "10"), servers={"eagle3": server})
-    metrics = measured(served_run)
-    assert number(metrics.overall["eagle3", 0.0].speedup) == 2.0
-    assert number(metrics.overall["eagle3", 0.0].mat) == pytest.approx(20 / 14)
+def test_a_method_of_an_unknown_kind_that_drafted_in_every_step_and_then_no_more_has_no_mean() -> (
+    None
+):
+    metrics = measured(by_states("team-b", "11100"))
+    assert metrics.overall["team-b", 0.0].mat == Missing("no drafts from request 4 on")
+    looked_up = [{"num_drafts": 2, "num_accepted": 6}] * 3  # of four steps
+    metrics = measured(of_answers("team-b", [*looked_up, SILENT]))
+    assert number(metrics.overall["team-b", 0.0].mat) == pytest.approx(40 / 22)
 
 
 @pytest.mark.parametrize(

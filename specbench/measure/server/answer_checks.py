@@ -1,6 +1,6 @@
 """Checks of a server's answer: its prompt, its tokens, and its counts of drafts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from specbench.measure.server.prompt_counts import PromptOffset, cut_text
 from specbench.measure.server.stream import Answer, Counts
@@ -14,8 +14,8 @@ tokenise into other tokens than those it was made of, but not into many more or 
 _MOST_SHARE_OFF = 0.2
 """The share of a long text's tokens by which the count may differ."""
 _COUNTS = "The counts of the server contradict each other"
-_LONGEST_DRAFT = 1024
-"""Tokens that a last step may have accepted beyond the end of an answer."""
+LONGEST_DRAFT = 1024
+"""Most tokens of a draft, which a last step may have accepted beyond the end of an answer."""
 
 
 def prompt_problems(
@@ -83,7 +83,7 @@ def contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Iterat
     """Describe impossible counts of an answer's drafts, a sentence for each.
 
     `num_tokens` is the number of the answer's tokens, `draft_length` the most tokens of a draft; 0
-    if unknown. A draft may go on after the end of the answer, by _LONGEST_DRAFT tokens at most.
+    if unknown. A draft may go on after the end of the answer, by LONGEST_DRAFT tokens at most.
     A count is None if the server does not report it; the sentences begin with _COUNTS.
     """
     num_drafts = counts.num_drafts  # steps with a draft
@@ -91,7 +91,7 @@ def contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Iterat
     num_accepted = counts.num_accepted or 0  # accepted ones of all steps
     per_step = counts.accepted_per_step  # accepted draft tokens of each step with a draft [steps]
     # The most draft tokens that there can be: each accepted one is in the answer or beyond its end.
-    most_drafted = num_tokens + _LONGEST_DRAFT if num_drafted is None else num_drafted
+    most_drafted = num_tokens + LONGEST_DRAFT if num_drafted is None else num_drafted
     if num_drafts is not None and draft_length:  # no draft is longer
         most_drafted = min(most_drafted, num_drafts * draft_length)
     if min(num_drafts or 0, num_drafted or 0, num_accepted, *(per_step or ())) < 0:
@@ -108,3 +108,14 @@ def contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Iterat
             f"{_COUNTS}: {num_drafts} steps accepted {num_accepted} tokens, but the list of steps "
             f"has {len(per_step)} with {sum(per_step)}."
         )
+    if counts.drafted_per_step is not None:
+        yield from _drafted_problems(counts.drafted_per_step, per_step or ())
+
+
+def _drafted_problems(drafted: Sequence[int], accepted: Sequence[int]) -> Iterator[str]:
+    """Describe impossible draft tokens of steps, beside the accepted ones of the same steps."""
+    if len(drafted) != len(accepted):
+        yield f"{_COUNTS}: {len(drafted)} steps drafted, and {len(accepted)} steps accepted tokens."
+    for num_drafted, num_accepted in zip(drafted, accepted, strict=False):
+        if not num_accepted <= num_drafted <= LONGEST_DRAFT:
+            yield f"{_COUNTS}: a step accepted {num_accepted} of {num_drafted} draft tokens."

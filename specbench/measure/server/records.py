@@ -3,15 +3,17 @@
 Answers whose counts contradict each other are refused.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import chain, pairwise
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from specbench.errors import checked_seconds
 from specbench.measure.methods import BASELINE
 from specbench.measure.server.address import without_key
 from specbench.measure.server.answer_checks import (
+    LONGEST_DRAFT,
     answer_problems,
     contradictions,
     has_reasoning,
@@ -23,7 +25,7 @@ from specbench.measure.server.prompt_counts import (
     PromptOffset,
     tokens_read,
 )
-from specbench.measure.server.stream import Answer, RequestFailed
+from specbench.measure.server.stream import Answer, Counts, RequestFailed
 from specbench.models.chat import ChatCodec
 from specbench.types import Record, RecordKey, Request, Serving, StopReason
 
@@ -126,13 +128,16 @@ def _serving(
     some all of it, and do not send them.
     """
     counts = answer.counts
+    num_drafts = counts.num_drafts
+    if counts.drafted_per_step is not None:  # some lists have steps without a draft too
+        num_drafts = sum(num_drafted > 0 for num_drafted in counts.drafted_per_step)
     gaps_s = [later - earlier for earlier, later in pairwise(answer.arrivals)]
     return Serving(
         began_s=max(0.0, round(answer.sent - began, _DIGITS)),
         gaps_s=tuple(round(gap_s, _DIGITS) for gap_s in gaps_s),
         reported_tokens=num_tokens if answer.token_ids is None else None,
         num_accepted=counts.num_accepted,
-        num_drafts=counts.num_drafts,
+        num_drafts=num_drafts,
         server_prefill_s=_seconds(counts.prefill_ms),
         server_decode_s=_seconds(counts.decode_ms),
         num_retries=answer.num_retries,
@@ -140,7 +145,24 @@ def _serving(
         num_hidden=max(0, num_tokens - num_of_text) or UNSET if has_reasoning(answer) else UNSET,
         reported_prompt_tokens=num_read,
         cached_prompt_tokens=max(0, answer.cached_tokens or 0) or UNSET,
+        num_drafted=UNSET if counts.num_drafted is None else counts.num_drafted,
+        drafts_by_length=_drafts_by_length(counts.drafted_per_step or ()),
+        drafts_by_accepted=_drafts_by_accepted(counts),
     )
+
+
+def _drafts_by_length(drafted: Sequence[int]) -> tuple[int, ...] | UnsetType:
+    """Drafts of 1, 2, 3, ... tokens, from the draft tokens of steps [steps]."""
+    num_by_length = Counter(drafted)
+    lengths = range(1, max(drafted, default=0) + 1)
+    return tuple(num_by_length[length] for length in lengths) or UNSET
+
+
+def _drafts_by_accepted(counts: Counts) -> tuple[int, ...] | UnsetType:
+    """The server's own histogram of acceptance, if it has all drafts."""
+    histogram = counts.drafts_by_accepted or ()
+    is_whole = sum(histogram) == counts.num_drafts and min(histogram, default=0) >= 0
+    return histogram if histogram and is_whole and len(histogram) <= LONGEST_DRAFT else UNSET
 
 
 def _seconds(milliseconds: float | None) -> float | None:

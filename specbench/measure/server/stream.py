@@ -41,6 +41,10 @@ class Counts(Struct, frozen=True):
     """Draft tokens that were accepted."""
     accepted_per_step: tuple[int, ...] | None = None
     """Accepted draft tokens of each step with a draft [steps]."""
+    drafted_per_step: tuple[int, ...] | None = None
+    """Draft tokens of each of these steps [steps]."""
+    drafts_by_accepted: tuple[int, ...] | None = None
+    """Drafts of which 0, 1, 2, ... tokens were accepted."""
     prefill_ms: float | None = None
     """Milliseconds up to the first token."""
     decode_ms: float | None = None

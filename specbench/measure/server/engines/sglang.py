@@ -104,6 +104,8 @@ class _Meta(Struct, frozen=True):
     completion_tokens: int | None = None
     spec_verify_ct: int | None = None
     spec_num_correct_drafts: int | None = None
+    spec_num_proposed_drafts: int | None = None
+    spec_correct_drafts_histogram: tuple[int, ...] | None = None
 
 
 class _Chunk(Struct, frozen=True):
@@ -151,7 +153,12 @@ def _read(data: bytes) -> stream.Event:
         num_tokens=meta.completion_tokens,
         prompt_tokens=meta.prompt_tokens,
         cached_tokens=meta.cached_tokens,
-        counts=stream.Counts(num_drafts=meta.spec_verify_ct, num_accepted=_num_accepted(meta)),
+        counts=stream.Counts(
+            num_drafts=meta.spec_verify_ct,
+            num_drafted=meta.spec_num_proposed_drafts,
+            num_accepted=_num_accepted(meta),
+            drafts_by_accepted=meta.spec_correct_drafts_histogram,
+        ),
     )
 
 

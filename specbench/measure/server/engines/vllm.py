@@ -179,6 +179,8 @@ class _DraftCounts(Counts, frozen=True):
     num_drafted: int | None = field(default=None, name="num_draft_tokens")
     num_accepted: int | None = field(default=None, name="num_accepted_draft_tokens")
     accepted_per_step: tuple[int, ...] | None = field(default=None, name="per_step_accepted")
+    drafted_per_step: tuple[int, ...] | None = field(default=None, name="per_step_drafted")
+    drafts_by_accepted: tuple[int, ...] | None = field(default=None, name="acceptance_histogram")
 
 
 class AnswerMetrics(Struct, frozen=True):

@@ -1,0 +1,50 @@
+"""Schedules of draft tokens by load: a server that follows one may be asked for no drafts."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from specbench.log.backend import ServerHeader
+from specbench.log.header import RunHeader
+from specbench.log.run import loads_of
+
+_TABLE = "per_batch_size"
+"""The end of vLLM's name of a table: rows of the first and last number of requests, and tokens."""
+_ADAPTIVE = "adaptive"
+"""Part of the arguments of servers that choose the draft tokens themselves."""
+
+
+def may_ask_for_none(header: RunHeader, method: str) -> bool:
+    """True if the server of a method was started with a schedule that may ask for no drafts.
+
+    Of a table, the rows for the loads of the run (`header`) count: up to N requests are under way
+    at once, or any number at a rate.
+    """
+    server = header.servers.get(method)
+    if server is None:
+        return False
+    tables = [*_tables(server)]
+    if not tables:
+        return any(_ADAPTIVE in word or _TABLE in word for word in server.command)
+    loads = loads_of(header.spec.values)
+    has_rate = any(load.request_rate for load in loads)
+    most_at_once = max((load.concurrency for load in loads), default=1)
+    return any(
+        num_tokens == 0 and (has_rate or first <= most_at_once)
+        for rows in tables
+        for first, _, num_tokens in rows
+    )
+
+
+def _tables(server: ServerHeader) -> Iterator[list[tuple[int, int, int]]]:
+    """The rows of each table in the command of a server."""
+    for word in server.command:
+        if _TABLE not in word:
+            continue
+        try:
+            configuration: Any = json.loads(word)
+        except ValueError:
+            continue
+        for name, rows in configuration.items() if isinstance(configuration, dict) else ():
+            if name.endswith(_TABLE):
+                yield [(first, last, num_tokens) for first, last, num_tokens in rows]
