@@ -30,6 +30,7 @@ from specbench.analysis.divergence import Agreement, find_agreements
 from specbench.analysis.drafting import find_drafting
 from specbench.analysis.idle_after_long import find_idle_after_long
 from specbench.analysis.idle_drafts import find_idle_drafts
+from specbench.analysis.idle_engines import find_idle_engines
 from specbench.analysis.impossible_speedups import find_impossible_speedups
 from specbench.analysis.long_prompts import find_long_prompts
 from specbench.analysis.odd_answers import find_odd_answers
@@ -196,6 +197,7 @@ def _warnings_of_records(run: Run, table: RecordTable) -> tuple[RunWarning, ...]
         *(RunWarning("impossible", {"text": text}) for text in faults),
         *find_cheats(table, header),
         *find_baseline_drafts(header, table.records),
+        *find_idle_engines(header),
         *find_idle_drafts(table.records, header),
         *find_idle_after_long(table, header),
         *find_long_prompts(table, header),

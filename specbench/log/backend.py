@@ -155,6 +155,21 @@ class ServerHeader(Struct, frozen=True, omit_defaults=True):
         return software if software == name else f"{name}, version unknown".removeprefix(", ")
 
 
+class Arrangement(Struct, frozen=True, omit_defaults=True):
+    """The turns of servers that the run started, and the memory that decided them."""
+
+    is_side_by_side: bool
+    """All are up together and take turns by block; else one at a time is up, for a pass."""
+    needed_bytes: int = 0
+    """Estimated bytes of their weights, caches and processes together; absent if not counted."""
+    free_bytes: int = 0
+    """Bytes that were free before the first start; absent if not counted."""
+    gpu_share: float = 0.0
+    """Share of the GPU's memory that each server got; absent without one."""
+    reason: str = ""
+    """The reason why they take turns; absent if it is the memory."""
+
+
 DRAFT_COUNTERS = ("num_drafts", "num_draft_tokens", "num_accepted", "num_verify_calls")
 """Counters of servers that grow with drafts only. Engines have some of them."""
 
@@ -193,6 +208,8 @@ class BlockHeader(Struct, frozen=True, omit_defaults=True):
     """Requests per second."""
     counters: dict[str, float] = {}
     """Increase of the server's counters; absent if it has none."""
+    idle_cpu_s: dict[str, float] = {}
+    """CPU seconds that other started servers used meanwhile, by method; absent if they rested."""
 
 
 class WorkerHeader(Struct, frozen=True, omit_defaults=True):

@@ -159,6 +159,8 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     """The processor during the run; absent if not sampled."""
     servers: Annotated[dict[str, backend.ServerHeader], role("machine")] = {}
     """Servers by method; absent without --backend server."""
+    arrangement: Annotated[backend.Arrangement | None, role("note")] = None
+    """The turns of started servers; absent for a single one, and for given URLs."""
     blocks: Annotated[tuple[backend.BlockHeader, ...], role("note")] = ()
     """Blocks of requests in order; absent without a server."""
     origins: Annotated[tuple[Origin, ...], role("note")] = ()

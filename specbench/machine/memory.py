@@ -2,8 +2,10 @@
 
 import math
 from pathlib import Path
+from typing import NamedTuple
 
 from specbench.log.machine import gpu_numbers
+from specbench.machine.nvml import driver, visible_cards
 
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -31,3 +33,25 @@ def _container_bytes() -> float:
         return math.inf
     reclaimable_bytes = int(stats.get("inactive_file", 0))
     return int(most_bytes) - used_bytes + reclaimable_bytes
+
+
+class GpuMemory(NamedTuple):
+    """Memory of a GPU."""
+
+    free_bytes: int
+    """Bytes that no process uses."""
+    total_bytes: int
+    """All bytes."""
+
+
+def gpu_memory() -> GpuMemory | None:
+    """Memory of the first GPU that programs see; None if the driver does not report it.
+
+    Asks no torch, which would take memory of the GPU itself.
+    """
+    with driver() as nvml:
+        for card in visible_cards(nvml)[:1] if nvml else ():
+            memory = card.query("nvmlDeviceGetMemoryInfo")
+            if memory is not None:
+                return GpuMemory(int(memory.total) - int(memory.used), int(memory.total))
+    return None

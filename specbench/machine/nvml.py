@@ -4,7 +4,8 @@ A query that the card, the driver or the user's rights do not allow returns None
 nothing. A card that fell off the bus is not queried again.
 """
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -58,3 +59,22 @@ def find_card(nvml: Any, properties: Any) -> Card | None:
         with suppress(nvml.NVMLError):
             return Card(nvml, nvml.nvmlDeviceGetHandleByUUID(f"{kind}-{properties.uuid}"))
     return None
+
+
+def visible_cards(nvml: Any) -> Sequence[Card]:
+    """The GPUs that programs see, the first one first: those of CUDA_VISIBLE_DEVICES, or all.
+
+    It lists numbers or UUIDs. Its numbers are those of NVML if all GPUs are alike.
+    """
+    try:
+        handles = [*map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))]
+        names = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if names is not None:
+            handles = [
+                handles[int(name)] if name.isdigit() else nvml.nvmlDeviceGetHandleByUUID(name)
+                for name in names.replace(" ", "").split(",")
+                if name
+            ]
+    except (nvml.NVMLError, IndexError):
+        return ()
+    return [Card(nvml, handle) for handle in handles]

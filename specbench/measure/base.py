@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from specbench.data.prompts import Prompt, PromptSet
 from specbench.log.backend import (
+    Arrangement,
     BlockHeader,
     ExecutionHeader,
     HookTimes,
@@ -73,6 +74,7 @@ class BackendInfo:
     execution: dict[str, ExecutionHeader] = field(default_factory=dict)
     gpu: GpuUse | None = None
     servers: dict[str, ServerHeader] = field(default_factory=dict)
+    arrangement: Arrangement | None = None
     blocks: tuple[BlockHeader, ...] = ()
     workers: dict[str, WorkerHeader] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
@@ -95,6 +97,7 @@ class BackendInfo:
             execution=execution,
             gpu=self.gpu,
             servers=header.servers | self.servers,
+            arrangement=self.arrangement or header.arrangement,
             blocks=(*header.blocks, *self.blocks),
             workers=header.workers | self.workers,
             warnings=(*header.warnings, *self.warnings),
@@ -237,9 +240,8 @@ class Backend(Protocol):
     def warm_up(self, requests: Sequence[Request]) -> None:
         """Do what only the first requests need, such as loading kernels.
 
-        Args:
-            requests: at each temperature of the run a usual request, then one with the most tokens
-                of prompt and answer that the run can reach.
+        `requests` has, at each temperature of the run, a usual request and then one with the most
+        tokens of prompt and answer that the run can reach.
         """
 
     def runner(self, plan: Plan, log: Log, progress: Progress) -> PlanRunner:
@@ -295,6 +297,4 @@ class Setup(Protocol):
 
     def describe(self) -> SetupInfo: ...
     def open(self, folder: Path, before: RunHeader | None = None) -> Backend:
-        """The backend, to be entered. `folder` is the run's; `before` its header if it is
-        continued.
-        """
+        """The backend, to be entered. `folder` is the run's, `before` its header if continued."""

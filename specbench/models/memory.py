@@ -247,6 +247,12 @@ def folder_bytes(folder: Path, dtype: Dtype) -> int:
     )
 
 
+def kv_bytes(folder: Path, dtype: Dtype, num_tokens: int) -> int:
+    """Bytes of keys and values of so many tokens; 0 for a folder whose config does not say."""
+    config = config_if_readable(folder)
+    return _kv_numbers(config.get("text_config") or config) * num_tokens * BYTES[dtype]
+
+
 def _weight_bytes(
     file: Path, config: dict[str, Any], number_bytes: int, what: str, packed: Mapping[str, int] = {}
 ) -> int:

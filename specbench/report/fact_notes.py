@@ -15,7 +15,7 @@ from specbench.log.audit import StoredAudit
 from specbench.log.header import RunHeader
 from specbench.log.machine import Threads
 from specbench.log.usage import Span
-from specbench.report import facts
+from specbench.report import facts, server_notes
 from specbench.report.cpu_notes import slow_on_cpu
 from specbench.report.texts import Note, Numbers, make_note
 from specbench.report.warning_notes import bandwidth_shares, failures
@@ -48,6 +48,7 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     yield "run", _settings(info)  # the settings that a report prints
     yield "thinking", facts.thinking(info)  # the mode of prompts, if the template has any
     yield "servers", {"servers": _servers(info)}  # of the methods, if they ran on servers
+    yield "arrangement", server_notes.arrangement(info)  # of those that the run started
     yield "workers", {"workers": facts.workers(info)}  # processes of a cluster, if it had one
     yield "steps", _execution(info)  # how they were executed, and the kernels
     yield "draft_weights", {"methods": facts.draft_weights(info)}

@@ -12,7 +12,7 @@ import pytest
 from specbench.log.store import read_run
 from specbench.measure.server.keeper import WAIT_S
 from specbench.measure.server.process import END_S
-from specbench.measure.server.servers import START_S
+from specbench.measure.server.started_servers import START_S
 from tests.engines.installed import TASKS, installed
 from tests.support.ends import are_gone, wait_until
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, Self, TypeVar
 
+from msgspec.structs import replace as replace_header
+
 from specbench.errors import SpecbenchError, describe_error
 from specbench.log.backend import BlockHeader
 from specbench.measure.base import BackendInfo, Log, Plan, Progress, Sample
@@ -16,13 +18,17 @@ from specbench.measure.requests import make_chat, make_request, reply_key, token
 from specbench.measure.server.baseline import refuse_drafts, refuse_drafts_of_block
 from specbench.measure.server.blocks import Block, BlockClock, at_load, block_header, blocks
 from specbench.measure.server.counters import SETTLE_S, AnswerCounts, increase
+from specbench.measure.server.idle_servers import IdleServers
 from specbench.measure.server.records import make_record
-from specbench.measure.server.servers import OpenServer, ServerSource
+from specbench.measure.server.servers import OpenServer, RunningServers
+from specbench.measure.server.started_servers import StartedServers
 from specbench.measure.server.stream import ChatRequest
 from specbench.measure.server.warm_up import warm_up
 from specbench.types import Record, RecordKey, Request, seed_of
 
 T = TypeVar("T")
+ServerSource = RunningServers | StartedServers
+"""The servers of methods: some run already, some are started by the run."""
 
 
 @dataclass(slots=True)
@@ -92,18 +98,21 @@ class BlockRunner:
         ]
         counters_before = await server.counters()  # empty if it has none
         clock = BlockClock(has_rate=bool(block.first.load.request_rate))
+        idle_servers = IdleServers(self.backend.source.process_ids(), block.method)
         has_drafts = {"num_tokens", "num_drafts"} <= counters_before.keys()
         answer_counts: AnswerCounts | None = None
         if has_drafts and block.first.load.concurrency == 1:  # one request at a time is under way
             answer_counts = AnswerCounts(server.counters, counters_before)
         await self._complete_samples(block, unfinished, server, clock, answer_counts)
         client_s = clock.client_s  # CPU seconds of this process, without those of the wait below
+        idle_cpu_s = idle_servers.cpu_s()
         counters: dict[str, float] = {}
         if counters_before:
             await asyncio.sleep(SETTLE_S)  # the counters come after the answers
             counters = increase(counters_before, await server.counters())
         new_records = list(self._records.values())[num_records_before:]  # they keep their order
-        self.backend.blocks.append(block_header(block, clock, new_records, client_s, counters))
+        header = block_header(block, clock, new_records, client_s, counters)
+        self.backend.blocks.append(replace_header(header, idle_cpu_s=idle_cpu_s))
 
     async def _complete_samples(
         self,
@@ -261,7 +270,11 @@ class ServerBackend:
                 loop.run_until_complete(asyncio.wait(tasks))
 
     def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
-        return BackendInfo(servers=self.source.describe(), blocks=tuple(self.blocks))
+        return BackendInfo(
+            servers=self.source.describe(),
+            arrangement=self.source.arrangement,
+            blocks=tuple(self.blocks),
+        )
 
     def warm_up(self, requests: Sequence[Request]) -> None:
         """Keep the requests: each server is warmed up when it is opened."""

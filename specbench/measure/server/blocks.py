@@ -125,7 +125,7 @@ def blocks(plan: Plan, *, is_one_at_a_time: bool) -> Iterator[Block]:
 
     A sample is a prompt with its turns. A cell is a pass over the prompts (`repeat`, from 0), a
     temperature, a task and a load (requests at once or per second). Each method, named by its
-    label, has a server. With `is_one_at_a_time`, servers are started in turn, and only one runs.
+    label, has a server. With `is_one_at_a_time`, only one server is up, and started for its turn.
 
     The methods take turns: on each task and load if their servers run side by side, else once
     per pass, since a server that has to be started answers all tasks.

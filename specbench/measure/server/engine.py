@@ -9,6 +9,8 @@ from types import ModuleType
 from typing import Any
 
 from specbench.measure.server.stream import StreamProtocol
+from specbench.models.cards import Dtype
+from specbench.models.memory import folder_bytes
 from specbench.types import Scope
 
 DRAFT_COUNTERS = {
@@ -52,6 +54,8 @@ class Launch:
     """What the engine gets for the user's options, by the engine's names."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """The same options as the header of a run has them: a file with its name, hash and content."""
+    gpu_share: float = 0.0
+    """Share of a GPU's memory; 0 for the engine's choice."""
     port: int = 0
     """A port of the loopback, known when the server is started."""
     scratch: Path = Path()
@@ -135,6 +139,16 @@ class Engine:
     """Raises UserError for a folder of weights that the engine cannot read: a method's, or the
     model's for the method "".
     """
+    weight_bytes: Callable[[Path, Dtype], int] = folder_bytes
+    """Bytes of a folder's weights in a dtype."""
+    process_bytes: int = 4 * 10**9
+    """Estimated memory of a server's processes without weights and caches."""
+    cpu_cache_gib: int = 0
+    """GiB of keys and values that it reserves on a CPU, however many it needs; 0 for the need."""
+    fills_gpu: bool = True
+    """It takes all memory of a GPU, or a share that it is given."""
+    share_flag: str = ""
+    """The flag of this share; empty without one that is equal for several servers on a GPU."""
     protocol: StreamProtocol | None = None
     """Its own form of requests, if it has one."""
     is_lossy: Callable[[Mapping[str, Any]], bool] = lambda options: False

@@ -41,6 +41,11 @@ class ServerProcess:
             start_new_session=True,  # Ctrl-C is for this program, which then ends the server
         )
 
+    @property
+    def process_id(self) -> int:
+        """The keeper's process: the server is among its descendants."""
+        return self._keeper.pid
+
     def stop(self) -> None:
         """End the server and everything that it started."""
         assert self._keeper.stdin is not None

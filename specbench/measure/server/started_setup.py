@@ -1,4 +1,4 @@
-"""Set up a run on servers that are started for it, one method after the other.
+"""Set up a run on servers that are started for it.
 
 Finds and checks the engine's executable, the model, and the draft weights of the methods.
 """
@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from specbench.errors import UserError
+from specbench.log.backend import Arrangement
 from specbench.log.header import RunHeader
 from specbench.log.methods import MethodHeader
 from specbench.machine import environment
 from specbench.measure.base import SetupInfo
 from specbench.measure.methods import BASELINE
+from specbench.measure.server.arrangement import arrange
 from specbench.measure.server.backend import ServerBackend
 from specbench.measure.server.engine import Engine, Launch, load_engine
 from specbench.measure.server.engine_arguments import check_engine_args
@@ -22,7 +24,6 @@ from specbench.measure.server.engine_version import is_in_version
 from specbench.measure.server.executable import find_executable
 from specbench.measure.server.find import find_server
 from specbench.measure.server.served_setup import ServedSetup
-from specbench.measure.server.servers import StartedServers
 from specbench.measure.server.started_methods import (
     NUM_TOKENS,
     SCOPE,
@@ -30,6 +31,7 @@ from specbench.measure.server.started_methods import (
     engine_choices,
     make_launches,
 )
+from specbench.measure.server.started_servers import StartedServers
 from specbench.measure.spec import RunSpec
 from specbench.models.chat import load_codec
 from specbench.models.checkpoints import identify
@@ -56,7 +58,7 @@ _WHEEL_WARNING = (
 
 @dataclass(frozen=True)
 class StartedSetup(ServedSetup):
-    """An engine's methods on a model, ready to be started one after the other."""
+    """An engine's methods on a model, ready to be started."""
 
     servers: Mapping[str, Launch]
     """The servers to start, by label."""
@@ -104,17 +106,26 @@ class StartedSetup(ServedSetup):
         )
 
     def open(self, folder: Path, before: RunHeader | None = None) -> ServerBackend:
+        arrangement = self._arrangement(before)
+        share = arrangement.gpu_share if arrangement else 0.0
         find = partial(find_server, card=self.card, codec=self.codec, served_model=self.card.name)
         servers = StartedServers(
-            self.servers,
+            {label: replace(launch, gpu_share=share) for label, launch in self.servers.items()},
             self.command_line,
             self.engine.variables,
             find,
             folder=folder / LOGS,
             wheel=self.wheel,
             request_s=self.spec.request_timeout_s,
+            arrangement=arrangement,
         )
         return ServerBackend(servers, max(self.spec.concurrency, default=1))
+
+    def _arrangement(self, before: RunHeader | None) -> Arrangement | None:
+        """The turns of the servers: those of the first part of a continued run (`before`)."""
+        if before is not None and before.blocks:
+            return before.arrangement
+        return arrange(self.engine, [*self.servers.values()], self.spec.engine_args)
 
     def command_line(self, launch: Launch) -> list[str]:
         """The command line that starts a server."""

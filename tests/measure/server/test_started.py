@@ -19,6 +19,7 @@ from unittest import mock
 import pytest
 
 from specbench.errors import SpecbenchError, UserError
+from specbench.log.backend import Arrangement
 from specbench.log.machine import Gpu
 from specbench.machine import environment
 from specbench.measure.server import executable, llama_server
@@ -28,7 +29,7 @@ from specbench.measure.server.engine import Launch, load_engine
 from specbench.measure.server.engines.llamacpp import gguf_file
 from specbench.measure.server.find import find_server
 from specbench.measure.server.process import ServerProcess
-from specbench.measure.server.servers import StartedServers, without_folders
+from specbench.measure.server.started_servers import StartedServers, without_folders
 from specbench.measure.server.started_setup import StartedSetup, _device, make_started_setup
 from specbench.measure.server.stream import ChatRequest, RequestFailed
 from specbench.measure.spec import make_spec
@@ -45,7 +46,9 @@ SCRATCH: list[Path] = []
 """The folders for files of the servers that were started."""
 
 
-def started(folder: Path, *arguments: str) -> StartedServers:
+def started(
+    folder: Path, *arguments: str, turns: Arrangement | None = None
+) -> StartedServers:
     """Servers of two methods by the fake engine."""
 
     def command(launch: Launch) -> Sequence[str]:
@@ -56,7 +59,9 @@ def started(folder: Path, *arguments: str) -> StartedServers:
 
     find = partial(find_server, card=find_model("tiny"), codec=Words(), served_model="tiny")
     launches = {method: launch(folder, method) for method in ("vanilla", "ngram")}
-    return StartedServers(launches, command, {}, find, folder, request_s=10)
+    return StartedServers(
+        launches, command, {}, find, folder, request_s=10, arrangement=turns
+    )
 
 
 def pids(file: Path) -> list[int]:

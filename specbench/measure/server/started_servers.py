@@ -1,0 +1,222 @@
+"""Servers of a run's methods that the run starts, all together or in turn."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+
+from msgspec.structs import replace as replace_header
+
+from specbench.errors import SpecbenchError, UserError
+from specbench.log.backend import Arrangement, ServerHeader
+from specbench.measure.server.client import Client
+from specbench.measure.server.engine import Launch
+from specbench.measure.server.find import FoundServer
+from specbench.measure.server.process import ServerProcess, free_port
+from specbench.measure.server.servers import OpenServer
+from specbench.measure.server.stream import RequestFailed
+
+START_S = 900.0
+"""Seconds that an engine has to load and compile a model."""
+MOST_STARTS = 2
+"""Starts in a row that may end badly: an engine that dies is started once more."""
+_READY_POLL_S = 0.2
+"""Seconds between questions to a server that is starting."""
+_FOLDERS = re.compile(r"""(?<![^\s"'=,])/(?:[^/"',]+/)+(?=[^/"',])""")
+"""The folders of an absolute path in an argument."""
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    """The server of a method that runs, if it does, and its starts."""
+
+    stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+    """Ends the server, with its client and its files."""
+    server: OpenServer | None = None
+    """The server that runs."""
+    num_starts: int = 0
+    """Starts since a block of it ended well."""
+    failure: str = ""
+    """The reason why it is not started again."""
+
+    async def close(self) -> None:
+        """End the server, if it runs."""
+        self.server = None
+        await self.stack.aclose()
+
+
+@dataclass(slots=True, eq=False)
+class StartedServers:
+    """Servers of methods that the run starts: all together, or one when its turn comes."""
+
+    launches: Mapping[str, Launch]
+    """The servers to start, by method."""
+    command: Callable[[Launch], Sequence[str]]
+    """Makes the command line of a server."""
+    variables: Mapping[str, str]
+    """Environment variables that the engine needs, unless the user has set them."""
+    find: Callable[[Client], Awaitable[FoundServer]]
+    """Asks a server what it is, as soon as it answers."""
+    folder: Path
+    """The folder of the logs."""
+    wheel: str = ""
+    """The package with the engine, if one has it: the server may not know its version."""
+    request_s: float | None = None
+    """Seconds that a request may take; None for the default."""
+    arrangement: Arrangement | None = None
+    """The turns of the servers; None for one at a time."""
+    _places: dict[str, _Place] = field(default_factory=dict)
+    """The servers by method, since the beginning of the pass."""
+    _headers: dict[str, ServerHeader] = field(default_factory=dict)
+    """The servers' part of the header, by method, of those that were started."""
+
+    @property
+    def is_one_at_a_time(self) -> bool:
+        """One server is up at a time; else all of a pass, from its beginning."""
+        return self.arrangement is None or not self.arrangement.is_side_by_side
+
+    async def open(self, method: str) -> OpenServer:
+        """The server of a method, started unless it runs.
+
+        Called before each block of requests of a method. With the first one of a pass, all servers
+        are started if they are to be up side by side. Else the one that ran before is ended.
+
+        Raises:
+            SpecbenchError: it did not start, or died more than once.
+        """
+        if self.is_one_at_a_time and method not in self._places:
+            await self.end_pass()
+        elif not self._places:
+            for other in self.launches:  # its own turn tells if one does not start
+                with suppress(SpecbenchError):
+                    await self._open(other)
+        return await self._open(method)
+
+    async def _open(self, method: str) -> OpenServer:
+        """The server of a method, started unless it runs.
+
+        A place counts the starts of its server in a row, without a block that ended well between;
+        MOST_STARTS are allowed. `failure` is the reason why it is not started again.
+
+        Raises:
+            SpecbenchError: it did not start, or died more than once.
+        """
+        place = self._places.setdefault(method, _Place())
+        server = place.server
+        # It runs, and answers: `death` and `check_alive` give a reason if not.
+        if server and not server.death() and not await server.client.check_alive():
+            place.num_starts = 1  # its last block ended well: it may die, and start, once more
+            return server
+        if place.num_starts >= MOST_STARTS:
+            raise SpecbenchError(place.failure)
+        place.num_starts += 1
+        await place.close()  # ends one that no longer answers
+        try:
+            place.server = await self._start(method, place.stack)
+        except (SpecbenchError, OSError) as error:
+            place.failure = str(error)
+            place.num_starts = MOST_STARTS  # it is not tried again
+            await place.close()
+            raise SpecbenchError(place.failure) from error
+        # For the next call, if the server dies again.
+        place.failure = f"The server of {method} died {MOST_STARTS} times."
+        return place.server
+
+    async def end_pass(self) -> None:
+        """Let no server take what it remembers into the next pass."""
+        await self.close()
+
+    def describe(self) -> dict[str, ServerHeader]:
+        """The servers' part of the header, by method."""
+        return dict(self._headers)
+
+    def process_ids(self) -> dict[str, int]:
+        """The processes of the servers that run, by method."""
+        running = {method: place.server for method, place in self._places.items()}
+        return {method: server.process_id for method, server in running.items() if server}
+
+    async def close(self) -> None:
+        """End the servers that run."""
+        places = [*self._places.values()]
+        self._places = {}
+        await asyncio.gather(*(place.close() for place in places))
+
+    async def _start(self, method: str, stack: AsyncExitStack) -> OpenServer:
+        """Start the server of a method, and wait until it answers.
+
+        `launches` has the model and the draft weights of each method, by its label; `command` makes
+        a command line of them, `find` asks the server what it is. `stack` ends what is started.
+        The description of the server goes into `_headers`, for the header of the run.
+
+        Raises:
+            SpecbenchError: it ended, did not answer in time, or is not the server of the model.
+        """
+        port = free_port()
+        # For files that the engine needs in its own layout.
+        scratch = stack.enter_context(TemporaryDirectory(prefix="specbench-"))
+        launch = replace(self.launches[method], port=port, scratch=Path(scratch))
+        command = self.command(launch)
+        # A label such as `eagle:num_tokens=5` as the name of a file.
+        log_name = "".join(letter if letter.isalnum() else "-" for letter in method)
+        # `variables` are environment variables that the engine needs, `folder` is for the logs.
+        process = ServerProcess(command, self.variables, self.folder / f"{log_name}.log")
+        stack.push_async_callback(asyncio.to_thread, process.stop)
+        client = Client(f"http://127.0.0.1:{port}", request_s=self.request_s)
+        await stack.enter_async_context(client)
+        try:
+            await _wait_until_ready(client, process)
+            found_server = await self.find(client)
+        except UserError as error:
+            # With the end of its process in words; empty if it runs.
+            raise SpecbenchError(f"{error.message} {process.death()}".strip()) from error
+        software = found_server.header.software  # name and version, or "-unknown" in its place
+        if self.wheel:  # the package with the engine, which may not know its version itself
+            software = f"{software.removesuffix('-unknown')} ({self.wheel})"
+        self._headers[method] = replace_header(
+            found_server.header,
+            software=software,
+            command=tuple(without_folders(argument) for argument in command),
+        )
+        # `death` says how its process ended; `num_tokens` are the most of a draft, 0 if unknown.
+        return OpenServer(
+            client,
+            found_server,
+            end=process.death,
+            draft_length=launch.num_tokens,
+            process_id=process.process_id,
+        )
+
+
+def without_folders(argument: str) -> str:
+    """An argument of a command, with paths cut to the names of files."""
+    return _FOLDERS.sub("", argument)
+
+
+async def _wait_until_ready(client: Client, process: ServerProcess) -> None:
+    """Wait until the server answers, for START_S seconds at most.
+
+    `client` sends requests to the server, which runs in `process`.
+
+    Raises:
+        SpecbenchError: its process ended, or it did not answer in time.
+        RequestFailed: the server asks for another key than SPECBENCH_API_KEY.
+    """
+    began = perf_counter()
+    while perf_counter() - began < START_S:
+        if death := process.death(" while it started"):  # a sentence; empty while it runs
+            raise SpecbenchError(death)
+        try:
+            await client.get("/v1/models")
+        except RequestFailed as failure:
+            if failure.wants_key:  # it is ready, and SPECBENCH_API_KEY is not its key
+                raise
+            await asyncio.sleep(_READY_POLL_S)  # seconds between questions
+        else:
+            return
+    raise SpecbenchError(
+        f"The engine did not answer within {START_S:g} s. Its last lines: {process.last_lines()}"
+    )
