@@ -48,6 +48,7 @@ class Stub(Server):
     accepted_per_step: Sequence[int] | None = None
     count: Callable[[Sequence[Any]], int] = len
     info_path: str = "/server_info"
+    info: Mapping[str, Any] = field(default_factory=dict)
     fault: str = ""
     fault_from: int = 0
     num_faults: int = 10**9
@@ -68,11 +69,13 @@ class Stub(Server):
         app.router.add_post("/v1/chat/completions", self._complete)
         if self.engine == "vllm":
             app.router.add_get("/version", self._say({"version": "0.32.0"}))
+            if self.info:
+                app.router.add_get(self.info_path, self._say(self.info))
         if self.engine == "llamacpp":
             app.router.add_get("/props", self._say({"build_info": "b11434"}))
             app.router.add_post("/completion", self._complete)
         if self.engine == "sglang":
-            app.router.add_get(self.info_path, self._say({"version": "0.5.23"}))
+            app.router.add_get(self.info_path, self._say({"version": "0.5.23", **self.info}))
             app.router.add_post("/generate", self._complete)
         return app
 

@@ -153,6 +153,10 @@ class Engine:
     """Its own form of requests, if it has one."""
     is_lossy: Callable[[Mapping[str, Any]], bool] = lambda options: False
     """True if a method's options change the distribution of the output."""
+    info_path: str = ""
+    """The path of the settings of a running server, in JSON; empty for that of its version."""
+    info_options: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda info: {}
+    """The options of its speculation in these settings; empty without speculation."""
     own_flags: tuple[str, ...] = ()
     """Other spellings of flags that specbench sets, and flags that would set them from a file."""
     speculation_flags: tuple[str, ...] = ()

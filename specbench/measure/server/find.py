@@ -17,7 +17,7 @@ from specbench.measure.server import NAMES
 from specbench.measure.server.baseline import answer_drafts
 from specbench.measure.server.client import Client
 from specbench.measure.server.counters import SETTLE_S, increase
-from specbench.measure.server.engine import load_engine
+from specbench.measure.server.engine import Engine, load_engine
 from specbench.measure.server.openai_api import completions
 from specbench.measure.server.prompt_counts import UNKNOWN_OFFSET, PromptOffset, find_offset
 from specbench.measure.server.stream import Answer, ChatRequest, RequestFailed, StreamProtocol
@@ -53,6 +53,8 @@ class FoundServer:
     """Tokens that the server adds to the prompts that are rendered here."""
     num_drafts: int = 0
     """Drafts that the server counted for its first answer; 0 without counts."""
+    is_lossy: bool = False
+    """Its settings say that it accepts more drafts than the target's distribution allows."""
 
 
 async def find_server(
@@ -109,7 +111,15 @@ async def find_server(
             num_sent = len(probe.request.prompt_ids)
             offset = await find_offset(client, protocol, codec, model.name, answer, num_sent)
         num_drafts = _num_drafts(answer, increase(counters_before, counters))
-        return FoundServer(header, protocol, model.context, bool(counters), offset, num_drafts)
+        return FoundServer(
+            header,
+            protocol,
+            context=model.context,
+            has_counters=bool(counters),
+            offset=offset,
+            num_drafts=num_drafts,
+            is_lossy=await _is_lossy(client, software),
+        )
     reasons = " ".join(dict.fromkeys(failures))  # each once
     raise UserError(
         f"The server at {client.root} gave no answer. {reasons}",
@@ -210,6 +220,10 @@ class _Software(NamedTuple):
     """Its name and version; "unknown" if it does not report one."""
     protocols: Sequence[StreamProtocol]
     """Forms of requests to try, the best first."""
+    engine: Engine | None = None
+    """Its engine; None if it is unknown."""
+    version_path: str = ""
+    """The path at which it gave its version."""
 
 
 async def _software(client: Client) -> _Software:
@@ -233,15 +247,29 @@ async def _software(client: Client) -> _Software:
             if version is not None:
                 title = first_line(f"{engine.title} {version or UNKNOWN}")  # fit for a table
                 own_protocols = (engine.protocol,) if engine.protocol else ()
-                return _Software(title, (*own_protocols, *openai_protocols))
+                return _Software(title, (*own_protocols, *openai_protocols), engine, path)
     return _Software(UNKNOWN, openai_protocols)
 
 
 async def _version_at(client: Client, path: str, key: str) -> str | None:
     """The text of a key in the JSON at a path; None if there is none."""
+    version = (await _object_at(client, path)).get(key)
+    return version if isinstance(version, str) else None
+
+
+async def _is_lossy(client: Client, software: _Software) -> bool:
+    """True if the settings that a server gives have a lossy rule of acceptance."""
+    engine = software.engine
+    if engine is None:
+        return False
+    settings = await _object_at(client, engine.info_path or software.version_path)
+    return engine.is_lossy(engine.info_options(settings))
+
+
+async def _object_at(client: Client, path: str) -> dict[str, Any]:
+    """The JSON object at a path; empty if there is none."""
     try:
         answer: Any = msgspec.json.decode(await client.get(path))
     except (RequestFailed, msgspec.DecodeError, RecursionError):
-        return None
-    version = answer.get(key) if isinstance(answer, dict) else None
-    return version if isinstance(version, str) else None
+        return {}
+    return answer if isinstance(answer, dict) else {}

@@ -61,7 +61,7 @@ class RunningSetup(ServedSetup):
         return min(contexts, default=None)
 
     def describe(self) -> SetupInfo:
-        methods = {label: _method_header(label) for label in self.labels}
+        methods = {label: _method_header(label, self.servers[label]) for label in self.labels}
         return self.make_info(self.software, methods, self._warnings(), files={})
 
     def open(self, folder: Path, before: RunHeader | None = None) -> ServerBackend:
@@ -161,10 +161,15 @@ def _labels(spec: RunSpec) -> tuple[str, ...]:
     return labels
 
 
-def _method_header(label: str) -> MethodHeader:
-    """The header of what a server runs: titled as the method of that name, if there is one."""
+def _method_header(label: str, server: FoundServer) -> MethodHeader:
+    """The header of what a server runs: titled as the method of that name, if there is one.
+
+    It is lossless unless its own settings say otherwise.
+    """
     name = label.partition(":")[0]
     title = label
     if any(entry.name == name and not entry.error for entry in registry.entries()):
         title = registry.get(name).title
-    return MethodHeader(name=name, title=title, options={}, is_lossless=True, weights=None)
+    return MethodHeader(
+        name=name, title=title, options={}, is_lossless=not server.is_lossy, weights=None
+    )

@@ -22,7 +22,8 @@ from specbench.measure.server.stream import (
     ChatRequest,
     RequestFailed,
 )
-from specbench.measure.spec import RunSpec
+from specbench.measure.server.running_setup import make_running_setup
+from specbench.measure.spec import RunSpec, make_spec
 from specbench.models.cards import find_model
 from specbench.types import Request, Sampling
 from tests.support.backend import Words
@@ -77,6 +78,44 @@ def test_a_server_is_recognised_and_asked_in_a_form_that_it_takes(
     assert (answer.token_ids, answer.text, answer.num_tokens) == (ids, "fgh", 4)
     assert (answer.prompt_tokens, answer.stop) == (3 if ids else 1, "eos")
     assert stub.requests[0].get("messages") == (None if ids else ASK.messages)
+
+
+SAMPLING = "rejection_sample_method"
+STRICT = {"speculative_accept_threshold_single": 1.0, "speculative_accept_threshold_acc": 1.0}
+ACC_09 = {**STRICT, "speculative_accept_threshold_acc": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("engine", "info", "is_lossy"),
+    [
+        ("sglang", {"speculative_algorithm": "EAGLE3", **STRICT}, False),
+        ("sglang", {"speculative_algorithm": "EAGLE3", **ACC_09}, True),
+        ("sglang", {"speculative_algorithm": None, **ACC_09}, False),
+        ("sglang", {"speculative_algorithm": "NGRAM"}, False),
+        ("vllm", {}, False),  # without VLLM_SERVER_DEV_MODE=1
+        ("vllm", {"vllm_config": {"speculative_config": None}}, False),
+        ("vllm", {"vllm_config": {"speculative_config": {SAMPLING: "standard"}}}, False),
+        ("vllm", {"vllm_config": {"speculative_config": {SAMPLING: "fly"}}}, True),
+        ("vllm", {"speculative_config": {SAMPLING: "synthetic"}}, True),
+        ("vllm", {"vllm_config": "VllmConfig(...)"}, False),
+    ],
+)
+def test_a_running_server_may_say_that_it_is_lossy(
+    engine: str, info: dict[str, object], is_lossy: bool
+) -> None:
+    with serving(Stub(engine, info=info)) as stub:
+        assert find(stub).is_lossy is is_lossy
+        spec = make_spec(
+            model="tiny", urls=(stub.root,), labels=("eagle3",), backend="server"
+        )
+        method = make_running_setup(spec, is_offline=True).describe().methods["eagle3"]
+    assert method.is_lossless is not is_lossy
+
+
+def test_old_settings_of_sglang_are_at_another_path() -> None:
+    info = {"speculative_algorithm": "EAGLE3", **ACC_09}
+    with serving(Stub("sglang", info_path="/get_server_info", info=info)) as stub:
+        assert find(stub).is_lossy
 
 
 def test_a_request_names_its_sampling_whatever_the_defaults_of_the_model_are() -> None:

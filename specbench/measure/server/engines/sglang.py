@@ -89,6 +89,14 @@ def _is_lossy(options: Mapping[str, Any]) -> bool:
     return any(float(options.get(name, 1.0)) < 1.0 for name in _THRESHOLDS)
 
 
+def _info_options(info: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The acceptance thresholds in SGLang's settings; empty without speculation."""
+    if not info.get("speculative_algorithm"):
+        return {}
+    thresholds = {name: info.get(f"speculative_{name}") for name in _THRESHOLDS}
+    return {name: value for name, value in thresholds.items() if isinstance(value, int | float)}
+
+
 class _Finish(Struct, frozen=True):
     """SGLang's reason of an answer's end."""
 
@@ -182,6 +190,7 @@ ENGINE = Engine(
     version_keys={"/server_info": "version", "/get_server_info": "version"},  # new and old
     packages=("sglang",),
     is_lossy=_is_lossy,
+    info_options=_info_options,
     own_flags=("--model", "--dtype", "--config"),
     protocol=stream.StreamProtocol("sglang", "/generate", _body, _read),
     counters={

@@ -42,8 +42,10 @@ _FLY: dict[str, type[engine.OptionValue]] = {
     "fly_entropy_threshold": float,
     "fly_entropy_top_k": int,
 }
-_LOSSLESS_SAMPLING = ("standard", "block")
-"""Values of `rejection_sample_method` that keep the target's distribution."""
+_LOSSLESS_SAMPLING = ("standard", "block", "strict", "probabilistic")
+"""Values of `rejection_sample_method` that keep the target's distribution; the last two are of
+older versions, which may be running.
+"""
 METHODS = {
     **engine.METHODS,
     "ngram": replace_method(engine.METHODS["ngram"], options=_LOOKUP),
@@ -124,6 +126,13 @@ def _speculation(launch: engine.Launch) -> str:
 def _is_lossy(options: Mapping[str, Any]) -> bool:
     """True for a rule of acceptance that changes the distribution, such as fly."""
     return options.get("rejection_sample_method", "standard") not in _LOSSLESS_SAMPLING
+
+
+def _info_options(info: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The speculative configuration in vLLM's settings, as texts; empty without one."""
+    settings = info.get("vllm_config", info)
+    config = settings.get("speculative_config") if isinstance(settings, dict) else None
+    return {name: str(value) for name, value in config.items()} if isinstance(config, dict) else {}
 
 
 def medusa_folder(weights: Path, model: Path, scratch: Path) -> Path:
@@ -214,6 +223,8 @@ ENGINE = engine.Engine(
     cpu_cache_gib=1,  # VLLM_CPU_KVCACHE_SPACE
     share_flag="--gpu-memory-utilization",
     is_lossy=_is_lossy,
+    info_path="/server_info?config_format=json",
+    info_options=_info_options,
     own_flags=("--model", "--dtype", "--config", "--uds"),
     speculation_flags=("-sc",),
     counters={
