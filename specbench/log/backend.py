@@ -200,6 +200,8 @@ class BlockHeader(Struct, frozen=True, omit_defaults=True):
     """Tokens of the answers that did not fail."""
     num_before: int = 0
     """Requests of the block done before it was interrupted; absent if none."""
+    num_repeats: int = 0
+    """Requests beside them that kept the load and have no record; absent if none."""
     client_s: float = 0.0
     """CPU seconds of the client."""
     concurrency: int = 0

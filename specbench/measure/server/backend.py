@@ -14,15 +14,15 @@ from msgspec.structs import replace as replace_header
 from specbench.errors import SpecbenchError, describe_error
 from specbench.log.backend import BlockHeader
 from specbench.measure.base import BackendInfo, Log, Plan, Progress, Sample
-from specbench.measure.requests import make_chat, make_request, reply_key, token_ends
+from specbench.measure.requests import token_ends
 from specbench.measure.server.baseline import refuse_drafts, refuse_drafts_of_block
 from specbench.measure.server.blocks import Block, BlockClock, at_load, block_header, blocks
+from specbench.measure.server.chat_requests import Repeats, chat_request
 from specbench.measure.server.counters import SETTLE_S, AnswerCounts, increase
 from specbench.measure.server.idle_servers import IdleServers
 from specbench.measure.server.records import make_record
 from specbench.measure.server.servers import OpenServer, RunningServers
 from specbench.measure.server.started_servers import StartedServers
-from specbench.measure.server.stream import ChatRequest
 from specbench.measure.server.warm_up import warm_up
 from specbench.types import Record, RecordKey, Request, seed_of
 
@@ -103,7 +103,7 @@ class BlockRunner:
         answer_counts: AnswerCounts | None = None
         if has_drafts and block.first.load.concurrency == 1:  # one request at a time is under way
             answer_counts = AnswerCounts(server.counters, counters_before)
-        await self._complete_samples(block, unfinished, server, clock, answer_counts)
+        num_repeats = await self._complete_samples(block, unfinished, server, clock, answer_counts)
         client_s = clock.client_s  # CPU seconds of this process, without those of the wait below
         idle_cpu_s = idle_servers.cpu_s()
         counters: dict[str, float] = {}
@@ -112,7 +112,9 @@ class BlockRunner:
             counters = increase(counters_before, await server.counters())
         new_records = list(self._records.values())[num_records_before:]  # they keep their order
         header = block_header(block, clock, new_records, client_s, counters)
-        self.backend.blocks.append(replace_header(header, idle_cpu_s=idle_cpu_s))
+        self.backend.blocks.append(
+            replace_header(header, idle_cpu_s=idle_cpu_s, num_repeats=num_repeats)
+        )
 
     async def _complete_samples(
         self,
@@ -121,8 +123,10 @@ class BlockRunner:
         server: OpenServer,
         clock: BlockClock,
         answer_counts: AnswerCounts | None,
-    ) -> None:
+    ) -> int:
         """Complete samples of a block at its load, and write their records.
+
+        Returns the number of requests beside them that only kept the load.
 
         A sample is a prompt with its turns; `samples` are those with missing records. `server` is
         that of the block's method. `clock` gets the times of the requests. `answer_counts` reads
@@ -152,33 +156,34 @@ class BlockRunner:
                     self._write()  # the records kept
 
         seed = self.plan.spec.seed + block.first.repeat  # other times in each pass
-        await at_load(block.first.load, samples, seed, complete_turns)
+        missing = set(map(id, samples))
+        others = [sample for sample in block.samples if id(sample) not in missing]
+        repeats = Repeats(self.plan, self._records, block.method, server)
+        await at_load(block.first.load, samples, seed, complete_turns, others, repeats.send)
+        return repeats.num_sent
 
     async def _complete(
         self, server: OpenServer, key: RecordKey, sample: Sample, clock: BlockClock
     ) -> Record:
         """The record of one turn of a sample, a prompt. Any error becomes an error record.
 
-        `key` says method, prompt and turn; `key.request` is the same without the method. The clock
-        gets the time of the request. If the server's process ended, the error says so too.
+        `key` says method, prompt and turn. The clock gets the time of the request. If the server's
+        process ended, the error says so too.
         """
         num_prompt_tokens = 0
         sent = perf_counter()
         try:
-            # The user's turns up to this one, with the answers to the earlier ones between.
-            codec = self.plan.setup.codec
-            chat = make_chat(sample.prompt.turns[: key.turn + 1], self._replies(key), codec.reply)
-            request = make_request(self.plan.work, codec.render(chat), key.request)
-            num_prompt_tokens = len(request.prompt_ids)
-            server.sent_prompts.append(request.prompt_ids)
+            ask = chat_request(self.plan, self._records, key, sample)
+            num_prompt_tokens = len(ask.request.prompt_ids)
+            server.sent_prompts.append(ask.request.prompt_ids)
             sent = perf_counter()
-            answer = await server.complete(ChatRequest(request, chat))
+            answer = await server.complete(ask)
             clock.add(sent, answer.arrivals[-1])
             return make_record(
                 key,
-                request,
+                ask.request,
                 answer,
-                codec,
+                self.plan.setup.codec,
                 began=clock.began,
                 is_prompt_sent=server.found.protocol.takes_tokens,  # else as messages
                 draft_length=server.draft_length,  # most tokens of a draft; 0 if unknown
@@ -206,12 +211,6 @@ class BlockRunner:
         reason = error.message if isinstance(error, SpecbenchError) else describe_error(error)
         seed = seed_of(self.plan.spec.seed, key.request)
         return Record(key, "error", num_prompt_tokens, seed=seed, error=reason)
-
-    def _replies(self, key: RecordKey) -> Sequence[Record]:
-        """Replies to the earlier turns."""
-        key_of_reply = reply_key(self.plan.spec, self.plan.setup.labels[0], key)
-        keys = [replace(key_of_reply, turn=turn) for turn in range(key.turn)]
-        return [self._records[earlier] for earlier in keys if earlier in self._records]
 
     def _keep(self, record: Record) -> None:
         """Keep a record until no request is under way."""

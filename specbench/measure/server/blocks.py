@@ -6,10 +6,11 @@ the machine affects all methods alike.
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import cycle
 from time import perf_counter, thread_time
 from typing import Any
 
@@ -20,6 +21,8 @@ from specbench.types import Record, RecordKey
 
 Work = Callable[[Sample], Coroutine[Any, Any, None]]
 """Completes a sample."""
+Repeat = Callable[[Sample], Coroutine[Any, Any, bool]]
+"""Completes a sample without records; false if that failed."""
 
 
 @dataclass(frozen=True)
@@ -154,12 +157,49 @@ def blocks(plan: Plan, *, is_one_at_a_time: bool) -> Iterator[Block]:
                     yield Block(label, samples)
 
 
-async def at_load(load: Load, samples: Sequence[Sample], seed: int, work: Work) -> None:
-    """Work on all samples at a load: some at once, or so many per second at random times."""
+async def at_load(
+    load: Load,
+    samples: Sequence[Sample],
+    seed: int,
+    work: Work,
+    repeated: Sequence[Sample] = (),
+    repeat: Repeat | None = None,
+) -> None:
+    """Work on all samples at a load: some at once, or so many per second at random times.
+
+    `repeated` are further samples of the block. If the samples are too few for the load, these are
+    repeated beside them.
+    """
     if load.request_rate:
         await at_rate(samples, load.request_rate, seed, work)
-    else:
+        return
+    num_beside = min(load.concurrency, len(samples) + len(repeated)) - len(samples)
+    if repeat is None or num_beside <= 0:
         await closed_loop(samples, load.concurrency, work)
+        return
+    async with repeating(repeated, num_beside, repeat):
+        await closed_loop(samples, load.concurrency, work)
+
+
+@asynccontextmanager
+async def repeating(
+    samples: Sequence[Sample], num_at_once: int, repeat: Repeat
+) -> AsyncIterator[None]:
+    """Repeat samples, so many at once, until the end of the block."""
+    endless = cycle(samples)
+
+    async def worker() -> None:
+        while await repeat(next(endless)):
+            pass
+
+    tasks = [asyncio.create_task(worker()) for _ in range(num_at_once)]
+    try:
+        await asyncio.sleep(0)  # they send their first requests
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def closed_loop(samples: Sequence[Sample], concurrency: int, work: Work) -> None:

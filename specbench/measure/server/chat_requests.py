@@ -1,0 +1,52 @@
+"""The request of a turn of a sample, with the replies to its earlier turns."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from specbench.measure.base import Plan, Sample
+from specbench.measure.requests import make_chat, make_request, reply_key
+from specbench.measure.server.servers import OpenServer
+from specbench.measure.server.stream import ChatRequest, RequestFailed
+from specbench.types import Record, RecordKey
+
+
+def chat_request(
+    plan: Plan, records: Mapping[RecordKey, Record], key: RecordKey, sample: Sample
+) -> ChatRequest:
+    """The request of a turn: the user's turns up to it, with the replies in `records` between.
+
+    `key` says method, prompt and turn; `key.request` is the same without the method.
+    """
+    codec = plan.setup.codec
+    key_of_reply = reply_key(plan.spec, plan.setup.labels[0], key)
+    keys = [replace(key_of_reply, turn=turn) for turn in range(key.turn)]
+    replies = [records[earlier] for earlier in keys if earlier in records]
+    chat = make_chat(sample.prompt.turns[: key.turn + 1], replies, codec.reply)
+    return ChatRequest(make_request(plan.work, codec.render(chat), key.request), chat)
+
+
+@dataclass(slots=True)
+class Repeats:
+    """Requests of a method that have records already, sent again to keep a server at its load."""
+
+    plan: Plan
+    """The run."""
+    records: Mapping[RecordKey, Record]
+    """The records so far."""
+    method: str
+    """The label of the method."""
+    server: OpenServer
+    """The method's server."""
+    num_sent: int = field(default=0, init=False)
+    """Requests so far."""
+
+    async def send(self, sample: Sample) -> bool:
+        """Send the turns of a sample, and drop the answers; False if one fails."""
+        for key in sample.keys(self.method):
+            self.num_sent += 1
+            try:
+                ask = chat_request(self.plan, self.records, key, sample)
+                await self.server.complete(ask)
+            except RequestFailed:
+                return False
+        return True
