@@ -20,7 +20,7 @@ from specbench.measure.spec import RunSpec
 from specbench.measure.weights import no_weights
 from specbench.models.cards import ModelCard
 from specbench.models.hub import resolve, resolve_weights
-from specbench.registry import MethodChoice
+from specbench.registry import GROUPS, MethodChoice, expand_groups
 from specbench.settings.run_method import label_of
 from specbench.types import Scope
 
@@ -75,11 +75,20 @@ def choices_in_version(
 
 
 def _check_choice(choice: MethodChoice, engine: Engine) -> None:
-    """Raise UserError if an engine lacks a method or one of its options.
+    """Raise UserError if an engine lacks a method or one of its options, or for a group of methods.
 
     `choice` is the method's name, with the options that the user gave (`given`), by name.
     `engine.methods` has the engine's methods by name; its title is its name in tables.
     """
+    if choice.name in GROUPS:
+        members = [member.name for member in expand_groups([choice])]
+        shared = [name for name in members if name in engine.methods]
+        raise UserError(
+            f"The group {choice.name} holds specbench's own methods ({', '.join(members)}), and "
+            f"{engine.title} runs its own: {', '.join(engine.methods)}.",
+            f"Name those of the engine: --method {','.join(shared)}. Without --method, its default "
+            "methods run.",
+        )
     if choice.name not in engine.methods:
         raise unknown_name("method", choice.name, engine.methods, of=engine.title)
     method = engine.methods[choice.name]

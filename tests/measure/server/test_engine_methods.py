@@ -85,6 +85,8 @@ def test_llamacpp_gets_kind_and_options_as_flags(method: str, flags: str, tmp_pa
         ("vllm", "ngram:prompt_lookup_max=many", "'many' is not a whole number"),
         ("sglang", "eagle3:accept_threshold_acc=nan", "'nan' is not a number"),
         ("sglang", "medusa", "No method 'medusa' of SGLang"),
+        ("vllm", "papers", "The group papers holds .*pld.* vLLM runs its own: .*ngram"),
+        ("sglang", "all", "The group all holds .*pld.* SGLang runs its own: .*ngram"),
     ],
 )
 def test_options_are_checked_by_name_and_type(engine: str, method: str, message: str) -> None:
