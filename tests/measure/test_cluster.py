@@ -24,7 +24,7 @@ from specbench.measure.session import run_plan
 from specbench.measure.spec import RunSpec
 from specbench.types import Record
 from tests.support.backend import answering, fake_plan
-from tests.support.cluster import FakeRay, use_ray
+from tests.support.cluster import ActorUnplaced, FakeRay, SystemBroke, use_ray
 from tests.support.headers import make_header
 from tests.support.watching import Watcher
 
@@ -145,6 +145,30 @@ def test_without_a_worker_the_run_fails_and_can_be_resumed(tmp_path: Path, ray: 
     stored, _ = run(tmp_path)
     assert stored.records[: len(kept)] == kept and stored.header.status == "complete"
     assert {record.worker for record in stored.records} == {"worker-1", "worker-2"}
+
+
+def test_a_worker_whose_machine_is_gone_leaves_its_sample_to_another(
+    tmp_path: Path, ray: Use
+) -> None:
+    ray(failures={"chat/2": ActorUnplaced})
+    stored, watcher = run(tmp_path)
+    assert {record.key for record in stored.records} == {*fake_plan(METHODS, PROMPTS, SPEC).keys}
+    assert all(record.is_ok for record in stored.records)
+    assert any("is lost: the raylet has died. Another" in text for text in watcher.messages)
+
+
+@pytest.mark.parametrize(
+    ("failure", "message"),
+    [(ActorUnplaced, "No worker is left"), (SystemBroke, "The Ray cluster failed: the raylet has")],
+)
+def test_a_cluster_that_is_gone_ends_in_a_message_and_keeps_its_records(
+    failure: type[Exception], message: str, tmp_path: Path, ray: Use
+) -> None:
+    ray(num_workers=1, failures={"chat/2": failure})
+    with pytest.raises(SpecbenchError, match=message) as error:
+        run(tmp_path)
+    assert "--resume" in error.value.hint
+    assert read_run(tmp_path).records and read_header(tmp_path).status == "failed"
 
 
 def test_a_worker_that_comes_back_is_described_before_its_records(tmp_path: Path, ray: Use) -> None:

@@ -28,6 +28,14 @@ class ActorDied(Exception):
     """A worker's process is gone."""
 
 
+class ActorUnplaced(Exception):
+    """A worker's machine is gone, and it may be on no other."""
+
+
+class SystemBroke(Exception):
+    """Ray itself has failed."""
+
+
 def sent(value: Any) -> Any:
     """A value as another process gets it."""
     return pickle.loads(pickle.dumps(value))
@@ -40,6 +48,7 @@ class FakeRay:
     `dies` says if a node dies at a sample, and `has_restarts` if its worker then comes back.
     `changed` maps the number of a worker to a change of its report, `refusals` to the error
     with which it refuses to load. `demands` are the `resources` of its node that each worker got.
+    `failures` maps ids of prompts to errors of Ray: from then on the worker fails with it.
     `given` are the samples that were handed out, with the records known then.
     """
 
@@ -54,7 +63,13 @@ class FakeRay:
     demands: list[dict[str, Any]] = field(default_factory=list)
     addresses: list[str] = field(default_factory=list)
     here: int = 0
-    exceptions = SimpleNamespace(RayActorError=ActorDied, RayError=(SpecbenchError, ActorDied))
+    failures: Mapping[str, type[Exception]] = field(default_factory=dict)
+    exceptions = SimpleNamespace(
+        RayActorError=ActorDied,
+        ActorUnschedulableError=ActorUnplaced,
+        RayTaskError=SpecbenchError,
+        RayError=(SpecbenchError, ActorDied, ActorUnplaced, SystemBroke),
+    )
     kill: Callable[[Any], None] = lambda actor: None
     put: Callable[[Any], Any] = sent
 
@@ -121,6 +136,7 @@ class FakeActor:
 
     def __init__(self, ray: FakeRay, number: int, *args: Any, **options: Any) -> None:
         self._ray, self._number, self._is_alive = ray, number, True
+        self._failure: type[Exception] | None = None
         self._make = partial(Worker, *args, **options)
         self._worker = self._make()
 
@@ -142,9 +158,13 @@ class FakeActor:
             raise ray.refusals[self._number]
         if job is not None:
             ray.given.append((job.sample, job.stored))
+            if failure := ray.failures.get(job.sample.prompt.sample_id):
+                ray.failures, self._failure = {}, failure
             if ray.dies(job.sample):
                 self._is_alive, self._worker = False, self._make()
                 raise ActorDied("the node was killed.")
+        if self._failure:
+            raise self._failure("the raylet has died.\nIts log ...")
         is_ready = name == "__ray_ready__"
         result: Any = None if is_ready else getattr(self._worker, name)(*args)
         change = ray.changed.get(self._number) if name == "report" else None

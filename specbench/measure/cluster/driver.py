@@ -83,7 +83,8 @@ class ClusterBackend:
             with suppress(self._ray.exceptions.RayError):
                 self._infos[worker_name] = self._ray.get(reference)
         for actor in self._actors:
-            self._ray.kill(actor)
+            with suppress(self._ray.exceptions.RayError):  # of a cluster that has failed
+                self._ray.kill(actor)
 
     def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
         """The first worker's part of the header, with the workers themselves.
@@ -166,8 +167,8 @@ class ClusterBackend:
         another one is to repeat the sample.
 
         Raises:
-            SpecbenchError: a worker refuses the model (`get` raises its error), or all workers
-                are lost and none came back within RESTART_S seconds.
+            SpecbenchError: a worker refuses the model (`get` raises its error), the cluster fails,
+                or all workers are lost and none came back within RESTART_S seconds.
         """
         # While a worker has a job, there is no limit (None): a job may take any time.
         timeout_s = None if self._is_working else RESTART_S
@@ -180,10 +181,19 @@ class ClusterBackend:
             )
         reference = ended[0]
         actor, job = self._calls.pop(reference)  # without a job (None) it loaded its model
+        exceptions = self._ray.exceptions
         try:
             result: Result = self._ray.get(reference)
-        except self._ray.exceptions.RayActorError as error:  # the worker is lost
+        # The worker is lost, or the machine that it has to be on.
+        except (exceptions.RayActorError, exceptions.ActorUnschedulableError) as error:
             return self._handle_loss(actor, job, f"{reason_of(error).rstrip('.')}.")
+        except exceptions.RayError as error:
+            if isinstance(error, exceptions.RayTaskError):  # an error in the worker's own code
+                raise
+            raise SpecbenchError(
+                f"The Ray cluster failed: {reason_of(error).rstrip('.')}.",
+                "Repair the cluster (`ray status`), then go on with --resume.",
+            ) from error
         self._idle.append(actor)
         if result.info is not None:  # a worker's description, with its first result only
             self._add_worker(actor, result.info)  # gives it a name
