@@ -193,7 +193,7 @@ def _start_workers(ray: Any, spec: RunSpec, *, is_offline: bool) -> StartedWorke
     actors = tuple(actors_by_start[start] for start in starts)
     try:
         reports = ray.get([actor.report.remote() for actor in actors])
-    except ray.exceptions.RayActorError as error:
+    except (ray.exceptions.RayActorError, ray.exceptions.ActorUnschedulableError) as error:
         raise UserError(
             f"A worker could not start: {reason_of(error)}",
             "Install specbench on every machine; `ray logs` has the reason.",

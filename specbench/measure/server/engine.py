@@ -121,6 +121,10 @@ class Engine:
     """Keys by path. A server that answers at a path with JSON that has the key is this engine,
     and the key's value is its version.
     """
+    known_versions: tuple[str, str] = ("", "")
+    """The first and the last version whose methods and options are those of its file."""
+    option_since: Mapping[str, str] = field(default_factory=dict)
+    """The first version with an option, or with a value of it (NAME=VALUE), if later than that."""
     packages: tuple[str, ...] = ()
     """Python packages that install its executable, for its version."""
     wheel: str = ""

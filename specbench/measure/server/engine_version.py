@@ -8,6 +8,7 @@ from pathlib import Path
 
 from specbench.errors import UserError
 from specbench.measure.server.engine import Engine, EngineMethod
+from specbench.registry import MethodChoice
 
 _ASK_S = 60.0
 """Seconds that `--version` may take: some engines import torch first."""
@@ -51,6 +52,28 @@ def is_in_version(method: EngineMethod, version: str) -> bool:
         return True
     is_old_enough = not method.gone_in or number < _number(method.gone_in)
     return is_old_enough and number >= _number(method.since)
+
+
+def is_known_version(engine: Engine, version: str) -> bool:
+    """True if the engine's methods and options in this version are those that specbench has."""
+    first, last = map(_number, engine.known_versions)
+    number = _number(version)
+    return first <= number and number[: len(last)] <= last
+
+
+def check_options(engine: Engine, choice: MethodChoice, version: str) -> None:
+    """Raise UserError if the engine lacks an option of a named method, or its value, in a version.
+
+    `choice.given` has the user's values by option. All pass if the version is unknown ("").
+    """
+    for name, value in choice.given.items():
+        for option in (name, f"{name}={value}"):
+            since = engine.option_since.get(option, "")
+            if since and version and _number(version) < _number(since):
+                raise UserError(
+                    f"{engine.title} {version} has no {option}: it came with {since}.",
+                    f"Use a newer {engine.title} (--engine-command PATH), or leave {option} out.",
+                )
 
 
 def check_version(engine: Engine, name: str, version: str) -> None:

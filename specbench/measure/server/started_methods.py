@@ -10,7 +10,11 @@ from typing import Any, NamedTuple
 from specbench.errors import CheckpointError, UserError, unknown_name
 from specbench.measure.methods import BASELINE, check_labels
 from specbench.measure.server.engine import WHOLE, Engine, EngineMethod, Launch, OptionValue
-from specbench.measure.server.engine_version import check_version, is_in_version
+from specbench.measure.server.engine_version import (
+    check_options,
+    check_version,
+    is_in_version,
+)
 from specbench.measure.server.speculation_files import (
     file_facts,
     read_configuration,
@@ -66,11 +70,12 @@ def choices_in_version(
     """The methods that this version of the engine has; all of an unknown version ("").
 
     Raises:
-        UserError: it lacks a method that the user named (`is_named`).
+        UserError: it lacks a method that the user named (`is_named`), or an option of it.
     """
     if is_named:
         for choice in choices:
             check_version(engine, choice.name, version)
+            check_options(engine, choice, version)
     return [choice for choice in choices if is_in_version(engine.methods[choice.name], version)]
 
 

@@ -20,7 +20,7 @@ from specbench.measure.server.arrangement import arrange
 from specbench.measure.server.backend import ServerBackend
 from specbench.measure.server.engine import Engine, Launch, load_engine
 from specbench.measure.server.engine_arguments import check_engine_args
-from specbench.measure.server.engine_version import is_in_version
+from specbench.measure.server.engine_version import is_in_version, is_known_version
 from specbench.measure.server.executable import find_executable
 from specbench.measure.server.find import find_server
 from specbench.measure.server.served_setup import ServedSetup
@@ -49,6 +49,10 @@ _NO_MEMORY = ": scope=request turns this off."
 _VERSION_WARNING = (
     "The version of {} could not be read before its start, so its methods were not checked against "
     "it."
+)
+_OTHER_VERSION = (
+    "{0} {1} is none of the versions whose flags specbench knows ({2} to {3}): its methods are tried "
+    "as they are there."
 )
 _WHEEL_WARNING = (
     "{} comes from the wheel {}, which is compiled for many processors: a build for this "
@@ -95,6 +99,9 @@ class StartedSetup(ServedSetup):
         ]
         if not self.version and not self.wheel:
             warnings.append(_VERSION_WARNING.format(self.engine.title))
+        elif self.version and not is_known_version(self.engine, self.version):
+            first, last = self.engine.known_versions
+            warnings.append(_OTHER_VERSION.format(self.engine.title, self.version, first, last))
         if self.wheel:
             warnings.append(_WHEEL_WARNING.format(self.engine.title, self.wheel))
         return self.make_info(

@@ -7,7 +7,11 @@ import pytest
 
 from specbench.errors import UserError
 from specbench.measure.server.engine import EngineMethod, load_engine
-from specbench.measure.server.engine_version import find_version, is_in_version
+from specbench.measure.server.engine_version import (
+    find_version,
+    is_in_version,
+    is_known_version,
+)
 from tests.measure.server.setups import setup_of
 
 
@@ -72,6 +76,49 @@ def test_a_version_that_has_the_method_and_one_that_is_unknown_run_it(tmp_path: 
     unknown = setup_of("medusa")
     assert "medusa" in unknown.servers
     assert any("version of vLLM could not be read" in text for text in unknown.describe().warnings)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "has_it"), [("vllm-0.32.0.dist-info", False), ("vllm-0.33.1.dist-info", True)]
+)
+def test_an_option_that_the_version_lacks_is_refused_by_name(
+    metadata: str, has_it: bool, tmp_path: Path
+) -> None:
+    program = environment_with(tmp_path, metadata)
+    for option in ("rejection_sample_method=fly", "fly_window_size=4"):
+        if has_it:
+            assert f"sps:{option}" in setup_of(program, f"sps:{option}").servers
+        else:
+            name = option if "fly" in option.partition("=")[2] else "fly_window_size"
+            with pytest.raises(UserError, match=rf"vLLM 0\.32\.0 has no {name}: it came with 0\.33"):
+                setup_of(program, f"sps:{option}")
+    assert setup_of(program, "sps:rejection_sample_method=block").servers
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "is_known"),
+    [
+        ("vllm", "0.32.0+cpu", True),
+        ("vllm", "0.33.7", True),
+        ("vllm", "0.34.0", False),
+        ("vllm", "0.31.2", False),
+        ("sglang", "0.5.23", True),
+        ("sglang", "0.6.0", False),
+        ("llamacpp", "11500", True),
+        ("llamacpp", "11550", False),
+    ],
+)
+def test_versions_are_known_from_the_first_to_the_last(
+    engine: str, version: str, is_known: bool
+) -> None:
+    assert is_known_version(load_engine(engine), version) is is_known
+
+
+def test_another_version_is_tried_and_the_report_says_so(tmp_path: Path) -> None:
+    setup = setup_of(environment_with(tmp_path, "vllm-0.40.0.dist-info"))
+    assert "eagle3" in setup.servers
+    (warning,) = [text for text in setup.describe().warnings if "0.40.0 is none" in text]
+    assert "(0.32 to 0.33)" in warning
 
 
 @pytest.mark.parametrize(

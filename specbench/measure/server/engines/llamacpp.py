@@ -190,6 +190,7 @@ ENGINE = Engine(
     arguments=_arguments,
     check_folder=lambda folder, method: gguf_file(folder),
     version_keys={"/props": "build_info"},
+    known_versions=("11434", "11549"),
     weight_bytes=lambda folder, dtype: gguf_file(folder).stat().st_size,
     process_bytes=5 * 10**8,
     fills_gpu=False,

