@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from specbench.analysis.cells import NOT_RUN
+from specbench.analysis.energy import NOT_METERED
 from specbench.analysis.in_flight import NONE_IN_FLIGHT, InFlight, requests_in_flight
 from specbench.analysis.latency import Percentiles, percentiles, seconds_between_arrivals
 from specbench.analysis.prompts_read import NO_PROMPTS, OTHER_PROMPTS, PromptsRead, prompts_read
@@ -31,6 +32,7 @@ from specbench.analysis.server_counters import (
     drafting_share,
     engine_mat,
 )
+from specbench.analysis.server_use import served_joules_per_token
 from specbench.analysis.stats.arrays import FloatArray, IntArray
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws
 from specbench.analysis.stats.estimates import Estimate, Missing, Value
@@ -96,6 +98,9 @@ class ServingMetrics:
 
     client_share: float = 0.0
     """The client's own part of a request's time."""
+
+    joules_per_token: Value = NOT_METERED
+    """Energy beyond that of the idle server."""
 
     prompts: PromptsRead = NO_PROMPTS
     num_cached_tokens: int = 0
@@ -185,6 +190,7 @@ def _measure(
         acceptance_rates=acceptance_rates(blocks, done),
         contradictions=_contradictions(table, blocks),
         client_share=_client_share(blocks, e2e_s),
+        joules_per_token=served_joules_per_token(blocks),
         prompts=prompts,
         num_cached_tokens=_num_cached_tokens(blocks, answers),
         num_retries=sum(answer.num_retries for answer in answers),

@@ -179,6 +179,25 @@ def counted_drafts(growth: Mapping[str, float]) -> int:
     return int(max(growth.get(name, 0.0) for name in DRAFT_COUNTERS))
 
 
+class ServerUse(Struct, frozen=True, omit_defaults=True):
+    """Memory and energy of a server on this machine in a block."""
+
+    memory_bytes: int | None = None
+    """Memory of its processes (PSS) at the end; absent if it cannot be read."""
+    gpu_memory_bytes: int | None = None
+    """Memory that they hold on GPUs; absent if the driver does not list them."""
+    energy_j: float | None = None
+    """Joules beyond those of the idle server; absent if not measured."""
+    meters: tuple[str, ...] = ()
+    """GPUs and processor packages whose energy this is."""
+    idle_w: float = 0.0
+    """Watts of these while the server was idle, which are subtracted."""
+    tick_s: float = 0.0
+    """Seconds between two changes of the slowest counter."""
+    absent: tuple[str, ...] = ()
+    """Reasons why energy is absent, or without a part; absent if none."""
+
+
 class BlockHeader(Struct, frozen=True, omit_defaults=True):
     """The requests of one method on one task at one load, measured together."""
 
@@ -211,7 +230,9 @@ class BlockHeader(Struct, frozen=True, omit_defaults=True):
     counters: dict[str, float] = {}
     """Increase of the server's counters; absent if it has none."""
     idle_cpu_s: dict[str, float] = {}
-    """CPU seconds that other started servers used meanwhile, by method; absent if they rested."""
+    """CPU seconds of other servers on this machine meanwhile, by method; absent if they rested."""
+    use: ServerUse | None = None
+    """Memory and energy of the server; absent in older runs."""
 
 
 class WorkerHeader(Struct, frozen=True, omit_defaults=True):

@@ -1,8 +1,15 @@
 """A process with its descendants, such as a server and its workers."""
 
+import os
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 
 import psutil
+
+from specbench.machine.nvml import Card
+
+_FORWARDERS = ("docker-proxy", "rootlessport", "slirp4netns", "pasta", "ssh", "kubectl", "socat")
+"""Programs that listen for a server in a container or on another machine."""
 
 
 def process_tree(process_id: int) -> list[psutil.Process]:
@@ -21,3 +28,44 @@ def cpu_seconds(process_id: int) -> float:
             times = process.cpu_times()
             seconds += times.user + times.system
     return seconds
+
+
+def memory_bytes(process_id: int) -> int | None:
+    """Memory of a process and its descendants, shared pages in equal parts (PSS).
+
+    None if it cannot be read: without the right to, or where the system does not count it.
+    """
+    num_bytes = 0
+    for process in process_tree(process_id):
+        try:
+            num_bytes += process.memory_full_info().pss
+        except psutil.NoSuchProcess:  # it has ended meanwhile
+            continue
+        except (psutil.AccessDenied, AttributeError):
+            return None
+    return num_bytes or None
+
+
+def listening_process(port: int) -> int:
+    """The process that serves at a port of this machine; 0 if it is unknown.
+
+    A program that only passes on what another one serves does not count, nor does this one.
+    """
+    with suppress(psutil.Error):
+        for connection in psutil.net_connections("tcp"):
+            is_listening = connection.status == psutil.CONN_LISTEN
+            if is_listening and connection.laddr.port == port and connection.pid:
+                is_server = psutil.Process(connection.pid).name() not in _FORWARDERS
+                return int(connection.pid) if is_server and connection.pid != os.getpid() else 0
+    return 0
+
+
+def gpu_memory_bytes(cards: Iterable[Card], process_ids: Collection[int]) -> int | None:
+    """Memory that processes hold on cards; None if the driver does not list them."""
+    sizes = [
+        int(process.usedGpuMemory)
+        for card in cards
+        for process in card.query("nvmlDeviceGetComputeRunningProcesses") or ()
+        if process.pid in process_ids and process.usedGpuMemory
+    ]
+    return sum(sizes) or None

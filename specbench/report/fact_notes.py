@@ -48,6 +48,7 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     yield "run", _settings(info)  # the settings that a report prints
     yield "thinking", facts.thinking(info)  # the mode of prompts, if the template has any
     yield "servers", {"servers": _servers(info)}  # of the methods, if they ran on servers
+    yield "server_use", server_notes.server_use(run)  # of those on this machine
     yield "arrangement", server_notes.arrangement(info)  # of those that the run started
     yield "workers", {"workers": facts.workers(info)}  # processes of a cluster, if it had one
     yield "steps", _execution(info)  # how they were executed, and the kernels

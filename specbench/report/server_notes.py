@@ -1,5 +1,7 @@
 """The numbers of notes on servers that the run started."""
 
+from specbench.analysis.metrics import RunMetrics
+from specbench.analysis.server_use import uses_of
 from specbench.log.header import RunHeader
 from specbench.report.texts import Numbers
 
@@ -15,4 +17,27 @@ def arrangement(info: RunHeader) -> Numbers:
         "free": turns.free_bytes or None,
         "share": turns.gpu_share or None,
         "reason": turns.reason,
+    }
+
+
+def server_use(run: RunMetrics) -> Numbers:
+    """Memory and energy of the servers on this machine, and what was not measured."""
+    methods: list[Numbers] = []
+    for (method, temperature), server in run.serving.items():
+        uses = uses_of([block for block in run.info.blocks if block.method == method])
+        numbers = {
+            "memory": max((use.memory_bytes or 0 for use in uses), default=0) or None,
+            "gpu_memory": max((use.gpu_memory_bytes or 0 for use in uses), default=0) or None,
+            "joules": server.joules_per_token,
+        }
+        if numbers["memory"] or numbers["gpu_memory"]:
+            methods.append({"method": method, "temperature": temperature, **numbers})
+    all_uses = uses_of(run.info.blocks)
+    metered = [use for use in all_uses if use.meters]
+    return {
+        "methods": methods,
+        "meters": [*dict.fromkeys(meter for use in metered for meter in use.meters)],
+        "idle": max((use.idle_w for use in metered), default=None),
+        "tick": max((use.tick_s for use in metered), default=None),
+        "absent": [*dict.fromkeys(reason for use in all_uses for reason in use.absent)],
     }

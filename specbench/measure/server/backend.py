@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, Self, TypeVar
@@ -19,8 +19,8 @@ from specbench.measure.server.baseline import refuse_drafts, refuse_drafts_of_bl
 from specbench.measure.server.blocks import Block, BlockClock, at_load, block_header, blocks
 from specbench.measure.server.chat_requests import Repeats, chat_request
 from specbench.measure.server.counters import SETTLE_S, AnswerCounts, increase
-from specbench.measure.server.idle_servers import IdleServers
 from specbench.measure.server.records import make_record
+from specbench.measure.server.server_meter import server_meters
 from specbench.measure.server.servers import OpenServer, RunningServers
 from specbench.measure.server.started_servers import StartedServers
 from specbench.measure.server.warm_up import warm_up
@@ -97,15 +97,16 @@ class BlockRunner:
             if any(key not in self._records for key in sample.keys(block.method))
         ]
         counters_before = await server.counters()  # empty if it has none
+        process_ids = self.backend.source.process_ids()
+        meter = await self.backend.meters.of_block(process_ids, block.method)
         clock = BlockClock(has_rate=bool(block.first.load.request_rate))
-        idle_servers = IdleServers(self.backend.source.process_ids(), block.method)
         has_drafts = {"num_tokens", "num_drafts"} <= counters_before.keys()
         answer_counts: AnswerCounts | None = None
         if has_drafts and block.first.load.concurrency == 1:  # one request at a time is under way
             answer_counts = AnswerCounts(server.counters, counters_before)
         num_repeats = await self._complete_samples(block, unfinished, server, clock, answer_counts)
         client_s = clock.client_s  # CPU seconds of this process, without those of the wait below
-        idle_cpu_s = idle_servers.cpu_s()
+        idle_cpu_s, use = meter.idle_cpu_s(), meter.use()
         counters: dict[str, float] = {}
         if counters_before:
             await asyncio.sleep(SETTLE_S)  # the counters come after the answers
@@ -113,7 +114,7 @@ class BlockRunner:
         new_records = list(self._records.values())[num_records_before:]  # they keep their order
         header = block_header(block, clock, new_records, client_s, counters)
         self.backend.blocks.append(
-            replace_header(header, idle_cpu_s=idle_cpu_s, num_repeats=num_repeats)
+            replace_header(header, idle_cpu_s=idle_cpu_s, use=use, num_repeats=num_repeats)
         )
 
     async def _complete_samples(
@@ -246,6 +247,8 @@ class ServerBackend:
     def __enter__(self) -> Self:
         self._runner = asyncio.Runner()
         self._runner.get_loop()
+        self._stack = ExitStack()
+        self.meters = self._stack.enter_context(server_meters())
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -254,6 +257,7 @@ class ServerBackend:
             self.run(self.source.close())
         finally:
             self._runner.close()
+            self._stack.close()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of a coroutine."""

@@ -5,7 +5,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from specbench.errors import printable
 from specbench.machine.threads import without_waiting
@@ -43,7 +46,10 @@ class ServerProcess:
 
     @property
     def process_id(self) -> int:
-        """The keeper's process: the server is among its descendants."""
+        """The process of the command, or of its keeper if it has ended."""
+        with suppress(psutil.Error):
+            for child in psutil.Process(self._keeper.pid).children():
+                return child.pid
         return self._keeper.pid
 
     def stop(self) -> None:

@@ -12,6 +12,7 @@ from specbench.errors import SpecbenchError
 from specbench.log.backend import ServerHeader
 from specbench.measure.server.client import Client
 from specbench.measure.server.find import FoundServer
+from specbench.measure.server.server_meter import local_process
 from specbench.measure.server.stream import Answer, ChatRequest
 
 DEATH_S = 3.0
@@ -35,7 +36,7 @@ class OpenServer:
     draft_length: int = 0
     """The most tokens of a draft that it was asked for; 0 if unknown."""
     process_id: int = 0
-    """The process whose descendants are the server's; 0 if we did not start it."""
+    """Its process, which may have descendants; 0 if it is on another machine, or unknown."""
     is_warm: bool = False
     """It has answered the requests of the warm-up."""
     num_untimed_drafts: int = 0
@@ -97,7 +98,8 @@ class RunningServers:
             running = self._servers[method]  # its address, and what it is
             client = Client(running.header.url, request_s=self._request_s)
             await self._stack.enter_async_context(client)  # until the servers are closed
-            self._open_servers[method] = OpenServer(client, running)
+            process_id = local_process(running.header.url)
+            self._open_servers[method] = OpenServer(client, running, process_id=process_id)
         server = self._open_servers[method]
         # Asks it for its models; a reason if it is dead, else None.
         if dead_reason := await server.client.check_alive():
@@ -105,8 +107,12 @@ class RunningServers:
         return server
 
     def process_ids(self) -> dict[str, int]:
-        """None: their processes are not ours."""
-        return {}
+        """The processes of the servers on this machine that were opened, by method."""
+        return {
+            method: server.process_id
+            for method, server in self._open_servers.items()
+            if server.process_id
+        }
 
     async def end_pass(self) -> None:
         """Nothing: what these servers remember is not ours to end."""

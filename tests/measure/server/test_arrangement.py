@@ -14,10 +14,11 @@ from specbench.log.backend import Arrangement
 from specbench.machine import memory
 from specbench.machine.memory import GpuMemory
 from specbench.machine.processes import cpu_seconds
-from specbench.measure.server import arrangement, idle_servers
+from specbench.machine.energy import EnergyMeter
+from specbench.measure.server import arrangement, server_meter
 from specbench.measure.server.arrangement import arrange
 from specbench.measure.server.engine import Launch, load_engine
-from specbench.measure.server.idle_servers import IdleServers
+from specbench.measure.server.server_meter import BlockMeter
 from specbench.report.build import make_report
 from specbench.zoo import TINY
 from tests.analysis.test_serving import ONE, answer, block, run
@@ -189,10 +190,11 @@ def test_a_server_that_does_not_start_leaves_the_others(tmp_path: Path) -> None:
 
 def test_idle_servers_that_use_the_processor_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     used_s = {1: 5.0, 2: 7.0, 3: 9.0}
-    monkeypatch.setattr(idle_servers, "cpu_seconds", used_s.__getitem__)
-    idle = IdleServers({"vanilla": 1, "eagle3": 2, "sps": 3}, "vanilla")
+    monkeypatch.setattr(server_meter, "cpu_seconds", used_s.__getitem__)
+    process_ids = {"vanilla": 1, "eagle3": 2, "sps": 3}
+    meter = BlockMeter(process_ids, "vanilla", EnergyMeter((), Path("/none")), {})
     used_s.update({1: 50.0, 2: 8.25})
-    assert idle.cpu_s() == {"eagle3": 1.25}
+    assert meter.idle_cpu_s() == {"eagle3": 1.25}
 
 
 def test_the_processor_time_of_a_process_grows_with_its_work() -> None:

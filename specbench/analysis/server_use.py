@@ -1,0 +1,36 @@
+"""Energy and memory of servers on the machine of the client, from their blocks."""
+
+import math
+from collections.abc import Sequence
+
+from specbench.analysis.energy import MOST_HALF_WIDTH, NOT_METERED, TOO_COARSE
+from specbench.analysis.stats.estimates import Estimate, Value
+from specbench.log.backend import BlockHeader, ServerUse
+
+
+def uses_of(blocks: Sequence[BlockHeader]) -> list[ServerUse]:
+    """What is known of the memory and energy in these blocks."""
+    return [block.use for block in blocks if block.use]
+
+
+def served_joules_per_token(blocks: Sequence[BlockHeader]) -> Value:
+    """Energy beyond that of the idle server per token: the sum of joules / the sum of tokens.
+
+    Blocks with failed or repeated requests are left out: their tokens are unknown. The counters'
+    ticks may make the energy of n blocks wrong by sqrt(n) * tick_s * mean power. Missing if no
+    block was metered, or if this is more than MOST_HALF_WIDTH of the energy.
+    """
+    whole = [block for block in blocks if not block.num_failed and not block.num_repeats]
+    metered = [block for block in whole if block.use and block.use.energy_j is not None]
+    uses = uses_of(metered)
+    num_tokens = sum(block.num_tokens for block in metered)
+    duration_s = sum(block.duration_s for block in metered)
+    if not num_tokens or not duration_s:
+        return NOT_METERED
+    joules = sum(use.energy_j or 0.0 for use in uses)
+    idle_j = sum(use.idle_w * block.duration_s for use, block in zip(uses, metered, strict=True))
+    tick_s = max(use.tick_s for use in uses)
+    tick_error_j = math.sqrt(len(metered)) * tick_s * (joules + idle_j) / duration_s
+    if tick_error_j > MOST_HALF_WIDTH * joules:
+        return TOO_COARSE
+    return Estimate(joules / num_tokens)

@@ -1,0 +1,171 @@
+"""Memory and energy of a server on this machine, and the processor that idle ones use.
+
+Energy is that of whole GPUs and processor packages, so other programs on them make it unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from time import perf_counter
+from urllib.parse import urlsplit
+
+from specbench.log.backend import ServerUse
+from specbench.log.usage import BUSY_SHARE
+from specbench.machine import environment
+from specbench.machine.cpu_sampler import read_moment, share_of_others
+from specbench.machine.energy import EnergyMeter, energy_meter
+from specbench.machine.processes import (
+    cpu_seconds,
+    gpu_memory_bytes,
+    listening_process,
+    memory_bytes,
+    process_tree,
+)
+
+IDLE_S = 2.0
+"""Seconds for which the power of idle servers is measured."""
+_LEAST_SHARE = 0.01
+"""Share of a core below which an idle server rests."""
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+ELSEWHERE = "the server is on another machine, or its process is unknown"
+_OTHERS_ON_GPU = "other programs were on {}"
+_OTHERS_ON_CPU = "other programs used the processor"
+
+
+def local_process(url: str) -> int:
+    """The process of a server at an address; 0 if it is on another machine, or unknown."""
+    address = urlsplit(url)
+    is_local = address.hostname in _LOOPBACK and address.port
+    return listening_process(address.port) if is_local and address.port else 0
+
+
+@contextmanager
+def server_meters() -> Iterator[ServerMeters]:
+    """The meters of servers on this machine."""
+    with energy_meter(has_gpu=bool(environment.gpus())) as meter:
+        yield ServerMeters(meter)
+
+
+class ServerMeters:
+    """Makes a meter for each block, and keeps the power of idle servers."""
+
+    def __init__(self, meter: EnergyMeter) -> None:
+        self._meter = meter
+        self._idle_w: dict[int, dict[str, float]] = {}  # by process, then by counter
+
+    async def of_block(self, process_ids: Mapping[str, int], method: str) -> BlockMeter:
+        """The meter of a block that begins now. Before the first block of a server, it rests.
+
+        `process_ids` are processes of the servers on this machine, by method.
+        """
+        process_id = process_ids.get(method, 0)
+        if process_id and process_id not in self._idle_w:
+            self._idle_w[process_id] = await _idle_watts(self._meter)
+        return BlockMeter(process_ids, method, self._meter, self._idle_w.get(process_id, {}))
+
+
+async def _idle_watts(meter: EnergyMeter) -> dict[str, float]:
+    """The power by counter while no request is under way; empty without counters."""
+    before, began = meter.read(), perf_counter()
+    if not before:
+        return {}
+    await asyncio.sleep(IDLE_S)
+    seconds = perf_counter() - began
+    return {name: joules / seconds for name, joules in meter.growth(before).items()}
+
+
+class BlockMeter:
+    """Memory and energy of the server of a block, and CPU seconds of the others, from now on.
+
+    Args:
+        process_ids: processes of the servers on this machine, by method.
+        method: that of the block.
+        meter: the energy counters of this machine.
+        idle_w: watts of the idle server, by counter.
+    """
+
+    def __init__(
+        self,
+        process_ids: Mapping[str, int],
+        method: str,
+        meter: EnergyMeter,
+        idle_w: Mapping[str, float],
+    ) -> None:
+        self._process_ids = process_ids
+        self._method = method
+        self._meter = meter
+        self._idle_w = idle_w
+        self._cpu_s = self._cpu_seconds()
+        self._moment = read_moment()
+        self._joules = meter.read()
+        self._began = perf_counter()
+
+    def idle_cpu_s(self) -> dict[str, float]:
+        """CPU seconds of the other servers that did not rest, by method."""
+        least_s = _LEAST_SHARE * (perf_counter() - self._began)
+        now_s = self._cpu_seconds()
+        used_s = {name: now_s[name] - before_s for name, before_s in self._cpu_s.items()}
+        return {
+            name: round(seconds, 3)
+            for name, seconds in used_s.items()
+            if name != self._method and seconds >= least_s
+        }
+
+    def use(self) -> ServerUse:
+        """Memory and energy up to now; what is unknown is absent, with the reason."""
+        process_id = self._process_ids.get(self._method)
+        if not process_id:
+            return ServerUse(absent=(ELSEWHERE,))
+        seconds = perf_counter() - self._began
+        reasons = [*self._meter.absent]
+        joules = {
+            name: grown - self._idle_w[name] * seconds
+            for name, grown in self._meter.growth(self._joules).items()
+            if name in self._idle_w and self._is_alone_on(name, process_id, reasons)
+        }
+        return ServerUse(
+            memory_bytes=memory_bytes(process_id),
+            gpu_memory_bytes=gpu_memory_bytes(self._meter.cards.values(), _tree(process_id)),
+            energy_j=round(max(sum(joules.values()), 0.0), 3) if joules else None,
+            meters=tuple(joules),
+            idle_w=round(sum(self._idle_w[name] for name in joules), 2),
+            tick_s=self._meter.tick_s if joules else 0.0,
+            absent=tuple(reasons),
+        )
+
+    def _is_alone_on(self, name: str, process_id: int, reasons: list[str]) -> bool:
+        """True if the server, and no program beside the servers, was on what a counter measures.
+
+        Other programs are among the `reasons` then.
+        """
+        card = self._meter.cards.get(name)
+        if card is None:  # a package: all programs are on it
+            is_shared, is_used, reason = self._is_processor_shared(), True, _OTHERS_ON_CPU
+        else:
+            listed = card.query("nvmlDeviceGetComputeRunningProcesses") or ()
+            on_card = {process.pid for process in listed}
+            is_shared = bool(on_card.difference(*map(_tree, self._process_ids.values())))
+            is_used = not on_card.isdisjoint(_tree(process_id))
+            reason = _OTHERS_ON_GPU.format(name)
+        if is_shared and reason not in reasons:
+            reasons.append(reason)
+        return is_used and not is_shared
+
+    def _is_processor_shared(self) -> bool:
+        """True if other programs took more than BUSY_SHARE of the processor from the servers."""
+        now = read_moment()
+        servers_s = sum(self._cpu_seconds().values()) - sum(self._cpu_s.values())
+        with_servers = replace(now, own_s=now.own_s + servers_s)
+        return share_of_others(self._moment, with_servers) > BUSY_SHARE
+
+    def _cpu_seconds(self) -> dict[str, float]:
+        """CPU seconds of all servers on this machine, by method."""
+        return {name: cpu_seconds(pid) for name, pid in self._process_ids.items()}
+
+
+def _tree(process_id: int) -> set[int]:
+    """The numbers of a process and its descendants."""
+    return {process.pid for process in process_tree(process_id)}

@@ -1,0 +1,194 @@
+"""Memory and energy of a server in a block: what is subtracted, and what makes it unknown."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from specbench.log.backend import ServerUse
+from specbench.machine.cpu_sampler import CpuMoment
+from specbench.machine.energy import EnergyMeter
+from specbench.machine.nvml import Card
+from specbench.measure.server import server_meter
+from specbench.measure.server.server_meter import ELSEWHERE, BlockMeter, ServerMeters, local_process
+from specbench.report.build import make_report
+from tests.analysis.test_serving import ONE, answer, block, measured, run
+from tests.machine.fake_nvml import FakeNvml
+from tests.machine.test_energy import package
+
+IDS = {"vanilla": 11, "eagle3": 21}
+GB = 10**9
+
+
+class Machine:
+    """A machine with a GPU and a package, whose counters and processes a test sets."""
+
+    def __init__(self, powercap: Path) -> None:
+        self.package = package(powercap, "intel-rapl:0", 0)
+        self.pids = [11, 12, 21]  # of the programs on the GPU
+        self.moment = CpuMoment(cores_s=0.0, work_s=0.0, own_s=0.0)
+        self.cpu_s = {11: 0.0, 21: 0.0}
+        self.now_s = 100.0
+        self.nvml = FakeNvml(nvmlDeviceGetComputeRunningProcesses=lambda card: self._listed())
+        self.meter = EnergyMeter([Card(self.nvml, "card")], powercap)
+
+    def _listed(self) -> list[SimpleNamespace]:
+        return [SimpleNamespace(pid=pid, usedGpuMemory=4 * GB) for pid in self.pids]
+
+    def passes(self, seconds: float, *, gpu_j: float = 0.0, package_j: float = 0.0) -> None:
+        """Let time pass in which the counters grow."""
+        self.now_s += seconds
+        answers = self.nvml.answers
+        answers["nvmlDeviceGetTotalEnergyConsumption"] += round(gpu_j * 1e3)
+        counter = self.package / "energy_uj"
+        counter.write_text(f"{int(counter.read_text()) + round(package_j * 1e6)}")
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    fake = Machine(tmp_path)
+    trees = {11: [11, 12], 21: [21]}
+    changes: dict[str, Any] = {
+        "perf_counter": lambda: fake.now_s,
+        "read_moment": lambda: fake.moment,
+        "cpu_seconds": lambda pid: fake.cpu_s[pid],
+        "process_tree": lambda pid: [SimpleNamespace(pid=pid) for pid in trees[pid]],
+        "memory_bytes": lambda pid: 3 * GB,
+    }
+    for name, change in changes.items():
+        monkeypatch.setattr(server_meter, name, change)
+    yield fake
+
+
+IDLE_W = {"GPU 0": 50.0, "package-0": 10.0}
+
+
+def of_block(machine: Machine, *, idle_w: Mapping[str, float] = IDLE_W, **grown: float) -> ServerUse:
+    """What a block of ten seconds of vanilla used."""
+    meter = BlockMeter(IDS, "vanilla", machine.meter, idle_w)
+    machine.passes(10.0, **grown)
+    return meter.use()
+
+
+def test_the_power_of_the_idle_server_is_subtracted(machine: Machine) -> None:
+    assert of_block(machine, gpu_j=2000.0, package_j=300.0) == ServerUse(
+        memory_bytes=3 * GB,
+        gpu_memory_bytes=8 * GB,  # of the server and its worker
+        energy_j=2000.0 + 300.0 - 10 * (50 + 10),
+        meters=("GPU 0", "package-0"),
+        idle_w=60.0,
+        tick_s=0.1,
+    )
+
+
+def test_a_server_that_rests_uses_nothing(machine: Machine) -> None:
+    use = of_block(machine, gpu_j=499.0, package_j=99.0)
+    assert use.energy_j == 0.0
+
+
+def test_other_programs_on_a_gpu_make_its_energy_unknown(machine: Machine) -> None:
+    machine.pids.append(99)
+    use = of_block(machine, gpu_j=2000.0, package_j=300.0)
+    assert (use.energy_j, use.meters) == (200.0, ("package-0",))
+    assert use.absent == ("other programs were on GPU 0",)
+
+
+def test_a_gpu_that_the_server_is_not_on_does_not_count(machine: Machine) -> None:
+    machine.pids.clear()
+    use = of_block(machine, gpu_j=2000.0, package_j=300.0)
+    assert (use.energy_j, use.meters, use.absent) == (200.0, ("package-0",), ())
+    assert use.gpu_memory_bytes is None
+
+
+@pytest.mark.parametrize(("others_s", "is_shared"), [(1.0, False), (8.0, True)])
+def test_programs_that_take_the_processor_make_its_energy_unknown(
+    others_s: float, is_shared: bool, machine: Machine
+) -> None:
+    meter = BlockMeter(IDS, "vanilla", machine.meter, IDLE_W)
+    machine.passes(10.0, gpu_j=2000.0, package_j=300.0)
+    machine.cpu_s[11] = 9.0  # of the server, of four cores
+    machine.moment = CpuMoment(cores_s=40.0, work_s=10.0 + others_s, own_s=1.0)
+    use = meter.use()
+    assert use.meters == (("GPU 0",) if is_shared else ("GPU 0", "package-0"))
+    assert use.absent == (("other programs used the processor",) if is_shared else ())
+
+
+def test_a_server_elsewhere_has_neither(machine: Machine) -> None:
+    meter = BlockMeter({}, "vanilla", machine.meter, {})
+    assert meter.use() == ServerUse(absent=(ELSEWHERE,))
+    assert local_process("http://10.0.0.7:8000") == 0
+    assert local_process("https://localhost") == 0
+
+
+def test_the_idle_power_is_measured_once_before_the_first_block(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        machine.passes(seconds, gpu_j=50.0 * seconds, package_j=10.0 * seconds)
+
+    monkeypatch.setattr(server_meter.asyncio, "sleep", sleep)
+
+    async def use() -> ServerUse:
+        meters = ServerMeters(machine.meter)
+        for _ in range(2):
+            meter = await meters.of_block(IDS, "vanilla")
+        machine.passes(10.0, gpu_j=2000.0, package_j=300.0)
+        await meters.of_block({}, "remote")
+        return meter.use()
+
+    assert asyncio.run(use()).energy_j == pytest.approx(1700.0)
+    assert waits == [server_meter.IDLE_S]
+
+
+def served(uses: Mapping[str, list[dict[str, Any]]]) -> Any:
+    """A run with blocks of two seconds and 44 tokens that used this."""
+    blocks = [
+        block(method, ONE, duration_s=2.0, repeat=repeat, use=ServerUse(**use))
+        for method, uses_of_method in uses.items()
+        for repeat, use in enumerate(uses_of_method)
+    ]
+    records = [answer(method, i, ONE, wall_s=1.0) for method in uses for i in range(2)]
+    return run(records, blocks, [ONE])
+
+
+METERED = {"meters": ("GPU 0",), "idle_w": 60.0, "tick_s": 0.1, "memory_bytes": 2 * GB}
+
+
+def test_the_report_has_joules_per_token_and_memory() -> None:
+    use = {**METERED, "energy_j": 440.0, "gpu_memory_bytes": 5 * GB}
+    served_run = served({"vanilla": [use, use], "eagle3": [{**METERED, "energy_j": 220.0}]})
+    joules = measured(served_run).serving["vanilla", 0.0].joules_per_token
+    assert getattr(joules, "value", None) == 10.0
+    (note,) = [note for note in make_report(served_run).notes if note.key == "server_use"]
+    assert note.text == (
+        "Vanilla 2 GB and 5 GB of GPUs, 10 J per token; EAGLE-3 2 GB, 5 J per token, energy of "
+        "GPU 0 beyond the idle server's 60 W (the slowest counter changes every 0.1 s)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("uses", "reason"),
+    [
+        ([{"memory_bytes": 2 * GB}], "not measured"),
+        ([{**METERED, "energy_j": 20.0}], "the counter is too coarse"),  # 0.1 s of 70 W are 7 J
+    ],
+)
+def test_energy_that_says_nothing_is_missing(uses: list[dict[str, Any]], reason: str) -> None:
+    joules = measured(served({"vanilla": uses})).serving["vanilla", 0.0].joules_per_token
+    assert getattr(joules, "reason", None) == reason
+
+
+def test_the_report_says_why_energy_is_absent() -> None:
+    reason = "no right to read /sys/class/powercap/intel-rapl:0/energy_uj"
+    served_run = served({"vanilla": [{"memory_bytes": 2 * GB, "absent": (reason,)}]})
+    (note,) = [note for note in make_report(served_run).notes if note.key == "server_use"]
+    assert note.text == f"Vanilla 2 GB, not measured: {reason}."
+    elsewhere = served({"vanilla": [{"absent": (ELSEWHERE,)}]})
+    (note,) = [note for note in make_report(elsewhere).notes if note.key == "server_use"]
+    assert note.text == f"not measured: {ELSEWHERE}."
