@@ -67,6 +67,8 @@ class Stub(Server):
         app.router.add_get("/metrics", self._metrics)
         app.router.add_post("/v1/completions", self._complete)
         app.router.add_post("/v1/chat/completions", self._complete)
+        if self.engine == "trtllm":
+            app.router.add_get("/version", self._say({"version": "1.4.0"}))
         if self.engine == "vllm":
             app.router.add_get("/version", self._say({"version": "0.32.0"}))
             if self.info:
@@ -88,7 +90,8 @@ class Stub(Server):
     async def _models(self, request: web.Request) -> web.Response:
         if self.fault == "html":
             return web.Response(text="<html>welcome</html>", content_type="text/html")
-        about = {"id": self.model, "max_model_len": self.context}
+        owner = "tensorrt_llm" if self.engine == "trtllm" else "someone"
+        about = {"id": self.model, "max_model_len": self.context, "owned_by": owner}
         return web.json_response({"object": "list", "data": [about]})
 
     async def _metrics(self, request: web.Request) -> web.Response:

@@ -86,7 +86,7 @@ async def find_server(
             _HOW_TO_START,
         ) from failure
     model = _served_model(models_json, client.root, card, served_model)  # its name and context
-    software = await _software(client)  # its name with the version, and protocols to try
+    software = await _software(client, model.owner)  # its name with the version, and protocols to try
     # HELLO, a chat of one message, as tokens and as it is: a protocol sends one of the two.
     probe = ChatRequest(Request(codec.render(HELLO), max_new_tokens=PROBE_TOKENS), HELLO)
     failures: list[str] = []  # a path and the reason, for each protocol tried in vain
@@ -137,6 +137,7 @@ class _ListedModel(msgspec.Struct, frozen=True):
 
     id: str
     root: str | None = None
+    owned_by: str | None = None
     max_model_len: int | None = None
     meta: dict[str, Any] | None = None
 
@@ -154,6 +155,8 @@ class _ServedModel(NamedTuple):
     """The model's name at the server."""
     context: int | None
     """Tokens of its context; None if the server does not report them."""
+    owner: str | None = None
+    """The owner that the server gives, which may be the server's own name."""
 
 
 def _served_model(models_json: str, root: str, card: ModelCard, served_model: str) -> _ServedModel:
@@ -185,7 +188,7 @@ def _served_model(models_json: str, root: str, card: ModelCard, served_model: st
         names = {served_model}
     for model in models:  # listed ones; `root` is the folder or repository behind the name `id`
         if model.id in names or (not served_model and model.root in names):
-            return _ServedModel(model.id, _context(model, root))
+            return _ServedModel(model.id, _context(model, root), model.owned_by)
     listed_names = ", ".join(model.id for model in models) or "no model"
     wanted = served_model or card.name
     raise UserError(
@@ -226,10 +229,10 @@ class _Software(NamedTuple):
     """The path at which it gave its version."""
 
 
-async def _software(client: Client) -> _Software:
+async def _software(client: Client, owner: str | None) -> _Software:
     """The engine of a server with its version, and the forms of requests to try with it.
 
-    `client` sends requests to the server. Each engine gives its version at a path of its own, as
+    `client` sends requests to the server, `owner` is the owner of its models. Each engine gives its version at a path of its own, as
     JSON with a key (`engine.version_keys`). The first that answers so is the server's engine; its
     own form of requests, if it has one, is tried first.
     """
@@ -240,6 +243,9 @@ async def _software(client: Client) -> _Software:
         completions(is_chat=True),
         completions(is_chat=True, returns_ids=False),
     )
+    if owner == "tensorrt_llm":  # it gives its version at vLLM's path
+        version = await _version_at(client, "/version", "version")
+        return _Software(first_line(f"TensorRT-LLM {version or UNKNOWN}"), openai_protocols)
     for name in NAMES:  # of all engines, such as vllm
         engine = load_engine(name)
         for path, key in engine.version_keys.items():

@@ -1,17 +1,18 @@
 """Requests and streams of the OpenAI API, as vLLM 0.32 and many others serve them.
 
-Further fields that only vLLM sends are in its file in `engines`.
+Further fields that only vLLM sends are in its file in `engines`. TensorRT-LLM's counts are read here.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from specbench.measure.server.engines.vllm import AnswerMetrics
 from specbench.measure.server.stream import (
     ChatRequest,
+    Counts,
     Event,
     StreamProtocol,
     error_text,
@@ -75,6 +76,15 @@ class _Delta(Struct, frozen=True):
         return self.thought + (self.content or "")
 
 
+class _DraftCounts(Counts, frozen=True):
+    """Counts of the drafts of one answer, with TensorRT-LLM's names, in the last choice."""
+
+    num_drafts: int | None = field(default=None, name="num_spec_steps")
+    num_drafted: int | None = field(default=None, name="total_draft_tokens")
+    num_accepted: int | None = field(default=None, name="total_accepted_draft_tokens")
+    drafts_by_accepted: tuple[int, ...] | None = field(default=None, name="acceptance_histogram")
+
+
 class _Choice(Struct, frozen=True):
     """New text and tokens of an answer, and the reason of its end."""
 
@@ -83,6 +93,7 @@ class _Choice(Struct, frozen=True):
     delta: _Delta | None = None
     token_ids: tuple[int, ...] | None = None
     finish_reason: str | None = None
+    speculative_decoding: _DraftCounts | None = None
 
 
 class _PromptDetails(Struct, frozen=True):
@@ -139,7 +150,7 @@ def _read(data: bytes) -> Event:
         num_tokens=usage.completion_tokens,
         prompt_tokens=usage.prompt_tokens,
         cached_tokens=details.cached_tokens if details else None,
-        counts=chunk.metrics.counts() if chunk.metrics else None,
+        counts=chunk.metrics.counts() if chunk.metrics else choice.speculative_decoding,
         error=error_text(chunk.error),
         num_reasoning=len(choice.delta.thought) if choice.delta else 0,
         reasoning_tokens=(answer_details and answer_details.reasoning_tokens) or 0,

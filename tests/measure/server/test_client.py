@@ -66,7 +66,11 @@ def complete(stub: Stub, *, request_s: float = 5) -> Answer:
 
 @pytest.mark.parametrize(
     ("engine", "protocol", "software", "ids"),
-    [("sglang", "sglang", "SGLang 0.5.23", IDS), ("plain", "chat", "unknown", None)],
+    [
+        ("sglang", "sglang", "SGLang 0.5.23", IDS),
+        ("plain", "chat", "unknown", None),
+        ("trtllm", "completions", "TensorRT-LLM 1.4.0", None),
+    ],
 )
 def test_a_server_is_recognised_and_asked_in_a_form_that_it_takes(
     engine: str, protocol: str, software: str, ids: tuple[int, ...] | None

@@ -48,6 +48,30 @@ def from_sglang(**counts: Any) -> Serving:
     return serving_of(load_engine("sglang").protocol or completions(), event)
 
 
+def test_tensorrt_llm_counts_drafts_in_its_last_choice() -> None:
+    """As 1.4 does with `per_request_spec_decode_stats`; it sends text alone."""
+    choice = {"index": 0, "text": "fghi", "finish_reason": "stop"}
+    counts = {
+        "num_spec_steps": 2,
+        "acceptance_histogram": [1, 0, 1],
+        "total_accepted_draft_tokens": 2,
+        "total_draft_tokens": 8,
+        "acceptance_rate": 0.25,
+        "num_spec_tokens": 4,
+    }
+    usage = {"prompt_tokens": 2, "completion_tokens": 4}
+    events = [
+        {"choices": [{**choice, "avg_decoded_tokens_per_iter": 2.0, "speculative_decoding": told}]}
+        for told in (counts, None)
+    ]
+    with_counts, without = (
+        serving_of(completions(), event, {"choices": [], "usage": usage}) for event in events
+    )
+    assert (with_counts.num_drafts, with_counts.num_accepted, with_counts.num_drafted) == (2, 2, 8)
+    assert with_counts.drafts_by_accepted == (1, 0, 1)
+    assert (without.num_drafts, without.num_accepted) == (None, None)
+
+
 def test_vllm_lists_the_draft_tokens_of_each_step() -> None:
     serving = from_vllm(
         num_spec_steps=4,
