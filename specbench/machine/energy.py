@@ -61,7 +61,10 @@ class EnergyMeter:
         return joules
 
     def growth(self, before: Mapping[str, float]) -> dict[str, float]:
-        """Joules since an earlier reading, by counter. Counters of packages begin anew at their end."""
+        """Joules since an earlier reading, by counter.
+
+        The counter of a package begins anew when it has reached its largest number.
+        """
         joules = {}
         for name, now in self.read().items():
             grown = now - before.get(name, now)

@@ -61,7 +61,10 @@ def test_a_started_server_that_drafts_nothing_at_a_load_needs_a_schedule(
     ("by_length", "text"),
     [
         ([(0, 0, 0, 4), (0, 0, 0, 4)], ""),
-        ([(0, 0, 0, 4), (0, 3, 0, 0)], "EAGLE-3 87.5 % (by draft tokens: 4 in 50.0 %, 2 in 37.5 %)"),
+        (
+            [(0, 0, 0, 4), (0, 3, 0, 0)],
+            "eagle3 87.5 % (by draft tokens: 4 in 50.0 %, 2 in 37.5 %)",
+        ),
         ([(1, 1, 1, 1, 0), (1, 1, 0, 1, 1)], "4 in 25.0 %, 3 in 12.5 %, others in 12.5 %)"),
     ],
 )

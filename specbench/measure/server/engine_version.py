@@ -64,10 +64,10 @@ def is_known_version(engine: Engine, version: str) -> bool:
 def check_options(engine: Engine, choice: MethodChoice, version: str) -> None:
     """Raise UserError if the engine lacks an option of a named method, or its value, in a version.
 
-    `choice.given` has the user's values by option. All pass if the version is unknown ("").
+    `choice.given` has the user's texts by option. All pass if the version is unknown ("").
     """
-    for name, value in choice.given.items():
-        for option in (name, f"{name}={value}"):
+    for name, text in choice.given.items():
+        for option in (name, f"{name}={text}"):
             since = engine.option_since.get(option, "")
             if since and version and _number(version) < _number(since):
                 raise UserError(

@@ -86,7 +86,9 @@ async def find_server(
             _HOW_TO_START,
         ) from failure
     model = _served_model(models_json, client.root, card, served_model)  # its name and context
-    software = await _software(client, model.owner)  # its name with the version, and protocols to try
+    software = await _software(
+        client, model.owner
+    )  # its name with the version, and protocols to try
     # HELLO, a chat of one message, as tokens and as it is: a protocol sends one of the two.
     probe = ChatRequest(Request(codec.render(HELLO), max_new_tokens=PROBE_TOKENS), HELLO)
     failures: list[str] = []  # a path and the reason, for each protocol tried in vain
@@ -232,9 +234,9 @@ class _Software(NamedTuple):
 async def _software(client: Client, owner: str | None) -> _Software:
     """The engine of a server with its version, and the forms of requests to try with it.
 
-    `client` sends requests to the server, `owner` is the owner of its models. Each engine gives its version at a path of its own, as
-    JSON with a key (`engine.version_keys`). The first that answers so is the server's engine; its
-    own form of requests, if it has one, is tried first.
+    `client` sends requests to the server, `owner` is the owner of its models. Each engine gives its
+    version at a path of its own, as JSON with a key (`engine.version_keys`). The first that answers
+    so is the server's engine; its own form of requests, if it has one, is tried first.
     """
     # Prompts as tokens, or as messages (`is_chat`); answers with token ids, or as text alone.
     openai_protocols = (  # the most exact form first

@@ -1,6 +1,6 @@
 """Requests and streams of the OpenAI API, as vLLM 0.32 and many others serve them.
 
-Further fields that only vLLM sends are in its file in `engines`. TensorRT-LLM's counts are read here.
+Further fields that only vLLM sends are in its file in `engines`; TensorRT-LLM's are here.
 """
 
 from collections.abc import Mapping

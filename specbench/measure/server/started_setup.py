@@ -51,8 +51,8 @@ _VERSION_WARNING = (
     "it."
 )
 _OTHER_VERSION = (
-    "{0} {1} is none of the versions whose flags specbench knows ({2} to {3}): its methods are tried "
-    "as they are there."
+    "{0} {1} is none of the versions whose flags specbench knows ({2} to {3}): its methods are "
+    "tried as they are there."
 )
 _WHEEL_WARNING = (
     "{} comes from the wheel {}, which is compiled for many processors: a build for this "

@@ -12,9 +12,9 @@ import pytest
 from specbench.errors import SpecbenchError
 from specbench.log.backend import Arrangement
 from specbench.machine import memory
+from specbench.machine.energy import EnergyMeter
 from specbench.machine.memory import GpuMemory
 from specbench.machine.processes import cpu_seconds
-from specbench.machine.energy import EnergyMeter
 from specbench.measure.server import arrangement, server_meter
 from specbench.measure.server.arrangement import arrange
 from specbench.measure.server.engine import Launch, load_engine
@@ -102,7 +102,7 @@ def test_llama_cpp_takes_what_it_needs_of_a_gpu(
     free: dict[str, GpuMemory | None], tmp_path: Path
 ) -> None:
     (tmp_path / "model.gguf").write_bytes(b"0" * 1000)
-    both = [replace(one, model=tmp_path, weights=None) for one in launches(is_cpu=False)]
+    both = [replace(asked, model=tmp_path, weights=None) for asked in launches(is_cpu=False)]
     free["gpu"] = GpuMemory(2600, 10**10)
     assert arrange(load_engine("llamacpp"), both, ()) == Arrangement(True, 2000, 2600)
     free["gpu"] = GpuMemory(2400, 10**10)
@@ -206,7 +206,7 @@ def test_the_processor_time_of_a_process_grows_with_its_work() -> None:
 
 @pytest.mark.parametrize(
     ("idle_cpu_s", "text"),
-    [({"eagle3": 0.5}, "EAGLE-3 0.25 cores"), ({"eagle3": 0.04}, ""), ({}, "")],
+    [({"eagle3": 0.5}, "eagle3 0.25 cores"), ({"eagle3": 0.04}, ""), ({}, "")],
 )
 def test_the_report_names_engines_that_are_busy_while_idle(
     idle_cpu_s: dict[str, float], text: str

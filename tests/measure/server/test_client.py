@@ -17,12 +17,12 @@ from specbench.measure.server.client import Client
 from specbench.measure.server.engine import load_engine
 from specbench.measure.server.find import FoundServer, find_server
 from specbench.measure.server.openai_api import completions
+from specbench.measure.server.running_setup import make_running_setup
 from specbench.measure.server.stream import (
     Answer,
     ChatRequest,
     RequestFailed,
 )
-from specbench.measure.server.running_setup import make_running_setup
 from specbench.measure.spec import RunSpec, make_spec
 from specbench.models.cards import find_model
 from specbench.types import Request, Sampling
@@ -66,11 +66,7 @@ def complete(stub: Stub, *, request_s: float = 5) -> Answer:
 
 @pytest.mark.parametrize(
     ("engine", "protocol", "software", "ids"),
-    [
-        ("sglang", "sglang", "SGLang 0.5.23", IDS),
-        ("plain", "chat", "unknown", None),
-        ("trtllm", "completions", "TensorRT-LLM 1.4.0", None),
-    ],
+    [("sglang", "sglang", "SGLang 0.5.23", IDS), ("plain", "chat", "unknown", None)],
 )
 def test_a_server_is_recognised_and_asked_in_a_form_that_it_takes(
     engine: str, protocol: str, software: str, ids: tuple[int, ...] | None
@@ -82,6 +78,14 @@ def test_a_server_is_recognised_and_asked_in_a_form_that_it_takes(
     assert (answer.token_ids, answer.text, answer.num_tokens) == (ids, "fgh", 4)
     assert (answer.prompt_tokens, answer.stop) == (3 if ids else 1, "eos")
     assert stub.requests[0].get("messages") == (None if ids else ASK.messages)
+
+
+def test_tensorrt_llm_is_not_taken_for_vllm_by_its_version() -> None:
+    """Both give it at the same path. It takes tokens and sends text."""
+    with serving(Stub("trtllm")) as stub:
+        server, answer = find(stub), complete(stub)
+    assert (server.header.protocol, server.header.software) == ("completions", "TensorRT-LLM 1.4.0")
+    assert (answer.token_ids, answer.text, answer.prompt_tokens) == (None, "fgh", 3)
 
 
 SAMPLING = "rejection_sample_method"
@@ -109,9 +113,7 @@ def test_a_running_server_may_say_that_it_is_lossy(
 ) -> None:
     with serving(Stub(engine, info=info)) as stub:
         assert find(stub).is_lossy is is_lossy
-        spec = make_spec(
-            model="tiny", urls=(stub.root,), labels=("eagle3",), backend="server"
-        )
+        spec = make_spec(model="tiny", urls=(stub.root,), labels=("eagle3",), backend="server")
         method = make_running_setup(spec, is_offline=True).describe().methods["eagle3"]
     assert method.is_lossless is not is_lossy
 

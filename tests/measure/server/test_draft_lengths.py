@@ -61,8 +61,8 @@ def test_tensorrt_llm_counts_drafts_in_its_last_choice() -> None:
     }
     usage = {"prompt_tokens": 2, "completion_tokens": 4}
     events = [
-        {"choices": [{**choice, "avg_decoded_tokens_per_iter": 2.0, "speculative_decoding": told}]}
-        for told in (counts, None)
+        {"choices": [{**choice, "avg_decoded_tokens_per_iter": 2.0, "speculative_decoding": block}]}
+        for block in (counts, None)
     ]
     with_counts, without = (
         serving_of(completions(), event, {"choices": [], "usage": usage}) for event in events

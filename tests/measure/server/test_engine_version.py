@@ -90,7 +90,9 @@ def test_an_option_that_the_version_lacks_is_refused_by_name(
             assert f"sps:{option}" in setup_of(program, f"sps:{option}").servers
         else:
             name = option if "fly" in option.partition("=")[2] else "fly_window_size"
-            with pytest.raises(UserError, match=rf"vLLM 0\.32\.0 has no {name}: it came with 0\.33"):
+            with pytest.raises(
+                UserError, match=rf"vLLM 0\.32\.0 has no {name}: it came with 0\.33"
+            ):
                 setup_of(program, f"sps:{option}")
     assert setup_of(program, "sps:rejection_sample_method=block").servers
 

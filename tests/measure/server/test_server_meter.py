@@ -66,7 +66,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
 IDLE_W = {"GPU 0": 50.0, "package-0": 10.0}
 
 
-def of_block(machine: Machine, *, idle_w: Mapping[str, float] = IDLE_W, **grown: float) -> ServerUse:
+def of_block(
+    machine: Machine, *, idle_w: Mapping[str, float] = IDLE_W, **grown: float
+) -> ServerUse:
     """What a block of ten seconds of vanilla used."""
     meter = BlockMeter(IDS, "vanilla", machine.meter, idle_w)
     machine.passes(10.0, **grown)
@@ -167,7 +169,7 @@ def test_the_report_has_joules_per_token_and_memory() -> None:
     assert getattr(joules, "value", None) == 10.0
     (note,) = [note for note in make_report(served_run).notes if note.key == "server_use"]
     assert note.text == (
-        "Vanilla 2 GB and 5 GB of GPUs, 10 J per token; EAGLE-3 2 GB, 5 J per token, energy of "
+        "vanilla 2 GB and 5 GB of GPUs, 10 J per token; eagle3 2 GB, 5 J per token, energy of "
         "GPU 0 beyond the idle server's 60 W (the slowest counter changes every 0.1 s)."
     )
 
@@ -188,7 +190,7 @@ def test_the_report_says_why_energy_is_absent() -> None:
     reason = "no right to read /sys/class/powercap/intel-rapl:0/energy_uj"
     served_run = served({"vanilla": [{"memory_bytes": 2 * GB, "absent": (reason,)}]})
     (note,) = [note for note in make_report(served_run).notes if note.key == "server_use"]
-    assert note.text == f"Vanilla 2 GB, not measured: {reason}."
+    assert note.text == f"vanilla 2 GB, not measured: {reason}."
     elsewhere = served({"vanilla": [{"absent": (ELSEWHERE,)}]})
     (note,) = [note for note in make_report(elsewhere).notes if note.key == "server_use"]
     assert note.text == f"not measured: {ELSEWHERE}."

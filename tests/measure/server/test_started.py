@@ -46,9 +46,7 @@ SCRATCH: list[Path] = []
 """The folders for files of the servers that were started."""
 
 
-def started(
-    folder: Path, *arguments: str, turns: Arrangement | None = None
-) -> StartedServers:
+def started(folder: Path, *arguments: str, turns: Arrangement | None = None) -> StartedServers:
     """Servers of two methods by the fake engine."""
 
     def command(launch: Launch) -> Sequence[str]:
@@ -59,9 +57,7 @@ def started(
 
     find = partial(find_server, card=find_model("tiny"), codec=Words(), served_model="tiny")
     launches = {method: launch(folder, method) for method in ("vanilla", "ngram")}
-    return StartedServers(
-        launches, command, {}, find, folder, request_s=10, arrangement=turns
-    )
+    return StartedServers(launches, command, {}, find, folder, request_s=10, arrangement=turns)
 
 
 def pids(file: Path) -> list[int]:

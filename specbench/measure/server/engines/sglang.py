@@ -94,7 +94,7 @@ def _info_options(info: Mapping[str, Any]) -> Mapping[str, Any]:
     if not info.get("speculative_algorithm"):
         return {}
     thresholds = {name: info.get(f"speculative_{name}") for name in _THRESHOLDS}
-    return {name: value for name, value in thresholds.items() if isinstance(value, int | float)}
+    return {name: bound for name, bound in thresholds.items() if isinstance(bound, int | float)}
 
 
 class _Finish(Struct, frozen=True):

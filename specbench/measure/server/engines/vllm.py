@@ -132,7 +132,9 @@ def _info_options(info: Mapping[str, Any]) -> Mapping[str, Any]:
     """The speculative configuration in vLLM's settings, as texts; empty without one."""
     settings = info.get("vllm_config", info)
     config = settings.get("speculative_config") if isinstance(settings, dict) else None
-    return {name: str(value) for name, value in config.items()} if isinstance(config, dict) else {}
+    if not isinstance(config, dict):
+        return {}
+    return {name: str(setting) for name, setting in config.items()}
 
 
 def medusa_folder(weights: Path, model: Path, scratch: Path) -> Path:
