@@ -197,7 +197,7 @@ class Drafting:
         if may_draft_nothing(self.header, key.method):
             return False
         steps = self.table.columns["mat_steps"][is_on]
-        answers = [self.table.records[row].serving for row in np.flatnonzero(is_on)]
+        answers = [self.table.records[row].serving for row in np.flatnonzero(is_on).tolist()]
         num_drafts = [answer.num_drafts or 0 if answer else 0 for answer in answers]
         is_known = (steps > 0) & (np.array(num_drafts) > 0)
         has_enough = is_known.sum() >= _LEAST_ANSWERS

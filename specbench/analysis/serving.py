@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from specbench.analysis.cells import NOT_RUN
-from specbench.analysis.energy import NOT_METERED
 from specbench.analysis.in_flight import NONE_IN_FLIGHT, InFlight, requests_in_flight
 from specbench.analysis.latency import Percentiles, percentiles, seconds_between_arrivals
 from specbench.analysis.prompts_read import NO_PROMPTS, OTHER_PROMPTS, PromptsRead, prompts_read
@@ -32,7 +31,6 @@ from specbench.analysis.server_counters import (
     drafting_share,
     engine_mat,
 )
-from specbench.analysis.server_use import served_joules_per_token
 from specbench.analysis.stats.arrays import FloatArray, IntArray
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws
 from specbench.analysis.stats.estimates import Estimate, Missing, Value
@@ -99,9 +97,6 @@ class ServingMetrics:
     client_share: float = 0.0
     """The client's own part of a request's time."""
 
-    joules_per_token: Value = NOT_METERED
-    """Energy beyond that of the idle server."""
-
     prompts: PromptsRead = NO_PROMPTS
     num_cached_tokens: int = 0
     num_retries: int = 0
@@ -154,12 +149,10 @@ def _measure(
     ttft_s, decode_s, e2e_s, num_tokens, prompt_tokens = table.values(
         done_rows, "prefill_s", "decode_s", "wall_s", "num_tokens", "read_tokens"
     )
-    steps = table.columns["mat_steps"][done_rows]
     prompt_columns = table.values(done_rows, "prompt_offset", "other_row")
     # by the server's counts, with those that differ from what vanilla's server read
     prompts = prompts_read(table.records, done_rows, *prompt_columns)
-    # Seconds per token after the first, NaN if left out, and between arrivals of tokens.
-    tpot_s = decode_s / np.maximum(num_tokens - 1, 1)
+    tpot_s = decode_s / np.maximum(num_tokens - 1, 1)  # after the first; NaN if left out
     has_tpot = (num_tokens > 1) & ~np.isnan(tpot_s)
     over_blocks = partial(throughput, blocks, draws)
     output_throughput = over_blocks(lambda block: block.num_tokens)
@@ -185,12 +178,11 @@ def _measure(
         in_flight=requests_in_flight(blocks, done),
         least_mat=_least_mat(table, rows),
         draft_length=_draft_length(blocks),
-        drafting_share=drafting_share(blocks, done, steps),
-        draft_lengths=draft_lengths(done, steps),
+        drafting_share=drafting_share(blocks, done, table.columns["mat_steps"][done_rows]),
+        draft_lengths=draft_lengths(done, table.columns["mat_steps"][done_rows]),
         acceptance_rates=acceptance_rates(blocks, done),
         contradictions=_contradictions(table, blocks),
         client_share=_client_share(blocks, e2e_s),
-        joules_per_token=served_joules_per_token(blocks),
         prompts=prompts,
         num_cached_tokens=_num_cached_tokens(blocks, answers),
         num_retries=sum(answer.num_retries for answer in answers),

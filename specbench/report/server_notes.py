@@ -1,7 +1,7 @@
 """The numbers of notes on servers that the run started."""
 
 from specbench.analysis.metrics import RunMetrics
-from specbench.analysis.server_use import uses_of
+from specbench.analysis.server_use import served_joules_per_token, uses_of
 from specbench.log.header import RunHeader
 from specbench.report.texts import Numbers
 
@@ -23,12 +23,17 @@ def arrangement(info: RunHeader) -> Numbers:
 def server_use(run: RunMetrics) -> Numbers:
     """Memory and energy of the servers on this machine, and what was not measured."""
     methods: list[Numbers] = []
-    for (method, temperature), server in run.serving.items():
-        uses = uses_of([block for block in run.info.blocks if block.method == method])
+    for method, temperature in run.serving:
+        blocks = [
+            block
+            for block in run.info.blocks
+            if (block.method, block.temperature) == (method, temperature)
+        ]
+        uses = uses_of(blocks)
         numbers = {
             "memory": max((use.memory_bytes or 0 for use in uses), default=0) or None,
             "gpu_memory": max((use.gpu_memory_bytes or 0 for use in uses), default=0) or None,
-            "joules": server.joules_per_token,
+            "joules": served_joules_per_token(blocks),
         }
         if numbers["memory"] or numbers["gpu_memory"]:
             methods.append({"method": method, "temperature": temperature, **numbers})

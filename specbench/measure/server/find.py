@@ -77,18 +77,10 @@ async def find_server(
     Raises:
         UserError: nothing answers there, the model is not served, or no form of request works.
     """
-    try:
-        models_json = await client.get("/v1/models")  # text, not decoded
-    except RequestFailed as failure:
-        raise UserError(
-            f"There is no server at {client.root}: GET {client.root}/v1/models failed. "
-            f"{failure.message}",
-            _HOW_TO_START,
-        ) from failure
+    models_json = await _models_at(client)  # text, not decoded
     model = _served_model(models_json, client.root, card, served_model)  # its name and context
-    software = await _software(
-        client, model.owner
-    )  # its name with the version, and protocols to try
+    # Its name with the version, and protocols to try.
+    software = await _software(client, model.owner)
     # HELLO, a chat of one message, as tokens and as it is: a protocol sends one of the two.
     probe = ChatRequest(Request(codec.render(HELLO), max_new_tokens=PROBE_TOKENS), HELLO)
     failures: list[str] = []  # a path and the reason, for each protocol tried in vain
@@ -127,6 +119,18 @@ async def find_server(
         f"The server at {client.root} gave no answer. {reasons}",
         "It must stream completions of the OpenAI API. See its log.",
     )
+
+
+async def _models_at(client: Client) -> str:
+    """The list of models of a server, in JSON. Raises UserError if it does not answer."""
+    try:
+        return await client.get("/v1/models")
+    except RequestFailed as failure:
+        raise UserError(
+            f"There is no server at {client.root}: GET {client.root}/v1/models failed. "
+            f"{failure.message}",
+            _HOW_TO_START,
+        ) from failure
 
 
 def _num_drafts(answer: Answer, growth: Mapping[str, float]) -> int:

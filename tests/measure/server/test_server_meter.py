@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
+from specbench.analysis.server_use import served_joules_per_token
+from specbench.analysis.stats.estimates import Estimate, Missing
 from specbench.log.backend import ServerUse
+from specbench.log.run import Run
 from specbench.machine.cpu_sampler import CpuMoment
 from specbench.machine.energy import EnergyMeter
 from specbench.machine.nvml import Card
 from specbench.measure.server import server_meter
 from specbench.measure.server.server_meter import ELSEWHERE, BlockMeter, ServerMeters, local_process
 from specbench.report.build import make_report
-from tests.analysis.test_serving import ONE, answer, block, measured, run
+from tests.analysis.test_serving import ONE, answer, block, run
 from tests.machine.fake_nvml import FakeNvml
 from tests.machine.test_energy import package
 
@@ -134,7 +137,7 @@ def test_the_idle_power_is_measured_once_before_the_first_block(
         waits.append(seconds)
         machine.passes(seconds, gpu_j=50.0 * seconds, package_j=10.0 * seconds)
 
-    monkeypatch.setattr(server_meter.asyncio, "sleep", sleep)
+    monkeypatch.setattr("specbench.measure.server.server_meter.asyncio.sleep", sleep)
 
     async def use() -> ServerUse:
         meters = ServerMeters(machine.meter)
@@ -148,7 +151,7 @@ def test_the_idle_power_is_measured_once_before_the_first_block(
     assert waits == [server_meter.IDLE_S]
 
 
-def served(uses: Mapping[str, list[dict[str, Any]]]) -> Any:
+def served(uses: Mapping[str, list[dict[str, Any]]]) -> Run:
     """A run with blocks of two seconds and 44 tokens that used this."""
     blocks = [
         block(method, ONE, duration_s=2.0, repeat=repeat, use=ServerUse(**use))
@@ -165,8 +168,8 @@ METERED = {"meters": ("GPU 0",), "idle_w": 60.0, "tick_s": 0.1, "memory_bytes": 
 def test_the_report_has_joules_per_token_and_memory() -> None:
     use = {**METERED, "energy_j": 440.0, "gpu_memory_bytes": 5 * GB}
     served_run = served({"vanilla": [use, use], "eagle3": [{**METERED, "energy_j": 220.0}]})
-    joules = measured(served_run).serving["vanilla", 0.0].joules_per_token
-    assert getattr(joules, "value", None) == 10.0
+    vanilla_blocks = [block for block in served_run.header.blocks if block.method == "vanilla"]
+    assert served_joules_per_token(vanilla_blocks) == Estimate(10.0)
     (note,) = [note for note in make_report(served_run).notes if note.key == "server_use"]
     assert note.text == (
         "vanilla 2 GB and 5 GB of GPUs, 10 J per token; eagle3 2 GB, 5 J per token, energy of "
@@ -182,8 +185,7 @@ def test_the_report_has_joules_per_token_and_memory() -> None:
     ],
 )
 def test_energy_that_says_nothing_is_missing(uses: list[dict[str, Any]], reason: str) -> None:
-    joules = measured(served({"vanilla": uses})).serving["vanilla", 0.0].joules_per_token
-    assert getattr(joules, "reason", None) == reason
+    assert served_joules_per_token(served({"vanilla": uses}).header.blocks) == Missing(reason)
 
 
 def test_the_report_says_why_energy_is_absent() -> None:
