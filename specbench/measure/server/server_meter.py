@@ -12,6 +12,8 @@ from dataclasses import replace
 from time import perf_counter
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace as replace_use
+
 from specbench.log.backend import ServerUse
 from specbench.log.usage import BUSY_SHARE
 from specbench.machine import environment
@@ -126,14 +128,19 @@ class BlockMeter:
             for name, grown in self._meter.growth(self._joules).items()
             if name in self._idle_w and self._is_alone_on(name, process_id, reasons)
         }
-        return ServerUse(
+        use = ServerUse(
             memory_bytes=memory_bytes(process_id),
             gpu_memory_bytes=gpu_memory_bytes(self._meter.cards.values(), _tree(process_id)),
-            energy_j=round(max(sum(joules.values()), 0.0), 3) if joules else None,
+            absent=tuple(reasons),
+        )
+        if not joules:
+            return use
+        return replace_use(
+            use,
+            energy_j=round(max(sum(joules.values()), 0.0), 3),
             meters=tuple(joules),
             idle_w=round(sum(self._idle_w[name] for name in joules), 2),
-            tick_s=self._meter.tick_s if joules else 0.0,
-            absent=tuple(reasons),
+            tick_s=self._meter.tick_s,
         )
 
     def _is_alone_on(self, name: str, process_id: int, reasons: list[str]) -> bool:
