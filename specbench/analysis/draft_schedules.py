@@ -1,8 +1,10 @@
 """Schedules of draft tokens by load: a server that follows one may be asked for no drafts."""
 
-import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
+
+import msgspec
 
 from specbench.log.backend import ServerHeader
 from specbench.log.header import RunHeader
@@ -39,12 +41,8 @@ def may_ask_for_none(header: RunHeader, method: str) -> bool:
 def _tables(server: ServerHeader) -> Iterator[list[tuple[int, int, int]]]:
     """The rows of each table in the command of a server."""
     for word in server.command:
-        if _TABLE not in word:
-            continue
-        try:
-            configuration: Any = json.loads(word)
-        except ValueError:
-            continue
-        for name, rows in configuration.items() if isinstance(configuration, dict) else ():
-            if name.endswith(_TABLE):
-                yield [(first, last, num_tokens) for first, last, num_tokens in rows]
+        if _TABLE in word:
+            with suppress(msgspec.MsgspecError, RecursionError):  # its rows are unknown
+                for name, rows in msgspec.json.decode(word, type=dict[str, Any]).items():
+                    if name.endswith(_TABLE):
+                        yield msgspec.convert(rows, list[tuple[int, int, int]])

@@ -47,7 +47,13 @@ def test_a_table_may_ask_for_no_drafts_at_its_loads(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "has_speedup"), [((), False), (("--speculative-adaptive",), True)]
+    ("arguments", "has_speedup"),
+    [
+        ((), False),
+        (("--speculative-adaptive",), True),
+        (("--speculative-config", '{"num_speculative_tokens_per_batch_size": {"4": 0}}'), True),
+        (("--speculative-config", "num_speculative_tokens_per_batch_size"), True),
+    ],
 )
 def test_a_started_server_that_drafts_nothing_at_a_load_needs_a_schedule(
     arguments: Sequence[str], has_speedup: bool
