@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -186,6 +187,23 @@ def test_a_server_that_does_not_start_leaves_the_others(tmp_path: Path) -> None:
 
     asyncio.run(use())
     assert (tmp_path / "ngram.log").read_text().count("starting") == 1, "not started again"
+
+
+def test_a_server_that_is_killed_is_started_again_beside_the_others(tmp_path: Path) -> None:
+    async def use() -> None:
+        servers = started(tmp_path, turns=TOGETHER)
+        try:
+            killed, other = await servers.open("vanilla"), await servers.open("ngram")
+            os.kill(killed.process_id, signal.SIGKILL)
+            assert "ended with status" in await killed.wait_for_death()
+            again = await servers.open("vanilla")
+            assert again is not killed and again.process_id != killed.process_id
+            assert await servers.open("ngram") is other and not other.death()
+            assert (await again.complete(ASK)).num_tokens
+        finally:
+            await servers.close()
+
+    asyncio.run(use())
 
 
 def test_idle_servers_that_use_the_processor_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
