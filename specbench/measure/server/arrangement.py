@@ -33,11 +33,10 @@ def arrange(
         return None
     if engine_args:
         return Arrangement(False, reason="--engine-args may change the memory of a server")
-    process_bytes = engine.process_bytes * len(launches)  # of the machine's own memory
-    needs = [_device_bytes(engine, launch) for launch in launches]
+    needs = [_needed_bytes(engine, launch) for launch in launches]
     if launches[0].is_cpu:
-        return _arranged(sum(needs) + process_bytes, free_bytes("cpu"))
-    on_host = _arranged(process_bytes, free_bytes("cpu"))
+        return _arranged(sum(needs), free_bytes("cpu"))
+    on_host = _arranged(engine.process_bytes * len(launches), free_bytes("cpu"))
     if not on_host.is_side_by_side:
         return on_host
     gpu = gpu_memory()
@@ -70,8 +69,8 @@ def _in_shares(needs: Sequence[int], gpu: GpuMemory) -> Arrangement:
     )
 
 
-def _device_bytes(engine: Engine, launch: Launch) -> int:
-    """Estimated bytes of a server's weights and caches."""
+def _needed_bytes(engine: Engine, launch: Launch) -> int:
+    """Estimated bytes that a server needs of its device."""
     folders = [launch.model, *([launch.weights] if launch.weights else [])]
     config = config_if_readable(launch.model)
     dtype = _dtype(launch.dtype, config)
@@ -79,7 +78,7 @@ def _device_bytes(engine: Engine, launch: Launch) -> int:
     weight_bytes = sum(engine.weight_bytes(folder, dtype) for folder in folders)
     cache_bytes = sum(kv_bytes(folder, dtype, num_tokens) for folder in folders)
     least_bytes = engine.cpu_cache_gib * _GIB if launch.is_cpu else 0  # a fixed pool
-    return weight_bytes + max(cache_bytes, least_bytes)
+    return weight_bytes + max(cache_bytes, least_bytes) + engine.process_bytes
 
 
 def _dtype(asked: str, config: Mapping[str, object]) -> Dtype:

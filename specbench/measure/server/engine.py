@@ -146,7 +146,9 @@ class Engine:
     weight_bytes: Callable[[Path, Dtype], int] = folder_bytes
     """Bytes of a folder's weights in a dtype."""
     process_bytes: int = 4 * 10**9
-    """Estimated memory of a server's processes without weights and caches."""
+    """Estimated memory of a server without weights and caches: that of the machine, and on a GPU as
+    much again.
+    """
     cpu_cache_gib: int = 0
     """GiB of keys and values that it reserves on a CPU, however many it needs; 0 for the need."""
     fills_gpu: bool = True

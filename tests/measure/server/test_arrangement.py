@@ -80,7 +80,7 @@ def test_servers_on_a_cpu_need_room_for_all(
     [
         ("vllm", GpuMemory(80 * GB, 80 * GB), (True, 0.4, "")),
         ("vllm", GpuMemory(40 * GB, 80 * GB), (True, 0.2, "")),
-        ("vllm", GpuMemory(GB // 100, 80 * GB), (False, 0.0, "")),
+        ("vllm", GpuMemory(9 * GB, 80 * GB), (False, 0.0, "")),  # a share is less than 4 GB
         ("vllm", None, (False, 0.0, "the memory of the GPU cannot be read")),
         ("sglang", GpuMemory(80 * GB, 80 * GB), (False, 0.0, "SGLang cannot be given a share")),
     ],
@@ -104,10 +104,11 @@ def test_llama_cpp_takes_what_it_needs_of_a_gpu(
 ) -> None:
     (tmp_path / "model.gguf").write_bytes(b"0" * 1000)
     both = [replace(asked, model=tmp_path, weights=None) for asked in launches(is_cpu=False)]
-    free["gpu"] = GpuMemory(2600, 10**10)
-    assert arrange(load_engine("llamacpp"), both, ()) == Arrangement(True, 2000, 2600)
-    free["gpu"] = GpuMemory(2400, 10**10)
-    assert arrange(load_engine("llamacpp"), both, ()) == Arrangement(False, 2000, 2400)
+    needed_bytes = 2 * (1000 + 5 * 10**8)
+    for num_free, is_enough in ((13 * 10**8, True), (12 * 10**8, False)):  # of which 80 % count
+        free["gpu"] = GpuMemory(num_free, 10**10)
+        expected = Arrangement(is_enough, needed_bytes, num_free)
+        assert arrange(load_engine("llamacpp"), both, ()) == expected
 
 
 def test_arguments_of_the_user_make_the_need_unknown(free: dict[str, int]) -> None:
