@@ -212,15 +212,26 @@ def find_drafting(
     `rows_by_cell` are the rows of the table that methods are compared on.
     """
     has_drafts = table.served.has_drafts
-    is_long = table.columns["num_tokens"] > LEAST_EMITTED
+    is_on = np.array([state is True for state in has_drafts], dtype=bool)
+    is_off = np.array([state is False for state in has_drafts], dtype=bool)
+    silent_methods = [method for method in header.servers if _is_silent(header, method)]
+    for method in silent_methods:
+        is_of_method = (table.frame["method"] == method).to_numpy()
+        if is_on[is_of_method].any():
+            is_off |= is_of_method & ~is_on
     return Drafting(
         header,
         table,
         rows_by_cell,
-        is_on=np.array([state is True for state in has_drafts], dtype=bool),
-        is_off=np.array([state is False for state in has_drafts], dtype=bool) & is_long,
+        is_on=is_on,
+        is_off=is_off & (table.columns["num_tokens"] > LEAST_EMITTED),
         baseline_drafts=count_baseline_drafts(header, table.records),
     )
+
+
+def _is_silent(header: RunHeader, method: str) -> bool:
+    """True if the server of a method sends no counts with an answer without drafts."""
+    return header.servers[method].software.startswith("TensorRT-LLM")
 
 
 def _without_mat(cell: CellMetrics, missing: Missing) -> CellMetrics:

@@ -64,6 +64,23 @@ def test_a_started_server_that_drafts_nothing_at_a_load_needs_a_schedule(
 
 
 @pytest.mark.parametrize(
+    ("software", "counts", "reason"),
+    [
+        ("TensorRT-LLM 1.4.0", [DRAFTING, DRAFTING, {}, {}], "no drafts from request 3 on"),
+        ("TensorRT-LLM 1.4.0", [{}] * 4, ""),  # without its option for counts
+        ("other", [DRAFTING, DRAFTING, {}, {}], ""),
+    ],
+)
+def test_tensorrt_llm_leaves_out_the_counts_of_an_answer_without_drafts(
+    software: str, counts: Sequence[dict[str, int]], reason: str
+) -> None:
+    server = {"url": "http://a:1", "software": software, "model": "", "protocol": ""}
+    served_run = with_header(of_answers("eagle3", counts), servers={"eagle3": server})
+    speedup = measured(served_run).overall["eagle3", 0.0].speedup
+    assert speedup == Missing(reason) if reason else isinstance(speedup, Estimate)
+
+
+@pytest.mark.parametrize(
     ("by_length", "text"),
     [
         ([(0, 0, 0, 4), (0, 0, 0, 4)], ""),
