@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -82,7 +83,9 @@ def print_dry_run(suite: Suite, seconds: float | None = None) -> bool:
 
 
 def print_power(plan: Plan) -> None:
-    """Print the work of a run, and the differences that it could show."""
+    """Print the work of a run, its engines' commands, and the differences that it could show."""
+    from specbench.measure.server.started_setup import StartedSetup
+
     counts = ", ".join(f"{task} {len(prompts)}" for task, prompts in plan.prompts.items())
     lines = [f"{plan.setup.title}: {', '.join(plan.setup.labels)}"]
     if plan.setup.no_checkpoint:
@@ -91,6 +94,8 @@ def print_power(plan: Plan) -> None:
         f"Prompts: {sum(map(len, plan.prompts.values()))} ({counts}); passes: {plan.repeats}; "
         f"at most {plan.max_new_tokens} tokens per answer; completions: {plan.num_records}"
     )
+    if isinstance(plan.setup, StartedSetup):
+        lines += [f"{label}: {shlex.join(words)}" for label, words in plan.setup.commands.items()]
     for line in (*lines, _power(plan)):
         say(line, is_error=False)
 

@@ -191,6 +191,17 @@ def test_an_engine_is_started_for_each_method_and_one_that_dies_fails_alone(
     assert "N-gram" in said.out and "SpS" in said.out
 
 
+def test_a_dry_run_prints_the_commands_of_engines(specbench: Specbench, prompts: Path) -> None:
+    said = specbench(
+        *("run", "--engine", "vllm", "--engine-command", sys.executable, "--method", "ngram"),
+        *("--prompts", prompts, "--dry-run"),
+    )
+    assert (said.code, Path("results").exists()) == (0, False)
+    lines = dict(line.split(": ", 1) for line in said.out.splitlines() if "serve" in line)
+    assert [*lines] == ["vanilla", "ngram"]
+    assert '"method": "ngram"' in lines["ngram"] and "speculative" not in lines["vanilla"]
+
+
 def test_an_audit_compares_servers_with_each_other_and_with_the_model_itself(
     specbench: Specbench, prompts: Path
 ) -> None:

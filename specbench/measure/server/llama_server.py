@@ -96,6 +96,11 @@ def _flags() -> dict[str, _Flag]:
         "--spec-draft-n-max": _Flag((f"{_DRAFT}.n_max",), 4),
         "--spec-draft-n-min": _Flag((f"{_DRAFT}.n_min",), 0),
         "--spec-draft-p-min": _Flag((f"{_DRAFT}.p_min",), 0.0),
+        "--spec-draft-p-split": _Flag((f"{_DRAFT}.p_split",), 0.1),
+        "--spec-ngram-simple-min-hits": _Flag(("speculative.ngram_simple.min_hits",), 1),
+        "--spec-ngram-mod-n-match": _Flag(("speculative.ngram_mod.n_match",), 24),
+        "--spec-ngram-mod-n-min": _Flag(("speculative.ngram_mod.n_min",), 48),
+        "--spec-ngram-mod-n-max": _Flag(("speculative.ngram_mod.n_max",), 64),
         "--spec-ngram-simple-size-n": _Flag(("speculative.ngram_simple.size_n",), 3),
         "--spec-ngram-simple-size-m": _Flag(("speculative.ngram_simple.size_m",), 5),
     }

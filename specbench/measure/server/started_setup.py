@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from specbench.errors import UserError
@@ -114,10 +115,9 @@ class StartedSetup(ServedSetup):
 
     def open(self, folder: Path, before: RunHeader | None = None) -> ServerBackend:
         arrangement = self._arrangement(before)
-        share = arrangement.gpu_share if arrangement else 0.0
         find = partial(find_server, card=self.card, codec=self.codec, served_model=self.card.name)
         servers = StartedServers(
-            {label: replace(launch, gpu_share=share) for label, launch in self.servers.items()},
+            self._shared(arrangement),
             self.command_line,
             self.engine.variables,
             find,
@@ -127,6 +127,21 @@ class StartedSetup(ServedSetup):
             arrangement=arrangement,
         )
         return ServerBackend(servers, max(self.spec.concurrency, default=1))
+
+    @property
+    def commands(self) -> dict[str, list[str]]:
+        """The command lines of the servers by label, without the ports of a later start."""
+        launches = self._shared(self._arrangement(None))
+        with TemporaryDirectory(prefix="specbench-") as scratch:  # for files of a layout of its own
+            return {
+                label: self.command_line(replace(launch, scratch=Path(scratch)))
+                for label, launch in launches.items()
+            }
+
+    def _shared(self, arrangement: Arrangement | None) -> dict[str, Launch]:
+        """The servers to start by label, each with its share of a GPU."""
+        share = arrangement.gpu_share if arrangement else 0.0
+        return {label: replace(launch, gpu_share=share) for label, launch in self.servers.items()}
 
     def _arrangement(self, before: RunHeader | None) -> Arrangement | None:
         """The turns of the servers: those of the first part of a continued run (`before`)."""

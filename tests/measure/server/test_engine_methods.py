@@ -2,13 +2,17 @@
 
 import hashlib
 import json
+import signal
+import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from specbench.errors import UserError
-from specbench.measure.server.engine import load_engine
+from specbench.measure.server import llama_server
+from specbench.measure.server.engine import WHOLE, load_engine
 from specbench.measure.server.started_setup import StartedSetup
 from tests.measure.server.setups import setup_of
 from tests.support.gguf_files import write_gguf
@@ -74,6 +78,34 @@ def test_llamacpp_gets_kind_and_options_as_flags(method: str, flags: str, tmp_pa
     words = words_of(setup_of(method, engine="llamacpp", model=str(tmp_path / "small.gguf")))
     assert flags in " ".join(words)
     assert len([word for word in words if word == flags.split()[-2]]) == 1, "each flag once"
+
+
+def test_the_wheel_takes_every_option_of_llamacpp(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its launcher has a parser of its own, which refuses what it does not know."""
+    options = {
+        f"--spec-{option.replace('_', '-')}"
+        for name, method in load_engine("llamacpp").methods.items()
+        for option in method.options
+        if name != WHOLE
+    }
+    wheel = mock.Mock()
+    monkeypatch.setitem(sys.modules, "xllamacpp", wheel)
+    monkeypatch.setattr(signal, "pause", lambda: None)
+    words = [word for option in sorted(options) for word in (option, "1")]
+    monkeypatch.setattr(sys, "argv", ["llama_server.py", *words])
+    llama_server.main()
+    (params,) = wheel.Server.call_args.args
+    assert params.speculative.ngram_mod.n_match == params.speculative.draft.p_split == 1
+
+
+def test_a_dry_run_has_the_commands_of_all_methods_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    commands = setup_of("medusa,eagle3:num_tokens=3").commands
+    assert [*commands] == ["vanilla", "medusa", "eagle3:num_tokens=3"]
+    assert '"num_speculative_tokens": 3' in " ".join(commands["eagle3:num_tokens=3"])
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize(

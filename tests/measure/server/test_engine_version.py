@@ -87,14 +87,14 @@ def test_an_option_that_the_version_lacks_is_refused_by_name(
     program = environment_with(tmp_path, metadata)
     for option in ("rejection_sample_method=fly", "fly_window_size=4"):
         if has_it:
-            assert f"sps:{option}" in setup_of(program, f"sps:{option}").servers
+            assert f"sps:{option}" in setup_of(f"sps:{option}", program=program).servers
         else:
             name = option if "fly" in option.partition("=")[2] else "fly_window_size"
             with pytest.raises(
                 UserError, match=rf"vLLM 0\.32\.0 has no {name}: it came with 0\.33"
             ):
-                setup_of(program, f"sps:{option}")
-    assert setup_of(program, "sps:rejection_sample_method=block").servers
+                setup_of(f"sps:{option}", program=program)
+    assert setup_of("sps:rejection_sample_method=block", program=program).servers
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_versions_are_known_from_the_first_to_the_last(
 
 
 def test_another_version_is_tried_and_the_report_says_so(tmp_path: Path) -> None:
-    setup = setup_of(environment_with(tmp_path, "vllm-0.40.0.dist-info"))
+    setup = setup_of(program=environment_with(tmp_path, "vllm-0.40.0.dist-info"))
     assert "eagle3" in setup.servers
     (warning,) = [text for text in setup.describe().warnings if "0.40.0 is none" in text]
     assert "(0.32 to 0.33)" in warning
