@@ -17,6 +17,8 @@ from specbench import api
 from specbench.api import runs
 from specbench.errors import UserError
 from specbench.log.files import open_lines
+from specbench.log.spec import SpecValues
+from specbench.measure.spec import AUTO, PAPER, RunSpec
 from tests.support.backend import answering
 from tests.support.checkpoint import save_checkpoint, write_prompts
 from tests.support.cluster import FakeRay, use_ray
@@ -173,6 +175,25 @@ def test_a_run_from_python_is_what_its_folder_holds(model: Path, tmp_path: Path)
     with pytest.raises(UserError, match="holds a run already"):
         specbench.run(str(model), "pld", output=folder, **values)
     assert specbench.run(output=folder, resume=True).records == run.records
+
+
+def test_a_run_from_python_has_the_commands_default_settings(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert signature(specbench.run).parameters["settings"].default == AUTO
+    assert SpecValues().settings == PAPER  # of recipes
+    specs: list[RunSpec] = []
+
+    def stop(spec: RunSpec, **_: Any) -> None:
+        specs.append(spec)
+        raise UserError("planned", "")
+
+    monkeypatch.setattr("specbench.measure.plan.make_plan", stop)
+    server = {"backend": "server", "urls": "http://127.0.0.1:1", "labels": "vanilla"}
+    for values in ({}, {"settings": "paper"}, server):
+        with pytest.raises(UserError, match="planned"):
+            specbench.run(str(model), output=tmp_path / "run", **values)
+    assert [spec.settings for spec in specs] == [AUTO, PAPER, PAPER]
 
 
 def test_a_run_from_python_on_a_cluster_is_that_of_the_command_line(

@@ -177,6 +177,7 @@ def run(
             default a notebook shows the last line, and nothing is shown elsewhere.
         values: further fields of `specbench.log.spec.SpecValues`: `tasks`, `prompts`, `limit`,
             `temperatures`, `max_new_tokens`, `repeats`, `seed`, `device`, `dtype`, and so on.
+            By default `settings` is "auto", as in the command, or "paper" with servers.
 
     Raises:
         UserError: a name, value, file or cluster that is unknown, wrong or missing.
@@ -187,14 +188,14 @@ def run(
     from specbench.measure.progress import Lines
     from specbench.measure.run_folder import claim_folder, new_run, resumed_run
     from specbench.measure.session import run_plan
-    from specbench.measure.spec import SPREAD, make_spec
+    from specbench.measure.spec import make_spec, new_spec_values
 
     with quiet_libraries():
         if model != "tiny":
             values["model"] = model
         if methods:
             values["methods"] = methods
-        spec = make_spec(**{"repeats": None, "limit_order": SPREAD} | values)
+        spec = make_spec(**new_spec_values(values))
         choose = resumed_run if resume else new_run
         chosen = choose(spec, [*values], Path(output) if output else None, RUNS)
         progress = Lines(say or _notebook_line())
@@ -204,7 +205,7 @@ def run(
             return Run(run_plan(plan, path, progress, given=chosen.given))
 
 
-show_options(run)
+show_options(run, settings="auto", repeats=None, limit_order="spread")
 
 
 def _notebook_line() -> Callable[[str], None]:

@@ -13,8 +13,11 @@ def options_of(group: str = "") -> list[Option]:
     return [option for option in options(SpecValues) if group in ("", option.group)]
 
 
-def show_options(function: Callable[..., Any], group: str = "") -> None:
-    """Put the options that a function takes as further values into its signature, for help."""
+def show_options(function: Callable[..., Any], group: str = "", **defaults: Any) -> None:
+    """Put the options that a function takes as further values into its signature, for help.
+
+    `defaults` are those of the function that differ from the options' own.
+    """
     declared = signature(function)
     parameters = [
         parameter
@@ -28,7 +31,7 @@ def show_options(function: Callable[..., Any], group: str = "") -> None:
                 Parameter(
                     option.name,
                     Parameter.KEYWORD_ONLY,
-                    default=option.default,
+                    default=defaults.get(option.name, option.default),
                     annotation=option.kind,
                 )
             )

@@ -49,7 +49,7 @@ COMMANDS = {
     "convert": Listed("Look", "Read result files of other tools into a run."),
     "check": Listed("Judge", "Fail if a run is slower or accepts less than its baseline runs."),
     "audit": Listed("Judge", "Check that outputs are lossless; separate rounding from bugs."),
-    "list": Listed("Prepare", "List methods, models, datasets or runs.", "catalog.list_"),
+    "list": Listed("Prepare", "List methods, models, datasets, runs or tunes.", "catalog.list_"),
     "show": Listed("Prepare", "Show one method, model, dataset or run in full.", "catalog.show"),
     "doctor": Listed("Prepare", "Check this machine, and that its baseline is fair."),
     "fetch": Listed("Prepare", "Download prompts, models and draft weights ahead of a run."),

@@ -1,4 +1,4 @@
-"""`specbench list` and `specbench show`: methods, models, datasets and runs as tables of text.
+"""`specbench list` and `specbench show`: methods, models, datasets, runs and tunes as tables of text.
 
 Both must answer at once: torch is imported only to show a single method.
 """
@@ -19,7 +19,7 @@ from specbench.errors import RunFolderError, UserError, few, same_name, unknown_
 from specbench.log.backend import ExecutionHeader
 from specbench.log.folders import list_runs, num_records, run_folder, state
 from specbench.log.header import RunHeader
-from specbench.log.methods import MethodHeader
+from specbench.log.methods import MethodHeader, tree_label
 from specbench.log.store import HEADER, read_header
 from specbench.models.cards import ModelCard, find_model, known_models
 from specbench.report.console import SafeConsole, TextTable, text_table
@@ -30,16 +30,19 @@ def list_(
         str,
         typer.Argument(
             metavar="KIND",
-            help="methods, models, datasets or runs.",
+            help="methods, models, datasets, runs or tunes.",
             autocompletion=completing(lambda: _KINDS),
         ),
     ],
 ) -> None:
-    """List methods, models, datasets or runs."""
+    """List methods, models, datasets, runs or tunes."""
     if kind not in _KINDS:
         raise unknown_name("list of", kind, _KINDS)
     _print(_KINDS[kind]())
-    say("More about one of them: specbench show NAME")
+    if kind == "tunes":
+        _say_folder()
+    else:
+        say("More about one of them: specbench show NAME")
 
 
 def _everything() -> list[str]:
@@ -262,7 +265,45 @@ def _execution(method: MethodHeader, execution: ExecutionHeader | None) -> tuple
     return facts.options_text(method), weights
 
 
-_KINDS = {"methods": _methods, "models": _models, "datasets": _datasets, "runs": _runs}
+def _tunes() -> TextTable:
+    """A row for each method with settings that `--settings auto` takes on this machine."""
+    from specbench.settings.tuned_settings import stored_tunes
+
+    rows = []
+    for tune in stored_tunes():
+        if tune.file is None:
+            rows.append(["-", "-", f"UNREADABLE: {tune.error}", "-", "-", "-", tune.path.name])
+            continue
+        fits = tune.file.fits
+        machine = f"{fits.get('machine', '-')}, threads: {fits.get('threads', '-')}"
+        for method, options in tune.file.methods.items():
+            settings = ", ".join(
+                f"{name}={tree_label(str(option)) if name == 'tree' else option}"
+                for name, option in options.items()
+            )
+            temperature = fits.get("temperature", "-")
+            row = [tune.model, method, settings, temperature, machine, tune.date, tune.path.name]
+            rows.append(row)
+    headings = ["model", "method", "settings", "sampling", "machine", "tuned", "file"]
+    return text_table(headings, rows)
+
+
+def _say_folder() -> None:
+    """Print where tunes are, and how to forget them."""
+    from specbench.data.cache import CACHE_VARIABLE
+    from specbench.settings.tuned_settings import tunes_folders
+
+    say(f"Folder: {' and '.join(map(str, tunes_folders()))}; {CACHE_VARIABLE} moves the first.")
+    say("To forget some: specbench tune --forget MODEL, FILE or all")
+
+
+_KINDS = {
+    "methods": _methods,
+    "models": _models,
+    "datasets": _datasets,
+    "runs": _runs,
+    "tunes": _tunes,
+}
 
 
 def _print(*blocks: TextTable | str) -> None:

@@ -43,7 +43,7 @@ SUITES = Path("results/suites")
 def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
     """Measure methods on tasks; keep the run and its report."""
     from specbench.cli.progress import progress_view
-    from specbench.measure.spec import AUTO, PAPER, SPREAD, RunSpec, starting
+    from specbench.measure.spec import RunSpec, new_spec_values, starting
 
     if call.gguf:
         values["model"] = str(Path(values.get("model", "")) / call.gguf)
@@ -52,9 +52,7 @@ def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
         values["backend"] = "server"
     if not call.thorough and not {*given} & {option.parameter for option in _BEYOND_FIRST_LOOK}:
         values |= {"limit": FIRST_LIMIT, "repeats": FIRST_PASSES, "is_first_look": True}
-    settings = PAPER if values.get("backend") else AUTO
-    defaults = {"repeats": None, "settings": settings, "limit_order": SPREAD}
-    spec = RunSpec(**defaults | values)
+    spec = RunSpec(**new_spec_values(values))
     view = progress_view(is_quiet=call.quiet)
     if not call.resume:
         view.message(starting(spec))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from specbench.cli.options import Call, quiet_libraries, say, takes
-from specbench.errors import RunFolderError, UserError
+from specbench.errors import RunFolderError, UserError, few
 from specbench.log.files import REPEAT
 from specbench.log.options import options
 from specbench.log.spec import SpecValues
@@ -32,6 +32,14 @@ _NUM_SHOWN = 5
 _OUT = typer.Option("--out", metavar="DIR", help="Folder for the result.", file_okay=False)
 Out = Annotated[Path, _OUT]
 MaybeOut = Annotated[Path | None, _OUT]
+Forget = Annotated[
+    str | None,
+    typer.Option(
+        "--forget",
+        metavar="MODEL|FILE|all",
+        help="Instead, forget settings that `specbench list tunes` shows.",
+    ),
+]
 Minutes = Annotated[
     float | None,
     typer.Option("--minutes", metavar="N", min=0.1, help="Goal for the total time."),
@@ -40,8 +48,19 @@ Minutes = Annotated[
 
 @takes(*_WORK, *_DRAWN, *_ENGINE, *_TIMED, *_OFFLINE)
 def _tune(
-    values: dict[str, Any], call: Call, out: MaybeOut = None, minutes: Minutes = None
+    values: dict[str, Any],
+    call: Call,
+    out: MaybeOut = None,
+    minutes: Minutes = None,
+    forget: Forget = None,
 ) -> None:
+    if forget is not None:
+        if values or out or minutes:
+            raise UserError(
+                "--forget takes no other option.", f"specbench tune --forget {forget} is enough."
+            )
+        _forget(forget)
+        return
     if out is None:
         raise UserError("specbench tune needs a folder.", "Name one: --out DIR")
     from specbench.cli.progress import progress_view
@@ -63,6 +82,15 @@ def _tune(
         )
     model = values.get("model", "tiny")
     say(f"Use them: specbench run --model {model} --settings {out}/settings.toml", is_error=False)
+
+
+def _forget(name: str) -> None:
+    """Remove stored settings, and say which."""
+    from specbench.settings.tuned_settings import forget
+
+    for tune in forget(name):
+        methods = few([*tune.file.methods]) if tune.file else "unreadable settings"
+        say(f"Forgotten: {methods} of {tune.model or tune.path}", is_error=False)
 
 
 @contextmanager

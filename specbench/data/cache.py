@@ -31,13 +31,13 @@ _FRESH_NS = 10**9
 
 
 def cache_dir() -> Path:
-    """$SPECBENCH_CACHE, or the platform's cache folder."""
+    """$SPECBENCH_CACHE, or `specbench` in the user's cache folder."""
     chosen_folder = os.environ.get(CACHE_VARIABLE)
     if chosen_folder:
         return Path(chosen_folder).expanduser()
-    import pooch
+    from specbench.engine.kernels.native_build import user_folder
 
-    return Path(pooch.os_cache("specbench"))
+    return user_folder().parent
 
 
 def paper_file(task: str, source: PaperSource, *, offline: bool, hint: str = "") -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -123,6 +124,12 @@ class RunSpec(SpecValues, frozen=True, dict=True):
     def samplings_text(self) -> str:
         """The samplings at all temperatures, as files of settings name them."""
         return " and ".join(str(self.sampling(temperature)) for temperature in self.temperatures)
+
+
+def new_spec_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of a new run, with the defaults of the command; a stored run or a recipe has others."""
+    settings = PAPER if values.get("backend") else AUTO
+    return {"repeats": None, "settings": settings, "limit_order": SPREAD} | {**values}
 
 
 def starting(spec: RunSpec, *, has_tasks: bool = True) -> str:

@@ -1,7 +1,7 @@
 """The settings that this user tuned last. `--settings auto` takes them if they fit.
 
-They are kept per model and temperature, and used only if machine, model, weights and versions are
-equal.
+They are kept per model and temperature in the folder `tunes` of the cache, and used only if
+machine, model, weights and versions are equal.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from specbench.data.cache import CACHE_VARIABLE, cache_dir
 from specbench.data.toml_files import read_toml
+from specbench.errors import UserError, os_errors, unknown_name
 from specbench.log.files import REPEAT, folder_errors, write_whole
 from specbench.log.model import ModelHeader
 from specbench.models.checkpoints import hash_of
@@ -21,6 +23,8 @@ from specbench.types import VERSION
 
 TUNED = "tuned"
 """Source of these settings in a header."""
+ALL = "all"
+"""The word for all stored settings."""
 
 
 def fits_of(
@@ -51,8 +55,8 @@ def versions() -> dict[str, str]:
 
 def keep_settings(file: SettingsFile) -> Path:
     """Keep tuned settings, in place of earlier ones of the same model and temperatures."""
-    path = _path_of(file.model, file.fits["temperature"])
-    with folder_errors(path, "XDG_CACHE_HOME", REPEAT):
+    path = tunes_folders()[0] / _file_name(file.model, file.fits["temperature"])
+    with folder_errors(path, CACHE_VARIABLE, REPEAT):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, toml_text(file).encode())
     return path
@@ -76,9 +80,9 @@ def with_tuned(
             called only if settings are stored.
     """
     path = _path_of(model, temperatures)  # the file of the settings that were tuned last
-    if not path.is_file():
+    if path is None:
         return tuple(methods)
-    file = read_toml(path, SettingsFile, what="Settings", hint=f"Remove {path}.")
+    file = _read(path)
     if file.fits != dict(fits()):  # they were made on another machine, or with other versions
         return tuple(methods)
     digest = sha256(path.read_bytes()).hexdigest()  # of the file, for the run's header
@@ -107,9 +111,82 @@ def _tuned_options(file: SettingsFile, method: RunMethod) -> dict[str, Any] | No
     return None
 
 
-def _path_of(model: str, temperatures: str) -> Path:
-    """The file with the last tuned settings of a model at some temperatures."""
+class StoredTune(NamedTuple):
+    """Settings that were tuned here."""
+
+    path: Path
+    """Their file."""
+    file: SettingsFile | None
+    """The content; None if it cannot be read."""
+    error: str = ""
+    """The reason why it cannot be read."""
+
+    @property
+    def model(self) -> str:
+        """The name of the model; empty if the file cannot be read."""
+        return self.file.model if self.file else ""
+
+    @property
+    def date(self) -> str:
+        """The day of the tune; empty if the file cannot be read."""
+        return self.file.title.removeprefix("tuned ") if self.file else ""
+
+
+def stored_tunes() -> list[StoredTune]:
+    """All settings that `specbench tune` keeps for this user, by file."""
+    tunes = []
+    for path in _stored_paths():
+        try:
+            tunes.append(StoredTune(path, _read(path)))
+        except UserError as error:
+            tunes.append(StoredTune(path, None, error.message))
+    return tunes
+
+
+def forget(name: str) -> list[StoredTune]:
+    """Remove stored settings: those of a model, those in a file, or `ALL`.
+
+    Raises:
+        UserError: no settings have this name, or a file cannot be removed.
+    """
+    tunes = stored_tunes()
+    forgotten = [tune for tune in tunes if name in (ALL, tune.path.name, str(tune.path), tune.model)]
+    if not forgotten:
+        names = {word for tune in tunes for word in (tune.path.name, tune.model) if word}
+        raise unknown_name("tuned model or file", name, names, "See `specbench list tunes`.")
+    for tune in forgotten:
+        for folder in tunes_folders():  # else an older file of the same name would count again
+            with os_errors(f"{tune.path} cannot be removed", "Make its folder writable."):
+                (folder / tune.path.name).unlink(missing_ok=True)
+    return forgotten
+
+
+def tunes_folders() -> list[Path]:
+    """The folders of stored settings: that of new ones, and where older versions kept them."""
     from specbench.engine.kernels.native_build import user_folder
 
+    return [*dict.fromkeys(cache / "tunes" for cache in (cache_dir(), user_folder().parent))]
+
+
+def _stored_paths() -> list[Path]:
+    """The files of stored settings. One in the folder of new ones hides an older one."""
+    path_by_name: dict[str, Path] = {}
+    for folder in tunes_folders():
+        for path in sorted(folder.glob("*.toml")):
+            path_by_name.setdefault(path.name, path)
+    return [*path_by_name.values()]
+
+
+def _path_of(model: str, temperatures: str) -> Path | None:
+    """The file with the last tuned settings of a model at some temperatures, if there is one."""
+    name = _file_name(model, temperatures)
+    return next((path for path in _stored_paths() if path.name == name), None)
+
+
+def _file_name(model: str, temperatures: str) -> str:
     digest = sha256((model + temperatures).encode()).hexdigest()
-    return user_folder().parent / "tunes" / f"{Path(model).name}-{digest[:8]}.toml"
+    return f"{Path(model).name}-{digest[:8]}.toml"
+
+
+def _read(path: Path) -> SettingsFile:
+    return read_toml(path, SettingsFile, what="Settings", hint=f"Remove {path}.")

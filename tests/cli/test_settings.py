@@ -26,7 +26,7 @@ def test_settings_are_chosen_once_and_everybody_reads_them(
     specbench: Specbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SPECBENCH_RUN_SETTINGS")
-    monkeypatch.setattr("specbench.settings.tuned_settings._path_of", lambda *_: Path("no tune"))
+    monkeypatch.setattr("specbench.settings.tuned_settings._path_of", lambda *_: None)
     said = specbench(*CALL, "--output", "tuned")
     assert said.code == 0, said.err
     header = read_run(Path("tuned")).header

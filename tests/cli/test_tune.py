@@ -13,6 +13,7 @@ from specbench.tune import mat, read_curve, read_profile, replay
 from specbench.zoo import TINY
 from tests.cli.conftest import Specbench
 from tests.faults.limits import file_size_limit
+from tests.support.own_cache import own_cache
 from tests.tune import time_few_rows
 
 PROMPTS = ("--dataset", "gsm8k", "--limit", "1", "--max-new-tokens", "24")
@@ -58,7 +59,7 @@ def test_a_curve_is_measured_and_predictions_name_its_machine(
 def test_the_whole_prints_each_methods_settings(
     specbench: Specbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    own_cache(monkeypatch, tmp_path)
     monkeypatch.setattr("specbench.tune.tuner.CHANGED", inf)  # however busy this machine is
     time_few_rows(monkeypatch)
     call = ("--method", "pld,recycling", *PROMPTS, "--threads", "1", "--minutes", "0.1")
@@ -76,9 +77,9 @@ def test_the_whole_prints_each_methods_settings(
     # The choice is always printed, and the message names the place that cannot be written.
     cache = tmp_path / "a file"
     cache.touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    own_cache(monkeypatch, cache)
     no_cache = specbench("tune", *call, "--out", "tune")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    own_cache(monkeypatch, tmp_path)
     with file_size_limit(300):
         full = specbench("tune", *call, "--out", "tune")
     for said, place in ((no_cache, f"{cache}/specbench/tunes/"), (full, "tune cannot be written")):

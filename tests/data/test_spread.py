@@ -83,6 +83,7 @@ def test_an_unfinished_run_without_an_order_goes_on_with_the_first_prompts(tmp_p
         "max_new_tokens": 4,
         "limit": 3,
         "device": "cpu",
+        "settings": "paper",
     }
     begun = specbench.run("tiny", "pld", output=tmp_path, limit_order="first", **values)
     prompts = [record.key.sample_id for record in begun.records]

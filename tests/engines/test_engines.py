@@ -36,7 +36,7 @@ CHAINS = {
 @pytest.fixture(scope="module")
 def our_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("ours") / "run"
-    specbench.run("tiny", [*CHAINS.values()], output=folder, **SAME)
+    specbench.run("tiny", [*CHAINS.values()], output=folder, settings="paper", **SAME)
     return read_run(folder)
 
 

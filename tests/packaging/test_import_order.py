@@ -12,7 +12,7 @@ HEAVY = set(IMPORT_RULES["banned-module-level-imports"])
 """Libraries that take long to import. Ruff finds module-level imports of them; these tests find
 those that other imports load.
 """
-LISTED = ("methods", "models", "datasets", "runs")
+LISTED = ("methods", "models", "datasets", "runs", "tunes")
 COMMANDS = ("--help", "run --help", *(f"list {kind}" for kind in LISTED))
 
 

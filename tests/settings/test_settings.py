@@ -29,6 +29,7 @@ from specbench.settings.tuned_settings import TUNED, keep_settings, with_tuned
 from specbench.zoo import TINY
 from tests.support.headers import make_header
 from tests.support.methods import parse_methods
+from tests.support.own_cache import own_cache
 
 
 def times(seconds: dict[int, float]) -> StepTimes:
@@ -229,7 +230,7 @@ def test_a_run_that_goes_on_keeps_its_settings_whatever_was_tuned_since(
 def test_tuned_settings_have_the_paths_of_a_tree_and_the_name_of_a_file_is_not_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    own_cache(monkeypatch, tmp_path)
     file, fits = tmp_path / "tree.json", {"temperature": "0"}
     file.write_text("[[0], [0, 0]]")
 

@@ -29,6 +29,7 @@ from specbench.tune.ranking import halves
 from specbench.tune.results import COLUMNS, write_results
 from specbench.zoo import TINY
 from tests.support.methods import parse_methods
+from tests.support.own_cache import own_cache
 from tests.tune import WORK, time_few_rows
 
 VALUES = WORK | {"limit": 4, "max_new_tokens": 12}
@@ -41,7 +42,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The user's cache, beside a tune's folder."""
     folder = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(folder))
+        own_cache(patch, folder)
         patch.setattr("specbench.tune.tuner.CHANGED", inf)  # however busy this machine is
         time_few_rows(patch)
         yield folder
@@ -116,7 +117,7 @@ def test_nothing_is_kept_for_auto_if_the_machine_changed_its_speed(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_steady: bool
 ) -> None:
     shutil.copytree(home / "tune", tmp_path / "tune")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    own_cache(monkeypatch, tmp_path / "cache")
     if not is_steady:
         monkeypatch.setattr("specbench.tune.tuner.CHANGED", 1.2)
         curve = tmp_path / "tune" / "cost" / "cost.json"
@@ -151,7 +152,7 @@ def test_a_run_of_other_work_or_another_machine_is_refused_and_nothing_is_kept(
 def test_two_weights_of_a_method_keep_two_entries_and_a_tree_its_paths(
     choices: list[Choice], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    own_cache(monkeypatch, tmp_path)
     for name in ("a", "b"):
         shutil.copytree(TINY / "medusa", tmp_path / name)
     config = tmp_path / "b" / "config.json"

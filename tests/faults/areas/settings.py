@@ -30,7 +30,7 @@ VALUES: tuple[Any, ...] = ("", "x", -1, 0, 2, 10**30, 0.5, inf, -inf, True, [], 
 
 
 def attack(random: Random, folder: Path) -> None:
-    with patch.dict(os.environ, {"XDG_CACHE_HOME": str(folder / "cache")}):
+    with patch.dict(os.environ, {"SPECBENCH_CACHE": str(folder / "cache")}):
         random.choice((_odd_names, _odd_values, _damaged, _kept))(random, folder)
 
 

@@ -81,7 +81,7 @@ def _again(folder: Path) -> Said:
             "--out",
             "tune",
             folder=folder,
-            XDG_CACHE_HOME=str(folder / "cache"),
+            SPECBENCH_CACHE=str(folder / "cache"),
         )
 
 

@@ -1,0 +1,11 @@
+"""A cache of a test's own, without the settings that the user tuned."""
+
+from pathlib import Path
+
+import pytest
+
+
+def own_cache(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Put the cache into `specbench` in a folder."""
+    patch.delenv("SPECBENCH_CACHE", raising=False)
+    patch.setenv("XDG_CACHE_HOME", str(folder))
