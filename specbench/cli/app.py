@@ -1,6 +1,6 @@
 """The program: its commands, in modules that are loaded when a command is called."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from itertools import pairwise
 from typing import Annotated, Any, NamedTuple
@@ -8,6 +8,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand
 
+from specbench.cli.help import WithHeadings, write_sections
 from specbench.cli.interrupts import InterruptibleGroup
 from specbench.cli.wrong_words import (
     extra_argument,
@@ -25,7 +26,7 @@ class Listed(NamedTuple):
     """A command before it is loaded."""
 
     group: str
-    """Heading under which it is listed; empty for a command that works but is not listed."""
+    """Heading under which it is listed."""
     summary: str
     """Description of the command."""
     function: str = ""
@@ -55,8 +56,10 @@ COMMANDS = {
     "fetch": Listed("Prepare", "Download prompts, models and draft weights ahead of a run."),
     "train": Listed("Prepare", "Train a method's head for a model that has none."),
     "init": Listed("Prepare", "Write a package with a working method, for you to change."),
-    "merge": Listed("", "Join runs of the same work.", "report.merge"),
-    "datastore": Listed("", "Make a datastore for the methods rest and sam.", "datastore.commands"),
+    "merge": Listed("Prepare", "Join runs of the same work.", "report.merge"),
+    "datastore": Listed(
+        "Prepare", "Make a datastore for the methods rest and sam.", "datastore.commands"
+    ),
 }
 _OLD_NAMES = {
     "verify": "check",
@@ -67,7 +70,7 @@ _OLD_NAMES = {
 """Words that replace a command's older name."""
 
 
-class Command(TyperCommand):
+class Command(WithHeadings, TyperCommand):
     """A command whose help has a heading for each group of options, and whose `--ray` needs no
     value.
     """
@@ -99,16 +102,6 @@ class Command(TyperCommand):
             return super().invoke(ctx)
         except UserError as error:
             raise with_variables(error, ctx) from error
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        sections: dict[str, list[tuple[str, str]]] = {}
-        for param in self.get_params(ctx):
-            is_option = param.param_type_name == "option"
-            heading = getattr(param, "rich_help_panel", None) or "Options"
-            help_row = param.get_help_record(ctx)
-            if help_row:
-                sections.setdefault(heading if is_option else "Arguments", []).append(help_row)
-        _write_sections(formatter, sections)
 
 
 def with_address(words: Sequence[str]) -> list[str]:
@@ -148,15 +141,8 @@ class Commands(InterruptibleGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
         for name, listed in COMMANDS.items():
-            if listed.group:
-                sections.setdefault(listed.group, []).append((name, listed.summary))
-        _write_sections(formatter, sections)
-
-
-def _write_sections(formatter: Any, sections: Mapping[str, Sequence[tuple[str, str]]]) -> None:
-    for heading, rows in sections.items():
-        with formatter.section(heading):
-            formatter.write_dl(rows)
+            sections.setdefault(listed.group, []).append((name, listed.summary))
+        write_sections(formatter, sections)
 
 
 def _load(name: str, listed: Listed) -> Any:
@@ -167,7 +153,7 @@ def _load(name: str, listed: Listed) -> Any:
         program = declared
     else:
         program = typer.Typer(add_completion=False, rich_markup_mode=None)
-        program.command(name, cls=Command, hidden=not listed.group)(declared)
+        program.command(name, cls=Command)(declared)
     command: Any = typer.main.get_command(program)
     for command_or_part in (command, *getattr(command, "commands", {}).values()):
         _simplify_help(command_or_part)

@@ -6,11 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
+from specbench.cli.help import CommandWithParts, Part
 from specbench.cli.options import CORPUS, Call, TargetModel, quiet_libraries, say, takes
 from specbench.log.options import options
 from specbench.log.spec import SpecValues
 
 commands = typer.Typer(
+    cls=CommandWithParts,
     help="Make a datastore for the methods rest and sam.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -22,7 +24,7 @@ def _group() -> None:
     """Keep `build` a subcommand: without a group, typer makes a single command the program."""
 
 
-@commands.command()
+@commands.command(cls=Part)
 @takes(*options(SpecValues, "template", "template_args"), *options(Call, "offline"))
 def build(
     data: Annotated[Path, typer.Argument(metavar="FILE", help=CORPUS)],

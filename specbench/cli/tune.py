@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from specbench.cli.help import CommandWithParts, Part
 from specbench.cli.options import Call, quiet_libraries, say, takes
 from specbench.errors import RunFolderError, UserError, few
 from specbench.log.files import REPEAT
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from specbench.tune import Choice, Prediction
 
 commands = typer.Typer(
+    cls=CommandWithParts,
     help="Find the fastest settings of methods here, and measure them (docs/tune.md).",
     rich_markup_mode=None,
 )
@@ -115,7 +117,7 @@ _group.__annotations__ = _tune.__annotations__
 commands.callback(invoke_without_command=True)(_group)
 
 
-@commands.command()
+@commands.command(cls=Part)
 @takes(*_WORK, *_DRAWN, *_ENGINE, *_OFFLINE)
 def profile(values: dict[str, Any], call: Call, out: Out) -> None:
     """Record what methods draft at each position of vanilla's answers."""
@@ -136,7 +138,7 @@ def profile(values: dict[str, Any], call: Call, out: Out) -> None:
     say(f"Profile: {out}", is_error=False)
 
 
-@commands.command()
+@commands.command(cls=Part)
 @takes(*_WORK, *_DRAWN[:1], *_ENGINE, *_TIMED, *_OFFLINE)
 def cost(values: dict[str, Any], call: Call, out: Out, minutes: Minutes = None) -> None:
     """Measure the time of a step by rows and context, and of methods' drafts."""
@@ -151,7 +153,7 @@ def cost(values: dict[str, Any], call: Call, out: Out, minutes: Minutes = None) 
     say(f"Cost curve: {out}", is_error=False)
 
 
-@commands.command()
+@commands.command(cls=Part)
 def predict(
     profile: Annotated[Path, typer.Argument(metavar="PROFILE", help="Folder of a profile.")],
     cost: Annotated[
