@@ -11,54 +11,70 @@ from specbench.cli.options import Call, RunArguments, completing, say, takes, wr
 from specbench.engine.garbage import no_garbage_collection
 from specbench.errors import UserError
 from specbench.log.options import options
+from specbench.registry import parse_choices
 from specbench.report.export import FORMATS, load_format
+
+
+FormatName = Annotated[
+    str,
+    typer.Option(
+        metavar="FORMAT", help=f"{', '.join(FORMATS)}.", autocompletion=completing(lambda: FORMATS)
+    ),
+]
+ReportFolder = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder for all formats, and the plots, also as PDF."),
+]
+Columns = Annotated[
+    str,
+    typer.Option(
+        metavar="speedup,mat,mean",
+        help="In LaTeX: speedups and MAT of tasks, and their means; default: all.",
+    ),
+]
+Ours = Annotated[str, typer.Option(metavar="METHOD,...", help="In LaTeX: methods marked as ours.")]
+Arithmetic = Annotated[
+    str, typer.Option(metavar="KIND", help="Speedup: ours, or paper (ratio of mean tokens/s).")
+]
+Pool = Annotated[bool, typer.Option("--pool", help="Pool the runs as repetitions of one run.")]
+Lenient = Annotated[
+    bool, typer.Option("--lenient", help="Leave out lines that no run can have written.")
+]
+Plan = Annotated[
+    bool,
+    typer.Option(
+        "--plan", help="Instead, count the prompts, passes and runs that would show a difference."
+    ),
+]
 
 
 @takes(*options(Call, "full", "sort"))
 def report(
     run: RunArguments,
     call: Call,
-    format: Annotated[
-        str,
-        typer.Option(
-            metavar="FORMAT",
-            help=f"{', '.join(FORMATS)}.",
-            autocompletion=completing(lambda: FORMATS),
-        ),
-    ] = FORMATS[0],
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder for all formats and the plots.")
-    ] = None,
-    arithmetic: Annotated[
-        str, typer.Option(metavar="KIND", help="Speedup: ours, or paper (ratio of mean tokens/s).")
-    ] = "ours",
-    pool: Annotated[
-        bool, typer.Option("--pool", help="Pool the runs as repetitions of one run.")
-    ] = False,
-    lenient: Annotated[
-        bool, typer.Option("--lenient", help="Leave out lines that no run can have written.")
-    ] = False,
-    plan: Annotated[
-        bool,
-        typer.Option(
-            "--plan",
-            help="Instead, count the prompts, passes and runs that would show a difference.",
-        ),
-    ] = False,
+    format: FormatName = FORMATS[0],
+    out: ReportFolder = None,
+    columns: Columns = "",
+    ours: Ours = "",
+    arithmetic: Arithmetic = "ours",
+    pool: Pool = False,
+    lenient: Lenient = False,
+    plan: Plan = False,
 ) -> None:
     """Print the table of finished runs, in any format."""
-    from specbench.analysis.metrics import check_arithmetic, measure
+    from specbench.analysis.metrics import check_arithmetic
     from specbench.log.folders import read_runs, readable_runs
     from specbench.log.run import Run
-    from specbench.report.build import make_report, write_report
+    from specbench.report.build import for_paper, make_report, parse_columns, write_report
     from specbench.report.export.terminal import print_report
 
     if plan:
-        from specbench.report.power import power_lines
-
-        for path in run:
-            typer.echo("\n".join(power_lines(path.name, measure(read_runs(path)))))
+        _print_plan(run)
         return
+    if (columns or ours) and format != "latex" and out is None:
+        flag = "--columns" if columns else "--ours"
+        raise UserError(f"{flag} is for the table in LaTeX.", "Add --format latex or --out DIR.")
+    chosen_columns, our_methods = parse_columns(columns), parse_choices([ours])
     if len(run) > 1:
         say(f"{len(run)} runs in one report: {', '.join(path.name for path in run)}")
     formula = check_arithmetic(arithmetic)
@@ -67,13 +83,24 @@ def report(
         read = partial(read_runs, is_lenient=lenient)
         stored = [Run.pooled([*map(read, run)])] if pool else readable_runs(run, read, say)
         content = make_report(stored, arithmetic=formula, sort=call.sort)
+    content = for_paper(content, chosen_columns, map(str, our_methods))
     if format == FORMATS[0]:
         print_report(content, is_full=call.full)
     else:
         write_data(exporter.render(content))
     if out is not None:
-        for path in write_report(content, out):
+        for path in write_report(content, out, has_pdf=True):
             say(str(path))
+
+
+def _print_plan(runs: Sequence[Path]) -> None:
+    """Print how much more work would show a difference, for each run."""
+    from specbench.analysis.metrics import measure
+    from specbench.log.folders import read_runs
+    from specbench.report.power import power_lines
+
+    for path in runs:
+        typer.echo("\n".join(power_lines(path.name, measure(read_runs(path)))))
 
 
 def compare(
@@ -81,7 +108,8 @@ def compare(
     cross: Annotated[
         tuple[str, str] | None,
         typer.Option(
-            metavar="METHOD METHOD", help="Compare a method of the first run with one of another."
+            metavar="METHOD METHOD",
+            help="Compare a method of the first run with one of the second, or of the same run.",
         ),
     ] = None,
     force: Annotated[

@@ -109,17 +109,18 @@ def compare_runs(
 ) -> list[Comparison]:
     """Compare each run with the first, at each load that both have: one comparison per load.
 
-    With `methods`, compare the first run's method `methods[0]` with the second's `methods[1]`.
-    If it `is_forced`, runs that did different work are compared too.
+    With `methods`, compare the first run's method `methods[0]` with the second's `methods[1]`, or
+    with another method of the same run, if there is only one. If it `is_forced`, runs that did different work are compared too.
 
     Raises:
         UserError: too few or too many runs, or runs that are not comparable.
     """
+    if methods and len(runs) == 1:
+        runs = [runs[0], runs[0]]
     if len(runs) < 2:
         raise UserError(
             "One run cannot be compared.",
-            "Name two or more. To compare two methods of one run, name it twice and add "
-            "--cross METHOD METHOD.",
+            "Name two or more, or two methods of the run: --cross METHOD METHOD.",
         )
     if methods and len(runs) > 2:
         raise UserError(f"--cross compares two runs, not {len(runs)}.", "Name two.")

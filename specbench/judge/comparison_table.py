@@ -4,6 +4,7 @@ The runs have letters: A is the reference, unless methods are crossed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from string import ascii_uppercase
 from typing import NamedTuple
 
@@ -87,6 +88,12 @@ def build_comparison(comparisons: Sequence[Comparison]) -> ComparisonTable:
     for letter, header in sorted(headers.items()):
         legend.append(Note(letter, _legend_text(header)))
         notes += _run_notes(letter, header)  # warnings about this run alone
+    first = comparisons[0]
+    if first.reference_method and first.subject == first.reference:  # two methods of one run
+        methods = (first.methods[0], first.reference_method)  # A and B
+        for i, method in enumerate(methods):
+            text = f"{first.subject.method(method).label} of {legend[i].text}"
+            legend[i] = replace(legend[i], text=text)
     return ComparisonTable(
         legend=tuple(legend),
         blocks=tuple(blocks),

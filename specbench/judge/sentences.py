@@ -100,12 +100,12 @@ def cross_sentence(comparison: Comparison, letters: Letters, key: CellKey) -> st
     pair = comparison.cells[key].tokens_per_s
     ratio = pair.ratio  # the subject's speed / the reference's
     subject, reference = comparison.subject, comparison.reference  # headers of the runs
-    # "on the MACHINE" for each, or "in LETTER" if they are of one machine
+    # " on the MACHINE" for each, or " in LETTER" if they are of one machine
     subject_place, reference_place = _places(subject, reference, letters)
     reference_method = comparison.reference_method or BASELINE  # that of the reference
     model_text = f"With {facts.model_label(subject)}, "  # both runs have the same
-    subject_text = f"{subject.method(comparison.methods[0]).label} {subject_place}"
-    reference_text = f"{reference.method(reference_method).label} {reference_place}"
+    subject_text = f"{subject.method(comparison.methods[0]).label}{subject_place}"
+    reference_text = f"{reference.method(reference_method).label}{reference_place}"
     if isinstance(ratio, Missing):
         compared = f"{subject_text} and {reference_text}"
         return f"{model_text}{compared} are not compared: {ratio.reason}."
@@ -129,12 +129,16 @@ def cross_sentence(comparison: Comparison, letters: Letters, key: CellKey) -> st
 
 
 def _places(subject: RunHeader, reference: RunHeader, letters: Letters) -> tuple[str, str]:
-    """The places of the two measurements: their machines if they differ, otherwise their runs."""
+    """The places of the two measurements, with a blank before each: their machines if they differ,
+    otherwise their runs; nothing if they are one run.
+    """
+    if subject == reference:
+        return "", ""
     subject_device = subject.device_phrase.partition(",")[0]
     reference_device = reference.device_phrase.partition(",")[0]
     if subject_device != reference_device:
-        return f"on the {subject_device}", f"on the {reference_device}"
-    return f"in {letters.subject}", f"in {letters.reference}"
+        return f" on the {subject_device}", f" on the {reference_device}"
+    return f" in {letters.subject}", f" in {letters.reference}"
 
 
 def _doubt(comparison: Comparison, pair: Pair) -> str:

@@ -119,10 +119,11 @@ class MethodLabel(NamedTuple):
     """The size of its drafts in words, if that is not its paper's."""
 
     @property
-    def label(self) -> str:
-        """The title with the options that were given, settings that were chosen and threads of
-        its own, and a star if the output may differ. Options that all variants share are left
-        out, and folders of the machine before the part that distinguishes a path from the others'.
+    def details(self) -> list[str]:
+        """The options that were given, settings that were chosen and threads of its own.
+
+        Options that all variants share are left out, and folders of the machine before the part
+        that distinguishes a path from the others'.
 
         `spelling` is the method's name with its options, "pld:ngram=2"; `others` are the spellings
         of the run's other variants of the method. `settings` is the size of its drafts in words,
@@ -130,7 +131,7 @@ class MethodLabel(NamedTuple):
         """
         options_of_others = [_given_options(other) for other in self.others]  # ["ngram=2"] each
         all_other_options = [*chain(*options_of_others)]
-        details = []  # texts in parentheses after the title
+        details = []
         for option in _given_options(self.spelling):
             is_shared = self.others and all(option in options for options in options_of_others)
             if not is_shared:
@@ -139,6 +140,12 @@ class MethodLabel(NamedTuple):
             details.append(self.settings)
         if self.threads:
             details.append("1 thread" if self.threads == 1 else f"{self.threads} threads")
+        return details
+
+    @property
+    def label(self) -> str:
+        """The title with the details in parentheses, and a star if the output may differ."""
+        details = self.details
         label = f"{self.title} ({', '.join(details)})" if details else self.title
         return label if self.is_lossless else f"{label}*"
 

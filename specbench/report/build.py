@@ -1,5 +1,6 @@
 """A report of finished runs, and its files, each written whole or not at all."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -7,14 +8,14 @@ from typing import Any
 
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Bootstrap
-from specbench.errors import RunFolderError, os_errors
+from specbench.errors import RunFolderError, os_errors, same_name, unknown_name
 from specbench.log.files import write_whole
 from specbench.log.run import Run
 from specbench.report.arrange import Sort, arrange
 from specbench.report.export import FORMATS, load_format
 from specbench.report.plots import make_plots
 from specbench.report.plots.style import Plot
-from specbench.report.results import Report
+from specbench.report.results import COLUMNS, Report
 
 
 def make_report(
@@ -34,13 +35,16 @@ def make_report(
     return replace(report, plots=make_plots(report))
 
 
-def write_report(report: Report, folder: Path) -> list[Path]:
-    """Write every format and every plot.
+def write_report(report: Report, folder: Path, *, has_pdf: bool = False) -> list[Path]:
+    """Write every format and every plot; with `has_pdf`, plots as PDF too.
 
     Raises:
         RunFolderError: the folder cannot be written.
     """
-    return write_files(folder, report_files(report))
+    files = report_files(report)
+    if has_pdf:
+        files |= {f"{plot.name}.pdf": plot.pdf for plot in report.plots}
+    return write_files(folder, files)
 
 
 def report_files(report: Report) -> dict[str, bytes]:
@@ -60,6 +64,44 @@ def plot_files(plots: Iterable[Plot]) -> dict[str, bytes]:
         for plot in plots
         for kind, content in plot.images._asdict().items()
     }
+
+
+def parse_columns(text: str) -> tuple[str, ...]:
+    """The columns of the table in LaTeX from "speedup,mean"; all of an empty text.
+
+    Raises:
+        UserError: an unknown name.
+    """
+    names = tuple(text.split(",")) if text else COLUMNS
+    for name in names:
+        if name not in COLUMNS:
+            raise unknown_name("column", name, COLUMNS)
+    return names
+
+
+def for_paper(report: Report, columns: tuple[str, ...], ours: Iterable[str]) -> Report:
+    """The report with these columns in its table in LaTeX, and with the author's methods marked.
+
+    Args:
+        report: of the runs.
+        columns: some of `COLUMNS`.
+        ours: methods, as records spell them or without options.
+
+    Raises:
+        UserError: the runs have no such method.
+    """
+    keys_by_name: dict[str, set[str]] = defaultdict(set)
+    for block in report.blocks:
+        for method in block.methods:
+            for name in (method.method, method.method.partition(":")[0]):
+                keys_by_name[name].add(method.method)
+    keys: set[str] = set()
+    for spelling in ours:
+        name = same_name(spelling, keys_by_name)
+        if name not in keys_by_name:
+            raise unknown_name("method in these runs", name, keys_by_name)
+        keys |= keys_by_name[name]
+    return replace(report, columns=columns, ours=tuple(keys))
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> list[Path]:

@@ -28,6 +28,8 @@ MEAN = "mean"
 """The name of the column of means over the tasks."""
 MEAN_TITLE = "Mean"
 """The heading of that column."""
+COLUMNS = ("speedup", "mat", "mean")
+"""Speedups and mean accepted tokens of the tasks, and the means over tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,10 @@ class Report:
     """The scope of the intervals of times: "over prompts and 3 passes"."""
     plots: "tuple[Plot, ...]" = ()
     """The plots with data."""
+    columns: tuple[str, ...] = COLUMNS
+    """The columns of the papers' table in LaTeX, some of `COLUMNS`."""
+    ours: tuple[str, ...] = ()
+    """The methods that the table in LaTeX marks as the author's."""
 
     @property
     def caption(self) -> str:

@@ -268,6 +268,19 @@ def test_two_methods_of_one_pass_give_no_verdict() -> None:
     assert all(cell.tokens_per_s.p_value is None for cell in crossed.cells.values())
 
 
+def test_two_methods_of_one_run_need_the_run_once() -> None:
+    run = several(RUN, 3, sd=0.02)
+    passes = make_run(run.records, run.header)
+    (crossed,) = compare_runs([passes], ("sps", "pld"))
+    text = sentences(crossed)
+    assert re.search(r", SpS is \d\.\d\d ± \d\.\d\d times as fast as PLD, by the mean of the", text)
+    assert text == sentences(compare(passes, passes, crossed=("sps", "pld")))
+    page = shown([crossed])
+    assert "A  SpS of old" in page and "B  PLD of old" in page
+    with pytest.raises(UserError, match="One run cannot be compared"):
+        compare_runs([passes])
+
+
 def cut(pool: Run) -> Run:
     """The pool with one sample per task in all runs except the first."""
     kept = [r for r in pool.records if not r.key.repeat or r.key.sample_id.endswith("/0")]

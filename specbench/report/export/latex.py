@@ -1,17 +1,19 @@
-"""A report in LaTeX: the papers' table, ready to \\input.
+"""A report in LaTeX: the papers' table, ready to \\input into an article of two columns.
 
-The intervals are arguments of a macro that shows nothing until the
-author defines it: the intervals of six tasks do not fit on a page.
+A method's options and settings stand below the table, as notes with marks. Tasks that do not fit
+side by side continue in another table below. The intervals are arguments of a macro that shows
+nothing until the author defines it: the intervals of six tasks do not fit on a page.
 """
 
-import re
-import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from string import ascii_lowercase
 
+from specbench.log.header import RunHeader
 from specbench.report import task_tables
-from specbench.report.results import Block, Report, Task
-from specbench.report.table import METHOD, Cell, Row, Table
-from specbench.report.texts import Note
+from specbench.report.latex_text import TEXT_WIDTH, TYPE_SIZE, escape, one_line, width_of
+from specbench.report.results import MEAN, Block, MethodResults, Report, RunResults, Task
+from specbench.report.table import METHOD, Cell, Row
+from specbench.report.task_tables import MAT, SPEEDUP, Part
 
 _PREAMBLE = r"""
 % Made by specbench. In your preamble:
@@ -19,81 +21,52 @@ _PREAMBLE = r"""
 %   \usepackage{booktabs}
 % In your text:
 %   \input{table}
-% To show the interval of each speedup (95 %), before \input:
-%   \newcommand{\specbenchinterval}[2]{\,{\tiny[#1,\,#2]}}
+% To show the interval of each speedup (95 %), before \input (choose few --columns):
+%   \newcommand{\specbenchinterval}[2]{\,[#1,\,#2]}
+% methods.bib, or --format bibtex, has the papers of the methods.
 """.lstrip()
 
 _DEFINITIONS = r"""
 \providecommand{\specbenchinterval}[2]{}
+\providecommand{\specbenchours}[1]{#1 (ours)}
 \providecommand{\specbenchother}[1]{\ifdefined\Umathcode#1\else?\fi}% a sign that pdfLaTeX lacks
 """.lstrip()
 
-_APART = "\0"
-"""Stands between two signs until it is written as an empty group."""
-_LIGATURE = re.compile(r"(?<=-)(?=-)|(?<=')(?=')|(?<=:)(?=:)|(?<=,)(?=,)")
-"""The places between two hyphens, apostrophes or commas, which LaTeX would join into one sign,
-and between two colons, which a CI log may read as a command.
-"""
-_NAMES = {"\\": "backslash", "^": "asciicircum", "~": "asciitilde", '"': "quotedbl"}
-_NAMES |= {"<": "less", ">": "greater", "|": "bar", "`": "asciigrave"}
-_SIGNS = {
-    **{sign: rf"\{sign}" for sign in "{}$&#%_"},
-    **{sign: rf"\text{name}{{}}" for sign, name in _NAMES.items()},
-    "–": "--",
-    "—": "---",
-    "…": r"\ldots{}",
-    "±": r"\ensuremath{\pm}",
-    "×": r"\ensuremath{\times}",
-    "τ": r"\ensuremath{\tau}",
-    "\u00a0": "~",
-    _APART: "{}",
-}
+_GAP = 2.0
+"""Points on either side of a column."""
+_PARTS = {"speedup": SPEEDUP, "mat": MAT}
+_HEADINGS = {SPEEDUP: "Speedup", MAT: r"\multicolumn{1}{c}{$\tau$}"}
+_NUMBERS = {SPEEDUP: "0.00x~", MAT: "0.00"}
+"""The widest usual text of a column."""
+_LONGEST_REASON = 8
+"""Characters of a reason that fits in place of a task's numbers: "not run"."""
+
+Marks = Mapping[str, str]
+"""The mark of each note below the table, by the note's text: "(a)"."""
 
 
 def render(report: Report) -> str:
     """A `table*` environment. It needs only booktabs."""
-    warnings = [f"% Warning: {_line(note.text)}\n" for note in report.notes if note.is_warning]
-    column_types = "l" + "r" * (2 * len(report.tasks))
+    warnings = [f"% Warning: {one_line(note.text)}\n" for note in report.notes if note.is_warning]
+    marks = _marks(report)
     lines = [
         r"\begin{table*}[t]",
-        r"\centering",
+        r"\sloppy\centering",
         rf"\caption{{{_caption(report)}}}",
         r"\label{tab:specbench}",
         r"\par\medskip",
-        r"\scriptsize",
-        r"\setlength{\tabcolsep}{1pt}",
-        rf"\begin{{tabular}}{{@{{}}{column_types}@{{}}}}",
-        r"\toprule",
-        *_header(report.tasks),
+        rf"\fontsize{{{TYPE_SIZE}}}{{{TYPE_SIZE * 1.2:g}}}\selectfont",
+        rf"\setlength{{\tabcolsep}}{{{_GAP:g}pt}}",
     ]
-    for block in report.blocks:
-        lines += _block(report, block)
-    lines += [r"\bottomrule", r"\end{tabular}", *_remarks(report.notes), r"\end{table*}", ""]
+    for tasks in _panels(report):
+        lines += _panel(report, tasks, marks)
+    lines += [*_remarks(report, marks), r"\end{table*}", ""]
     return _PREAMBLE + "".join(warnings) + _DEFINITIONS + "\n".join(lines)
 
 
 def files(report: Report) -> Mapping[str, str]:
     """The table as `table.tex`."""
     return {"table.tex": render(report)}
-
-
-def escape(text: str) -> str:
-    """Text that LaTeX shows unchanged, on one line; pdfLaTeX shows "?" for characters it lacks."""
-    return "".join(map(_sign, _LIGATURE.sub(_APART, _line(text))))
-
-
-def _sign(sign: str) -> str:
-    if sign in _SIGNS:
-        return _SIGNS[sign]
-    if sign.isascii():
-        return sign if sign.isprintable() else ""
-    if sign.isalpha() and ord(sign) < 0x180 and sign not in "ĦħĿŀŉŦŧ":  # T1 has these
-        return unicodedata.normalize("NFC", sign)
-    return rf"\specbenchother{{{sign}}}"
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _caption(report: Report) -> str:
@@ -105,12 +78,13 @@ def _caption(report: Report) -> str:
     # a note of the report is a text under a label; the label "Speedup" has its definition
     text_by_label = {note.label: note.text for note in report.notes}
     speedup_definition = text_by_label.get("Speedup", "").partition(" Intervals")[0].rstrip(".")
-    sentences = [
-        f"{escape(report.caption)}.",  # model, machine, dtype and prompts
-        f"Speedup: {escape(speedup_definition)}.",
-        r"$\tau$: mean accepted tokens, emitted per step of the target model.",
-    ]
-    if len(report.tasks) > 1:
+    sentences = [f"{escape(report.caption)}."]  # model, machine, dtype and prompts
+    parts = _parts(report)
+    if SPEEDUP in parts:
+        sentences.append(f"Speedup: {escape(speedup_definition)}.")
+    if MAT in parts:
+        sentences.append(r"$\tau$: mean accepted tokens, emitted per step of the target model.")
+    if any(task.name == MEAN for task in _tasks(report)):
         sentences.append("Mean: the arithmetic mean of the tasks' values.")
     # a run is a group of rows
     best = "The best of each column" if report.is_one_run else "The best of each group and column"
@@ -118,60 +92,156 @@ def _caption(report: Report) -> str:
     return " ".join(sentences)
 
 
-def _header(tasks: Sequence[Task]) -> Iterable[str]:
+def _parts(report: Report) -> list[Part]:
+    """The chosen columns of each task; all if only the mean was chosen."""
+    chosen = [part for name, part in _PARTS.items() if name in report.columns]
+    return chosen or [*_PARTS.values()]
+
+
+def _tasks(report: Report) -> list[Task]:
+    """The tasks with columns: each task, their mean, or both, as chosen; a lone task always."""
+    has_tasks = any(name in report.columns for name in _PARTS)
+    tasks = [
+        task
+        for task in report.tasks
+        if ("mean" in report.columns if task.name == MEAN else has_tasks)
+    ]
+    return tasks or [*report.tasks]
+
+
+def _panels(report: Report) -> list[list[Task]]:
+    """The tasks of each table, as many as fit side by side."""
+    labels = [_label(report, run, method, {}) for run, method in _every_method(report)]
+    most = TEXT_WIDTH - width_of(max([METHOD, *labels], key=len)) - width_of(" (a)") - _GAP
+    panels: list[list[Task]] = [[]]
+    room = most
+    for task in _tasks(report):
+        width = _width(report, task)
+        if width > room and panels[-1]:
+            panels.append([])
+            room = most
+        panels[-1].append(task)
+        room -= width
+    return panels
+
+
+def _width(report: Report, task: Task) -> float:
+    """The estimated width of a task's columns in points."""
+    parts = _parts(report)
+    numbers = sum(width_of(_NUMBERS[part]) for part in parts) + 2 * _GAP * (len(parts) - 1)
+    return max(numbers, *map(width_of, task.title.split())) + 2 * _GAP
+
+
+def _every_method(report: Report) -> Iterator[tuple[RunResults, MethodResults]]:
+    for block in report.blocks:
+        for run in block.runs:
+            for method in run.methods:
+                yield run, method
+
+
+def _marks(report: Report) -> Marks:
+    """The marks of all texts that stand below the table."""
+    texts = [_details(run.source.info, method) for run, method in _every_method(report)]
+    for _, method in _every_method(report):
+        reasons = [task.reason or "" for task in method.tasks]
+        texts += [reason for reason in reasons if len(reason) > _LONGEST_REASON]
+    distinct_texts = dict.fromkeys(filter(None, texts))
+    return {
+        text: f"({ascii_lowercase[i % 26] * (i // 26 + 1)})" for i, text in enumerate(distinct_texts)
+    }
+
+
+def _details(header: RunHeader, method: MethodResults) -> str:
+    """A method's options, settings and threads in words; empty if there are none."""
+    return ", ".join(header.method(method.method).details)
+
+
+def _label(report: Report, run: RunResults, method: MethodResults, marks: Marks) -> str:
+    """The method's name in LaTeX, with the mark of its details."""
+    name = run.source.info.method(method.method)
+    label = escape(name.title if name.is_lossless else f"{name.title}*")
+    if method.method in report.ours:
+        label = rf"\specbenchours{{{label}}}"
+    details = _details(run.source.info, method)
+    return f"{label} {marks[details]}" if details in marks else label
+
+
+def _panel(report: Report, tasks: Sequence[Task], marks: Marks) -> Iterable[str]:
+    """The lines of a table with these tasks."""
+    parts = _parts(report)
+    num_columns = 1 + len(parts) * len(tasks)  # with the column of methods
+    yield rf"\begin{{tabular}}{{@{{}}l{'r' * (num_columns - 1)}@{{}}}}"
+    yield r"\toprule"
+    yield from _header(tasks, parts)
+    for block in report.blocks:
+        yield r"\midrule"
+        yield rf"\multicolumn{{{num_columns}}}{{c}}{{{escape(block.heading)}}} \\"
+        yield from _block(report, block, tasks, marks)
+    yield r"\bottomrule"
+    yield r"\end{tabular}"
+    yield r"\par\medskip"
+
+
+def _header(tasks: Sequence[Task], parts: Sequence[Part]) -> Iterable[str]:
     """The rows of the head in LaTeX: task titles, numbers of samples if any, then headings.
 
-    Column 1 is the method's (`METHOD` is its heading). Each task has two more, its speedup and
-    its tau (MAT). The last task may be the mean over the tasks.
+    Column 1 is the method's (`METHOD` is its heading). Each task has one more for each of `parts`,
+    its speedup and its tau (MAT). The last task may be the mean over the tasks.
     """
     if not tasks:
         yield rf"{METHOD} \\"
         return
-    yield _above_pairs([task.title for task in tasks])  # a row, a text above two columns each
+    num_parts = len(parts)
+    titles = [r"\shortstack{" + r"\\".join(map(escape, task.title.split())) + "}" for task in tasks]
+    yield _above(titles, num_parts)  # a row, a text above the columns of each task
     if any(task.n for task in tasks):  # the number of samples as text, "" for the mean
-        yield _above_pairs([f"n={task.n}" if task.n else "" for task in tasks])
-    first_columns = range(2, 2 + 2 * len(tasks), 2)  # the speedup's column of each task, from 1
-    yield " ".join(rf"\cmidrule(lr){{{column}-{column + 1}}}" for column in first_columns)
-    headings = r"Speedup & \multicolumn{1}{c}{$\tau$}"  # of a task's two columns
-    yield " & ".join([METHOD, *[headings] * len(tasks)]) + r" \\"
+        yield _above([f"n={task.n}" if task.n else "" for task in tasks], num_parts)
+    first_columns = range(2, 2 + num_parts * len(tasks), num_parts)  # of each task, from 1
+    yield " ".join(
+        rf"\cmidrule(lr){{{column}-{column + num_parts - 1}}}" for column in first_columns
+    )
+    headings = [_HEADINGS[part] for part in parts]
+    yield " & ".join([METHOD, *headings * len(tasks)]) + r" \\"
 
 
-def _above_pairs(words: Sequence[str]) -> str:
-    """A row of the header with a word above each pair of columns."""
-    cells = [rf"\multicolumn{{2}}{{c}}{{{escape(word)}}}" for word in words]
+def _above(texts: Sequence[str], num_parts: int) -> str:
+    """A row of the head with a text in LaTeX above the columns of each task."""
+    cells = [rf"\multicolumn{{{num_parts}}}{{c}}{{{text}}}" for text in texts]
     return " & ".join(["", *cells]) + r" \\"
 
 
-def _block(report: Report, block: Block) -> Iterable[str]:
-    """The lines of LaTeX for one temperature: its heading, then a row per method of each run.
+def _block(report: Report, block: Block, tasks: Sequence[Task], marks: Marks) -> Iterable[str]:
+    """The lines of LaTeX for one temperature: a row per method of each run.
 
-    `block` has the results at this temperature. Each task has two columns, speedup and MAT.
+    `block` has the results at this temperature.
     """
-    table = task_tables.by_task(report, block)
-    num_columns = 1 + len(table.columns)  # with the column of methods
-    yield r"\midrule"
-    yield rf"\multicolumn{{{num_columns}}}{{c}}{{{escape(block.heading)}}} \\"
-    for group in table.groups:  # the rows of a run
+    parts = _parts(report)
+    table = task_tables.by_task(report, block, parts)
+    places = [report.tasks.index(task) for task in tasks]
+    table = table.take([place * len(parts) + i for place in places for i in range(len(parts))])
+    runs = [run for run in block.runs if run.methods]
+    for run, group in zip(runs, table.groups, strict=True):
         yield r"\midrule"
         if group.label:  # the run's name; empty if there is one run
+            num_columns = 1 + len(table.columns)
             label = rf"\emph{{{escape(group.label)}}}"
             yield rf"\multicolumn{{{num_columns}}}{{@{{}}l}}{{{label}}} \\"
-        for row in group.rows:
+        for method, row in zip(run.methods, group.rows, strict=True):
             # the method's name, then its cells, or a reason in place of missing ones
-            yield " & ".join([escape(row.label), *_cells(table, row)]) + r" \\"
+            label = _label(report, run, method, marks)
+            yield " & ".join([label, *_cells(row, len(parts), marks)]) + r" \\"
 
 
-def _cells(table: Table, row: Row) -> Iterable[str]:
-    if row.reason and row.cells:
-        return [rf"\multicolumn{{{len(row.cells)}}}{{c}}{{{escape(row.reason)}}}"]
-    return [_task_cells(cells) for _, cells in table.by_task(row.cells)]
-
-
-def _task_cells(cells: Sequence[Cell]) -> str:
-    """The cells of a task, or the reason why they are empty."""
-    if reason := cells[0].reason:
-        return rf"\multicolumn{{{len(cells)}}}{{c}}{{{escape(reason)}}}"
-    return " & ".join(map(_cell, cells))
+def _cells(row: Row, num_parts: int, marks: Marks) -> Iterable[str]:
+    """The cells of a row; a reason, or its mark, stands for those that are missing."""
+    num_together = len(row.cells) if row.reason else num_parts
+    for start in range(0, len(row.cells), num_together):
+        cells = row.cells[start : start + num_together]
+        if reason := cells[0].reason:
+            text = f"-- {marks[reason]}" if reason in marks else escape(reason)
+            yield rf"\multicolumn{{{num_together}}}{{c}}{{{text}}}"
+        else:
+            yield " & ".join(map(_cell, cells))
 
 
 def _cell(cell: Cell) -> str:
@@ -183,17 +253,19 @@ def _cell(cell: Cell) -> str:
     return latex
 
 
-def _remarks(notes: Sequence[Note]) -> Iterable[str]:
-    """A paragraph of LaTeX below the table with the notes that its readers need, or nothing.
+def _remarks(report: Report, marks: Marks) -> Iterable[str]:
+    """Paragraphs of LaTeX below the table with the notes that its readers need, or nothing.
 
-    They explain the marks "*" (not lossless) and "~" (significant by its interval, but not by
-    the corrected test) and missing numbers. Warnings are for the author alone.
+    They are the marked texts, and explain the marks "*" (not lossless) and "~" (significant by its
+    interval, but not by the corrected test) and missing numbers. Warnings are for the author alone.
     """
-    shown_notes = [note for note in notes if note.label in ("*", "~", "Missing")]
-    if not shown_notes:
-        return
-    remarks = []
-    for note in shown_notes:
-        is_mark = note.label in ("*", "~")
-        remarks.append(f"{note.label}: {note.text}" if is_mark else note.text)
-    yield rf"\par\smallskip {escape(' '.join(remarks))}"
+    marked = [f"{mark} {text}." for text, mark in marks.items()]
+    notes = []
+    for note in report.notes:
+        if note.label in ("*", "~"):
+            notes.append(f"{note.label}: {note.text}")
+        elif note.label == "Missing" and note.numbers.get("reason") not in marks:
+            notes.append(note.text)
+    for sentences in (marked, notes):
+        if sentences:
+            yield rf"\par\smallskip\raggedright {escape(' '.join(sentences))}"

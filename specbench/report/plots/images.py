@@ -7,6 +7,8 @@ are restored.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +19,15 @@ DPI = 120
 """Pixels of a PNG per inch."""
 PLAIN_TEXT: Any = {"text.parse_math": False}
 """Names from outside may have a "$", which would begin a formula."""
+
+
+_SETTINGS: Any = {
+    **PLAIN_TEXT,
+    "svg.hashsalt": "specbench",  # ids of elements are the same in each run
+    "svg.fonttype": "none",  # text stays text
+    "pdf.fonttype": 42,  # TrueType: publishers refuse matplotlib's Type 3
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],
+}
 
 
 class Images(NamedTuple):
@@ -32,24 +43,38 @@ def save(figure: Figure) -> Images:
     `PLAIN_TEXT` is the setting that keeps a "$" from beginning a formula. `DPI` is pixels of a PNG
     per inch.
     """
-    from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-    settings: dict[str, Any] = {
-        **PLAIN_TEXT,
-        "svg.hashsalt": "specbench",  # ids of elements are the same in each run
-        "svg.fonttype": "none",  # text stays text
-        "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],
-    }
     svg = BytesIO()
     png = BytesIO()
-    with rc_context(settings), warnings.catch_warnings():  # type: ignore[arg-type]  # newer stubs
-        # A character that the machine's fonts lack is drawn as a box.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+    with _drawing():
         # `savefig` would lay the figure out and draw it twice for each format.
         FigureCanvasAgg(figure).print_png(png, metadata={"Software": None})  # no version
         figure.set_layout_engine("none")  # keeps the layout that the PNG made
         FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
     figure.set_dpi(DPI)  # as before: drawing an SVG changes it to 72
     return Images(svg.getvalue(), png.getvalue())
+
+
+def save_pdf(figure: Figure) -> bytes:
+    """The bytes as PDF of a figure that `save` has laid out, without a date or a version."""
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf
+
+    pdf = BytesIO()
+    nothing: dict[str, Any] = dict.fromkeys(("Creator", "Producer", "CreationDate"))
+    with _drawing():
+        FigureCanvasPdf(figure).print_pdf(pdf, metadata=nothing)
+    figure.set_dpi(DPI)  # drawing a PDF changes it to 72
+    return pdf.getvalue()
+
+
+@contextmanager
+def _drawing() -> Iterator[None]:
+    """Use our settings of matplotlib, which are restored afterwards."""
+    from matplotlib import rc_context
+
+    with rc_context(_SETTINGS), warnings.catch_warnings():
+        # A character that the machine's fonts lack is drawn as a box.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield

@@ -20,7 +20,7 @@ from specbench.analysis.metrics import BASELINE
 from specbench.analysis.stats.estimates import Estimate
 from specbench.methods import described
 from specbench.report.formats import interval_of
-from specbench.report.plots.images import DPI, PLAIN_TEXT, Images, save
+from specbench.report.plots.images import DPI, PLAIN_TEXT, Images, save, save_pdf
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -118,6 +118,12 @@ class Plot:
     @cached_property
     def images(self) -> Images:
         return save(self.figure)
+
+    @cached_property
+    def pdf(self) -> bytes:
+        """The same picture as PDF, which only a paper needs."""
+        _ = self.images  # makes the layout
+        return save_pdf(self.figure)
 
 
 def drawable(text: str) -> str:

@@ -1,0 +1,58 @@
+"""Text as LaTeX shows it, and the room that it takes."""
+
+import re
+import unicodedata
+
+TEXT_WIDTH = 440.0
+"""Points of a line over both columns of an article on A4 or letter paper."""
+TYPE_SIZE = 7
+"""Size of a table's type in points."""
+_CHARACTER = 4.1
+"""Mean width of a character of that size in points; digits in bold type have 4.1."""
+
+_APART = "\0"
+"""Stands between two signs until it is written as an empty group."""
+_LIGATURE = re.compile(r"(?<=-)(?=-)|(?<=')(?=')|(?<=:)(?=:)|(?<=,)(?=,)")
+"""The places between two hyphens, apostrophes or commas, which LaTeX would join into one sign,
+and between two colons, which a CI log may read as a command.
+"""
+_NAMES = {"\\": "backslash", "^": "asciicircum", "~": "asciitilde", '"': "quotedbl"}
+_NAMES |= {"<": "less", ">": "greater", "|": "bar", "`": "asciigrave"}
+_SIGNS = {
+    **{sign: rf"\{sign}" for sign in "{}$&#%_"},
+    **{sign: rf"\text{name}{{}}" for sign, name in _NAMES.items()},
+    "–": "--",
+    "—": "---",
+    "…": r"\ldots{}",
+    "±": r"\ensuremath{\pm}",
+    "×": r"\ensuremath{\times}",
+    "→": r"\ensuremath{\to}",
+    "τ": r"\ensuremath{\tau}",
+    "\u00a0": "~",
+    _APART: "{}",
+}
+
+
+def escape(text: str) -> str:
+    """Text that LaTeX shows unchanged, on one line; pdfLaTeX shows "?" for characters it lacks."""
+    return "".join(map(_sign, _LIGATURE.sub(_APART, one_line(text))))
+
+
+def _sign(sign: str) -> str:
+    if sign in _SIGNS:
+        return _SIGNS[sign]
+    if sign.isascii():
+        return sign if sign.isprintable() else ""
+    if sign.isalpha() and ord(sign) < 0x180 and sign not in "ĦħĿŀŉŦŧ":  # T1 has these
+        return unicodedata.normalize("NFC", sign)
+    return rf"\specbenchother{{{sign}}}"
+
+
+def one_line(text: str) -> str:
+    """The text with single blanks in place of blanks and line breaks."""
+    return " ".join(text.split())
+
+
+def width_of(text: str) -> float:
+    """The estimated width of a text in points."""
+    return len(text) * _CHARACTER
