@@ -126,8 +126,8 @@ class Drafter:
     """Acceptance rule of its trees."""
 
     profile: ProfileKind | None = None
-    """The kind of data that an acceptance profile stores (docs/tune.md). None if drafts depend
-    on more than the committed tokens, such as the trees of earlier steps.
+    """The kind of data that an acceptance profile stores (docs/how_tuning_works.md). None if drafts
+    depend on more than the committed tokens, such as the trees of earlier steps.
     """
 
     draws_siblings: bool = False

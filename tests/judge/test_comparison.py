@@ -6,6 +6,7 @@ The renderings of a comparison: all numbers, and sentences that the intervals su
 import csv
 import json
 import random
+import re
 from dataclasses import replace
 from functools import partial
 from io import StringIO

@@ -17,12 +17,15 @@ from specbench.data.tasks import load_cards
 from specbench.engine.drafter import State
 from specbench.engine.sampler import Sampler
 from specbench.engine.tree import DraftTree, TreeLayout
+from specbench.log.store import read_header
 from specbench.measure.server.engine import load_engine
+from specbench.methods import described
 from specbench.registry import parse_choices
+from specbench.report.export.bibtex import papers
 from specbench.types import Request, Sampling
 from tests.packaging.shell import ROOT
 
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 DOCUMENTS = [
     *(
         ROOT / name
@@ -39,6 +42,7 @@ SHOWN = re.compile(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"\]\(([^)#]+)\)")
 BLOCK = re.compile(r"```bash\n(.*?)```", re.DOTALL)
 INLINE = re.compile(r"`((?:specbench|make) [^`]+)`")
+GROUPS = ["Start", "Guides", "How it works", "Measurements", "Reference"]
 ABSENT = ("NAME", "METHOD", "my_idea")
 """Methods in documents that do not exist."""
 
@@ -131,7 +135,52 @@ def test_the_tree_that_adding_shows_is_one_of_two_branches() -> None:
 
 def test_the_site_has_every_page() -> None:
     nav = yaml.safe_load(text(ROOT / "mkdocs.yml"))["nav"]
-    assert sorted(page for entry in nav for page in entry.values()) == [p.name for p in PAGES]
+    pages = [page for group in nav for entries in group.values() for entry in entries
+             for page in entry.values()]  # fmt: skip
+    assert sorted(pages) == sorted(str(page.relative_to(ROOT / "docs")) for page in PAGES)
+    assert [next(iter(group)) for group in nav] == GROUPS
+
+
+@pytest.mark.parametrize("name", ["serving", "tune", "cpu", "gpu"])
+def test_a_guide_is_short(name: str) -> None:
+    """At most 1,200 words without code, tables and comments."""
+    page = re.sub(r"^```.*?^```$|^\|.*?$", "", text(ROOT / f"docs/{name}.md"), flags=re.M | re.S)
+    assert len(re.sub(r"<!--.*?-->", "", page, flags=re.DOTALL).split()) <= 1200
+
+
+def test_words_of_the_field_are_explained_or_linked_on_every_guide() -> None:
+    words = re.compile(r"\b(SAM|PLD|stand-ins?|heads?|nodes)\b")
+    explained = text(ROOT / "docs/methods.md")
+    for word in ("SAM", "PLD", "stand-in", "**head**", "**node**", "8 nodes; paper: all"):
+        assert word in explained
+    nav = {name: entries for group in yaml.safe_load(text(ROOT / "mkdocs.yml"))["nav"]
+           for name, entries in group.items()}  # fmt: skip
+    guides = [page for entry in nav["Guides"] + nav["Measurements"] for page in entry.values()]
+    for name in guides:
+        page = text(ROOT / "docs" / name)
+        assert "methods.md)" in page or not words.search(page), name
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/measurements").glob("*.md")), ids=str)
+def test_a_measurement_has_a_date_and_a_commit(page: Path) -> None:
+    """Each section says when it was written down, or lists recorded runs as their headers do."""
+    _, *sections = re.split(r"^## ", text(page), flags=re.MULTILINE)
+    assert sections
+    for section in sections:
+        runs = re.findall(r"^\| \[([\w-]+)\]\(\S+\) \| ([\d-]+) \| (\w+)", section, re.MULTILINE)
+        dated = re.match(r".*\n\n\*Written down on \d{4}-\d\d-\d\d in commit \w{8}\.\*\n", section)
+        assert bool(runs) != bool(dated), section[:60]
+        for name, date, commit in runs:
+            header = read_header(ROOT / "results/recorded" / name)
+            assert header.created.startswith(date)
+            assert str(header.environment.git.commit).startswith(commit)
+
+
+def test_the_table_of_methods_has_all_with_links_to_their_papers() -> None:
+    listed = dict(re.findall(r"^\| `(\w+)` \| \[.+?\]\((\S+)\)", text(ROOT / "docs/methods.md"), re.M))
+    urls = {name: re.findall(r"url\s*=\s*\{(.*?)\}", entry) for name, entry in papers().items()}
+    assert listed.keys() == described().keys() - {"vanilla"}
+    assert {name: [url] for name, url in listed.items()} == {name: urls[name] for name in listed}
 
 
 def test_the_card_that_adding_shows_is_a_task(

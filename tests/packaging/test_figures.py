@@ -1,4 +1,4 @@
-"""The figures of README.md, docs/gpu.md and docs/serving.md have a source.
+"""The figures of README.md and of the pages on GPUs and servers have a source.
 
 A sentence with a measured unit is followed by `<!-- from: results/recorded/RUN -->` or
 `<!-- from: results/published/TABLE -->`, has a link to results/published, or is an exception. The
@@ -15,7 +15,10 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/gpu.md", "docs/serving.md")
+PAGES = (
+    "README.md", "docs/gpu.md", "docs/serving.md", "docs/serving_counts.md",
+    "docs/measurements/gpu.md", "docs/measurements/serving.md",
+)  # fmt: skip
 EXCEPTIONS = {
     "`--request-timeout S`": "a default",
     "The report warns": "a threshold",

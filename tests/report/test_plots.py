@@ -87,6 +87,17 @@ def test_an_svg_is_reproducible_and_keeps_text_as_text() -> None:
     assert images.save(plot.figure) == plot.images  # of the same figure again
 
 
+def test_a_pdf_is_reproducible_has_no_date_and_embeds_its_fonts_as_publishers_ask() -> None:
+    first, second = plots_of(report_of(two_models)), plots_of(make_report(two_models()))
+    for name, plot in first.items():
+        assert plot.pdf.startswith(b"%PDF-") and plot.pdf == second[name].pdf
+        for word in (b"CreationDate", b"ModDate", b"Creator", b"Producer", b"/Type3"):
+            assert word not in plot.pdf
+        assert b"/TrueType" in plot.pdf or b"/CIDFontType2" in plot.pdf
+    plot = first["speedup"]
+    assert images.save(plot.figure) == plot.images  # as before the PDF was drawn
+
+
 def test_control_characters_in_names_are_drawn_as_escapes() -> None:
     columns = {task: f"\x1b{task}" for task in TASKS}
     changes = {"methods__pld__title": "P\u241b[31mLD", "columns": columns, "id": "\x7f"}

@@ -1,4 +1,4 @@
-"""The tables of README and docs/gpu.md equal those that the tool writes from the recorded runs."""
+"""The tables of README and docs/measurements/gpu.md equal those that the tool writes from the recorded runs."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ def test_the_readme_has_the_tables_of_its_recorded_runs_and_nothing_else_changes
     reports = [make_report(read_run(ROOT / "results/recorded" / name)) for name in names]
     assert reports
     assert with_tables(readme, reports) == readme
-    gpu_page = (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
+    gpu_page = (ROOT / "docs/measurements/gpu.md").read_text(encoding="utf-8")
     assert "<!-- calculated -->" in gpu_page
     assert with_tables(gpu_page, reports) == gpu_page
 

@@ -1,4 +1,4 @@
-"""The calculation in docs/gpu.md: step costs of a recorded run with published accepted tokens.
+"""The calculation in docs/measurements/gpu.md: step costs of a recorded run with published accepted tokens.
 
     speedup of decoding = published MAT / step cost
 

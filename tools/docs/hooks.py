@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from posixpath import normpath
+from posixpath import dirname, normpath, relpath
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
@@ -35,18 +35,21 @@ def on_page_markdown(markdown: str, *, page: Any, **rest: Any) -> str:
 
 def render(markdown: str, path: str) -> str:
     """The Markdown of the file at `path`, with included files in it and links of the site."""
-    whole = _INCLUDE.sub(lambda line: _included(line[1]), _with_links(markdown, path))
+    folder = dirname(path.removeprefix("docs/"))  # of the page, below `docs`
+    whole = _INCLUDE.sub(
+        lambda line: _included(line[1], folder), _with_links(markdown, path, folder)
+    )
     return re.sub(r"^<!-- .* -->\n", "", whole, flags=re.MULTILINE)
 
 
-def _included(path: str) -> str:
+def _included(path: str, page_folder: str) -> str:
     """The text of a file, without its title, since the page has its own."""
     text = (ROOT / path).read_text(encoding="utf-8")
-    return _with_links(_TITLE.sub("", text), path).strip()
+    return _with_links(_TITLE.sub("", text), path, page_folder).strip()
 
 
-def _with_links(markdown: str, path: str) -> str:
-    """The text with links of the site, except inside code blocks."""
+def _with_links(markdown: str, path: str, page_folder: str) -> str:
+    """The text of a file with links of the site from a page in this folder, except in code."""
 
     def link(match: re.Match[str]) -> str:
         words, target = match[1], match[2]
@@ -58,7 +61,9 @@ def _with_links(markdown: str, path: str) -> str:
         page = PAGES.get(file, "")
         if not page and file.startswith("docs/"):
             page = file.removeprefix("docs/")
-        return f"[{words}]({page}{hash_sign}{anchor})" if page else words
+        if not page:
+            return words
+        return f"[{words}]({relpath(page, page_folder or '.')}{hash_sign}{anchor})"
 
     sections = _FENCE.split(markdown)
     for index, section in enumerate(sections):

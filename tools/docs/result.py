@@ -2,9 +2,9 @@
 
     python -m tools.docs.result results/recorded/RUN [results/recorded/RUN ...]
 
-It also writes the calculation in docs/gpu.md. The picture is the first run's. Tables stand between
-two comments, in the order of the runs. A run of a stand-in gives only the costs of its steps: its
-accepted tokens, and the speeds that follow from them, belong to another model.
+It also writes the calculation in docs/measurements/gpu.md. The picture is the first run's. Tables
+stand between two comments, in the order of the runs. A run of a stand-in gives only the costs of
+its steps: its accepted tokens, and the speeds that follow from them, belong to another model.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _TABLES = re.compile(r"(<!-- table -->\n).*?(\n<!-- /table -->)", re.DOTALL)
 
 
 def main(arguments: list[str]) -> int:
-    """Write README.md, docs/gpu.md and docs/speedup.png."""
+    """Write README.md, docs/measurements/gpu.md and docs/speedup.png."""
     reports = [make_report(read_run(Path(argument))) for argument in arguments]
     _rewrite(ROOT / "README.md", reports)
-    _rewrite(ROOT / "docs" / "gpu.md", reports)
+    _rewrite(ROOT / "docs" / "measurements" / "gpu.md", reports)
     (picture,) = (plot for plot in reports[0].plots if plot.name == "speedup")
     (ROOT / "docs" / "speedup.png").write_bytes(picture.images.png)
     return 0

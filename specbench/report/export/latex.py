@@ -38,6 +38,10 @@ _PARTS = {"speedup": SPEEDUP, "mat": MAT}
 _HEADINGS = {SPEEDUP: "Speedup", MAT: r"\multicolumn{1}{c}{$\tau$}"}
 _NUMBERS = {SPEEDUP: "0.00x~", MAT: "0.00"}
 """The widest usual text of a column."""
+_WIDEST_TITLE, _WIDEST_LABEL = 60.0, 150.0
+"""Points that a task's title and a method's name get at most: longer ones are for the author to
+shorten.
+"""
 _LONGEST_REASON = 8
 """Characters of a reason that fits in place of a task's numbers: "not run"."""
 
@@ -112,7 +116,8 @@ def _tasks(report: Report) -> list[Task]:
 def _panels(report: Report) -> list[list[Task]]:
     """The tasks of each table, as many as fit side by side."""
     labels = [_label(report, run, method, {}) for run, method in _every_method(report)]
-    most = TEXT_WIDTH - width_of(max([METHOD, *labels], key=len)) - width_of(" (a)") - _GAP
+    label_width = min(max(map(width_of, labels), default=0), _WIDEST_LABEL)
+    most = TEXT_WIDTH - label_width - width_of(" (a)") - _GAP
     panels: list[list[Task]] = [[]]
     room = most
     for task in _tasks(report):
@@ -129,7 +134,8 @@ def _width(report: Report, task: Task) -> float:
     """The estimated width of a task's columns in points."""
     parts = _parts(report)
     numbers = sum(width_of(_NUMBERS[part]) for part in parts) + 2 * _GAP * (len(parts) - 1)
-    return max(numbers, *map(width_of, task.title.split())) + 2 * _GAP
+    title = min(max(map(width_of, task.title.split()), default=0), _WIDEST_TITLE)
+    return max(numbers, title) + 2 * _GAP
 
 
 def _every_method(report: Report) -> Iterator[tuple[RunResults, MethodResults]]:
