@@ -1,4 +1,4 @@
-"""`specbench list` and `specbench show`: methods, models, datasets, runs and tunes as tables of text.
+"""`specbench list` and `specbench show`: what there is, as tables of text.
 
 Both must answer at once: torch is imported only to show a single method.
 """

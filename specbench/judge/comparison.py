@@ -110,7 +110,8 @@ def compare_runs(
     """Compare each run with the first, at each load that both have: one comparison per load.
 
     With `methods`, compare the first run's method `methods[0]` with the second's `methods[1]`, or
-    with another method of the same run, if there is only one. If it `is_forced`, runs that did different work are compared too.
+    with that of the same run if it is alone. If it `is_forced`, runs that did different work are
+    compared too.
 
     Raises:
         UserError: too few or too many runs, or runs that are not comparable.

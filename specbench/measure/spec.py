@@ -127,7 +127,7 @@ class RunSpec(SpecValues, frozen=True, dict=True):
 
 
 def new_spec_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of a new run, with the defaults of the command; a stored run or a recipe has others."""
+    """Values of a new run, with the command's defaults; stored runs and recipes have others."""
     settings = PAPER if values.get("backend") else AUTO
     return {"repeats": None, "settings": settings, "limit_order": SPREAD} | {**values}
 

@@ -150,7 +150,7 @@ def forget(name: str) -> list[StoredTune]:
         UserError: no settings have this name, or a file cannot be removed.
     """
     tunes = stored_tunes()
-    forgotten = [tune for tune in tunes if name in (ALL, tune.path.name, str(tune.path), tune.model)]
+    forgotten = [tune for tune in tunes if name in (ALL, tune.model, tune.path.name)]
     if not forgotten:
         names = {word for tune in tunes for word in (tune.path.name, tune.model) if word}
         raise unknown_name("tuned model or file", name, names, "See `specbench list tunes`.")

@@ -274,7 +274,7 @@ def test_two_methods_of_one_run_need_the_run_once() -> None:
     passes = make_run(run.records, run.header)
     (crossed,) = compare_runs([passes], ("sps", "pld"))
     text = sentences(crossed)
-    assert re.search(r", SpS is \d\.\d\d ± \d\.\d\d times as fast as PLD, by the mean of the", text)
+    assert re.search(r", SpS is \d\.\d\d ± \d\.\d\d times as fast as PLD, by the mean of", text)
     assert text == sentences(compare(passes, passes, crossed=("sps", "pld")))
     page = shown([crossed])
     assert "A  SpS of old" in page and "B  PLD of old" in page

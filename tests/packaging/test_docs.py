@@ -167,8 +167,8 @@ def test_a_measurement_has_a_date_and_a_commit(page: Path) -> None:
     _, *sections = re.split(r"^## ", text(page), flags=re.MULTILINE)
     assert sections
     for section in sections:
-        runs = re.findall(r"^\| \[([\w-]+)\]\(\S+\) \| ([\d-]+) \| (\w+)", section, re.MULTILINE)
-        dated = re.match(r".*\n\n\*Written down on \d{4}-\d\d-\d\d in commit \w{8}\.\*\n", section)
+        runs = re.findall(r"^\| \[([\w-]+)\]\(\S+\) \| ([\d-]+) \| (\w+)", section, re.M)
+        dated = re.match(r".*\n\n\*Written down on [\d-]{10} in commit \w{8}\.\*\n", section)
         assert bool(runs) != bool(dated), section[:60]
         for name, date, commit in runs:
             header = read_header(ROOT / "results/recorded" / name)

@@ -71,9 +71,12 @@ def test_a_report_measures_a_run_once_for_its_files_and_leaves_no_other(
 
 def test_plots_are_written_as_pdf_where_a_paper_asks_for_them(tmp_path: Path) -> None:
     report = report_of(one_sample)
-    names = [{path.name for path in write_report(report, tmp_path, has_pdf=has)} for has in (False, True)]
-    assert names[1] - names[0] == {f"{plot.name}.pdf" for plot in report.plots} != set()
-    assert {"methods.bib", "table.tex"} <= names[0]
+    without, with_pdf = (
+        {path.name for path in write_report(report, tmp_path, has_pdf=has_pdf)}
+        for has_pdf in (False, True)
+    )
+    assert with_pdf - without == {f"{plot.name}.pdf" for plot in report.plots} != set()
+    assert {"methods.bib", "table.tex"} <= without
 
 
 def test_a_report_that_cannot_be_written_names_the_folder(tmp_path: Path) -> None:

@@ -65,5 +65,5 @@ def test_the_report_of_a_recorded_run_is_up_to_date(run: Path) -> None:
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda path: path.name)
 def test_a_report_in_git_is_linked_to(run: Path) -> None:
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     assert any(f"reports/{run.name}/" in page.read_text(encoding="utf-8") for page in pages)

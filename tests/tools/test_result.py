@@ -1,4 +1,4 @@
-"""The tables of README and docs/measurements/gpu.md equal those that the tool writes from the recorded runs."""
+"""The tables of README and docs/measurements/gpu.md equal those that the tool writes from runs."""
 
 import re
 from pathlib import Path

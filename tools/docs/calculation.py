@@ -1,4 +1,4 @@
-"""The calculation in docs/measurements/gpu.md: step costs of a recorded run with published accepted tokens.
+"""The calculation in docs/measurements/gpu.md: step costs of a run with published MATs.
 
     speedup of decoding = published MAT / step cost
 

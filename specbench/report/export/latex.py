@@ -152,9 +152,8 @@ def _marks(report: Report) -> Marks:
         reasons = [task.reason or "" for task in method.tasks]
         texts += [reason for reason in reasons if len(reason) > _LONGEST_REASON]
     distinct_texts = dict.fromkeys(filter(None, texts))
-    return {
-        text: f"({ascii_lowercase[i % 26] * (i // 26 + 1)})" for i, text in enumerate(distinct_texts)
-    }
+    letters = (ascii_lowercase[i % 26] * (i // 26 + 1) for i in range(len(distinct_texts)))
+    return {text: f"({letter})" for text, letter in zip(distinct_texts, letters, strict=True)}
 
 
 def _details(header: RunHeader, method: MethodResults) -> str:
