@@ -44,7 +44,7 @@ def test_a_list_names_model_method_settings_machine_date_and_file(specbench: Spe
     for word in ("eagle2", "total_tokens=12, depth=3", "Fast CPU, 2 cores, threads: 2", "T=0"):
         assert word in eagle2
     assert "2026-11-30" in eagle2 and path.name in eagle2
-    assert "medusa" in medusa and "tree=2-" in medusa
+    assert "medusa" in medusa and "tree=3-" in medusa
     assert f"Folder: {path.parent};" in said.err.replace("\n", "").replace("  ", " ")
     path.write_text("methods = 5")
     said = specbench("list", "tunes")

@@ -29,7 +29,6 @@ from specbench.report.results import COLUMNS, Report
 from tests.analysis.run_factory import TASKS, TITLES, full_run, header, make_run, record
 from tests.packaging.shell import ROOT
 from tests.report.drawing import EVERY_RUN, render, report_of, two_models, two_temperatures
-from tests.support.headers import values_of
 
 ENGINES = {
     "pdflatex": ["-interaction=nonstopmode", "-halt-on-error"],
@@ -76,7 +75,8 @@ def chosen_by_auto() -> Run:
             "options": {"total_tokens": 12 + number, "depth": 3, "weights": "a/long/folder/head"},
             "settings": {"source": "cut", "paper": {"total_tokens": 60, "depth": 7}},
         }
-    described["threads"] = {"num": 2, "own": {"eagle2": 1}}
+    described["threads"] = {"num": 2, "chosen_by": "measured", "waiting": "brief"}
+    described["threads"]["methods"] = {"vanilla": 2, "eagle2": 1}
     described["model"] |= {"label": "Q4_1 → bfloat16"}
     described["prompts"] = [{"task": task} for task in TASKS]
     return make_run(full_run(methods).records, described)
@@ -191,11 +191,10 @@ def test_our_row_is_marked_and_unknown_names_are_refused() -> None:
 
 
 def test_a_bibliography_has_the_papers_of_the_methods_and_of_those_that_they_use() -> None:
-    run = full_run(("vanilla", "sps", "sam"), ("gsm8k",))
-    described = values_of(run.header)
+    described = header(("vanilla", "sps", "sam"), ("gsm8k",))
     described["methods"]["sam"]["options"] = {"other": "eagle3"}
     described["methods"]["mine"] = {"title": "Mine"}
-    records = [*run.records, record("mine", "0")]
+    records = [record(method) for method in described["methods"]]
     text = render(make_run(records, described), "bibtex")
     assert re.findall(r"^@\w+\{(\w+),", text, re.MULTILINE) == ["specbench", "sps", "sam", "eagle3"]
     assert "knows no paper of Mine" in text and __version__ in text

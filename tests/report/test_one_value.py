@@ -148,7 +148,9 @@ def check_method(
     is_timed = speedup and method != BASELINE
     pair = re.compile(rf" {speedup}x\S*( ±\S+)? {mat}( |$)" if is_timed else rf" {mat}( |$)")
     for form in ("markdown", "html", *(["latex"] if method != BASELINE else [])):
-        label_rows = rows(written[form], label)
+        # LaTeX has a method's options below the table
+        shown = metrics.info.method(method).title if form == "latex" else label
+        label_rows = rows(written[form], shown)
         assert any(map(pair.search, label_rows)), (form, label_rows)
     check_tiles(report, written["html"], method)
     check_live_view(report.sources[0].run.records, method, mat)

@@ -36,7 +36,7 @@ _GAP = 2.0
 """Points on either side of a column."""
 _PARTS = {"speedup": SPEEDUP, "mat": MAT}
 _HEADINGS = {SPEEDUP: "Speedup", MAT: r"\multicolumn{1}{c}{$\tau$}"}
-_NUMBERS = {SPEEDUP: "0.00x~", MAT: "0.00"}
+_WIDEST = {SPEEDUP: "Speedup", MAT: "0.00"}
 """The widest usual text of a column."""
 _WIDEST_TITLE, _WIDEST_LABEL = 60.0, 150.0
 """Points that a task's title and a method's name get at most: longer ones are for the author to
@@ -133,7 +133,7 @@ def _panels(report: Report) -> list[list[Task]]:
 def _width(report: Report, task: Task) -> float:
     """The estimated width of a task's columns in points."""
     parts = _parts(report)
-    numbers = sum(width_of(_NUMBERS[part]) for part in parts) + 2 * _GAP * (len(parts) - 1)
+    numbers = sum(width_of(_WIDEST[part]) for part in parts) + 2 * _GAP * (len(parts) - 1)
     title = min(max(map(width_of, task.title.split()), default=0), _WIDEST_TITLE)
     return max(numbers, title) + 2 * _GAP
 
