@@ -3,12 +3,12 @@
 import re
 import unicodedata
 
-TEXT_WIDTH = 440.0
-"""Points of a line over both columns of an article on A4 or letter paper."""
+TEXT_WIDTH = 448.0
+"""Points of a line over both columns of an article on A4 paper, less a few; letter has more."""
 TYPE_SIZE = 7
 """Size of a table's type in points."""
-_CHARACTER = 4.1
-"""Mean width of a character of that size in points; digits in bold type have 4.1."""
+_CHARACTER = 3.9
+"""Mean width of a character of that size in points."""
 
 _APART = "\0"
 """Stands between two signs until it is written as an empty group."""

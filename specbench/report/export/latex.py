@@ -115,9 +115,10 @@ def _tasks(report: Report) -> list[Task]:
 
 def _panels(report: Report) -> list[list[Task]]:
     """The tasks of each table, as many as fit side by side."""
-    labels = [_label(report, run, method, {}) for run, method in _every_method(report)]
+    labels = [run.source.info.method(method.method).title for run, method in _every_method(report)]
     label_width = min(max(map(width_of, labels), default=0), _WIDEST_LABEL)
-    most = TEXT_WIDTH - label_width - width_of(" (a)") - _GAP
+    marks = " (ours) (a)" if report.ours else " (a)"
+    most = TEXT_WIDTH - label_width - width_of(marks) - _GAP
     panels: list[list[Task]] = [[]]
     room = most
     for task in _tasks(report):
