@@ -190,7 +190,8 @@ def test_a_run_from_python_has_the_commands_default_settings(
 
     monkeypatch.setattr("specbench.measure.plan.make_plan", stop)
     server = {"backend": "server", "urls": "http://127.0.0.1:1", "labels": "vanilla"}
-    for values in ({}, {"settings": "paper"}, server):
+    calls: list[dict[str, Any]] = [{}, {"settings": "paper"}, server]
+    for values in calls:
         with pytest.raises(UserError, match="planned"):
             specbench.run(str(model), output=tmp_path / "run", **values)
     assert [spec.settings for spec in specs] == [AUTO, PAPER, PAPER]

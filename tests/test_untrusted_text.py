@@ -16,8 +16,8 @@ from specbench.measure.header import control_warning
 from specbench.measure.run_folder import claim_folder
 from specbench.report.console import SafeConsole
 from specbench.report.export.csv import safe_cell
-from specbench.report.latex_text import escape as latex
 from specbench.report.export.markdown import escape
+from specbench.report.latex_text import escape as latex
 from specbench.report.plots.style import Plot, tiles
 from specbench.types import Record, RecordKey
 from tests.support.backend import answering, fake_plan

@@ -14,12 +14,13 @@ from msgspec.structs import replace
 
 from specbench import registry
 from specbench.cli.options import RUNS, completing, say
+from specbench.cli.tunes import say_tunes_folder, tunes_table
 from specbench.data.tasks import TaskCard, broken_cards, load_cards
 from specbench.errors import RunFolderError, UserError, few, same_name, unknown_name
 from specbench.log.backend import ExecutionHeader
 from specbench.log.folders import list_runs, num_records, run_folder, state
 from specbench.log.header import RunHeader
-from specbench.log.methods import MethodHeader, tree_label
+from specbench.log.methods import MethodHeader
 from specbench.log.store import HEADER, read_header
 from specbench.models.cards import ModelCard, find_model, known_models
 from specbench.report.console import SafeConsole, TextTable, text_table
@@ -40,7 +41,7 @@ def list_(
         raise unknown_name("list of", kind, _KINDS)
     _print(_KINDS[kind]())
     if kind == "tunes":
-        _say_folder()
+        say_tunes_folder()
     else:
         say("More about one of them: specbench show NAME")
 
@@ -265,44 +266,12 @@ def _execution(method: MethodHeader, execution: ExecutionHeader | None) -> tuple
     return facts.options_text(method), weights
 
 
-def _tunes() -> TextTable:
-    """A row for each method with settings that `--settings auto` takes on this machine."""
-    from specbench.settings.tuned_settings import stored_tunes
-
-    rows = []
-    for tune in stored_tunes():
-        if tune.file is None:
-            rows.append(["-", "-", f"UNREADABLE: {tune.error}", "-", "-", "-", tune.path.name])
-            continue
-        fits = tune.file.fits
-        machine = f"{fits.get('machine', '-')}, threads: {fits.get('threads', '-')}"
-        for method, options in tune.file.methods.items():
-            settings = ", ".join(
-                f"{name}={tree_label(str(option)) if name == 'tree' else option}"
-                for name, option in options.items()
-            )
-            temperature = fits.get("temperature", "-")
-            row = [tune.model, method, settings, temperature, machine, tune.date, tune.path.name]
-            rows.append(row)
-    headings = ["model", "method", "settings", "sampling", "machine", "tuned", "file"]
-    return text_table(headings, rows)
-
-
-def _say_folder() -> None:
-    """Print where tunes are, and how to forget them."""
-    from specbench.data.cache import CACHE_VARIABLE
-    from specbench.settings.tuned_settings import tunes_folders
-
-    say(f"Folder: {' and '.join(map(str, tunes_folders()))}; {CACHE_VARIABLE} moves the first.")
-    say("To forget some: specbench tune --forget MODEL, FILE or all")
-
-
 _KINDS = {
     "methods": _methods,
     "models": _models,
     "datasets": _datasets,
     "runs": _runs,
-    "tunes": _tunes,
+    "tunes": tunes_table,
 }
 
 

@@ -11,9 +11,7 @@ from specbench.cli.options import Call, RunArguments, completing, say, takes, wr
 from specbench.engine.garbage import no_garbage_collection
 from specbench.errors import UserError
 from specbench.log.options import options
-from specbench.registry import parse_choices
 from specbench.report.export import FORMATS, load_format
-
 
 FormatName = Annotated[
     str,
@@ -32,7 +30,9 @@ Columns = Annotated[
         help="In LaTeX: speedups and MAT of tasks, and their means; default: all.",
     ),
 ]
-Ours = Annotated[str, typer.Option(metavar="METHOD,...", help="In LaTeX: methods marked as ours.")]
+Ours = Annotated[
+    list[str] | None, typer.Option(metavar="METHOD", help="In LaTeX: mark this method as ours.")
+]
 Arithmetic = Annotated[
     str, typer.Option(metavar="KIND", help="Speedup: ours, or paper (ratio of mean tokens/s).")
 ]
@@ -55,7 +55,7 @@ def report(
     format: FormatName = FORMATS[0],
     out: ReportFolder = None,
     columns: Columns = "",
-    ours: Ours = "",
+    ours: Ours = None,
     arithmetic: Arithmetic = "ours",
     pool: Pool = False,
     lenient: Lenient = False,
@@ -74,7 +74,7 @@ def report(
     if (columns or ours) and format != "latex" and out is None:
         flag = "--columns" if columns else "--ours"
         raise UserError(f"{flag} is for the table in LaTeX.", "Add --format latex or --out DIR.")
-    chosen_columns, our_methods = parse_columns(columns), parse_choices([ours])
+    chosen_columns = parse_columns(columns)
     if len(run) > 1:
         say(f"{len(run)} runs in one report: {', '.join(path.name for path in run)}")
     formula = check_arithmetic(arithmetic)
@@ -83,7 +83,7 @@ def report(
         read = partial(read_runs, is_lenient=lenient)
         stored = [Run.pooled([*map(read, run)])] if pool else readable_runs(run, read, say)
         content = make_report(stored, arithmetic=formula, sort=call.sort)
-    content = for_paper(content, chosen_columns, map(str, our_methods))
+    content = for_paper(content, chosen_columns, ours or ())
     if format == FORMATS[0]:
         print_report(content, is_full=call.full)
     else:
@@ -103,15 +103,18 @@ def _print_plan(runs: Sequence[Path]) -> None:
         typer.echo("\n".join(power_lines(path.name, measure(read_runs(path)))))
 
 
+Cross = Annotated[
+    tuple[str, str] | None,
+    typer.Option(
+        metavar="METHOD METHOD",
+        help="Compare a method of the first run with one of the second, or of the same run.",
+    ),
+]
+
+
 def compare(
     run: RunArguments,
-    cross: Annotated[
-        tuple[str, str] | None,
-        typer.Option(
-            metavar="METHOD METHOD",
-            help="Compare a method of the first run with one of the second, or of the same run.",
-        ),
-    ] = None,
+    cross: Cross = None,
     force: Annotated[
         bool, typer.Option("--force", help="Compare runs of different work; the table says so.")
     ] = False,

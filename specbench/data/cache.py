@@ -31,13 +31,13 @@ _FRESH_NS = 10**9
 
 
 def cache_dir() -> Path:
-    """$SPECBENCH_CACHE, or `specbench` in the user's cache folder."""
+    """$SPECBENCH_CACHE, or the platform's cache folder."""
     chosen_folder = os.environ.get(CACHE_VARIABLE)
     if chosen_folder:
         return Path(chosen_folder).expanduser()
-    from specbench.engine.kernels.native_build import user_folder
+    import pooch
 
-    return user_folder().parent
+    return Path(pooch.os_cache("specbench"))
 
 
 def paper_file(task: str, source: PaperSource, *, offline: bool, hint: str = "") -> Path:

@@ -109,9 +109,8 @@ def compare_runs(
 ) -> list[Comparison]:
     """Compare each run with the first, at each load that both have: one comparison per load.
 
-    With `methods`, compare the first run's method `methods[0]` with the second's `methods[1]`, or
-    with that of the same run if it is alone. If it `is_forced`, runs that did different work are
-    compared too.
+    With `methods`, compare `methods[0]` of the first run with `methods[1]` of the second, or of the
+    only one. If it `is_forced`, runs that did different work are compared too.
 
     Raises:
         UserError: too few or too many runs, or runs that are not comparable.

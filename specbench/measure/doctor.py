@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from msgspec import structs
 
-from specbench.data.cache import CACHE_VARIABLE, cache_dir
+from specbench.data.cache import CACHE_VARIABLE
 from specbench.log.machine import Threads
 from specbench.machine import environment
 from specbench.machine.memory import free_bytes
@@ -20,7 +20,7 @@ from specbench.measure.local.engine_setup import EngineSetup, make_engine_setup
 from specbench.measure.local.traffic import measure_traffic
 from specbench.measure.methods import BASELINE
 from specbench.measure.spec import RunSpec
-from specbench.settings.tuned_settings import stored_tunes
+from specbench.settings.tuned_settings import stored_tunes, tunes_folders
 from specbench.types import Request
 
 if TYPE_CHECKING:
@@ -72,8 +72,9 @@ def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
     no_gpu = f"; no GPU, because {device.reason}" if device.reason else ""
     yield Diagnosis("device", f"{device.name}{no_gpu}")
     yield Diagnosis("memory", f"{free_bytes(device.name) / 1e9:.1f} GB free on {device.name}")
+    cache = tunes_folders()[0].parent
     num_tunes = len(stored_tunes())  # `specbench list tunes` has them
-    yield Diagnosis("cache", f"{cache_dir()} ({CACHE_VARIABLE} moves it), tunes: {num_tunes}")
+    yield Diagnosis("cache", f"{cache} ({CACHE_VARIABLE} moves it), tunes: {num_tunes}")
     with EngineBackend(setup) as backend:
         context = backend.target.context  # tokens that it holds
         yield Diagnosis("model", f"{setup.card.title} in {setup.dtype}, context {context}")

@@ -6,6 +6,7 @@ machine, model, weights and versions are equal.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -165,7 +166,8 @@ def tunes_folders() -> list[Path]:
     """The folders of stored settings: that of new ones, and where older versions kept them."""
     from specbench.engine.kernels.native_build import user_folder
 
-    return [*dict.fromkeys(cache / "tunes" for cache in (cache_dir(), user_folder().parent))]
+    former = user_folder().parent / "tunes"
+    return [cache_dir() / "tunes", former] if os.environ.get(CACHE_VARIABLE) else [former]
 
 
 def _stored_paths() -> list[Path]:

@@ -173,11 +173,13 @@ def test_a_measurement_has_a_date_and_a_commit(page: Path) -> None:
         for name, date, commit in runs:
             header = read_header(ROOT / "results/recorded" / name)
             assert header.created.startswith(date)
-            assert str(header.environment.git.commit).startswith(commit)
+            assert header.environment.git and header.environment.git.commit.startswith(commit)
 
 
 def test_the_table_of_methods_has_all_with_links_to_their_papers() -> None:
-    listed = dict(re.findall(r"^\| `(\w+)` \| \[.+?\]\((\S+)\)", text(ROOT / "docs/methods.md"), re.M))
+    listed = dict(
+        re.findall(r"^\| `(\w+)` \| \[.+?\]\((\S+)\)", text(ROOT / "docs/methods.md"), re.M)
+    )
     urls = {name: re.findall(r"url\s*=\s*\{(.*?)\}", entry) for name, entry in papers().items()}
     assert listed.keys() == described().keys() - {"vanilla"}
     assert {name: [url] for name, url in listed.items()} == {name: urls[name] for name in listed}

@@ -1,0 +1,37 @@
+"""Stored settings in `specbench list tunes`."""
+
+from specbench.cli.options import say
+from specbench.log.methods import tree_label
+from specbench.report.console import TextTable, text_table
+
+
+def tunes_table() -> TextTable:
+    """A row for each method with settings that `--settings auto` takes on this machine."""
+    from specbench.settings.tuned_settings import stored_tunes
+
+    rows = []
+    for tune in stored_tunes():
+        if tune.file is None:
+            rows.append(["-", "-", f"UNREADABLE: {tune.error}", "-", "-", "-", tune.path.name])
+            continue
+        fits = tune.file.fits
+        machine = f"{fits.get('machine', '-')}, threads: {fits.get('threads', '-')}"
+        for method, options in tune.file.methods.items():
+            settings = ", ".join(
+                f"{name}={tree_label(str(option)) if name == 'tree' else option}"
+                for name, option in options.items()
+            )
+            temperature = fits.get("temperature", "-")
+            row = [tune.model, method, settings, temperature, machine, tune.date, tune.path.name]
+            rows.append(row)
+    headings = ["model", "method", "settings", "sampling", "machine", "tuned", "file"]
+    return text_table(headings, rows)
+
+
+def say_tunes_folder() -> None:
+    """Print where tunes are, and how to forget them."""
+    from specbench.data.cache import CACHE_VARIABLE
+    from specbench.settings.tuned_settings import tunes_folders
+
+    say(f"Folder: {' and '.join(map(str, tunes_folders()))}; {CACHE_VARIABLE} moves the first.")
+    say("To forget some: specbench tune --forget MODEL, FILE or all")
