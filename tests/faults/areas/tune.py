@@ -81,7 +81,8 @@ def _again(folder: Path) -> Said:
             "--out",
             "tune",
             folder=folder,
-            SPECBENCH_CACHE=str(folder / "cache"),
+            XDG_CACHE_HOME=str(folder / "cache"),
+            SPECBENCH_CACHE=str(folder / "cache" / "specbench"),
         )
 
 
