@@ -13,6 +13,7 @@ from specbench.log.spec import SpecValues
 
 commands = typer.Typer(
     cls=CommandWithParts,
+    add_completion=False,
     help="Make a datastore for the methods rest and sam.",
     no_args_is_help=True,
     rich_markup_mode=None,

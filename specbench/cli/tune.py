@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 commands = typer.Typer(
     cls=CommandWithParts,
+    add_completion=False,
     help="Find the fastest settings of methods here, and measure them (docs/tune.md).",
     rich_markup_mode=None,
 )

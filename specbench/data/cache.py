@@ -23,7 +23,9 @@ DOWNLOAD_LIMIT_S = 600.0
 STALL_LIMIT_S = 30.0
 """Seconds without data from its server after which a download fails."""
 CACHE_VARIABLE = "SPECBENCH_CACHE"
-"""Moves the cache folder. Files are checked by sha256, so this cannot change a result."""
+"""Moves the cache folder. Files of prompts are checked by sha256, and a run's header has the hash of
+tuned settings.
+"""
 _LARGE_FILE_BYTES = 16 * 2**20
 """Smallest size of a file whose hash is kept."""
 _FRESH_NS = 10**9

@@ -51,6 +51,7 @@ def test_options_of_commands_with_parts_are_in_groups(
     words: str, headings: tuple[str, ...], specbench: Specbench
 ) -> None:
     shown = specbench(*words.split(), "-h").out
+    assert "completion" not in shown  # an option of the program
     assert tuple(line for line in shown.splitlines() if line.endswith(":") and line[0] != " ") == (
         headings
     )

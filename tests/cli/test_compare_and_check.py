@@ -40,6 +40,22 @@ def test_compare_writes_its_forms(specbench: Specbench, store: Store) -> None:
     assert "comparison.md" in said.err
 
 
+def test_a_paper_gets_a_sentence_a_table_of_its_columns_and_a_bibliography(
+    specbench: Specbench, store: Store
+) -> None:
+    run = store(RUN, "run")
+    said = specbench("compare", run, "--cross", "pld", "sps")
+    words = " ".join(said.out.split())
+    assert said.code == 0 and "PLD is 0." in words and "times as fast as SpS, by the mean" in words
+    form = ("--format", "latex", "--columns", "mean")
+    table = specbench("report", run, *form, "--ours", "pld", "--ours", "SPS").out
+    assert table.count(r"\specbenchours{") == 2 and "{Mean}" in table and "{GSM8K}" not in table
+    specbench("report", run, "--out", "paper", "--columns", "speedup", "--ours", "pld")
+    assert r"\specbenchours{PLD}" in Path("paper/table.tex").read_text()
+    assert "@misc{pld," in Path("paper/methods.bib").read_text()
+    assert "@misc{pld," in specbench("report", run, "--format", "bibtex").out
+
+
 def test_compare_refuses_other_work_unless_forced(specbench: Specbench, store: Store) -> None:
     other = with_header(RUN, id="other", spec__values__max_new_tokens=256)
     refused = specbench("compare", store(RUN, "old"), store(other, "new"))
