@@ -24,6 +24,7 @@ from specbench.registry import parse_choices
 from specbench.report.export.bibtex import papers
 from specbench.types import Request, Sampling
 from tests.packaging.shell import ROOT
+from tools.docs.hooks import render
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 DOCUMENTS = [
@@ -139,6 +140,13 @@ def test_the_site_has_every_page() -> None:
              for page in entry.values()]  # fmt: skip
     assert sorted(pages) == sorted(str(page.relative_to(ROOT / "docs")) for page in PAGES)
     assert [next(iter(group)) for group in nav] == GROUPS
+
+
+def test_links_of_the_site_lead_from_a_pages_folder_to_pages() -> None:
+    shown = "[a](../serving.md#load) [b](../../results/README.md) [c](../../reports/x/table.md)"
+    links = render(shown, "docs/measurements/serving.md")
+    assert links == "[a](../serving.md#load) [b](../files.md) c"
+    assert render("[a](measurements/cpu.md)", "docs/cpu.md") == "[a](measurements/cpu.md)"
 
 
 @pytest.mark.parametrize("name", ["serving", "tune", "cpu", "gpu"])
