@@ -105,6 +105,8 @@ def _methods() -> TextTable:
 
 
 def _method(name: str) -> list[TextTable]:
+    from specbench.report.export.bibtex import paper_url
+
     method = registry.get(name)
     options = {option.name: option for option in registry.describe_options(method)}
     if "datastore" in options and "weights" not in options:
@@ -116,7 +118,7 @@ def _method(name: str) -> list[TextTable]:
     facts = {
         "title": method.title,
         "summary": method.summary,
-        "paper": method.paper or "-",
+        "paper": " ".join(filter(None, (method.paper, paper_url(name)))) or "-",
         "lossless": "yes" if method.is_lossless else "no",
         "checkpoint": checkpoint,
     }

@@ -33,5 +33,8 @@ def say_tunes_folder() -> None:
     from specbench.data.cache import CACHE_VARIABLE
     from specbench.settings.tuned_settings import tunes_folders
 
-    say(f"Folder: {' and '.join(map(str, tunes_folders()))}; {CACHE_VARIABLE} moves the first.")
+    folder, *former = tunes_folders()
+    say(f"Folder: {folder}; {CACHE_VARIABLE} moves it.")
+    for older in former:
+        say(f"Tunes of older versions: {older}")
     say("To forget some: specbench tune --forget MODEL, FILE or all")

@@ -23,8 +23,8 @@ DOWNLOAD_LIMIT_S = 600.0
 STALL_LIMIT_S = 30.0
 """Seconds without data from its server after which a download fails."""
 CACHE_VARIABLE = "SPECBENCH_CACHE"
-"""Moves the cache folder. Files of prompts are checked by sha256, and a run's header has the hash of
-tuned settings.
+"""Moves the cache folder. Files of prompts are checked by sha256, and a run's header has the hash
+of tuned settings.
 """
 _LARGE_FILE_BYTES = 16 * 2**20
 """Smallest size of a file whose hash is kept."""

@@ -37,6 +37,7 @@ def test_lists_name_everything_there_is(specbench: Specbench) -> None:
     ("name", "expected"),
     [
         ("pld", ("num_tokens", "Prompt Lookup")),
+        ("eagle2", ("Li et al. 2024, EAGLE-2", "https://arxiv.org/abs/2406.16858")),
         ("vicuna-13b", ("yuhuili/EAGLE-Vicuna-13B-v1.3", "13.02 billion")),
         ("qwen3-8b", ("eagle3:weights=REPO  or AngelSlim/Qwen3-8B_eagle3", "or RedHatAI/Qwen3-8B")),
         ("tiny", ("embedded", "this project trained", "the tokenizer's own")),

@@ -33,6 +33,12 @@ def papers() -> Mapping[str, str]:
     return {entry[1]: entry[0] for entry in _ENTRY.finditer(text)}
 
 
+def paper_url(name: str) -> str:
+    """The address of a method's paper; empty if it is unknown."""
+    address = re.search(r"url\s*= \{(.*?)\}", papers().get(name, ""))
+    return address[1] if address else ""
+
+
 def _methods(report: Report) -> dict[str, str]:
     """The name of each method of the report with its title, and those whose drafts it also uses."""
     titles: dict[str, str] = {}
