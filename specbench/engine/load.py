@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, Pre
 
 from specbench.engine.execution import Execution
 from specbench.engine.probe import replay_fault
+from specbench.engine.quiet import quiet_transformers
 from specbench.engine.spread import Spread, device_of, send_inputs
 from specbench.engine.stored_formats import prepare_stored
 from specbench.engine.supported import (
@@ -88,6 +89,7 @@ def _mismatch(source: WeightSource, problem: str) -> CheckpointError:
     return CheckpointError(f"{source.name} {problem}.", hint)
 
 
+@quiet_transformers()  # the checks say in our words what is wrong with a folder
 def load_target(
     path: Path | WeightSource,
     *,

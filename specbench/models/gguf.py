@@ -120,6 +120,7 @@ def _convert(file: Path, folder: Path, what: str) -> None:
     import transformers
 
     from specbench.engine.load import without_weights
+    from specbench.engine.quiet import quiet_transformers
     from specbench.engine.supported import check_attention, check_complete
 
     contents = _checked_contents(file, what)
@@ -129,7 +130,8 @@ def _convert(file: Path, folder: Path, what: str) -> None:
     if hasattr(transformers, "GgufConfig"):  # else the weights may stay packed
         dequantisation["quantization_config"] = transformers.GgufConfig(dequantize=True)
     try:
-        with redirect_stderr(StringIO()):  # progress bars, which cannot be turned off
+        # progress bars cannot be turned off
+        with quiet_transformers(), redirect_stderr(StringIO()):
             config = transformers.AutoConfig.from_pretrained(file.parent, **source)
             check_attention(config, file)
             _check_is_read(contents, without_weights(config, dtype), f"{what}: {file}")

@@ -6,6 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specbench.engine.quiet import quiet_transformers
 from specbench.errors import CheckpointError, describe_error, reading
 from specbench.models.checkpoints import read_config
 
@@ -24,9 +25,10 @@ def load_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            str(path), local_files_only=True, trust_remote_code=False
-        )
+        with quiet_transformers():
+            tokenizer = AutoTokenizer.from_pretrained(
+                str(path), local_files_only=True, trust_remote_code=False
+            )
         answer_text(tokenizer, tokenizer("a")["input_ids"])  # wrong settings show at first use
     except Exception as error:  # a broken file can raise anything
         message = f"The tokenizer in {path} cannot be loaded ({describe_error(error)})."

@@ -4,6 +4,8 @@ Tree decoding on each model class: equal to `generate`, or refused with the reas
 """
 
 import json
+import logging as python_logging
+from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from transformers import (
     AutoModelForCausalLM,
     PreTrainedModel,
 )
+from transformers.utils import logging
 
 from specbench.engine import load, model_parts, supported
 from specbench.engine import target as target_module
@@ -174,8 +177,12 @@ def test_extending_and_cropping_is_prefilling() -> None:
     ],
     ids=["lacking", "misshapen", "of a deeper model"],
 )  # fmt: skip
-def test_tensors_that_do_not_fit_are_refused_by_name(
-    tensors: dict[str, Tensor | None], config: dict[str, int], fault: str, tmp_path: Path
+def test_tensors_that_do_not_fit_are_refused_by_name_without_a_warning_of_transformers(
+    tensors: dict[str, Tensor | None],
+    config: dict[str, int],
+    fault: str,
+    tmp_path: Path,
+    transformers_warnings: list[str],
 ) -> None:
     folder = save(random_llama(layers=2), tmp_path)
     changed = {**load_file(folder / "model.safetensors"), **tensors}
@@ -185,6 +192,23 @@ def test_tensors_that_do_not_fit_are_refused_by_name(
     (folder / "config.json").write_text(json.dumps({**whole, **config}))
     with pytest.raises(CheckpointError, match=fault):
         load_in(folder)
+    assert transformers_warnings == []
+    logging.get_logger("transformers").warning("after")
+    assert transformers_warnings == ["after"]  # its level is what it was
+
+
+@pytest.fixture
+def transformers_warnings() -> Iterator[list[str]]:
+    """The messages that transformers logs, at its default level."""
+    messages: list[str] = []
+    handler = python_logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_warning()
+    logging.add_handler(handler)
+    yield messages
+    logging.remove_handler(handler)
+    logging.set_verbosity(verbosity)
 
 
 def test_a_damaged_pickle_is_refused_and_its_code_is_not_executed(tmp_path: Path) -> None:
