@@ -18,6 +18,7 @@ from specbench.audit.evidence import Evidence, watched_evidence
 from specbench.audit.first_drafts import memory
 from specbench.audit.logit_tests import logit_tests
 from specbench.audit.numbers import DraftNumbers, LogitNumbers, TokenNumbers
+from specbench.audit.parts import Parts
 from specbench.audit.results import ALPHA, PLANTED, allowed_deviation, counted
 from specbench.audit.rule_cases import rule_outcomes
 from specbench.audit.subject import Subject
@@ -272,9 +273,10 @@ def run_contract(
     """
     tests: list[AuditTest] = []
     faults: list[str] = []  # messages of what the method raised
+    parts = Parts(len(contract), say)
     for contract_test in contract:  # a part: it makes several tests
         about = (contract_test.__doc__ or "").partition(":")[0]  # what the part is about
-        say(f"{name}: {about.lower()} …")
+        parts.begin(f"{name}: {about.lower()}")
         try:
             with containing(contract_test.__name__):  # any exception becomes a SpecbenchError
                 tests += contract_test(subject)

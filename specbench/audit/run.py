@@ -16,9 +16,10 @@ from specbench.analysis.divergence import Agreement, find_agreements
 from specbench.analysis.records import BASELINE, make_table
 from specbench.audit.greedy import Examiner, agreement_with_ours
 from specbench.audit.model import RunModel
+from specbench.audit.parts import Parts
 from specbench.audit.recorded import usable_records
 from specbench.audit.results import Audit, Difference, GreedyAudit
-from specbench.audit.white_box import Effort, audit_methods
+from specbench.audit.white_box import Effort, audit_methods, num_cells
 from specbench.errors import RunFolderError, UserError
 from specbench.log.audit import (
     AuditStatus,
@@ -83,12 +84,14 @@ def audit(
     elif records_by_temperature or has_divergences:
         model = open_model(is_recheck or bool(records_by_temperature))
     examiner = Examiner(table, header, model, is_recheck=is_recheck) if model else None  # of steps
+    num_different = sum(bool(agreement.divergences) for agreement in agreements.values())
+    parts = Parts(num_different + num_cells(records_by_temperature, header), say)
     greedy_audits = [
-        _audit_greedy(agreement, examiner, header, say) for agreement in agreements.values()
+        _audit_greedy(agreement, examiner, header, parts) for agreement in agreements.values()
     ]
     method_audits: Sequence[MethodAudit] = ()  # tests of logits, drafts, tokens and rules
     if model and records_by_temperature:
-        method_audits = audit_methods(records_by_temperature, header, model, effort, say)
+        method_audits = audit_methods(records_by_temperature, header, model, effort, parts)
     result = Audit(
         dtype=header.model.dtype,
         recheck_dtype=model.dtype if model and is_recheck else None,
@@ -103,12 +106,13 @@ def _audit_greedy(
     agreement: Agreement,
     examiner: Examiner | None,
     header: RunHeader,
-    say: Callable[[str], None],
+    parts: Parts,
 ) -> GreedyAudit:
     """Look at every first difference of a method's greedy answers."""
     differences: list[Difference] = []
     if examiner and agreement.divergences:
-        say(f"{agreement.method}: looking at {len(agreement.divergences)} differences …")
+        num_different = len(agreement.divergences)
+        parts.begin(f"{agreement.method}: looking at {num_different} different answers")
         differences = [examiner.examine(divergence) for divergence in agreement.divergences]
     is_lossless = header.method(agreement.method).is_lossless
     return GreedyAudit(agreement, tuple(differences), is_lossless)

@@ -10,7 +10,7 @@ run. Its recorded tokens are tested even if other tokens come out now.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import cycle
 
@@ -19,6 +19,7 @@ from specbench.audit.evidence import Evidence
 from specbench.audit.logit_tests import logit_tests
 from specbench.audit.model import RunModel
 from specbench.audit.numbers import DraftNumbers, LogitNumbers, TokenNumbers
+from specbench.audit.parts import Parts
 from specbench.audit.recorded import Records, spread
 from specbench.audit.results import ALPHA, EPSILON, allowed_deviation
 from specbench.audit.token_tests import draft_tests, rule_tests, smallest_tv, token_tests
@@ -79,15 +80,25 @@ class Effort:
     """Outcomes that are drawn of each acceptance rule."""
 
 
+def num_cells(records: Records, header: RunHeader) -> int:
+    """The number of pairs of a method and a sampling temperature that are tested. At temperature
+    0, servers have nothing to test.
+    """
+    return sum(
+        len(records_by_method) * (bool(temperature) if header.servers else len(levels(temperature)))
+        for temperature, records_by_method in records.items()
+    )
+
+
 def audit_methods(
-    records: Records, header: RunHeader, model: RunModel, effort: Effort, say: Callable[[str], None]
+    records: Records, header: RunHeader, model: RunModel, effort: Effort, parts: Parts
 ) -> list[MethodAudit]:
     """Test every method at every temperature; p-values are corrected for their number.
 
     For servers, only the recorded sampled tokens are tested: servers cannot draw further ones for
     us.
     """
-    tester = _Tester(records, header, model, effort, say)
+    tester = _Tester(records, header, model, effort, parts)
     results = tester.of_servers(header) if header.servers else tester.results()
     return [with_verdict(method_audit, header) for method_audit in corrected([*results])]
 
@@ -96,25 +107,24 @@ class _Tester:
     """Gathers the answers of methods and tests them."""
 
     def __init__(
-        self, records: Records, header: RunHeader, model: RunModel, effort: Effort,
-        say: Callable[[str], None],
-    ) -> None:  # fmt: skip
+        self, records: Records, header: RunHeader, model: RunModel, effort: Effort, parts: Parts
+    ) -> None:
         """Take a run's records by temperature and method, its header, and its model, loaded again.
 
-        `effort` says how many tokens and outcomes to test, and `say` prints a line of progress.
+        `effort` says how many tokens and outcomes to test, and `parts` tell the progress.
         """
         self._records = records
         self._model = model
         self._dtype = header.model.rounding(model.dtype)  # name of the one that rounds logits
         self._effort = effort
-        self._say = say
-        num_cells = 0  # pairs of a method and a sampling temperature
+        self._parts = parts
+        num_tested = 0  # pairs of a method and a sampling temperature
         for temperature, records_by_method in records.items():
             # `levels`: the run's temperature and, above 0, a raised one.
-            num_cells += len(records_by_method) * len(levels(temperature))
+            num_tested += len(records_by_method) * len(levels(temperature))
         # The share of false alarms of a single test, for which the size of a sample is planned:
         # ALPHA for the whole audit, over the number of its tests.
-        self._error_rate = ALPHA / (TESTS_PER_CELL * max(num_cells, 1))
+        self._error_rate = ALPHA / (TESTS_PER_CELL * max(num_tested, 1))
 
     def results(self) -> Iterator[MethodAudit]:
         """The results of every method at every level, vanilla's first.
@@ -126,7 +136,7 @@ class _Tester:
             for level in levels(temperature):
                 baseline_logits = None  # vanilla itself has none to be compared with
                 for method in sorted(records_by_method, key=lambda name: name != BASELINE):
-                    self._say(f"T={level:g}: {method} …")
+                    self._parts.begin(f"T={level:g}: {method}")
                     # Answers completed again or drawn, `watched` with numbers about their logits.
                     answers = self._gathered(method, temperature, level)
                     logits = LogitNumbers.join([answer.logits for answer in answers.watched])
@@ -164,9 +174,10 @@ class _Tester:
             if not temperature:
                 continue
             for method, records in records_by_method.items():
+                self._parts.begin(f"T={temperature:g}: {method}")
                 server = header.servers.get(method)
                 if server is None or not server.sends_token_ids:
-                    self._say(
+                    self._parts.say(
                         f"{method}: sampled answers are not audited, its server sends no token ids."
                     )
                     continue

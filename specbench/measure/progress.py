@@ -70,10 +70,18 @@ class Tally:
     @property
     def time_left(self) -> str:
         """The time for the rest at the pace so far, "0:04:10 left"; empty if that is unknown."""
-        if not 0 < self.num_finished < self.total:
-            return ""
-        seconds = max(0.0, perf_counter() - self.began) / self.num_finished
-        return f"{timedelta(seconds=round(seconds * (self.total - self.num_finished)))} left"
+        return time_left(self.began, self.num_finished, self.total)
+
+
+def time_left(began: float, num_finished: int, total: int) -> str:
+    """The time for the rest at the pace since `began`, "0:04:10 left"; empty if it is unknown.
+
+    `began` is a time of `perf_counter`.
+    """
+    if not 0 < num_finished < total:
+        return ""
+    seconds = max(0.0, perf_counter() - began) / num_finished
+    return f"{timedelta(seconds=round(seconds * (total - num_finished)))} left"
 
 
 class Progress:
