@@ -14,7 +14,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.path import Path
-from matplotlib.text import Text
+from matplotlib.text import Annotation, Text
 
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.log.run import Run
@@ -31,6 +31,7 @@ from tests.report.drawing import (
     all_failed,
     nine_methods,
     report_of,
+    served,
     two_models,
     two_temperatures,
     with_limits,
@@ -96,6 +97,29 @@ def test_a_pdf_is_reproducible_without_a_date_and_embeds_fonts_as_publishers_ask
         assert b"/TrueType" in plot.pdf or b"/CIDFontType2" in plot.pdf
     plot = first["speedup"]
     assert images.save(plot.figure) == plot.images  # as before the PDF was drawn
+
+
+@pytest.mark.parametrize("make", [nine_methods, served])
+def test_points_have_their_methods_names_and_bars_their_numbers(make: Make) -> None:
+    report = report_of(make)
+    for plot in plots_of(report).values():
+        names = {text.get_text() for axes in plot.figure.axes for text in axes.texts}
+        legends = {text.get_text() for box in plot.figure.legends for text in box.get_texts()}
+        if plot.name == "speedup":
+            continue
+        assert any(word.lower().startswith("eagle") for word in names)
+        assert not any(word.lower().startswith("eagle") for word in legends)
+    (axes,) = plots_of(report_of(nine_methods))["speedup"].figure.axes
+    ends = {round(bar.get_width(), 6) for bar in axes.patches}  # type: ignore[attr-defined]
+    numbers = [text for text in axes.texts if isinstance(text, Annotation)]
+    assert len(numbers) == 8
+    assert all(round(number.xy[0], 6) in ends for number in numbers)
+
+
+def test_more_methods_than_have_room_get_a_legend() -> None:
+    many = ("vanilla", *(f"pld:ngram={n},num_tokens={k}" for n in (1, 2, 3) for k in range(2, 7)))
+    plot = plots_of(full_run(many, ("gsm8k", "alpaca"), num_samples=2))["speedup_by_mat"]
+    assert len(plot.figure.legends[0].get_texts()) == 16
 
 
 def test_control_characters_in_names_are_drawn_as_escapes() -> None:
@@ -207,7 +231,8 @@ def test_thirty_variants_have_plots_that_are_as_high_as_they_need_and_say_nothin
     swept = [
         f"pld:ngram={n},num_tokens={k},min_ngram=1" for n in range(1, 6) for k in range(2, 13, 2)
     ]
-    plots = plots_of(full_run(("vanilla", *swept), ("gsm8k", "alpaca"), num_samples=2))
+    run = full_run(("vanilla", *swept), ("gsm8k", "alpaca"), num_samples=2)
+    plots = plots_of(make_report(run, Bootstrap(50), sort="speedup"))
     for plot in plots.values():
         assert b"min_ngram" not in plot.images.svg
         for axes in plot.figure.axes:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specbench.analysis.cells import CellMetrics
 from specbench.analysis.metrics import BASELINE
+from specbench.report.plots.point_names import Mark, legend_of, name_lines
 from specbench.report.plots.style import Look, Plot, frame, looks, points, tiles
 from specbench.report.results import Report
 
@@ -87,23 +88,27 @@ def _draw_positions(report: Report, panels: list[_Panel]) -> Figure:
         report.caption,  # the figure's subtitle
         2 * len(panels),  # number of axes
         height=2.9,  # inches of an axes
-        handles=points(shown_looks.values()),  # of the legend
+        handles=legend_of(shown_looks, points(shown_looks.values())),
         sharey=True,
         sharex="row",
     )
+    lines_of_axes = []  # pairs of axes and their lines by method
     for i, panel in enumerate(panels):
         left, right = axes_list[2 * i : 2 * i + 2]
-        _draw_shares(left, panel.cells, shown_looks, share="conditional")
+        conditional = _draw_shares(left, panel.cells, shown_looks, share="conditional")
         frame(left, panel.title, x=_DEPTH, y="accepted, given all tokens above")
-        _draw_shares(right, panel.cells, shown_looks, share="unconditional")
+        unconditional = _draw_shares(right, panel.cells, shown_looks, share="unconditional")
         frame(right, x=_DEPTH, y="of all steps")
+        lines_of_axes += [(left, conditional), (right, unconditional)]
+    for axes, lines in lines_of_axes:
+        name_lines(figure, axes, shown_looks, lines)
     return figure
 
 
 def _draw_shares(
     axes: Axes, cells: dict[str, CellMetrics], look_of: dict[str, Look], *, share: str
-) -> None:
-    """Draw a line per method: a share of accepted draft tokens over the depths of the draft.
+) -> dict[str, list[Mark]]:
+    """Draw a line per method, and return its marks: a share of accepted draft tokens over depths.
 
     `share` is the field of a `DepthAcceptance`: "conditional" (given that all above was
     accepted) or "unconditional" (of all steps). `cells`, of all tasks as one, and `look_of`, the
@@ -112,6 +117,7 @@ def _draw_shares(
     """
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+    lines = {}
     for method, cell in cells.items():
         acceptances = [
             acceptance
@@ -122,10 +128,12 @@ def _draw_shares(
         shares = [getattr(acceptance, share).value for acceptance in acceptances]  # 0 to 1
         style: dict[str, Any] = {**look_of[method].point, "markersize": 5.5, "linewidth": 1.3}
         axes.plot(depths, shares, **style)
+        lines[method] = [*map(Mark, depths, shares)]
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_ylim(0, 1.04)  # room for markers at 100 %
     axes.tick_params(labelleft=True)  # which axes that share y would lack
+    return lines
 
 
 PLOTS = ((6, positions),)

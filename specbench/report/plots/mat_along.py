@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from specbench.analysis.stats.estimates import Estimate, Interval
 from specbench.analysis.step_bins import Axis, StepBin
 from specbench.report.formats import interval_of
+from specbench.report.plots.point_names import Mark, legend_of, name_lines
 from specbench.report.plots.style import Look, Plot, frame, looks, points, tiles
 from specbench.report.results import MethodResults, Report, RunResults
 
@@ -81,24 +82,31 @@ def _draw_panels(report: Report, panels: list[tuple[str, RunResults]]) -> Figure
         report.caption,
         2 * len(panels),
         height=2.9,  # inches of an axes
-        handles=points(shown_looks.values()),
+        handles=legend_of(shown_looks, points(shown_looks.values())),
         sharey=True,
     )
+    lines_of_axes = []  # pairs of axes and their lines by method
     for index, (title, run) in enumerate(panels):
         left, right = axes_list[2 * index : 2 * index + 2]
-        _draw_lines(left, run, "position", shown_looks)
+        by_position = _draw_lines(left, run, "position", shown_looks)
         frame(left, title, x=_X_LABELS["position"], y="MAT")
-        _draw_lines(right, run, "context", shown_looks)
+        by_context = _draw_lines(right, run, "context", shown_looks)
         frame(right, x=_X_LABELS["context"])
         right.tick_params(labelleft=True)  # which axes that share y would lack
+        lines_of_axes += [(left, by_position), (right, by_context)]
+    for axes, lines in lines_of_axes:
+        name_lines(figure, axes, shown_looks, lines)
     return figure
 
 
-def _draw_lines(axes: Axes, run: RunResults, axis: Axis, look_of: dict[str, Look]) -> None:
-    """Draw the MAT of each method that has a look. The ends of bins double, so log2 of the end
-    spaces them evenly.
+def _draw_lines(
+    axes: Axes, run: RunResults, axis: Axis, look_of: dict[str, Look]
+) -> dict[str, list[Mark]]:
+    """Draw the MAT of each method that has a look, and return the marks of its line. The ends of
+    bins double, so log2 of the end spaces them evenly.
     """
     range_of_place: dict[float, str] = {}  # for the ticks
+    lines = {}
     for method in run.methods:
         line = _line(method, axis)
         if method.method not in look_of or len(line) < _LEAST_BINS:
@@ -110,9 +118,11 @@ def _draw_lines(axes: Axes, run: RunResults, axis: Axis, look_of: dict[str, Look
         above = [ends.high - value for value, ends in zip(values, intervals, strict=True)]
         style: dict[str, Any] = {**look_of[method.method].point, "markersize": 5, "linewidth": 1.3}
         axes.errorbar(places, values, [below, above], elinewidth=0.8, **style)
+        lines[method.method] = [*map(Mark, places, values)]
         for place, (step_bin, _) in zip(places, line, strict=True):
             range_of_place[place] = step_bin.range_text
     axes.set_xticks([*range_of_place], [*range_of_place.values()])
+    return lines
 
 
 PLOTS = ((7, mat_along),)

@@ -11,6 +11,7 @@ from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.analysis.stats.estimates import Estimate, Value
 from specbench.log.run import Load, loads_of
 from specbench.report.formats import interval_of
+from specbench.report.plots.point_names import BESIDE, Mark, legend_of, name_lines
 from specbench.report.plots.style import LINE, Look, Plot, frame, looks, points, tiles
 from specbench.report.results import Report, Source
 
@@ -168,6 +169,7 @@ def _draw_frontier(report: Report, lines: _Lines) -> Figure:
     axes.set_ylim(bottom=0)
     x_label = "tokens/s of one request (numbers at points: requests at once, or per second)"
     frame(axes, x=x_label, y="tokens/s of all requests", grid="both")
+    name_lines(figure, axes, look_by_method, _marks(lines), BESIDE)
     return figure
 
 
@@ -178,7 +180,8 @@ def _draw_speedup(report: Report, lines: _Lines) -> Figure:
     its interval.
     """
     figure, axes = _axes(report, lines, _SPEEDUP)  # with a title and a legend
-    for method, look in _looks(report, lines).items():  # label, colour and marker by method
+    look_by_method = _looks(report, lines)  # label, colour and marker
+    for method, look in look_by_method.items():
         _draw_line(axes, lines[method], look)
         for point in lines[method]:
             if interval := interval_of(point.y):
@@ -191,6 +194,7 @@ def _draw_speedup(report: Report, lines: _Lines) -> Figure:
     axes.minorticks_off()
     axes.set_ylim(bottom=0)
     frame(axes, x="requests at once", y="speedup (times)", grid="both")
+    name_lines(figure, axes, look_by_method, _marks(lines))
     return figure
 
 
@@ -201,7 +205,8 @@ def _looks(report: Report, lines: _Lines) -> dict[str, Look]:
 
 def _axes(report: Report, lines: _Lines, title: str) -> tuple[Figure, Axes]:
     """A figure with one panel, and a legend of the methods."""
-    handles = points(_looks(report, lines).values())
+    shown = _looks(report, lines)
+    handles = legend_of(shown, points(shown.values()))
     figure, (axes,) = tiles(title, report.caption, 1, height=4.0, spare=0, handles=handles)
     return figure, axes
 
@@ -210,6 +215,12 @@ def _draw_line(axes: Axes, line: Sequence[_Point], look: Look) -> None:
     xs = [point.x for point in line]
     ys = [point.y.value for point in line]
     axes.plot(xs, ys, linewidth=1.2, **look.point)
+
+
+def _marks(lines: _Lines) -> dict[str, list[Mark]]:
+    return {
+        method: [Mark(point.x, point.y.value) for point in line] for method, line in lines.items()
+    }
 
 
 def _name_loads(axes: Axes, points: Sequence[_Point]) -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from specbench.analysis.metrics import BASELINE
 from specbench.analysis.stats.estimates import Estimate, Value
+from specbench.report.formats import interval_of
 from specbench.report.plots import style
+from specbench.report.plots.point_names import Mark, legend_of, name_methods
 from specbench.report.plots.style import EDGE, INK, LINE, Look, Plot
 from specbench.report.results import MEAN, MethodResults, Report, Task
 
@@ -97,7 +101,10 @@ def _draw(report: Report) -> Figure:
         report.caption,  # the figure's subtitle
         len(report.panels),  # a panel is a heading, and a run's results at a temperature
         height=3.6,  # inches of an axes
-        handles=[*style.points(drafting_looks.values(), has_line=False), equality],
+        handles=[
+            *legend_of(drafting_looks, style.points(drafting_looks.values(), has_line=False)),
+            equality,
+        ],
     )
     # axes beyond the panels, which fill up the last row, stay hidden
     for axes, (title, run) in zip(axes_list, report.panels, strict=False):
@@ -108,7 +115,29 @@ def _draw(report: Report) -> Figure:
         _draw_equality(axes)  # the line
         x_label = "mean accepted tokens (per step)"
         style.frame(axes, title, x=x_label, y="speedup (times)", grid="both")
+    for axes, (_, run) in zip(axes_list, report.panels, strict=False):
+        means = {
+            method.method: Mark(mean.mat.value, mean.speedup.value)
+            for method in run.methods
+            if method.method in drafting_looks and (mean := _mean_of(method))
+        }
+        bars = [mark for method in run.methods for mark in _marks_of_bars(method)]
+        name_methods(figure, axes, drafting_looks, means, bars)
     return figure
+
+
+def _marks_of_bars(method: MethodResults) -> list[Mark]:
+    """Points on the intervals of a method's mean, which names should not cover."""
+    mean = _mean_of(method)
+    if mean is None:
+        return []
+    mat, speedup = mean.mat.value, mean.speedup.value
+    marks = []
+    if interval := interval_of(mean.mat):
+        marks += [Mark(x, speedup) for x in np.linspace(interval.low, interval.high, 9)]
+    if interval := interval_of(mean.speedup):
+        marks += [Mark(mat, y) for y in np.linspace(interval.low, interval.high, 9)]
+    return marks
 
 
 def _draw_tasks(axes: Axes, method: MethodResults, tasks: Sequence[Task], look: Look) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from specbench.analysis.frames import value_or_none
 from specbench.analysis.metrics import BASELINE
 from specbench.analysis.stats.estimates import Estimate, Missing
 from specbench.report.formats import interval_of
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 
 _TITLE = "Speedup over vanilla by task"
 _ERROR_BAR: dict[str, Any] = {"color": INK, "elinewidth": 0.8, "capsize": 1.5, "capthick": 0.8}
+_BESIDE_NUMBER = 0.17
+"""Half the distance from the number of a bar down to its interval."""
 _POINT: dict[str, Any] = {
     "marker": "o",
     "linestyle": "",
@@ -31,7 +32,7 @@ _POINT: dict[str, Any] = {
 """The mark of a task."""
 _NUMBER: dict[str, Any] = {
     "textcoords": "offset points",
-    "fontsize": 8,
+    "fontsize": 7.5,
     "va": "center",
     "zorder": 4,
     "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.5},
@@ -76,17 +77,12 @@ def _means_text(run: RunResults) -> str:
 
 
 def _drafting(run: RunResults) -> list[MethodResults]:
-    """The methods but vanilla, the fastest first."""
-    methods = [method for method in run.methods if method.method != BASELINE and method.tasks]
-    return sorted(methods, key=_mean_speedup, reverse=True)
-
-
-def _mean_speedup(method: MethodResults) -> float:
-    return value_or_none(method.tasks[-1].speedup) or 0.0
+    """The methods but vanilla, in the order of the tables."""
+    return [method for method in run.methods if method.method != BASELINE and method.tasks]
 
 
 def _draw(report: Report) -> Figure:
-    """The figure: axes per run and temperature, with a bar per method, the fastest on top."""
+    """The figure: axes per run and temperature, with a bar per method, the first on top."""
     from matplotlib.lines import Line2D
 
     looks = style.looks(report.labels)  # label, colour and marker by method
@@ -105,10 +101,10 @@ def _draw(report: Report) -> Figure:
     )
     # axes beyond the panels, which fill up the last row, stay hidden
     for axes, (title, run) in zip(axes_list, report.panels, strict=False):
-        # the fastest first; those without any number have no look
+        # those without any number have no look
         methods = [method for method in _drafting(run) if method.method in drafting_looks]
         for rank, method in enumerate(methods):
-            # the fastest at height 0, others below
+            # the first at height 0, others below
             _draw_bar(axes, -rank, method, drafting_looks[method.method])
         # the line of vanilla, and the methods' names beside their bars
         _draw_frame(axes, [drafting_looks[method.method].label for method in methods])
@@ -119,9 +115,9 @@ def _draw(report: Report) -> Figure:
 def _draw_bar(axes: Axes, y: int, method: MethodResults, look: Look) -> None:
     """Draw a method's mean speedup as a horizontal bar at height `y`: 0, -1, … from the top.
 
-    It has its interval, a point per task and the number at its right; a missing mean has its
-    reason in place of a bar. `look` is the method's colour. `_ERROR_BAR`, `_POINT` and `_NUMBER`
-    are styles for matplotlib.
+    It has its interval and a point per task in its lower half, and the number at its end in the
+    upper half; a missing mean has its reason in place of a bar. `look` is the method's colour.
+    `_ERROR_BAR`, `_POINT` and `_NUMBER` are styles for matplotlib.
     """
     from matplotlib.patheffects import withStroke
 
@@ -133,15 +129,15 @@ def _draw_bar(axes: Axes, y: int, method: MethodResults, look: Look) -> None:
         return
     axes.barh(y, mean.value, height=0.72, **look.bar)
     ratios = [speedup.value for speedup in task_speedups if isinstance(speedup, Estimate)]
-    right_end = max([0, mean.value, *ratios])  # of all that is drawn at this height
-    if interval := interval_of(mean):
-        error_bar = axes.errorbar(mean.value, y, xerr=style.error(mean), **_ERROR_BAR)
+    low = y - _BESIDE_NUMBER if ratios or interval_of(mean) else y
+    if interval_of(mean):
+        error_bar = axes.errorbar(mean.value, low, xerr=style.error(mean), **_ERROR_BAR)
         for line in error_bar.get_children():
             # a white rim, seen on the bar
             line.set_path_effects([withStroke(linewidth=2.2, foreground="white")])
-        right_end = max(right_end, interval.high)
-    axes.plot(ratios, [y] * len(ratios), **_POINT)
-    axes.annotate(f"{mean.value:.2f}", (right_end, y), (8, 0), **_NUMBER)  # 8 points to its right
+    axes.plot(ratios, [low] * len(ratios), **_POINT)
+    high = y + y - low  # as far above the middle of the bar
+    axes.annotate(f"{mean.value:.2f}", (mean.value, high), (3, 0), **_NUMBER)  # 3 points right
 
 
 def _draw_frame(axes: Axes, labels: Sequence[str]) -> None:
