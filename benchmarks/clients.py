@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
 
-from specbench.analysis.frames import value_or_none
+from specbench.analysis.columns import value_or_none
 from specbench.analysis.metrics import measure
 from specbench.data.prompts import load_prompt_sets, plan_tasks
 from specbench.log.exchange.convert import Told, convert, parse_file

@@ -6,11 +6,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from specbench.analysis.cells import CellMetrics
+from specbench.analysis.columns import value_columns, value_or_none
 from specbench.analysis.costs import Cost
 from specbench.analysis.latency import Percentiles
 from specbench.analysis.metrics import RunMetrics
+from specbench.analysis.pooled_columns import pooled_columns
 from specbench.analysis.records import CELL_KEY, PHASES
-from specbench.analysis.stats.estimates import Estimate, Missing, Value
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -20,10 +21,11 @@ def summary_frame(metrics: RunMetrics) -> DataFrame:
     """One row per cell: method, temperature and task, in the order of the report's table.
 
     Two more rows per method and temperature have the task "mean" (the arithmetic means of the
-    tasks) and "pooled" (all tasks as one cell), whose MAT is `mat_all_steps`. A column
-    `speedup_low` or `speedup_high` is an end of the 95 % interval, `speedup_missing` the reason
-    for a missing value, or None. Columns `num_*` and `peak_memory_bytes` are nullable integers,
-    all other numbers are floats. Phases are seconds per step.
+    tasks) and "pooled" (all tasks as one cell), whose MAT is `mat_all_steps`; it alone has the
+    columns of `pooled_columns`. A column `speedup_low` or `speedup_high` is an end of the 95 %
+    interval, `speedup_missing` the reason for a missing value, or None. Columns `num_*` and
+    `peak_memory_bytes` are nullable integers, all other numbers are floats. Phases are seconds per
+    step.
     """
     import pandas as pd
 
@@ -41,7 +43,7 @@ def summary_frame(metrics: RunMetrics) -> DataFrame:
             frame[column_name] = column.astype("Int64")
         else:
             frame[column_name] = column.astype("float64")
-    return frame
+    return frame.copy()  # in one piece: further columns are cheap then
 
 
 def _rows_of_method(metrics: RunMetrics, method: str, temperature: float) -> list[dict[str, Any]]:
@@ -68,10 +70,11 @@ def _rows_of_method(metrics: RunMetrics, method: str, temperature: float) -> lis
     rows.append({**key_columns, "task": "mean", **mean_columns})
 
     pooled_cost = metrics.cost(method, temperature)  # of all tasks
-    pooled_columns = {**_cell(overall.pooled), **_cost(pooled_cost)}
+    all_tasks = {**_cell(overall.pooled), **_cost(pooled_cost)}
     # over the steps of all tasks, unlike "mat", a mean over tasks
-    pooled_columns["mat_all_steps"] = pooled_columns.pop("mat")
-    rows.append({**key_columns, "task": "pooled", **pooled_columns})
+    all_tasks["mat_all_steps"] = all_tasks.pop("mat")
+    further = pooled_columns(metrics, method, temperature)  # behind those of all lines
+    rows.append({**key_columns, "task": "pooled", **all_tasks, **further})
     return rows
 
 
@@ -135,19 +138,3 @@ def step_bins_frame(metrics: RunMetrics) -> DataFrame:
         for step_bin in step_bins
     ]
     return pd.DataFrame(rows)
-
-
-def value_columns(name: str, value: Value) -> dict[str, Any]:
-    """Columns of a value: the value, both ends of its interval, and the reason if missing."""
-    interval = value.shown_interval if isinstance(value, Estimate) else None
-    return {
-        name: value_or_none(value),
-        f"{name}_low": interval.low if interval else None,
-        f"{name}_high": interval.high if interval else None,
-        f"{name}_missing": value.reason if isinstance(value, Missing) else None,
-    }
-
-
-def value_or_none(value: Value) -> float | None:
-    """The value without its interval; None if it is missing."""
-    return value.value if isinstance(value, Estimate) else None

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from specbench.analysis.frames import value_columns, value_or_none
+from specbench.analysis.columns import value_columns, value_or_none
 from specbench.analysis.metrics import POOLED
 from specbench.errors.kinds import unknown_name
 from specbench.judge.comparison import Comparison

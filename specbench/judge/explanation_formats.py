@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 
+from specbench.analysis.columns import value_columns, value_or_none
 from specbench.analysis.factors import COST, MAT
-from specbench.analysis.frames import value_columns, value_or_none
 from specbench.judge.explained_bins import place_text
 from specbench.judge.explanation import Explanation
 from specbench.judge.explanation_page import Bar, explanation_html, waterfall

@@ -42,6 +42,7 @@ _FORMATS = ("html", "json", "csv")
 _RAW = (HEADER, SAMPLES, f"{SAMPLES}.gz", AUDIT)
 MEAN = results.MEAN_TITLE
 NOT_PUBLISHED = Missing("not published")
+NOT_SERVED = Missing("not over all tasks of a server")
 _SERVED = ", served by "
 """Before the engine in the title of a served model; a row has the engine apart."""
 
@@ -60,6 +61,10 @@ class SiteRow:
     mat: Value
     tokens_per_s: Value = NOT_PUBLISHED
     """The rate of one request."""
+    throughput: Value = NOT_SERVED
+    """Output tokens/s of all requests to a server, over all tasks."""
+    throughput_ratio: Value = NOT_SERVED
+    """This throughput / that of vanilla's server."""
     is_claimed: bool = False
     """The speedup differs significantly from 1."""
     is_alone: bool = False
@@ -119,7 +124,7 @@ def write_site(
         zip(stored_runs, _folders(stored_runs), strict=True)
     ):
         say(f"{run_number + 1} of {len(stored_runs)}: {stored_run.folder}")
-        report = make_report(stored_run, bootstrap)
+        report = make_report(stored_run, bootstrap, sort="speedup")
         for source in report.sources:  # the run at each of its loads
             rows += run_rows(source.metrics, run_number, num_tasks)
         raw_names = _write_run(stored_run, report, out / run_folder)  # of the run's own files
@@ -212,7 +217,10 @@ def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteR
     model = facts.model_label(header).partition(_SERVED)[0]  # without "served by ENGINE"
     for temperature, method in product(run.temperatures, run.methods):
         mean_title = _mean_title(run, temperature, num_tasks)
-        for task, cell in _cells(run, method, temperature).items():  # tasks, then MEAN
+        cells = _cells(run, method, temperature)  # of tasks, then of MEAN
+        for task, cell in cells.items():
+            is_over_all = task == [*cells][-1]
+            serving = run.serving.get((method, temperature)) if is_over_all else None
             if not cell.num_done:  # nothing was measured
                 continue
             # of "as fast as vanilla", corrected for the number of methods; None if not tested
@@ -227,6 +235,8 @@ def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteR
                 speedup=cell.speedup,
                 mat=cell.mat,
                 tokens_per_s=cell.tokens_per_s,
+                throughput=serving.output_throughput if serving else NOT_SERVED,
+                throughput_ratio=serving.throughput_ratio if serving else NOT_SERVED,
                 # It differs from 1: by the corrected test; or by its interval alone.
                 is_claimed=is_claimed(p_value),
                 is_alone=is_alone(cell.speedup, p_value),

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from specbench.analysis.frames import value_or_none
+from specbench.analysis.columns import value_or_none
 from specbench.analysis.metrics import measure
 from specbench.errors.kinds import UserError, unknown_name
 from specbench.judge.printer import BLANK, Part

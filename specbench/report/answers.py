@@ -39,6 +39,12 @@ class Answers:
             labels_by_text[record.text].append(label)
         return labels_by_text
 
+    def in_order(self, labels: Sequence[str]) -> "Answers":
+        """The same answers in the order of these labels."""
+        done = {label: self.done[label] for label in labels if label in self.done}
+        failed = {label: self.failed[label] for label in labels if label in self.failed}
+        return replace(self, done=done, failed=failed)
+
     def replay(self, prefix: str = "") -> dict[str, Any]:
         """The texts and the steps of the methods, as plain values for a script."""
         texts = list(self.by_text)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Literal
 
 from specbench.analysis.cells import CellKey
-from specbench.analysis.frames import value_or_none
+from specbench.analysis.columns import value_or_none
 from specbench.analysis.means import reason_if_partial
 from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.analysis.overall import MethodMetrics

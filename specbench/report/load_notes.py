@@ -1,18 +1,24 @@
-"""The note on loads: at how many requests at once a method of a server pays."""
+"""The notes on loads: the method of most throughput at each, and up to which load methods pay."""
 
 import math
 from collections.abc import Iterator, Sequence
 
 from specbench.analysis.break_even import BreakEven, break_even
+from specbench.analysis.columns import value_or_none
 from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.analysis.serving import ServingMetrics
 from specbench.analysis.stats.estimates import Estimate, Interval
 from specbench.log.run import loads_of
+from specbench.report import formats
 from specbench.report.texts import Note, Numbers, make_note
+
+LOAD_KEYS = ("at_load", "slower_at_load", "loads")
+"""Keys of these notes, which every report has first."""
 
 
 def load_notes(runs: Sequence[RunMetrics]) -> Iterator[Note]:
-    """A note for each method of a run that was measured at several numbers of requests at once.
+    """A note for each load of a run with loads above one request at once, and one for each method
+    that was measured at several.
 
     `runs` has an element for each load of such a run.
     """
@@ -23,14 +29,50 @@ def load_notes(runs: Sequence[RunMetrics]) -> Iterator[Note]:
         if run.info.servers and len(loads) == 1 and loads[0].concurrency:
             runs_by_id.setdefault(run.info.id, {})[loads[0].concurrency] = run
     for runs_by_load in runs_by_id.values():
-        if len(runs_by_load) > 1:
-            yield from _notes_of_run({load: runs_by_load[load] for load in sorted(runs_by_load)})
+        if max(runs_by_load) > 1:
+            by_load = {load: runs_by_load[load] for load in sorted(runs_by_load)}
+            for load, run in by_load.items():
+                yield from _most_throughput(load, run)
+            yield from _break_evens(by_load)
 
 
-def _notes_of_run(runs_by_load: dict[int, RunMetrics]) -> Iterator[Note]:
-    """The notes of one run, which is given by the number of requests at once."""
-    lowest_load = next(iter(runs_by_load.values()))
-    for method, temperature in lowest_load.serving:
+def _most_throughput(load: int, run: RunMetrics) -> Iterator[Note]:
+    """The method of the highest throughput at a load, for each temperature."""
+    for temperature in run.temperatures:
+        ratios = {
+            method: serving.throughput_ratio
+            for (method, at_temperature), serving in run.serving.items()
+            if at_temperature == temperature and method != BASELINE
+        }
+        known = {method: ratio for method, ratio in ratios.items() if isinstance(ratio, Estimate)}
+        if not known:
+            continue
+        best = max(known, key=lambda method: known[method].value)
+        serving, vanilla = run.serving[best, temperature], run.serving.get((BASELINE, temperature))
+        yield make_note(
+            "at_load" if known[best].value > 1 else "slower_at_load",
+            run.info,
+            load=load,
+            temperature=temperature,
+            method=best,
+            ratio=known[best],
+            interval=formats.brackets(known[best]),
+            ttft=_ttft_change(serving, vanilla),
+        )
+
+
+def _break_evens(runs_by_load: dict[int, RunMetrics]) -> Iterator[Note]:
+    """The break-even loads of a run's methods, in the order of their throughput at the highest
+    load. The run is given by the number of requests at once.
+    """
+    runs = [*runs_by_load.values()]
+    lowest_load, highest_load = runs[0], runs[-1]
+
+    def throughput_ratio(method_and_temperature: tuple[str, float]) -> float:
+        serving = highest_load.serving.get(method_and_temperature)
+        return (value_or_none(serving.throughput_ratio) if serving else None) or 0.0
+
+    for method, temperature in sorted(lowest_load.serving, key=throughput_ratio, reverse=True):
         if method == BASELINE:
             continue
         ratios: dict[int, Estimate] = {}  # of throughputs, by load

@@ -15,8 +15,8 @@ _MOST_WARNINGS = 3
 """Warnings on a short screen."""
 _GIST = 150
 """Characters of a warning on a short screen: two lines."""
-_WHOLE = ("failed_completions", "loads")
-"""Keys of notes that a short screen shows whole."""
+_WHOLE = "failed_completions"
+"""Key of the note that a short screen shows whole."""
 
 
 def notes(runs: Sequence[RunMetrics], labels: Sequence[str]) -> tuple[Note, ...]:
@@ -32,16 +32,20 @@ def notes(runs: Sequence[RunMetrics], labels: Sequence[str]) -> tuple[Note, ...]
     ]
     common_facts = set(facts_of_runs[0]).intersection(*facts_of_runs) if facts_of_runs else set()
     facts: list[Note] = []
-    gaps_and_warnings: list[Note] = []
+    labels_by_doubt: dict[Note, list[str]] = {}  # labels of the runs with a gap or warning
     for run, label, facts_of_run in zip(runs, labels, facts_of_runs, strict=True):
         prefix = f"{label}: " if len(runs) > 1 else ""
         for note in facts_of_run:
             # the note of the key "run" has the run's id
             is_unprefixed = note.key == "run" or note in common_facts
             facts.append(note if is_unprefixed else _with_prefix(note, prefix))
-        for note in (*gaps(run), *warnings(run)):  # gaps: numbers that are missing
-            gaps_and_warnings.append(_with_prefix(note, prefix))
+        for note in dict.fromkeys([*gaps(run), *warnings(run)]):  # gaps: missing numbers
+            labels_by_doubt.setdefault(note, []).append(label)
     facts += load_notes(runs)
+    gaps_and_warnings = [
+        note if len(labels_of) == len(runs) else _with_prefix(note, f"{', '.join(labels_of)}: ")
+        for note, labels_of in labels_by_doubt.items()
+    ]
     gaps_and_warnings.sort(key=lambda note: note.is_warning)  # gaps first
     return tuple(dict.fromkeys([*facts, *definitions(runs), *gaps_and_warnings]))
 
@@ -57,8 +61,8 @@ def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
     (`_MOST_WARNINGS`), and the number of warnings that are left out. The key of a note names its
     sentence; `numbers` fill the sentence.
     """
-    # the loads at which methods pay; trees on a CPU; the mark "~"; missing numbers; the mark "*"
-    kept_keys = ("loads", "cpu_trees", "alone", "missing", "lossy")
+    # trees on a CPU; the mark "~"; missing numbers; the mark "*"
+    kept_keys = ("cpu_trees", "alone", "missing", "lossy")
     kept_notes = [note for note in notes if note.key in kept_keys]
     warnings = [note for note in notes if note.is_warning]  # the gravest first
     # what the intervals cover: "over prompts and 3 passes"
@@ -78,10 +82,10 @@ def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
 def _gist(note: Note) -> str:
     """The note's first sentence, and further ones that end within `_GIST` characters.
 
-    The notes on failed completions and on loads stay whole.
+    The note on failed completions stays whole.
     """
     text = note.text
-    if len(text) <= _GIST or note.key in _WHOLE:
+    if len(text) <= _GIST or note.key == _WHOLE:
         return text
     full_stop = text.find(". ")  # index of that of the last sentence kept
     if full_stop < 0:

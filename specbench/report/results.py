@@ -19,6 +19,7 @@ from specbench.log.header import RunHeader
 from specbench.log.run import BETWEEN, Run
 from specbench.report import formats
 from specbench.report.answers import Answers, pick_answers
+from specbench.report.load_notes import LOAD_KEYS
 from specbench.report.texts import Note
 
 if TYPE_CHECKING:
@@ -166,6 +167,18 @@ class Block:
         return formats.temperature(self.temperature)
 
     @property
+    def recommendations(self) -> list[str]:
+        """The recommendations of the runs, with the runs' names unless it is that of all."""
+        labels_by_text: dict[str, list[str]] = {}
+        for run in self.runs:
+            if run.recommendation:
+                labels_by_text.setdefault(run.recommendation, []).append(run.source.label)
+        return [
+            text if len(labels) == len(self.runs) else f"{', '.join(labels)}: {text}"
+            for text, labels in labels_by_text.items()
+        ]
+
+    @property
     def methods(self) -> tuple[MethodResults, ...]:
         """The methods of all runs."""
         return tuple(method for run in self.runs for method in run.methods)
@@ -207,6 +220,27 @@ class Report:
     def is_one_run(self) -> bool:
         """True if runs need no label."""
         return len(self.sources) < 2
+
+    @property
+    def load_notes(self) -> list[Note]:
+        """The notes on loads, which are shown first."""
+        return [note for note in self.notes if note.key in LOAD_KEYS]
+
+    @property
+    def later_notes(self) -> list[Note]:
+        """All other notes, which are shown below the tables."""
+        return [note for note in self.notes if note.key not in LOAD_KEYS]
+
+    @property
+    def is_one_pass(self) -> bool:
+        """True if no run has a second pass, so that nothing is claimed."""
+        return not any(source.metrics.scope.is_estimated for source in self.sources)
+
+    def methods_of(self, source: Source) -> tuple[str, ...]:
+        """The methods of a run in the order of its first table, for all lists of a page."""
+        runs = [run for block in self.blocks for run in block.runs if run.source is source]
+        methods = runs[0].methods if runs else ()
+        return tuple(method.method for method in methods)
 
     @property
     def panels(self) -> list[tuple[str, RunResults]]:

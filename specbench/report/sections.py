@@ -11,6 +11,7 @@ from operator import attrgetter
 from specbench.analysis.metrics import BASELINE
 from specbench.analysis.serving import TIMES, ServingMetrics
 from specbench.analysis.stats.estimates import Estimate
+from specbench.log.run import NO_LOAD, ONE_AT_A_TIME, loads_of
 from specbench.report import formats
 from specbench.report.fields import Field, make_table, with_text
 from specbench.report.results import MEAN, Block, MethodResults, Report
@@ -37,7 +38,7 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
     is_mean = last_task.name == MEAN
     # the columns over all tasks, tokens/s and MAT, without one that is empty for all methods; a
     # field has the column and makes the text of a method in it
-    fields = with_text(_SCREEN, block)
+    fields = with_text(_screen_fields(block), block)
     columns = [field.column for field in fields]
     shows_speedup = has_speedup(block)
     if shows_speedup:
@@ -70,16 +71,25 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
 
 
 def tables(report: Report, block: Block, main: Table) -> list[Table]:
-    """The tables of a block that have numbers: `main`, which a format chooses, and the others."""
-    candidates = (
+    """The tables of a block that have numbers: `main`, which a format chooses, and the others. At
+    loads above one request at once, throughput comes first.
+    """
+    candidates = [
         main,
         overview(report, block),
         step_costs(report, block),
         step_bin_table(report, block),
-        throughput(report, block),
         latency(report, block),
-    )
+    ]
+    candidates.insert(0 if is_loaded(block) else -1, throughput(report, block))
     return [table for table in candidates if table.columns and table.groups]
+
+
+def is_loaded(block: Block) -> bool:
+    """True if servers were asked for more than one request at a time."""
+    loads = [load for run in block.runs for load in loads_of(run.source.info.spec.values)]
+    is_several = any(load not in (NO_LOAD, ONE_AT_A_TIME) for load in loads)
+    return is_several and bool(served(block).methods)
 
 
 def _same_as_vanilla(method: MethodResults) -> str:
@@ -101,15 +111,20 @@ def _tokens_per_s(method: MethodResults) -> str:
     return formats.rate(method.overall.partial or method.overall.pooled.tokens_per_s)
 
 
-_SCREEN = (
-    Field("tok/s", _tokens_per_s, 1),
-    Field("MAT", lambda method: formats.mat(method.overall.mat), 4),
-)
+def _screen_fields(block: Block) -> tuple[Field, Field]:
+    """Tokens/s, of a single request where servers work on several, and MAT."""
+    heading = "tok/s per\nrequest" if is_loaded(block) else "tok/s"
+    return (
+        Field(heading, _tokens_per_s, 1),
+        Field("MAT", lambda method: formats.mat(method.overall.mat), 4),
+    )
 
-_OVERVIEW = (
+
+_SPEEDUPS = (
     Field("speedup [95 %]", _bracketed, tone=lambda method: tone(method.tasks[-1])),
     Field("decode\nonly", lambda method: formats.speedup(method.overall.decode_speedup), 5),
-    *_SCREEN,
+)
+_ANSWERS = (
     Field("same as\nvanilla", _same_as_vanilla, 2),
     Field("done", lambda method: str(method.overall.pooled.num_done), 6),
     Field("failed", lambda method: str(method.overall.pooled.num_failed), 3),
@@ -120,7 +135,8 @@ def overview(report: Report, block: Block) -> Table:
     """The numbers over all tasks that have no room in the papers' table."""
     where = "Over all tasks" if len(report.tasks) > 1 else "Overall"
     title = f"{where} (intervals: {report.scope})"
-    return make_table(title, report, block, _OVERVIEW)
+    fields = (*_SPEEDUPS, *_screen_fields(block), *_ANSWERS)
+    return make_table(title, report, block, fields)
 
 
 def _served(text: Callable[[ServingMetrics], str]) -> Callable[[MethodResults], str]:
@@ -143,10 +159,10 @@ def _by_position(server: ServingMetrics) -> str:
 
 
 _THROUGHPUT = (
-    Field("requests/s", _served(lambda server: formats.figures(server.request_throughput))),
+    Field("to\nvanilla", _served(_to_vanilla)),
     Field("output\ntok/s", _served(lambda server: formats.rate(server.output_throughput))),
     Field("total\ntok/s", _served(lambda server: formats.rate(server.total_throughput)), 3),
-    Field("to\nvanilla", _served(_to_vanilla)),
+    Field("requests/s", _served(lambda server: formats.figures(server.request_throughput))),
     Field("in flight\n(most)", _served(_in_flight), 1),
     Field("goodput\nrequests/s", _served(lambda server: formats.figures(server.goodput))),
     Field("accepted per\ndraft + 1", _served(lambda server: formats.mat(server.engine_mat)), 2),
@@ -157,7 +173,7 @@ _THROUGHPUT = (
 def throughput(report: Report, block: Block) -> Table:
     """Requests and tokens per second of each method; no columns without a server."""
     block = served(block)
-    return make_table("Throughput", report, block, with_text(_THROUGHPUT, block))
+    return make_table("Throughput of all requests", report, block, with_text(_THROUGHPUT, block))
 
 
 def _milliseconds(path: str, heading: str, task: str = "") -> Field:

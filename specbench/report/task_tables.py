@@ -45,15 +45,15 @@ def tone(result: TaskResult) -> Tone:
     """The colour of the speedup of a method on a task, from the claim of its test.
 
     "good" and "bad": significantly above and below 1, after correcting for all methods of the
-    column. "unsure": not significant, or not tested since the machine's variance is unknown.
-    "": no interval. "missing": no speedup.
+    column. "unsure": not significant. "": not tested, as in one pass, or without an interval.
+    "missing": no speedup.
     """
     speedup = result.speedup
     if not isinstance(speedup, Estimate):
         return "missing"
-    if formats.interval_of(speedup) is None:
-        return ""
     # the corrected p-value of "as fast as vanilla", None if not tested
+    if formats.interval_of(speedup) is None or result.p_value is None:
+        return ""
     if not is_claimed(result.p_value):
         return "unsure"
     return "good" if speedup.value > 1.0 else "bad"
@@ -137,7 +137,8 @@ def by_category(report: Report) -> list[Table]:
         if source.categories is None:  # numbers by category; None if no prompts have categories
             continue
         # a table per temperature; `info` is the header of the run
-        for table in category_tables(source.info, source.categories):
+        methods = report.methods_of(source)
+        for table in category_tables(source.info, source.categories, methods):
             if not report.is_one_run:
                 # `label` is the run's name
                 table = replace(table, title=f"{source.label}: {table.title}")
@@ -145,23 +146,24 @@ def by_category(report: Report) -> list[Table]:
     return tables
 
 
-def category_tables(header: RunHeader, categories: RunMetrics) -> Iterable[Table]:
+def category_tables(
+    header: RunHeader, categories: RunMetrics, methods: Sequence[str]
+) -> Iterable[Table]:
     """A table per temperature of a run: a group of rows per task with a row per category.
 
-    Each method has two columns, its speedup and its MAT. `categories` are the numbers of the run
-    with "task / category" in place of each task. `header` names methods and tasks.
+    Each of the methods has two columns, its speedup and its MAT. `categories` are the numbers of
+    the run with "task / category" in place of each task. `header` names methods and tasks.
     """
     parts = (SPEEDUP, MAT)  # the columns of each method; a part makes a column and its cells
-    labels = [header.method(method).label for method in categories.methods]
+    methods = [method for method in methods if method in categories.methods]
+    labels = [header.method(method).label for method in methods]
     columns = tuple(part.column(label) for label in labels for part in parts)
     for temperature in categories.temperatures:
         rows_by_task: dict[str, list[Row]] = defaultdict(list)  # by the task's title
         has_mark = False  # True if a speedup is significant only before correcting
         for task_and_category in categories.tasks:
             task, _, category = task_and_category.partition(BETWEEN)  # " / "
-            keys = [
-                CellKey(method, temperature, task_and_category) for method in categories.methods
-            ]
+            keys = [CellKey(method, temperature, task_and_category) for method in methods]
             results = [task_result(categories, key) for key in keys]  # speedup and MAT
             has_mark |= any(result.mark for result in results)  # "~" or ""
             cells = tuple(part.cell(result) for result in results for part in parts)

@@ -49,6 +49,21 @@ def make_note(key: str, info: RunHeader | None = None, /, **numbers: Any) -> Not
     return Note(label, text.removeprefix(", "), is_warning, key=key, numbers=numbers)
 
 
+def make_notes(key: str, info: RunHeader, findings: Sequence[Numbers]) -> list[Note]:
+    """A note for each finding of a key, by its numbers; or one note for all if they are of several
+    methods and the key's entry has a text for that, in which a number is the list of all.
+    """
+    entry = _texts()[key]
+    methods = list(dict.fromkeys(numbers.get("method") for numbers in findings))
+    if len(methods) < 2 or "several" not in entry:
+        return [make_note(key, info, **numbers) for numbers in findings]
+    names = dict.fromkeys(name for numbers in findings for name in numbers)
+    lists = {name: [numbers[name] for numbers in findings if name in numbers] for name in names}
+    all_numbers = {**lists, "methods": methods, "number": len(methods)}
+    text = _Sentence(entry, info).fill(entry["several"], all_numbers)
+    return [Note("Warning", text, is_warning=True, key=key, numbers=all_numbers)]
+
+
 @cache
 def _texts() -> Mapping[str, Any]:
     return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))

@@ -16,7 +16,7 @@ from specbench.log.run import loads_of
 from specbench.log.usage import CpuUse
 from specbench.machine.environment import BUSY_AT_START
 from specbench.report import facts
-from specbench.report.texts import Note, Numbers, make_note
+from specbench.report.texts import Note, Numbers, make_notes
 
 _STATES = {"interrupted": "interrupted", "running": "running", "failed": "failed_run"}
 """The key of the warning for each status of a run that is not complete."""
@@ -32,9 +32,14 @@ class _Warning(NamedTuple):
 
 
 def warnings(run: RunMetrics) -> Iterable[Note]:
-    """Every reason to distrust numbers of the run."""
+    """Every reason to distrust numbers of the run; those that methods share are one."""
+    # by key, and by text if the run recorded one, in the order of the first findings
+    findings_of: dict[tuple[str, str], list[Numbers]] = {}
     for warning in _warnings(run):
-        yield make_note(warning.key, run.info, **warning.numbers)
+        text = warning.numbers.get("text", "")
+        findings_of.setdefault((warning.key, text), []).append(warning.numbers)
+    for (key, _), findings in findings_of.items():
+        yield from make_notes(key, run.info, findings)
 
 
 def _warnings(run: RunMetrics) -> Iterator[_Warning]:

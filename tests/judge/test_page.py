@@ -11,12 +11,14 @@ import pytest
 
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.analysis.stats.estimates import Estimate, Missing
 from specbench.errors import RunFolderError
 from specbench.judge.page import MEAN, engine_name, run_rows, write_site
 from specbench.log.run import Run
 from tests.analysis.run_factory import full_run
 from tests.judge.changing import with_header, with_records
 from tests.report.browser import Browser, problems_of
+from tests.report.drawing import served
 from tests.report.test_few_samples import noisy
 from tests.report.test_html import Outline
 from tests.support.records import store
@@ -123,6 +125,36 @@ def test_a_served_model_is_named_as_elsewhere_and_its_engine_once() -> None:
     assert (row.model, row.engine) == ("tiny", "llama.cpp b7")
     loaded = with_header(served, spec__values__concurrency=[8]).header
     assert engine_name(loaded) == "llama.cpp b7, 8 requests at once"
+
+
+def test_servers_are_compared_by_the_throughput_of_all_requests() -> None:
+    run = served()
+    rows = [row for load in run.loads for row in run_rows(measure(run.at(load), FEW), 0)]
+    ratios = {(row.engine, row.method): row.throughput_ratio for row in rows}
+    at_eight = ratios["vLLM 0.32.0, 8 requests at once", "eagle3"]
+    assert isinstance(at_eight, Estimate) and at_eight.value == pytest.approx(0.8)
+    assert all(isinstance(row.throughput, Estimate) for row in rows)
+    local = run_rows(measure(runs()["tiny"], FEW), 0)
+    assert all(isinstance(row.throughput, Missing) for row in local)
+
+
+@pytest.mark.slow
+def test_the_site_shows_throughput_if_there_are_servers(
+    site: Path, tmp_path: Path, chromium: Browser
+) -> None:
+    run = served()
+    folder = store(tmp_path / "served", run.header, run.records)
+    write_site([folder], tmp_path / "site", bootstrap=FEW, say=lambda text: None)
+    shown = (
+        "return [...document.querySelectorAll('#throughputs tbody tr')].map(row => row.innerText)"
+    )
+    chromium.open(tmp_path / "site" / "index.html")
+    lines = chromium.run(shown)
+    assert len(lines) == 2 and "8.80" in " ".join(lines)
+    assert "to vanilla" in chromium.run("return document.querySelector('#table thead').innerText")
+    chromium.open(site / "index.html")
+    assert chromium.run(shown) == []
+    assert chromium.run("return document.getElementById('served').hidden")
 
 
 def test_every_row_leads_to_its_run_and_published_ones_to_their_source(

@@ -53,6 +53,13 @@ class Browser:
         """The value of a function's body."""
         return self._post("execute/sync", {"script": script, "args": []})
 
+    def wait_for_frames(self) -> None:
+        """Return after two frames: sizes were observed, and what follows from them is drawn."""
+        script = (
+            "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done));"
+        )
+        self._post("execute/async", {"script": script, "args": []})
+
     def console(self) -> list[str]:
         """Console messages since the last call, including errors."""
         return [entry["message"] for entry in self._post("se/log", {"type": "browser"})]

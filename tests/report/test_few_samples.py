@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from specbench.analysis.frames import value_columns
+from specbench.analysis.columns import value_columns
 from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.stats.estimates import Estimate
 from specbench.log.run import Run

@@ -73,6 +73,8 @@ def plain(text: str) -> str:
 def rows(document: str, label: str) -> list[str]:
     """The rows of tables that have this label."""
     of_page = re.findall(r"<tr[^>]*>(.*?)</tr>", document, re.DOTALL)
+    if of_page:  # where settings are on a line of their own
+        label = re.sub(r"^(.+?) \((.+)\)(\*?)$", r"\1\3 \2", label)
     lines = map(plain, of_page or document.splitlines())
     return [row for row in lines if row.startswith(f"{plain(label)} ")]
 

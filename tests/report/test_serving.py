@@ -71,15 +71,14 @@ def restarted() -> Run:
     [
         (served(client_s=0.5), "client itself takes"),
         (served(num_retries=1), "refused 4 requests at first"),
-        (served(counters={"num_cached_tokens": 7.0}), "took 7 prompt tokens from its prefix cache"),
+        (served(counters={"num_cached_tokens": 7.0}), "took 7 prompt tokens from their prefix"),
         (served(counters={"num_drafts": 9.0, "num_accepted": 0.0}), "0 of 9 drafting steps of"),
         (restarted(), "vanilla lost its counters in 1 block:"),
     ],
 )
 def test_a_doubtful_number_is_warned_about(served_run: Run, words: str) -> None:
     notes = make_report(served_run, Bootstrap(50)).notes
-    of_client = len(served_run.loads) if "client" in words else 0
-    assert [note.key for note in notes].count("slow_client") == of_client
+    assert ("slow_client" in [note.key for note in notes]) == ("client" in words)
     assert any(words in note.text for note in notes if note.is_warning)
 
 

@@ -9,7 +9,12 @@
     mat: value => value.toFixed(2),
     tokens_per_s: value => value >= 100 ? value.toFixed(0) : value.toPrecision(3),
   };
-  const orders = { "as measured": null, speedup: "speedup", "tokens/s": "tokens_per_s", MAT: "mat" };
+  shown.throughput = shown.tokens_per_s;
+  shown.throughput_ratio = shown.speedup;
+  const isServed = data.rows.some(row => row.throughput);
+  const kinds = { speedup: "speedup", MAT: "mat", "tok/s per request": "tokens_per_s" };
+  if (isServed) Object.assign(kinds, { throughput: "throughput", "to vanilla": "throughput_ratio" });
+  const orders = { speedup: "speedup", "as measured": null, ...kinds };
 
   const make = (tag, parent, text = "", name = "") => {
     const element = parent.appendChild(document.createElement(tag));
@@ -25,6 +30,12 @@
       make("small", cell, `${shown[kind](values[1]).replace("x", "")}–${shown[kind](values[2]).replace("x", "")}`);
     return cell;
   };
+  // The name of a method, and on a small second line its settings, then `more`.
+  const label = (parent, text, more = "") => {
+    const [, name, settings, star] = text.match(/^(.+?) \((.+)\)(\*?)$/) ?? [, text, "", ""];
+    const span = make("span", parent, name + star, "label");
+    for (const line of [settings, more].filter(Boolean)) make("span", span, line, "settings");
+  };
   const unique = values => [...new Set(values)];
   const link = (parent, text, address) => { make("a", parent, text).href = address; };
   const folder = run => encodeURI(data.runs[run].folder);
@@ -36,13 +47,17 @@
       value === ALL || dataset.field === except || String(row[dataset.field]) === value);
   }
 
-  function drawRows() {
-    const kept = data.rows.filter(row => isKept(row));
+  // The rows in the chosen order, those of papers last.
+  function inOrder(rows) {
     const key = orders[find("order").value];
-    if (key) {
-      const size = row => row[key] ? -row[key][0] : 1e9;
-      kept.sort((a, b) => (a.run === null) - (b.run === null) || size(a) - size(b) || 0);
-    }
+    if (!key) return rows;
+    const size = row => row[key] ? -row[key][0] : 1e9;
+    return [...rows].sort((a, b) => (a.run === null) - (b.run === null) || size(a) - size(b) || 0);
+  }
+
+  function drawRows() {
+    const kept = inOrder(data.rows.filter(row => isKept(row)));
+    const key = orders[find("order").value];
     const more = Math.max(0, kept.length - MOST);
     find("count").textContent = `${kept.length} of ${data.rows.length} results` +
       (more ? `; the first ${MOST} are shown: narrow the filters.` : ".");
@@ -52,19 +67,20 @@
     table.textContent = "";
     make("thead", table).append(head);
     const heading = (text, name = "") => { make("th", head, text, name).scope = "col"; };
-    ["Method", "speedup", "MAT", "tokens/s", "n"].forEach(title => heading(title));
+    ["Method", ...Object.keys(kinds), "n"].forEach(title => heading(title));
     for (const name of names) heading(name === "temperature" ? "T" : name[0].toUpperCase() + name.slice(1), "text");
     heading("");
-    if (key) head.children[{ speedup: 1, mat: 2, tokens_per_s: 3 }[key]].ariaSort = "descending";
+    if (key) head.children[1 + Object.values(kinds).indexOf(key)].ariaSort = "descending";
     const body = make("tbody", table);
     for (const row of kept.slice(0, MOST)) {
       const line = make("tr", body, "", row.run === null ? "published" : "");
-      make("th", line, row.method).scope = "row";
+      const title = make("th", line);
+      title.scope = "row";
+      label(title, row.method);
       const speedup = number(line, row.speedup, "speedup");
       if (row.is_alone) speedup.firstChild.textContent += "~";
       if (row.is_claimed) speedup.className = row.speedup[0] > 1 ? "green" : "red";
-      number(line, row.mat, "mat");
-      number(line, row.tokens_per_s, "tokens_per_s");
+      for (const kind of Object.values(kinds).slice(1)) number(line, row[kind], kind);
       make("td", line, row.num_samples ?? "–");
       for (const name of names) make("td", line, row[name] ?? "–", "text");
       const links = make("td", line, "", "links");
@@ -74,7 +90,7 @@
       const samples = data.runs[row.run].samples;
       if (samples) link(links, "samples", `${folder(row.run)}/${samples}`);
     }
-    if (!kept.length) make("td", make("tr", body), "No result has these values.", "reason").colSpan = 11;
+    if (!kept.length) make("td", make("tr", body), "No result has these values.", "reason").colSpan = 13;
   }
 
   // A task and a temperature must be one: numbers of several do not stand side by side.
@@ -91,12 +107,12 @@
     make("th", head, "Method").scope = "col";
     for (const column of columns) make("th", head, column).scope = "col";
     const body = make("tbody", table);
-    for (const name of unique(kept.map(rowOf))) {
+    for (const name of unique(inOrder(kept).map(rowOf))) {
       const line = make("tr", body), own = kept.filter(row => rowOf(row) === name);
       const [method, more] = name.split("\n");
-      const title = make("th", line, method);
+      const title = make("th", line);
       title.scope = "row";
-      if (more) make("small", title, more);
+      label(title, method, more);
       for (const column of columns) {
         const best = own.filter(row => columnOf(row) === column)
           .sort((a, b) => a.num_samples - b.num_samples || a.run - b.run).pop();
@@ -119,6 +135,10 @@
     const row = one => `${one.method}\n${one.model}`;
     pivot("machines", "speedup", row, machine, "machine");
     pivot("rates", "tokens_per_s", row, machine, "machine");
+    if (isServed) {
+      pivot("throughputs", "throughput", row, machine, "machine");
+      pivot("ratios", "throughput_ratio", row, machine, "machine");
+    }
     pivot("models", "mat", one => one.method, model, "model");
   }
 
@@ -164,11 +184,12 @@
     const title = event.target.closest("thead th")?.textContent;
     if (!(title in orders)) return;
     event.stopPropagation();
-    find("order").value = find("order").value === title ? Object.keys(orders)[0] : title;
+    find("order").value = find("order").value === title ? "as measured" : title;
     keep();
   });
   addEventListener("hashchange", open);
   draw();
+  find("served").hidden = !isServed;
   find("browser").hidden = false;
   open();
 })();

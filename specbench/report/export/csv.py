@@ -2,8 +2,9 @@
 
 A missing number is an empty field; its reason is in the column `speedup_missing` or
 `mat_missing`. Two more lines per method are over all tasks: "mean" has the arithmetic means of
-the tasks' values, "pooled" takes all tasks as one, with `mat_all_steps` in place of `mat`. Runs
-whose prompts have categories have a table of them too.
+the tasks' values, "pooled" takes all tasks as one, with `mat_all_steps` in place of `mat`, and has
+the columns behind it alone: costs, equality with vanilla, steps by place, and servers. Runs whose
+prompts have categories have a table of them too.
 """
 
 from __future__ import annotations

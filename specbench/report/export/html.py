@@ -12,23 +12,30 @@ from string import punctuation
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from specbench.analysis.frames import value_or_none
+from specbench.analysis.columns import value_or_none
 from specbench.analysis.metrics import BASELINE
 from specbench.analysis.stats.estimates import Estimate
 from specbench.report import commands, facts, formats, sections, task_tables
-from specbench.report.answers import SAMPLES_PER_TASK
+from specbench.report.answers import SAMPLES_PER_TASK, Answers
 from specbench.report.export import json
 from specbench.report.published import PublishedValue, find
-from specbench.report.results import Block, MethodResults, Report, RunResults, TaskResult
+from specbench.report.results import Block, MethodResults, Report, RunResults, Source, TaskResult
 from specbench.report.table import Table
 
 if TYPE_CHECKING:
     from jinja2 import Template
+    from markupsafe import Markup
 
 _SAFE = " " + "".join(set(punctuation) - set('%#"'))
 """Characters that may stand in a data URI as they are."""
 _SHOWN_ABOVE = ("Machine", "Software", "Run", "Lossless")
 """Labels of notes that the page repeats elsewhere."""
+_OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
+"""An option of the command line."""
+_SETTINGS = re.compile(r"(?P<name>.+?) \((?P<settings>.+)\)(?P<star>\*?)")
+"""A method's label with its settings in parentheses."""
+_BETWEEN = re.compile(r"(?<=[,;]) ")
+"""The places between two settings."""
 _COLOURS = {"good": "green", "bad": "red", "unsure": "yellow"}
 
 
@@ -40,13 +47,16 @@ def render(report: Report) -> str:
         digest=json.digest(json.render(report)),
         warnings=[note.text for note in report.notes if note.is_warning],
         definitions=[
-            note for note in report.notes if not note.is_warning and note.label not in _SHOWN_ABOVE
+            note
+            for note in report.later_notes
+            if not note.is_warning and note.label not in _SHOWN_ABOVE
         ],
         highlights=_highlights(report),
         tables=lambda block: _tables(report, block),
         published=list(_published(report)),
         pictures=[(plot, _address(plot.images.svg)) for plot in report.plots],
         samples_per_task=SAMPLES_PER_TASK,
+        answers=lambda source: _answers(report, source),
         replays=_replays(report),
         colour=lambda cell: _COLOURS.get(cell.tone, ""),
         commands=commands,
@@ -71,13 +81,33 @@ def page_template(name: str, package: str = __package__) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["code"] = _with_code
+    environment.filters |= {"prose": _prose, "label": _label}
     return environment.get_template(name)
 
 
-def _with_code(text: str) -> str:
-    """Escaped text with what stands between backticks as code."""
-    return re.sub("`([^`]+)`", r"<code>\1</code>", str(text))
+def _prose(text: str) -> Markup:
+    """A sentence with code where it has backticks, in which no option is broken after a hyphen."""
+    from markupsafe import Markup, escape
+
+    with_options = _OPTION.sub(r'<span class="flag">\g<0></span>', str(escape(text)))
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", with_options))
+
+
+def _label(label: str) -> Markup:
+    """The name of a method, and its settings on a small second line, broken between them."""
+    from markupsafe import Markup, escape
+
+    match = _SETTINGS.fullmatch(label)
+    if match is None:
+        return Markup('<span class="label">{}</span>').format(label)
+    # each setting stays on a line if it fits
+    settings = " ".join(
+        f"<span>{escape(part)}</span>" for part in _BETWEEN.split(match["settings"])
+    )
+    name = match["name"] + match["star"]
+    return Markup('<span class="label">{} <span class="settings">{}</span></span>').format(
+        name, Markup(settings)
+    )
 
 
 def files(report: Report) -> Mapping[str, str]:
@@ -96,9 +126,15 @@ def _replays(report: Report) -> list[dict[str, Any]]:
     return [
         answers.replay("" if report.is_one_run else f"{source.label}: ")
         for source in report.sources
-        for answers in source.answers
+        for answers in _answers(report, source)
         if answers.done
     ]
+
+
+def _answers(report: Report, source: Source) -> list[Answers]:
+    """The answers of a run, those of each request in the order of the tables."""
+    labels = [source.info.method(method).label for method in report.methods_of(source)]
+    return [answers.in_order(labels) for answers in source.answers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +146,15 @@ class Highlight:
     number: str
     """The number as text."""
     words: str
-    """The words below it: the method, or the unit."""
+    """The words below it: the interval, or the unit."""
+    label: str = ""
+    """The method."""
 
 
 def _highlights(report: Report) -> list[Highlight]:
     """The numbers at the top of the page: highest speedup, highest MAT, vanilla's speed, samples.
 
-    Empty for several runs or temperatures. A `Highlight` has what the number is, the number as
-    text, and the words below it. An `Estimate` is a number that is not missing.
+    Empty for several runs or temperatures. An `Estimate` is a number that is not missing.
     """
     if not report.is_one_run or len(report.blocks) != 1:  # a block per temperature
         return []
@@ -129,14 +166,14 @@ def _highlights(report: Report) -> list[Highlight]:
     if fastest and isinstance(speedup := fastest.overall.speedup, Estimate):
         interval = formats.interval_of(speedup)  # None if it has none
         # `report.scope` says what intervals cover: "over prompts and 3 passes"
-        interval_text = f", {formats.ends(interval)} ({report.scope})" if interval else ""
+        interval_text = f"{formats.ends(interval)} ({report.scope})" if interval else ""
         title = "Highest speedup" if speedup.value > 1 else "Closest to vanilla"
-        label = fastest.label + interval_text  # the words below the number
-        highlights.append(Highlight(title, formats.speedup(speedup), label))
+        number = formats.speedup(speedup)
+        highlights.append(Highlight(title, number, interval_text, fastest.label))
     most_accepting = max(drafting, key=_mat, default=None)  # the method of the highest MAT
     if most_accepting and isinstance(mat := most_accepting.overall.mat, Estimate):
-        label = most_accepting.label
-        highlights.append(Highlight("Most tokens per step", formats.mat(mat), label))
+        number = formats.mat(mat)
+        highlights.append(Highlight("Most tokens per step", number, "", most_accepting.label))
     # `pooled` has the numbers of all tasks taken as one
     vanilla_cells = (method.overall.pooled for method in methods if method.method == BASELINE)
     vanilla = next(vanilla_cells, None)  # None if it did not run

@@ -17,12 +17,14 @@ def render(report: Report) -> str:
     lines = [f"# {escape(report.title)}", ""]
     if report.prompts:  # their number by source, in words; empty if unknown
         lines += [f"{escape(report.prompts)}.", ""]
+    if report.load_notes:
+        lines += [*note_lines(report.load_notes), ""]
     for block in report.blocks:  # the results at a temperature
         lines += [*_block(report, block), ""]
     # numbers by category of the prompts; no tables if they have none
     for table in task_tables.by_category(report):
         lines += [f"{table.title}:", "", *table_lines(table), ""]
-    lines += note_lines(report.notes)  # origin and definitions of the numbers, warnings
+    lines += note_lines(report.later_notes)  # origin and definitions of the numbers, warnings
     return "\n".join(lines) + "\n"
 
 
@@ -64,9 +66,9 @@ def _block(report: Report, block: Block) -> Iterable[str]:
         label = "" if report.is_one_run else f"**{escape(run.source.label)}:** "
         yield ""
         yield label + escape(run.verdict)
-        if run.recommendation:
-            yield ""
-            yield f"**{escape(run.recommendation)}**"
+    for recommendation in block.recommendations:
+        yield ""
+        yield f"**{escape(recommendation)}**"
 
 
 def table_lines(table: Table) -> Iterable[str]:

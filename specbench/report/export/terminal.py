@@ -43,6 +43,8 @@ def print_report(report: Report, console: Console | None = None, *, is_full: boo
     renderables: list[RenderableType] = [Text(report.title, style="bold")]
     if report.prompts:  # their number by source, in words; empty if unknown
         renderables.append(Text(report.prompts))
+    if report.load_notes:
+        renderables += [Text(), notes_grid(report.load_notes)]
     renderables.append(Text())  # an empty line
     for block in report.blocks:  # the results at a temperature
         if not block.methods or not report.tasks:
@@ -60,10 +62,10 @@ def print_report(report: Report, console: Console | None = None, *, is_full: boo
 
 def _shown_notes(report: Report, console: Console, *, is_full: bool) -> Sequence[Note]:
     """The notes below the tables. Those on speedups and colours need a speedup."""
-    notes = report.notes if is_full else short_notes(report.notes)
+    notes = report.later_notes if is_full else short_notes(report.later_notes)
     if not any(map(sections.has_speedup, report.blocks)):
         return [note for note in notes if note.key != "short_speedup"]
-    if console.color_system:
+    if console.color_system and not report.is_one_pass:  # which has no colours
         return [make_note("short_colours"), *notes]
     return notes
 
@@ -108,15 +110,24 @@ def _short_block(report: Report, block: Block, width: int) -> Iterable[Renderabl
     if num_hidden := len(candidates[0].columns) - len(table.columns):  # a column per task
         hidden_text = "1 more task" if num_hidden == 1 else f"{num_hidden} more tasks"
         title += f" ({hidden_text}: --full)"
+    server_tables = [table for table in _server_tables(report, block) if table.columns]
+    if sections.is_loaded(block):  # throughput first
+        yield from _titled(server_tables[:1], width)
+        del server_tables[:1]
     yield Text(title, style="bold")
     yield from draw(table, width)
     # phases of a step (draft, verify, commit) were timed; else None
     if any(method.cost.relative_phases for method in block.methods):
         yield from draw(step_costs(report, block), width)
-    if sections.served(block).methods:  # methods that ran on servers
-        server_tables = (sections.throughput(report, block), sections.latency(report, block))
-        yield from _titled((table for table in server_tables if table.columns), width)
+    yield from _titled(server_tables, width)
     yield from _verdicts(report, block)  # which method is the fastest, a sentence per run
+
+
+def _server_tables(report: Report, block: Block) -> tuple[Table, ...]:
+    """Throughput and latency, if methods ran on servers."""
+    if not sections.served(block).methods:
+        return ()
+    return sections.throughput(report, block), sections.latency(report, block)
 
 
 def _block(report: Report, block: Block, width: int) -> Iterable[RenderableType]:
@@ -139,6 +150,6 @@ def _titled(tables: Iterable[Table], width: int) -> Iterable[RenderableType]:
 def _verdicts(report: Report, block: Block) -> Iterable[RenderableType]:
     for run in block.runs:
         yield Text(run.verdict if report.is_one_run else f"{run.source.label}: {run.verdict}")
-        if run.recommendation:
-            yield Text(run.recommendation, style="bold")
+    for recommendation in block.recommendations:
+        yield Text(recommendation, style="bold")
     yield Text()

@@ -1,0 +1,80 @@
+"""Numbers over all tasks that only the lines "pooled" of the summary have."""
+
+from dataclasses import asdict
+from typing import Any
+
+from specbench.analysis.columns import value_columns, value_or_none
+from specbench.analysis.metrics import RunMetrics
+from specbench.analysis.serving import TIMES, ServingMetrics, Times
+
+
+def pooled_columns(metrics: RunMetrics, method: str, temperature: float) -> dict[str, Any]:
+    """Columns of the costs of steps, of equality with vanilla, of steps by place and of servers."""
+    return {
+        **_costs(metrics, method, temperature),
+        **_agreement(metrics, method, temperature),
+        **_step_bins(metrics, method, temperature),
+        **_serving(metrics.serving.get((method, temperature))),
+    }
+
+
+def _costs(metrics: RunMetrics, method: str, temperature: float) -> dict[str, Any]:
+    """`cost_speedup` is over the steps that vanilla has too; phases are in steps of vanilla. Unknown
+    numbers are None.
+    """
+    cost = metrics.cost(method, temperature)
+    phases = asdict(cost.relative_phases) if cost.relative_phases else {}
+    return {
+        "cost_speedup": value_or_none(cost.decode_speedup),
+        **{f"relative_{name.removesuffix('_s')}": share for name, share in phases.items()},
+        "step_bytes": cost.step_bytes or None,
+        "bytes_per_s": cost.bytes_per_s or None,
+        "nominal_share": cost.nominal_share or None,
+    }
+
+
+def _agreement(metrics: RunMetrics, method: str, temperature: float) -> dict[str, Any]:
+    """Greedy answers that were compared with vanilla's."""
+    agreement = metrics.agreements.get(method)
+    if agreement is None or temperature:
+        return {}
+    return {
+        "num_compared": agreement.num_compared,
+        "num_identical": agreement.num_identical,
+        "num_different": len(agreement.divergences),
+        "first_difference": agreement.first_position,
+    }
+
+
+def _step_bins(metrics: RunMetrics, method: str, temperature: float) -> dict[str, Any]:
+    """MAT of the steps in each bin: `mat_position_32_63`."""
+    columns: dict[str, Any] = {}
+    for step_bin in metrics.step_bins.get((method, temperature), ()):
+        place = step_bin.range_text.replace("-", "_")
+        columns |= value_columns(f"mat_{step_bin.axis}_{place}", step_bin.mat)
+    return columns
+
+
+def _serving(serving: ServingMetrics | None) -> dict[str, Any]:
+    """The numbers of a server; none without one."""
+    if serving is None:
+        return {}
+    columns: dict[str, Any] = {}
+    for name in ("throughput_ratio", "output_throughput", "total_throughput"):
+        columns |= value_columns(name, getattr(serving, name))
+    for name in ("request_throughput", "goodput", "engine_mat"):
+        columns |= value_columns(name, getattr(serving, name))
+    columns |= {"in_flight_mean": serving.in_flight.mean, "in_flight_most": serving.in_flight.most}
+    for name in TIMES:
+        columns |= _times(name, getattr(serving, name))
+    for position, rate in enumerate(serving.acceptance_rates, 1):
+        columns[f"acceptance_rate_{position}"] = rate
+    return columns
+
+
+def _times(name: str, times: Times) -> dict[str, Any]:
+    percentiles = {which: getattr(times.percentiles, which) for which in ("p50", "p90", "p99")}
+    return {
+        f"{name}_{which}_s": value_or_none(seconds)
+        for which, seconds in {"mean": times.mean, **percentiles}.items()
+    }

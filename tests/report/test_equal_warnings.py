@@ -1,0 +1,64 @@
+"""Equal warnings are one: of several methods, and of several loads or runs."""
+
+from dataclasses import replace
+
+import pytest
+
+from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.log.run import Run
+from specbench.report.build import make_report
+from specbench.report.texts import _texts, make_notes
+from tests.analysis.run_factory import full_run
+from tests.judge.changing import with_header, with_records
+from tests.support.headers import make_header
+
+
+def differing(methods: tuple[str, ...]) -> Run:
+    """The first answers of each method differ from vanilla's: one more with each method."""
+    run = full_run(("vanilla", "pld", "sps", "lookahead"), ("gsm8k",), num_samples=8)
+    num_left = {method: number for number, method in enumerate(methods, 1)}
+
+    def changed(record):  # type: ignore[no-untyped-def]
+        if num_left.get(record.key.method, 0) <= 0:
+            return record
+        num_left[record.key.method] -= 1
+        return replace(record, token_ids=(9, *record.token_ids[1:]))
+
+    return with_records(run, changed)
+
+
+def warnings_of(run: Run | list[Run]) -> list[str]:
+    return [note.text for note in make_report(run, Bootstrap(50)).notes if note.is_warning]
+
+
+def test_methods_that_differ_from_vanilla_share_a_warning() -> None:
+    (text,) = [text for text in warnings_of(differing(("pld", "sps", "lookahead"))) if "0," in text]
+    assert text.startswith("3 methods should give vanilla's tokens at temperature 0, but differ in")
+    assert "in 1 to 3 of 8 completions: PLD, SpS, Lookahead." in text
+    (text,) = [text for text in warnings_of(differing(("sps",))) if "0," in text]
+    assert text.startswith("SpS should give vanilla's tokens at temperature 0, but differs in 1 of")
+
+
+def test_a_warning_of_all_runs_stands_once_and_of_some_with_their_names() -> None:
+    text = "The clock of the CPU changed during the run."
+    runs = [with_header(full_run(), id=name, warnings=[text]) for name in ("a", "b")]
+    other = with_header(full_run(), id="c")
+    assert warnings_of(runs).count(text) == 1
+    shared = [shown for shown in warnings_of([*runs, other]) if text in shown]
+    assert len(shared) == 1 and shared[0].startswith("run a, run b: ")
+
+
+@pytest.mark.parametrize("key", [key for key, entry in _texts().items() if "several" in entry])
+def test_every_text_for_several_methods_is_complete(key: str) -> None:
+    """No number of it is missing, and none is shown as a list."""
+    findings = [
+        {
+            "method": method, "temperature": 0.0, "first_position": 3, "different": number,
+            "compared": 8, "tokens": number, "answers": number, "requests": number,
+            "blocks": number, "accepting": number, "drafts": 9,
+        }
+        for number, method in enumerate(("pld", "sps"), 1)
+    ]  # fmt: skip
+    (note,) = make_notes(key, make_header({}), findings)
+    assert note.is_warning and "1 to 2" in note.text and "pld, sps" in note.text.lower()
+    assert not any(sign in note.text for sign in "{}[]")
