@@ -19,8 +19,8 @@ def pooled_columns(metrics: RunMetrics, method: str, temperature: float) -> dict
 
 
 def _costs(metrics: RunMetrics, method: str, temperature: float) -> dict[str, Any]:
-    """`cost_speedup` is over the steps that vanilla has too; phases are in steps of vanilla. Unknown
-    numbers are None.
+    """`cost_speedup` is over the steps that vanilla has too, phases are in steps of vanilla, and
+    unknown numbers are None.
     """
     cost = metrics.cost(method, temperature)
     phases = asdict(cost.relative_phases) if cost.relative_phases else {}

@@ -15,11 +15,12 @@ from msgspec.structs import replace as replace_part
 from specbench.analysis.divergence import Agreement, find_agreements
 from specbench.analysis.records import BASELINE, make_table
 from specbench.audit.greedy import Examiner, agreement_with_ours
+from specbench.audit.levels import num_cells
 from specbench.audit.model import RunModel
 from specbench.audit.parts import Parts
 from specbench.audit.recorded import usable_records
 from specbench.audit.results import Audit, Difference, GreedyAudit
-from specbench.audit.white_box import Effort, audit_methods, num_cells
+from specbench.audit.white_box import Effort, audit_methods
 from specbench.errors import RunFolderError, UserError
 from specbench.log.audit import (
     AuditStatus,

@@ -16,6 +16,7 @@ from itertools import cycle
 
 from specbench.analysis.records import BASELINE
 from specbench.audit.evidence import Evidence
+from specbench.audit.levels import levels
 from specbench.audit.logit_tests import logit_tests
 from specbench.audit.model import RunModel
 from specbench.audit.numbers import DraftNumbers, LogitNumbers, TokenNumbers
@@ -35,8 +36,6 @@ CHAINS = (1, 8, 32)
 """Sizes of the chains whose rounding calibrates the allowed deviation of logits."""
 NUM_CALIBRATED = 4
 """Number of records whose chains are used for this."""
-RAISED = 2.0
-"""Raised temperature: residuals and bonus tokens are rare if the target is sure."""
 TESTS_PER_CELL = 40
 """Number of tests that the size of a sample is planned for."""
 
@@ -78,16 +77,6 @@ class Effort:
     """A total variation to be found. The number of tokens is raised as far as that needs."""
     num_outcomes: int = 40_000
     """Outcomes that are drawn of each acceptance rule."""
-
-
-def num_cells(records: Records, header: RunHeader) -> int:
-    """The number of pairs of a method and a sampling temperature that are tested. At temperature
-    0, servers have nothing to test.
-    """
-    return sum(
-        len(records_by_method) * (bool(temperature) if header.servers else len(levels(temperature)))
-        for temperature, records_by_method in records.items()
-    )
 
 
 def audit_methods(
@@ -174,13 +163,12 @@ class _Tester:
             if not temperature:
                 continue
             for method, records in records_by_method.items():
-                self._parts.begin(f"T={temperature:g}: {method}")
                 server = header.servers.get(method)
                 if server is None or not server.sends_token_ids:
-                    self._parts.say(
-                        f"{method}: sampled answers are not audited, its server sends no token ids."
-                    )
+                    reason = "not audited, its server sends no token ids"
+                    self._parts.begin(f"T={temperature:g}: {method}, {reason}")
                     continue
+                self._parts.begin(f"T={temperature:g}: {method}")
                 answers = Answers(method, temperature, level=temperature)
                 answers.parts += map(self._model.token_numbers, records)  # about tokens, per answer
                 yield self._result(answers, [*token_tests(answers.tokens)])
@@ -300,10 +288,3 @@ def _new_seed(method: str, request: Request, round_number: int) -> int:
     name = (method, request.sampling, request.prompt_ids, round_number)
     digest = hashlib.sha256(repr(name).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
-
-
-def levels(temperature: float) -> tuple[float, ...]:
-    """The temperature and, if tokens are sampled, the raised one that is tested too."""
-    if not temperature:
-        return (temperature,)
-    return (temperature, max(RAISED, 1.5 * temperature))

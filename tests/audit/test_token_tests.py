@@ -15,7 +15,9 @@ import torch
 from specbench.analysis.records import make_table
 from specbench.audit.drafters import Plain, draft_numbers
 from specbench.audit.evidence import token_numbers
+from specbench.audit.levels import num_cells
 from specbench.audit.numbers import DraftNumbers, TokenNumbers
+from specbench.audit.parts import Parts
 from specbench.audit.recorded import usable_records
 from specbench.audit.rule_cases import CASES, rule_outcomes
 from specbench.audit.token_tests import draft_tests, rule_test, smallest_tv, sum_test, token_tests
@@ -144,7 +146,8 @@ def audited(
     # Servers report no single steps.
     bare = [replace(record, accept_lengths=(), num_nodes=()) for record in records]
     usable = usable_records(make_table(bare))
-    results = audit_methods(usable, header, MODEL, Effort(), said.append)
+    parts = Parts(num_cells(usable, header), said.append)
+    results = audit_methods(usable, header, MODEL, Effort(), parts)
     return {result.method: result for result in results}, said
 
 

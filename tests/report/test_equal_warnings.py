@@ -1,6 +1,8 @@
 """Equal warnings are one: of several methods, and of several loads or runs."""
 
+import re
 from dataclasses import replace
+from html import unescape
 
 import pytest
 
@@ -10,6 +12,7 @@ from specbench.report.build import make_report
 from specbench.report.texts import _texts, make_notes
 from tests.analysis.run_factory import full_run
 from tests.judge.changing import with_header, with_records
+from tests.report.drawing import render, report_of, two_temperatures
 from tests.support.headers import make_header
 
 
@@ -62,3 +65,10 @@ def test_every_text_for_several_methods_is_complete(key: str) -> None:
     (note,) = make_notes(key, make_header({}), findings)
     assert note.is_warning and "1 to 2" in note.text and "pld, sps" in note.text.lower()
     assert not any(sign in note.text for sign in "{}[]")
+
+
+def test_the_page_has_every_warning() -> None:
+    report = report_of(two_temperatures)
+    warnings = [note.text.split("'")[0] for note in report.notes if note.is_warning]
+    text = unescape(re.sub("</?(span|code)[^>]*>", "", render(report, "html")))
+    assert warnings and all(warning in text for warning in warnings)

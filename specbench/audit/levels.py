@@ -1,0 +1,24 @@
+"""The sampling temperatures that an audit tests: those of the run, and raised ones."""
+
+from specbench.audit.recorded import Records
+from specbench.log.header import RunHeader
+
+RAISED = 2.0
+"""Raised temperature: residuals and bonus tokens are rare if the target is sure."""
+
+
+def levels(temperature: float) -> tuple[float, ...]:
+    """The temperature and, if tokens are sampled, the raised one that is tested too."""
+    if not temperature:
+        return (temperature,)
+    return (temperature, max(RAISED, 1.5 * temperature))
+
+
+def num_cells(records: Records, header: RunHeader) -> int:
+    """The number of pairs of a method and a sampling temperature that are tested. At temperature
+    0, servers have nothing to test.
+    """
+    return sum(
+        len(records_by_method) * (bool(temperature) if header.servers else len(levels(temperature)))
+        for temperature, records_by_method in records.items()
+    )
