@@ -11,6 +11,7 @@
   };
   shown.throughput = shown.tokens_per_s;
   shown.throughput_ratio = shown.speedup;
+  const hasMean = data.rows.some(row => row.task === data.mean && row.run !== null);
   const isServed = data.rows.some(row => row.throughput);
   const kinds = { speedup: "speedup", MAT: "mat", "tok/s per request": "tokens_per_s" };
   if (isServed) Object.assign(kinds, { throughput: "throughput", "to vanilla": "throughput_ratio" });
@@ -96,11 +97,11 @@
   // A task and a temperature must be one: numbers of several do not stand side by side.
   function pivot(id, kind, rowOf, columnOf, except) {
     const value = name => selects.find(({ dataset }) => dataset.field === name).value;
-    const tasks = value("task") === ALL ? [data.mean] : [value("task")];
+    const task = value("task") || (hasMean ? data.mean : data.rows[0].task);
     const first = Math.min(...data.rows.map(row => row.temperature));
     const temperature = value("temperature") === ALL ? first : Number(value("temperature"));
     const kept = data.rows.filter(row => isKept(row, except) && row[kind] &&
-      tasks.includes(row.task) && row.temperature === temperature);
+      row.task === task && row.temperature === temperature);
     const table = find(id), columns = unique(kept.map(columnOf));
     table.textContent = "";
     const head = make("tr", make("thead", table));
@@ -172,7 +173,7 @@
     if (field === "temperature" || field === "threads") values.sort((a, b) => a - b);
     make("option", select, "all").value = ALL;
     for (const value of values) make("option", select, value).value = value;
-    if (field === "task" && values.includes(data.mean)) select.value = data.mean;
+    if (field === "task" && hasMean) select.value = data.mean;
   }
   for (const name of Object.keys(orders)) make("option", find("order"), name).value = name;
   for (const control of controls) {
