@@ -84,4 +84,4 @@ def test_answers_without_a_count_are_told_except_in_older_runs() -> None:
 
 def test_tokens_that_answers_say_were_cached_are_told() -> None:
     notes = notes_of(read([9] * 4, [9] * 4, cached=8))
-    assert "took 32 prompt tokens from its prefix cache" in notes["prefix_cache"]
+    assert "took 32 prompt tokens from their prefix caches" in notes["prefix_cache"]
