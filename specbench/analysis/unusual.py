@@ -62,9 +62,11 @@ def _equal_times(answers: Sequence[Record]) -> Iterator[str]:
         if answer.num_tokens >= LEAST_TOKENS and answer.prefill_s and answer.decode_s:
             answers_by_method[answer.key.method].append(answer)
     for method, timed in answers_by_method.items():
+        # both times -> the answers that took them
         by_times: dict[tuple[float | None, float | None], list[Record]] = defaultdict(list)
         for answer in timed:
             by_times[answer.prefill_s, answer.decode_s].append(answer)
+        # pairs of answers with both times equal, and the number of them that chance explains
         num_both = _num_pairs([len(equal) for equal in by_times.values()])
         if not num_both:
             continue

@@ -75,7 +75,8 @@ def make_cluster_setup(ray: Any, spec: RunSpec, *, is_offline: bool) -> ClusterS
     if spec.settings == AUTO:
         spec = msgspec.structs.replace(spec, settings=PAPER)
     started = _start_workers(ray, spec, is_offline=is_offline)  # their actors and reports
-    # By machine, so that the first one, whose setup the run has, is not the fastest by chance.
+    # The run gets the setup of the first report. In the order of machines, that does not depend on
+    # which worker started first.
     reports = sorted(
         started.reports, key=lambda report: msgspec.json.encode(report.about.environment)
     )

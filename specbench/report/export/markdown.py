@@ -74,7 +74,8 @@ def _block(report: Report, block: Block) -> Iterable[str]:
 def table_lines(table: Table) -> Iterable[str]:
     """The lines of a table in Markdown. A group of rows with a label begins with a row for it.
 
-    `table.columns` are all but the first, of the rows' labels, whose heading is `table.heading`.
+    The first column has the labels of the rows, below `table.heading`. `table.columns` are the
+    columns after it.
     """
     yield _line([table.heading, *(escape(column.title) for column in table.columns)])
     yield f"| --- |{' ---: |' * len(table.columns)}"
