@@ -40,9 +40,10 @@ Offsets = Mapping[Prompt, int]
 
 
 def merged(runs: Sequence[Run]) -> Run:
-    """Join runs of the same work into one. A prompt that several runs have gets further passes
-    (the `repeat` of a record's key), numbered on in the order of the runs. Each record keeps its
-    run's id as `origin`.
+    """Join runs of the same work into one.
+
+    A prompt that several runs have gets their passes (the `repeat` of a record's key) one after the
+    other, in the order of the runs. Each record keeps its run's id as `origin`.
 
     Raises:
         UserError: there are fewer than two runs, or they do not fit together. The message
