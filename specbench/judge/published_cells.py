@@ -137,17 +137,22 @@ def read_sides(texts: Sequence[str], methods: tuple[str, str] | None = None) -> 
 
 
 def _side_of_cell(text: str, values: Sequence[PublishedValue]) -> CellSide:
-    """A cell; of repetitions, their mean."""
+    """The side of a cell that a text names: its number, or the mean of its repetitions (`values`).
+
+    A number may be off by half of the last digit that its table prints (`rounding`).
+    """
     first = values[0]
     numbers: dict[str, float] = {}
     rounding: dict[str, float] = {}
+    # all cells of the table
     table = [value for value in _read_table(text.partition(":")[0]) if value.table == first.table]
     for name, field in NUMBERS.items():
-        known = [number for value in values if (number := getattr(value, field)) is not None]
-        if known:
-            numbers[name] = fmean(known)
+        published = [number for value in values if (number := getattr(value, field)) is not None]
+        if published:
+            numbers[name] = fmean(published)
             column = [getattr(value, field) for value in table]
-            rounding[name] = 0.5 / 10 ** max(map(_num_decimals, filter(None, column)), default=0)
+            num_decimals = max(map(_num_decimals, filter(None, column)), default=0)
+            rounding[name] = 0.5 / 10**num_decimals
     optional = {"requests at once": first.load, "draft tokens": first.num_draft_tokens}
     facts_of_cell = {
         "model": first.model,

@@ -101,7 +101,11 @@ def convert(
     command: Sequence[str] = (),
     contents: Sequence[SourceFile] = (),
 ) -> Run:
-    """The run of these files. `contents` are what they hold, if they were read already.
+    """The run of these files.
+
+    `told` has what the user said beside the files: the label of the baseline, the task, the
+    temperature, a mapping, and a tokenizer to recount texts. `contents` has what the files hold, if
+    they were read already.
 
     Raises:
         UserError: a file cannot be read, has no known format or contradicts itself, or the
