@@ -5,21 +5,18 @@ They judge methods of the engine in this process, not those of servers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specbench.analysis.answer_order import is_order_telling
 from specbench.analysis.ratios import RowRatio, column_ratio
 from specbench.analysis.records import BASELINE, RecordTable
 from specbench.analysis.repeated_steps import fewer_steps
 from specbench.analysis.roofline import slow_steps
 from specbench.analysis.stats.arrays import FloatArray
-from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio
-from specbench.analysis.stats.estimates import without_spread
-from specbench.analysis.stats.significance import GATE_ALPHA, holm, slower
-from specbench.analysis.stats.variance import EXACT
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws
+from specbench.analysis.step_counts import Compared, claimed, known_answers, later_passes, subjects
 from specbench.analysis.unclocked import Subject, add_speedups, hidden_time, untimed_work
 from specbench.analysis.warnings import RunWarning
 from specbench.log.header import RunHeader
@@ -32,8 +29,6 @@ FAST_STEP = "fast_step"
 SLOW_VANILLA = "slow_vanilla"
 """Key of the same warning about several methods: vanilla is then the likely cause."""
 
-LEAST_STEPS = 0.95
-"""Smallest honest ratio of steps per token in later passes to those in the first pass."""
 LEAST_STEP = 0.9
 """Smallest ratio of a step's time to vanilla's that noise and kernels explain."""
 LEAST_STEP_MORE = 0.95
@@ -48,13 +43,6 @@ LEAST_PAIRS = 8
 """Vanilla's completions after a method, and after others, that the rule needs."""
 _GROUP = ["temperature", "task", "turn"]
 """Columns of vanilla's completions whose steps should take equally long."""
-
-
-class Compared(NamedTuple):
-    """Ratios of subjects, and the ratios they are compared with: 1 if there are none."""
-
-    ratios: Mapping[Subject, Ratio]
-    references: Mapping[Subject, Ratio] | None = None
 
 
 def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]:
@@ -75,7 +63,7 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
     has_steps = frame["is_measured"] & (frame["num_steps"] > 0)
     counted = frame[has_steps & (frame["method"] != BASELINE)]
     first_pass = counted[counted["repeat"] == 0]
-    # Key of the warning -> the subjects that the rule names, with their ratios. `_claimed` keeps
+    # Key of the warning -> the subjects that the rule names, with their ratios. `claimed` keeps
     # the ratios that are significantly below 1.
     ratios_by_rule: dict[str, dict[Subject, float]] = {
         "untimed_work": untimed_work(frame, header),  # seconds outside completions / decoding
@@ -83,8 +71,8 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
         # steps, and would look like hidden work.
         "hidden_time": {} if spec.trace else hidden_time(table),
         # steps in later passes / the first
-        "remembered_answers": _claimed(_later_passes(counted)) | fewer_steps(table.records, header),
-        "known_answers": _known_answers(first_pass),  # steps after vanilla / before it
+        "remembered_answers": claimed(later_passes(counted)) | fewer_steps(table.records, header),
+        "known_answers": known_answers(first_pass),  # steps after vanilla / before it
     }
     has_phases = spec.phases or frame["draft_s"].notna().any()  # seconds by phase of steps
     if not has_phases:  # timing phases slows steps
@@ -95,7 +83,7 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
         # `_below` has the ratios to vanilla's time whose interval is below LEAST_PREFILL
         ratios_by_rule["fast_prefill"] = _below(table, used, LEAST_PREFILL, "prefill_s")
         # Methods after which vanilla is slower, with vanilla's speed after them / after others.
-        slowed_speeds = _claimed(_by_neighbour(frame, is_used), allowed=MOST_AFTER)
+        slowed_speeds = claimed(_by_neighbour(frame, is_used), allowed=MOST_AFTER)
         # The warning is of times, the reciprocals.
         ratios_by_rule["slowed_vanilla"] = {
             subject: 1 / speed for subject, speed in slowed_speeds.items()
@@ -118,96 +106,6 @@ def _warning(key: str, ratios: Mapping[Subject, float]) -> RunWarning:
         for (method, temperature), ratio in ratios.items()
     ]
     return RunWarning(key, {"methods": methods})
-
-
-def _claimed(compared: Compared, allowed: float = 1 / LEAST_STEPS - 1) -> dict[Subject, float]:
-    """Quotients of ratios and references that lie below 1 by more than the allowed share.
-
-    `compared` holds ratios and references by subject, a method and a temperature; a reference is 1
-    if there is none. `slower` gives the p-value of each quotient, and `holm` corrects them for
-    their number. EXACT is a variance of 0: the allowed share covers what the machine adds.
-    """
-    # Independent random streams, since the two come from different completions.
-    draws = Draws(Bootstrap(), "first")
-    reference_draws = Draws(Bootstrap(), "second")
-    quotients: dict[Subject, float] = {}
-    p_values: dict[Subject, float | None] = {}
-    for subject, ratio in compared.ratios.items():
-        estimate = draws.estimate(ratio)
-        reference = without_spread(1.0)
-        if compared.references:
-            reference = reference_draws.estimate(compared.references[subject])
-        quotients[subject] = estimate.value / reference.value
-        p_values[subject] = slower(estimate, reference, allowed, EXACT)
-    return {
-        subject: quotients[subject]
-        for subject, p_value in holm(p_values).items()
-        if p_value is not None and p_value <= GATE_ALPHA  # None: too few samples
-    }
-
-
-def _subjects(frame: DataFrame) -> Iterator[tuple[Subject, DataFrame]]:
-    """Each method and temperature with its rows."""
-    groups = frame.groupby(["method", "temperature"], observed=True, sort=False)
-    for (method, temperature), rows in groups:
-        yield (str(method), float(temperature)), rows
-
-
-def _later_passes(used: DataFrame) -> Compared:
-    """Steps per token in later passes / in the first, over requests that both have.
-
-    `used` holds completions of methods: a row of the record table each, with its request and its
-    pass (`repeat`, from 0).
-    """
-    ratios = {}
-    for subject, rows in _subjects(used):
-        is_first = rows["repeat"] == 0
-        # Numbers of the requests that both have.
-        requests_in_both = set(rows["request"][is_first]) & set(rows["request"][~is_first])
-        if not requests_in_both:
-            continue
-        counts_by_pass = {
-            "num_emitted first": rows["num_emitted"].where(is_first, 0),
-            "num_emitted later": rows["num_emitted"].where(~is_first, 0),
-            "num_steps first": rows["num_steps"].where(is_first, 0),
-            "num_steps later": rows["num_steps"].where(~is_first, 0),
-        }
-        rows = rows.assign(**counts_by_pass)
-        # (later steps * first tokens) / (later tokens * first steps)
-        ratios[subject] = column_ratio(
-            rows[rows["request"].isin(requests_in_both)],
-            ("num_steps later", "num_emitted first"),
-            ("num_emitted later", "num_steps first"),
-        )
-    return Compared(ratios)
-
-
-def _by_order(first_pass: DataFrame) -> Compared:
-    """Steps per token on requests that vanilla had answered before, and on the others.
-
-    `first_pass` holds a row of the record table per completion, in the order in which they ran. Its
-    `baseline_row` is the row of vanilla's answer to the same request, or -1.
-    """
-    after = {}  # by method and temperature: steps / tokens, where vanilla was first
-    before = {}  # the same where the method was first
-    for subject, rows in _subjects(first_pass[first_pass["baseline_row"] >= 0]):
-        is_after = rows["baseline_row"] < rows.index  # the index is each row's own number
-        if is_after.any() and not is_after.all():
-            after[subject] = column_ratio(rows[is_after], ["num_steps"], ["num_emitted"])
-            before[subject] = column_ratio(rows[~is_after], ["num_steps"], ["num_emitted"])
-    return Compared(after, before)
-
-
-def _known_answers(first_pass: DataFrame) -> dict[Subject, float]:
-    """The ratios of `_by_order` that are significantly low, by intervals and by random orders."""
-    allowed = 1 / LEAST_STEPS - 1
-    ratios = _claimed(_by_order(first_pass), allowed)
-    paired = first_pass[first_pass["baseline_row"] >= 0]
-    return {
-        subject: ratios[subject]
-        for subject, rows in _subjects(paired)
-        if subject in ratios and is_order_telling(rows, allowed)
-    }
 
 
 def _fast_steps(table: RecordTable, used: DataFrame, header: RunHeader) -> dict[Subject, float]:
@@ -236,7 +134,7 @@ def _below(
     ratios are by method and temperature.
     """
     ratios = {}
-    for subject, paired_rows in _subjects(used[used["baseline_row"] >= 0]):
+    for subject, paired_rows in subjects(used[used["baseline_row"] >= 0]):
         rows = paired_rows.index.to_numpy()
         baseline_rows = paired_rows["baseline_row"].to_numpy()
         # time / vanilla's time, or (time * vanilla's count) / (vanilla's time * count)

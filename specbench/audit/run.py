@@ -87,16 +87,14 @@ def audit(
     examiner = Examiner(table, header, model, is_recheck=is_recheck) if model else None  # of steps
     num_different = sum(bool(agreement.divergences) for agreement in agreements.values())
     parts = Parts(num_different + num_cells(records_by_temperature, header), say)
-    greedy_audits = [
-        _audit_greedy(agreement, examiner, header, parts) for agreement in agreements.values()
-    ]
+    greedy = tuple(_audit_greedy(shared, examiner, header, parts) for shared in agreements.values())
     method_audits: Sequence[MethodAudit] = ()  # tests of logits, drafts, tokens and rules
     if model and records_by_temperature:
         method_audits = audit_methods(records_by_temperature, header, model, effort, parts)
     result = Audit(
         dtype=header.model.dtype,
         recheck_dtype=model.dtype if model and is_recheck else None,
-        greedy=tuple(greedy_audits),
+        greedy=greedy,
         methods=tuple(method_audits),
         device=model.device if model else "",
     )

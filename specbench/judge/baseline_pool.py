@@ -50,6 +50,16 @@ class _SpeedRule(NamedTuple):
     """The p-value below which a check fails, corrected for the number of checks."""
 
 
+def _check_number(num_baselines: int, load: Load) -> None:
+    """Raise UserError if there are too few baselines to know their spread."""
+    if num_baselines < LEAST_BASELINES:
+        at_load = f" at {load.text}" if load.text else ""
+        raise UserError(
+            f"{num_baselines} baselines{at_load} do not show how far equal runs differ.",
+            f"Give one, or {LEAST_BASELINES} and more; five are better.",
+        )
+
+
 def check_speeds(
     run: TabledRun,
     baselines: Sequence[TabledRun],
@@ -72,12 +82,7 @@ def check_speeds(
         UserError: there are too few baselines to know their spread.
     """
     num_baselines = len(baselines)
-    if num_baselines < LEAST_BASELINES:
-        at_load = f" at {load.text}" if load.text else ""
-        raise UserError(
-            f"{num_baselines} baselines{at_load} do not show how far equal runs differ.",
-            f"Give one, or {LEAST_BASELINES} and more; five are better.",
-        )
+    _check_number(num_baselines, load)
     # per run, a Series of log time per token, by method and request
     log_times = [_log_times(tabled_run) for tabled_run in (run, *baselines)]
     # Median over completions of (log time in a pair's first run - in its second): [cells, pairs of

@@ -77,10 +77,9 @@ async def find_server(
     Raises:
         UserError: nothing answers there, the model is not served, or no form of request works.
     """
-    models_json = await _models_at(client)  # text, not decoded
-    model = _served_model(models_json, client.root, card, served_model)  # its name and context
-    # Its name with the version, and protocols to try.
-    software = await _software(client, model.owner)
+    # The name and the context of the model, from a list in JSON.
+    model = _served_model(await _models_at(client), client.root, card, served_model)
+    software = await _software(client, model.owner)  # name with version, and protocols to try
     # HELLO, a chat of one message, as tokens and as it is: a protocol sends one of the two.
     probe = ChatRequest(Request(codec.render(HELLO), max_new_tokens=PROBE_TOKENS), HELLO)
     failures: list[str] = []  # a path and the reason, for each protocol tried in vain

@@ -1,0 +1,117 @@
+"""Rules about the number of steps that a method needs: remembered and known answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from specbench.analysis.answer_order import is_order_telling
+from specbench.analysis.ratios import column_ratio
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio
+from specbench.analysis.stats.estimates import without_spread
+from specbench.analysis.stats.significance import GATE_ALPHA, holm, slower
+from specbench.analysis.stats.variance import EXACT
+from specbench.analysis.unclocked import Subject
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+LEAST_STEPS = 0.95
+"""Smallest honest ratio of steps per token in later passes to those in the first pass."""
+
+
+class Compared(NamedTuple):
+    """Ratios of subjects, and the ratios they are compared with: 1 if there are none."""
+
+    ratios: Mapping[Subject, Ratio]
+    references: Mapping[Subject, Ratio] | None = None
+
+
+def claimed(compared: Compared, allowed: float = 1 / LEAST_STEPS - 1) -> dict[Subject, float]:
+    """Quotients of ratios and references that lie below 1 by more than the allowed share.
+
+    `compared` holds ratios and references by subject, a method and a temperature; a reference is 1
+    if there is none. `slower` gives the p-value of each quotient, and `holm` corrects them for
+    their number. EXACT is a variance of 0: the allowed share covers what the machine adds.
+    """
+    # Independent random streams, since the two come from different completions.
+    draws = Draws(Bootstrap(), "first")
+    reference_draws = Draws(Bootstrap(), "second")
+    quotients: dict[Subject, float] = {}
+    p_values: dict[Subject, float | None] = {}
+    for subject, ratio in compared.ratios.items():
+        estimate = draws.estimate(ratio)
+        reference = without_spread(1.0)
+        if compared.references:
+            reference = reference_draws.estimate(compared.references[subject])
+        quotients[subject] = estimate.value / reference.value
+        p_values[subject] = slower(estimate, reference, allowed, EXACT)
+    return {
+        subject: quotients[subject]
+        for subject, p_value in holm(p_values).items()
+        if p_value is not None and p_value <= GATE_ALPHA  # None: too few samples
+    }
+
+
+def subjects(frame: DataFrame) -> Iterator[tuple[Subject, DataFrame]]:
+    """Each method and temperature with its rows."""
+    groups = frame.groupby(["method", "temperature"], observed=True, sort=False)
+    for (method, temperature), rows in groups:
+        yield (str(method), float(temperature)), rows
+
+
+def later_passes(used: DataFrame) -> Compared:
+    """Steps per token in later passes / in the first, over requests that both have.
+
+    `used` holds completions of methods: a row of the record table each, with its request and its
+    pass (`repeat`, from 0).
+    """
+    ratios = {}
+    for subject, rows in subjects(used):
+        is_first = rows["repeat"] == 0
+        # Numbers of the requests that both have.
+        requests_in_both = set(rows["request"][is_first]) & set(rows["request"][~is_first])
+        if not requests_in_both:
+            continue
+        counts_by_pass = {
+            "num_emitted first": rows["num_emitted"].where(is_first, 0),
+            "num_emitted later": rows["num_emitted"].where(~is_first, 0),
+            "num_steps first": rows["num_steps"].where(is_first, 0),
+            "num_steps later": rows["num_steps"].where(~is_first, 0),
+        }
+        rows = rows.assign(**counts_by_pass)
+        # (later steps * first tokens) / (later tokens * first steps)
+        ratios[subject] = column_ratio(
+            rows[rows["request"].isin(requests_in_both)],
+            ("num_steps later", "num_emitted first"),
+            ("num_emitted later", "num_steps first"),
+        )
+    return Compared(ratios)
+
+
+def _by_order(first_pass: DataFrame) -> Compared:
+    """Steps per token on requests that vanilla had answered before, and on the others.
+
+    `first_pass` holds a row of the record table per completion, in the order in which they ran. Its
+    `baseline_row` is the row of vanilla's answer to the same request, or -1.
+    """
+    after = {}  # by method and temperature: steps / tokens, where vanilla was first
+    before = {}  # the same where the method was first
+    for subject, rows in subjects(first_pass[first_pass["baseline_row"] >= 0]):
+        is_after = rows["baseline_row"] < rows.index  # the index is each row's own number
+        if is_after.any() and not is_after.all():
+            after[subject] = column_ratio(rows[is_after], ["num_steps"], ["num_emitted"])
+            before[subject] = column_ratio(rows[~is_after], ["num_steps"], ["num_emitted"])
+    return Compared(after, before)
+
+
+def known_answers(first_pass: DataFrame) -> dict[Subject, float]:
+    """The ratios of `_by_order` that are significantly low, by intervals and by random orders."""
+    allowed = 1 / LEAST_STEPS - 1
+    ratios = claimed(_by_order(first_pass), allowed)
+    paired = first_pass[first_pass["baseline_row"] >= 0]
+    return {
+        subject: ratios[subject]
+        for subject, rows in subjects(paired)
+        if subject in ratios and is_order_telling(rows, allowed)
+    }
