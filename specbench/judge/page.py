@@ -3,14 +3,12 @@
 A row of the page is a number of a run, or of a paper, with all values for the filters.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from specbench import registry
 from specbench.analysis.cells import CellKey, CellMetrics
@@ -22,6 +20,7 @@ from specbench.data.tasks import load_cards
 from specbench.errors.safe_text import without_password
 from specbench.judge.checks import CheckedRun
 from specbench.judge.files import check_files
+from specbench.judge.page_values import plain_values
 from specbench.log.audit import AUDIT
 from specbench.log.files import folder_errors
 from specbench.log.folders import readable_runs, single_runs
@@ -34,7 +33,6 @@ from specbench.report.build import make_report, write_files
 from specbench.report.commands import full_command
 from specbench.report.export import load_format
 from specbench.report.export.html import page_template
-from specbench.report.formats import interval_of
 from specbench.report.published import published_values
 from specbench.report.results import Report
 
@@ -138,7 +136,7 @@ def write_site(
         facts=facts,  # functions that the template calls
         full_command=full_command,
         data={  # for the page's script
-            "rows": [_plain(row) for row in rows],
+            "rows": [plain_values(row) for row in rows],
             "runs": [
                 {
                     "folder": run.folder,
@@ -183,28 +181,6 @@ def _write_run(run: Run, report: Report, folder: Path) -> tuple[str, ...]:
     raw_files[HEADER] = without_password(raw_files[HEADER].decode()).encode()
     write_files(folder, report_files | raw_files)
     return tuple(raw_files)
-
-
-def _plain(row: SiteRow) -> dict[str, Any]:
-    """The row as values of JSON."""
-    return {field.name: _json_value(getattr(row, field.name)) for field in fields(row)}
-
-
-def _json_value(field_value: Any) -> Any:
-    """A field of a row as JSON holds it: its value, or None if it is a missing number.
-
-    For an estimate, it is a list of the number and, if it has an interval, its two ends, in six
-    digits.
-    """
-    if isinstance(field_value, Missing):
-        return None
-    if not isinstance(field_value, Estimate):
-        return field_value
-    numbers = [field_value.value]
-    # a wide interval supports no place on a leaderboard
-    if field_value.interval and (interval := interval_of(field_value)):
-        numbers += [interval.low, interval.high]
-    return [json.loads(f"{number:.6g}") for number in numbers]
 
 
 def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteRow]:

@@ -4,7 +4,7 @@ A column of the overview or of the latencies is one `Field` in a tuple below. `s
 table of the costs of steps, `task_tables` those by task and category.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
@@ -38,7 +38,7 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
     is_mean = last_task.name == MEAN
     # the columns over all tasks, tokens/s and MAT, without one that is empty for all methods; a
     # field has the column and makes the text of a method in it
-    fields = with_text(_screen_fields(block), block)
+    fields = with_text(_at_loads(_SCREEN, block), block)
     columns = [field.column for field in fields]
     shows_speedup = has_speedup(block)
     if shows_speedup:
@@ -111,32 +111,33 @@ def _tokens_per_s(method: MethodResults) -> str:
     return formats.rate(method.overall.partial or method.overall.pooled.tokens_per_s)
 
 
-def _screen_fields(block: Block) -> tuple[Field, Field]:
-    """Tokens/s, of a single request where servers work on several, and MAT."""
-    heading = "tok/s per\nrequest" if is_loaded(block) else "tok/s"
-    return (
-        Field(heading, _tokens_per_s, 1),
-        Field("MAT", lambda method: formats.mat(method.overall.mat), 4),
-    )
+_RATE = Field("tok/s", _tokens_per_s, 1)
+_SCREEN = (
+    _RATE,
+    Field("MAT", lambda method: formats.mat(method.overall.mat), 4),
+)
 
-
-_SPEEDUPS = (
+_OVERVIEW = (
     Field("speedup [95 %]", _bracketed, tone=lambda method: tone(method.tasks[-1])),
     Field("decode\nonly", lambda method: formats.speedup(method.overall.decode_speedup), 5),
-)
-_ANSWERS = (
+    *_SCREEN,
     Field("same as\nvanilla", _same_as_vanilla, 2),
     Field("done", lambda method: str(method.overall.pooled.num_done), 6),
     Field("failed", lambda method: str(method.overall.pooled.num_failed), 3),
 )
 
 
+def _at_loads(fields: Sequence[Field], block: Block) -> tuple[Field, ...]:
+    """The fields, with tokens/s named as those of a request if servers worked on several."""
+    per_request = replace(_RATE, heading="tok/s per\nrequest") if is_loaded(block) else _RATE
+    return tuple(per_request if field is _RATE else field for field in fields)
+
+
 def overview(report: Report, block: Block) -> Table:
     """The numbers over all tasks that have no room in the papers' table."""
     where = "Over all tasks" if len(report.tasks) > 1 else "Overall"
     title = f"{where} (intervals: {report.scope})"
-    fields = (*_SPEEDUPS, *_screen_fields(block), *_ANSWERS)
-    return make_table(title, report, block, fields)
+    return make_table(title, report, block, _at_loads(_OVERVIEW, block))
 
 
 def _served(text: Callable[[ServingMetrics], str]) -> Callable[[MethodResults], str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from html import escape
 from string import punctuation
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -24,7 +25,6 @@ from specbench.report.table import Table
 
 if TYPE_CHECKING:
     from jinja2 import Template
-    from markupsafe import Markup
 
 _SAFE = " " + "".join(set(punctuation) - set('%#"'))
 """Characters that may stand in a data URI as they are."""
@@ -85,29 +85,24 @@ def page_template(name: str, package: str = __package__) -> Template:
     return environment.get_template(name)
 
 
-def _prose(text: str) -> Markup:
+def _prose(text: str) -> str:
     """A sentence with code where it has backticks, in which no option is broken after a hyphen."""
-    from markupsafe import Markup, escape
+    from jinja2.filters import do_mark_safe
 
-    with_options = _OPTION.sub(r'<span class="flag">\g<0></span>', str(escape(text)))
-    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", with_options))
+    with_options = _OPTION.sub(r'<span class="flag">\g<0></span>', escape(text, quote=False))
+    return do_mark_safe(re.sub("`([^`]+)`", r"<code>\1</code>", with_options))
 
 
-def _label(label: str) -> Markup:
+def _label(label: str) -> str:
     """The name of a method, and its settings on a small second line, broken between them."""
-    from markupsafe import Markup, escape
+    from jinja2.filters import do_mark_safe
 
-    match = _SETTINGS.fullmatch(label)
-    if match is None:
-        return Markup('<span class="label">{}</span>').format(label)
-    # each setting stays on a line if it fits
-    settings = " ".join(
-        f"<span>{escape(part)}</span>" for part in _BETWEEN.split(match["settings"])
-    )
-    name = match["name"] + match["star"]
-    return Markup('<span class="label">{} <span class="settings">{}</span></span>').format(
-        name, Markup(settings)
-    )
+    text = escape(label, quote=False)
+    if match := _SETTINGS.fullmatch(text):
+        # each setting stays on a line if it fits
+        settings = "".join(f"<span>{part} </span>" for part in _BETWEEN.split(match["settings"]))
+        text = f'{match["name"]}{match["star"]} <span class="settings">{settings}</span>'
+    return do_mark_safe(f'<span class="label">{text}</span>')
 
 
 def files(report: Report) -> Mapping[str, str]:
