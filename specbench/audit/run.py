@@ -6,7 +6,7 @@ The audit is stored in the run's folder.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -72,7 +72,6 @@ def audit(
             "Audit a run with vanilla and at least one other method.",
         )
     model = None  # stays so if there is nothing to look at
-    has_divergences = any(agreement.divergences for agreement in agreements.values())
     if header.servers:
         # Methods are compared with vanilla's server, and vanilla's server with the engine in this
         # process. In a run without vanilla, each method is compared with the engine.
@@ -82,23 +81,29 @@ def audit(
         is_recheck = False  # the methods are the servers', and cannot be run here
         with_ours = {label: agreement_with_ours(label, table, header, model) for label in labels}
         agreements = {**with_ours, **agreements}
-    elif records_by_temperature or has_divergences:
+    elif records_by_temperature or _num_different(agreements):
         model = open_model(is_recheck or bool(records_by_temperature))
     examiner = Examiner(table, header, model, is_recheck=is_recheck) if model else None  # of steps
-    num_different = sum(bool(agreement.divergences) for agreement in agreements.values())
-    parts = Parts(num_different + num_cells(records_by_temperature, header), say)
-    greedy = tuple(_audit_greedy(shared, examiner, header, parts) for shared in agreements.values())
+    parts = Parts(_num_different(agreements) + num_cells(records_by_temperature, header), say)
+    greedy_audits = [
+        _audit_greedy(agreement, examiner, header, parts) for agreement in agreements.values()
+    ]
     method_audits: Sequence[MethodAudit] = ()  # tests of logits, drafts, tokens and rules
     if model and records_by_temperature:
         method_audits = audit_methods(records_by_temperature, header, model, effort, parts)
     result = Audit(
         dtype=header.model.dtype,
         recheck_dtype=model.dtype if model and is_recheck else None,
-        greedy=greedy,
+        greedy=tuple(greedy_audits),
         methods=tuple(method_audits),
         device=model.device if model else "",
     )
     return replace(result, unjudged=_unjudged(result, header, is_full=bool(effort.num_tokens)))
+
+
+def _num_different(agreements: Mapping[str, Agreement]) -> int:
+    """The number of methods with answers that differ."""
+    return sum(bool(agreement.divergences) for agreement in agreements.values())
 
 
 def _audit_greedy(
