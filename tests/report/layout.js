@@ -27,9 +27,9 @@ for (const box of boxes) {
     if (number && at(number).right > at(box).right + 1) { problems.push(`no number beside ${name(row)}`); break; }
   }
 }
-// No option is broken after a hyphen, and every name's settings are below it.
-for (const flag of document.querySelectorAll(".flag"))
-  if (flag.getClientRects().length > 1) problems.push(`broken: ${name(flag)}`);
+// No option or name is broken after a hyphen, and every name's settings are below it.
+for (const part of document.querySelectorAll(".whole"))
+  if (part.getClientRects().length > 1) problems.push(`broken: ${name(part)}`);
 for (const label of document.querySelectorAll(".label")) {
   const settings = label.querySelector(".settings");
   if (settings && isShown(label) && at(settings).top < at(label).top + 10) problems.push(`beside the name: ${name(label)}`);

@@ -151,8 +151,8 @@ def test_the_page_has_the_prompts_of_its_answers_its_contents_and_short_commands
         if str(attributes.get("href")).startswith("#")
     ]
     assert len(links) > 4 and ids >= {*links}
-    flag = '<span class="flag">--method</span>'
-    assert f"{flag} pld,sps " in text and f"{flag} eagle2:depth=5,top_k=2" in text
+    whole = '<span class="whole">--method</span>'
+    assert f"{whole} pld,sps " in text and f"{whole} eagle2:depth=5,top_k=2" in text
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_a_page_that_is_too_wide_has_problems(chromium: Browser, tmp_path: Path)
         ".scroll { overflow: visible !important; }",
         ".scrolls::before { content: none !important; }",
         ".figures dd { white-space: nowrap; }",
-        ".flag { white-space: normal; } p, li { max-width: 5.2rem !important; }",
+        ".whole { white-space: normal; } p, li { max-width: 5.2rem !important; }",
     ):
         text = page_of("long_settings").replace("</style>", f"{damage}</style>")
         page.write_text(text, encoding="utf-8")

@@ -30,8 +30,8 @@ _SAFE = " " + "".join(set(punctuation) - set('%#"'))
 """Characters that may stand in a data URI as they are."""
 _SHOWN_ABOVE = ("Machine", "Software", "Run", "Lossless")
 """Labels of notes that the page repeats elsewhere."""
-_OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
-"""An option of the command line."""
+_WHOLE = re.compile(r"(?<![\w-])(?:--[a-z][\w-]*|[A-Z]\w*-\w+)|[+-]?\d[\d.]* %")
+"""An option of the command line, a name such as "EAGLE-2", or a share."""
 _SETTINGS = re.compile(r"(?P<name>.+?) \((?P<settings>.+)\)(?P<star>\*?)")
 """A method's label with its settings in parentheses."""
 _BETWEEN = re.compile(r"(?<=[,;]) ")
@@ -86,11 +86,13 @@ def page_template(name: str, package: str = __package__) -> Template:
 
 
 def _prose(text: str) -> str:
-    """A sentence with code where it has backticks, in which no option is broken after a hyphen."""
+    """A sentence with code where it has backticks, in which no option or name is broken after a
+    hyphen.
+    """
     from jinja2.filters import do_mark_safe
 
-    with_options = _OPTION.sub(r'<span class="flag">\g<0></span>', escape(text, quote=False))
-    return do_mark_safe(re.sub("`([^`]+)`", r"<code>\1</code>", with_options))
+    html = _WHOLE.sub(r'<span class="whole">\g<0></span>', escape(text, quote=False))
+    return do_mark_safe(re.sub("`([^`]+)`", r"<code>\1</code>", html))
 
 
 def _label(label: str) -> str:
