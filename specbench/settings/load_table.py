@@ -1,0 +1,92 @@
+"""Draft tokens by load, in the forms of serving engines.
+
+vLLM          [[1, 8, 4], [9, 64, 0]]     first and last request at once, both included
+TensorRT-LLM  {8: 4}                      last request at once; beyond the last row no drafts
+
+In vLLM a load between two rows, or beyond the last one, has the draft tokens of the row before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from specbench.errors import UserError
+
+OPEN_END = 65536
+"""The last load of a row that has none, where a form asks for one: more than any server takes."""
+
+
+class Start(NamedTuple):
+    """A load from which on a server drafts so many tokens."""
+
+    load: int
+    """Requests at once."""
+    num_tokens: int
+    """Draft tokens of a step; 0: plain decoding."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTable:
+    """Draft tokens by requests at once. The last number holds for all larger loads."""
+
+    starts: tuple[Start, ...]
+    """By rising load, the first at 1; neighbours differ in their draft tokens."""
+
+    @classmethod
+    def of(cls, starts: Iterable[tuple[int, int]]) -> LoadTable:
+        """The table of pairs of a load and the draft tokens from there on, by rising load."""
+        kept: list[Start] = []
+        for load, num_tokens in starts:
+            if not kept or kept[-1].num_tokens != num_tokens:
+                kept.append(Start(load, num_tokens))
+        return cls((Start(1, kept[0].num_tokens), *kept[1:]))
+
+    def at(self, load: int) -> int:
+        """Draft tokens at a load."""
+        return [start.num_tokens for start in self.starts if start.load <= load][-1]
+
+    def vllm_rows(self) -> list[tuple[int, int, int]]:
+        """The rows of vLLM: first load, last load, draft tokens. The last row has no real end."""
+        ends = [following.load - 1 for _, following in pairwise(self.starts)]
+        return [
+            (start.load, end, start.num_tokens)
+            for start, end in zip(self.starts, [*ends, OPEN_END], strict=True)
+        ]
+
+    @classmethod
+    def from_vllm(cls, rows: Sequence[tuple[int, int, int]]) -> LoadTable:
+        """The table of vLLM's rows, in order."""
+        return cls.of((first, num_tokens) for first, _, num_tokens in rows)
+
+    def trtllm_schedule(self) -> dict[int, int]:
+        """TensorRT-LLM's `draft_len_schedule`: draft tokens by the last load that has them.
+
+        Raises:
+            UserError: TensorRT-LLM cannot have the table. Its first number must be the largest.
+        """
+        first = self.starts[0].num_tokens
+        if first == 0 or any(start.num_tokens > first for start in self.starts):
+            raise UserError(
+                "TensorRT-LLM has no form for this table: its first number of draft tokens must be "
+                "max_draft_len, the largest.",
+                "Start its server with one number, or without speculation.",
+            )
+        schedule = {last: num_tokens for _, last, num_tokens in self.vllm_rows()}
+        if schedule[OPEN_END] == 0:  # beyond the last row there are no drafts
+            del schedule[OPEN_END]
+        return schedule
+
+    @classmethod
+    def from_trtllm(cls, schedule: Mapping[int, int]) -> LoadTable:
+        """The table of TensorRT-LLM's `draft_len_schedule`."""
+        starts = []
+        first = 1
+        for last in sorted(schedule):
+            starts.append((first, schedule[last]))
+            first = last + 1
+        if first <= OPEN_END:
+            starts.append((first, 0))
+        return cls.of(starts)

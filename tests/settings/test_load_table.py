@@ -1,0 +1,81 @@
+"""Draft tokens by load: each engine's form is written, read back, and read as the engine does."""
+
+import random
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from specbench.errors import UserError
+from specbench.settings.load_table import LoadTable
+
+LOADS = range(1, 257)
+
+
+def vllm_reads(rows: Sequence[tuple[int, int, int]], most_loads: int) -> list[int]:
+    """The draft tokens at loads 1, 2, ... by vLLM's rule: ends are included, a gap and the tail go
+    on with the row before, and the first row begins at 1.
+    """
+    assert rows[0][0] == 1
+    by_load: dict[int, int] = {}
+    for first, last, num_tokens in rows:
+        assert first <= last
+        by_load |= dict.fromkeys(range(first, min(last, most_loads) + 1), num_tokens)
+    numbers: list[int] = []
+    for load in range(1, most_loads + 1):
+        numbers.append(by_load.get(load, numbers[-1] if numbers else -1))
+    return numbers
+
+
+def trtllm_reads(schedule: Mapping[int, int], max_draft_len: int, load: int) -> int:
+    """The draft tokens at a load by TensorRT-LLM's rule: a key is the last load with its number,
+    there are none beyond the last key, and the smallest key has `max_draft_len`.
+    """
+    assert schedule[min(schedule)] == max_draft_len
+    later = [last for last in schedule if last >= load]
+    return schedule[min(later)] if later else 0
+
+
+def drawn(seed: int) -> LoadTable:
+    """A table with one to six numbers, of which any may be 0."""
+    generator = random.Random(seed)
+    starts = sorted(generator.sample(range(2, 250), generator.randint(0, 5)))
+    return LoadTable.of((load, generator.randint(0, 8)) for load in (1, *starts))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_table_is_the_same_in_every_form(seed: int) -> None:
+    table = drawn(seed)
+    numbers = [table.at(load) for load in LOADS]
+    rows = table.vllm_rows()
+    assert LoadTable.from_vllm(rows) == table
+    assert vllm_reads(rows, len(LOADS)) == numbers
+    first = table.at(1)
+    if first == 0 or max(numbers) > first:
+        with pytest.raises(UserError, match="must be max_draft_len"):
+            table.trtllm_schedule()
+    else:
+        schedule = table.trtllm_schedule()
+        assert LoadTable.from_trtllm(schedule) == table
+        assert [trtllm_reads(schedule, first, load) for load in LOADS] == numbers
+
+
+@pytest.mark.parametrize(
+    ("rows", "numbers"),
+    [
+        ([(1, 16, 3), (64, 128, 2), (200, 201, 0)], {1: 3, 17: 3, 63: 3, 64: 2, 199: 2, 256: 0}),
+        ([(1, 1, 0), (2, 8, 4)], {1: 0, 2: 4, 256: 4}),
+    ],
+)
+def test_a_gap_goes_on_with_the_row_before_and_the_last_row_is_open(
+    rows: list[tuple[int, int, int]], numbers: dict[int, int]
+) -> None:
+    table = LoadTable.from_vllm(rows)
+    assert [table.at(load) for load in LOADS] == vllm_reads(rows, len(LOADS))
+    assert {load: table.at(load) for load in numbers} == numbers
+
+
+def test_a_schedule_of_tensorrt_llm_ends_in_plain_decoding() -> None:
+    table = LoadTable.from_trtllm({8: 2, 4: 4, 32: 1})
+    assert table.vllm_rows()[:3] == [(1, 4, 4), (5, 8, 2), (9, 32, 1)]
+    assert table.at(33) == table.at(256) == 0
+    assert table.trtllm_schedule() == {4: 4, 8: 2, 32: 1}
