@@ -17,15 +17,13 @@ import msgspec
 
 from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.stats.estimates import Estimate
-from specbench.errors import RunFolderError, UserError
+from specbench.errors import UserError
 from specbench.log.run import Run
-from specbench.log.store import HEADER, read_run
 from specbench.measure.base import Progress
+from specbench.measure.continued_run import continued_run
 from specbench.measure.local.engine_load import load_model
 from specbench.measure.plan import make_plan
 from specbench.measure.progress import Lines
-from specbench.measure.resume import check_same_run
-from specbench.measure.session import run_plan
 from specbench.settings.cost_curve import CURVE_FILE, Curve, read_curve
 from specbench.settings.cost_model import CostModel
 from specbench.settings.speedup import NUM_RESAMPLES
@@ -275,17 +273,7 @@ def _run_settings(
         if kept:
             prompt_sets.append(replace(prompt_set, prompts=tuple(kept)))
     plan = replace(plan, prompt_sets=tuple(prompt_sets))
-    if (folder / HEADER).is_file():  # a run's header
-        stored = read_run(folder)
-        if stored.header.status == "complete":
-            try:
-                check_same_run(stored, plan, folder)
-            except RunFolderError as error:
-                raise UserError(error.message, "Give --out another folder.") from error
-            return stored
-    progress.message("Measuring …")
-    # `run_plan` continues an incomplete run. `given` are the user's options for the header: none.
-    return run_plan(plan, folder, progress, given=())
+    return continued_run(plan, folder, progress)
 
 
 def _is_steady(metrics: RunMetrics, curve: Curve, progress: Progress) -> bool:
