@@ -30,6 +30,10 @@ SPREAD = "spread"
 """The order of `--limit` of a new run. A stored run without an order took the first prompts."""
 
 
+_FOR_STARTED_SERVERS = ("threads", "settings")
+"""Options of the engine that servers take too, if --engine starts them."""
+
+
 class RunSpec(SpecValues, frozen=True, dict=True):
     """Values of a run within their ranges. Without `methods`, those of the papers,
     training-free ones and plug-ins run; without `tasks`, the six of the papers.
@@ -146,7 +150,7 @@ def _check_backend(values: SpecValues) -> None:
 
     Options with their default values do not count. `values.backend` is "server", or empty for
     methods in this process; `option.backend` says which of the two takes an option. Servers that
-    --engine starts (`values.serving_engine`) take --threads too.
+    --engine starts (`values.serving_engine`) take some of the engine's too.
     """
     used_options = [
         option for option in options(SpecValues) if getattr(values, option.name) != option.default
@@ -155,7 +159,8 @@ def _check_backend(values: SpecValues) -> None:
     engine_flags = [
         option.flag
         for option in used_options
-        if option.backend == "engine" and not (option.name == "threads" and values.serving_engine)
+        if option.backend == "engine"
+        and not (option.name in _FOR_STARTED_SERVERS and values.serving_engine)
     ]
     if not values.backend and server_flags:
         verb = "is" if len(server_flags) == 1 else "are"

@@ -47,6 +47,8 @@ class SettingsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Machine, model, temperatures and versions that it was measured with."""
     weights: dict[str, str] = {}
     """Hash of the weights of each entry of `methods` that has some."""
+    engine: str = ""
+    """The serving engine that it is for; empty for methods in this process."""
 
 
 class Settings(NamedTuple):
@@ -92,6 +94,11 @@ def read_settings(name: str, model: str) -> Settings:
         file_model = header.model.name
     elif path.is_file():
         file = read_toml(path, SettingsFile, what="Settings", hint="docs/settings.md shows one.")
+        if file.engine:
+            raise UserError(
+                f"The settings in {path} are for servers of {file.engine}.",
+                f"Give --engine {file.engine} too.",
+            )
         options_by_method = {  # in the types of the method's options
             method: checked_options(method, options) for method, options in file.methods.items()
         }
@@ -160,6 +167,8 @@ def toml_text(file: SettingsFile) -> str:
     measured with; `weights`, the hash of each method's weights; and the options of each method.
     """
     lines = [f"title = {toml_value(file.title)}", f"model = {toml_value(file.model)}"]
+    if file.engine:
+        lines.append(f"engine = {toml_value(file.engine)}")
     # by the name of a TOML table, its keys and values
     tables: dict[str, Mapping[str, Any]] = {"fits": file.fits, "weights": file.weights}
     for method, options in file.methods.items():

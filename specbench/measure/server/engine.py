@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from specbench.log.methods import SettingsHeader
 from specbench.measure.server.stream import StreamProtocol
 from specbench.models.cards import Dtype
 from specbench.models.memory import folder_bytes
@@ -56,6 +57,8 @@ class Launch:
     """The same options as the header of a run has them: a file with its name, hash and content."""
     gpu_share: float = 0.0
     """Share of a GPU's memory; 0 for the engine's choice."""
+    settings: SettingsHeader | None = None
+    """The source of a size that the user did not give."""
     port: int = 0
     """A port of the loopback, known when the server is started."""
     scratch: Path = Path()
@@ -78,6 +81,8 @@ class EngineMethod:
     """False if the weights may be part of the target's checkpoint."""
     scopes: tuple[Scope, ...] = ()
     """Lifetimes of its memory, the engine's default first; empty without a choice."""
+    is_chain: bool = False
+    """It drafts token by token: a shorter draft is the beginning of a longer one, at all loads."""
     is_default: bool = True
     """False for a method that needs an install or a model of its own: it runs only if named."""
     since: str = ""
@@ -96,9 +101,9 @@ WHOLE_METHOD = EngineMethod("Speculation", is_default=False, options={"file": st
 METHODS = {
     "vanilla": EngineMethod("Vanilla"),
     "ngram": EngineMethod("N-gram", 5),
-    "sps": EngineMethod("SpS", 4, "sps"),
-    "eagle": EngineMethod("EAGLE", 4, "eagle"),
-    "eagle3": EngineMethod("EAGLE-3", 4, "eagle3"),
+    "sps": EngineMethod("SpS", 4, "sps", is_chain=True),
+    "eagle": EngineMethod("EAGLE", 4, "eagle", is_chain=True),
+    "eagle3": EngineMethod("EAGLE-3", 4, "eagle3", is_chain=True),
 }
 """Methods of several engines, which draft alike in all of them."""
 
@@ -163,6 +168,8 @@ class Engine:
     """The path of the settings of a running server, in JSON; empty for that of its version."""
     info_options: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda info: {}
     """The options of its speculation in these settings; empty without speculation."""
+    takes_size_per_request: bool = False
+    """Some of its versions let a request name the most tokens of its drafts."""
     own_flags: tuple[str, ...] = ()
     """Other spellings of flags that specbench sets, and flags that would set them from a file."""
     speculation_flags: tuple[str, ...] = ()

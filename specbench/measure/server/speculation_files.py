@@ -15,6 +15,8 @@ from specbench.errors import UserError
 
 Row = tuple[int, int, int]
 """The first and the last number of requests at once, both included, and the draft tokens."""
+_ROWS = "[["
+"""The beginning of the rows of a table in JSON."""
 
 
 def read_configuration(file: str) -> dict[str, Any]:
@@ -34,6 +36,8 @@ def read_configuration(file: str) -> dict[str, Any]:
 
 def read_table(file: str) -> list[Row]:
     """The rows of a table of draft tokens by load, in order.
+
+    `file` is its path, or the rows themselves in JSON.
 
     Raises:
         UserError: there is no such file, or a row is wrong: ranges that overlap or run backwards,
@@ -62,17 +66,23 @@ def _wrong_table(file: str, reason: str) -> UserError:
 
 
 def file_facts(file: str, content: Any) -> dict[str, Any]:
-    """The name, hash and content of a file that was read, for the header of a run."""
+    """The name, hash and content of a file that was read, for the header of a run.
+
+    Rows that were given without a file have only their content.
+    """
+    if file.startswith(_ROWS):
+        return {"content": content}
     path = Path(file).expanduser()
     digest = sha256(path.read_bytes()).hexdigest()
     return {"file": path.name, "sha256": digest, "content": content}
 
 
 def _read(file: str) -> Any:
-    """The content of a JSON file. Raises UserError if it cannot be read."""
+    """The content of a JSON file, or of rows. Raises UserError if it cannot be read."""
     path = Path(file).expanduser()
     try:
-        return msgspec.json.decode(path.read_bytes())
+        content = file.encode() if file.startswith(_ROWS) else path.read_bytes()
+        return msgspec.json.decode(content)
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}.", "Check the path.") from error
     except (msgspec.DecodeError, RecursionError) as error:

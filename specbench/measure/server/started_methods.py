@@ -15,6 +15,7 @@ from specbench.measure.server.engine_version import (
     check_version,
     is_in_version,
 )
+from specbench.measure.server.served_settings import ServedSettings, SizedChoice
 from specbench.measure.server.speculation_files import (
     file_facts,
     read_configuration,
@@ -124,6 +125,7 @@ def make_launches(
     engine: Engine,
     card: ModelCard,
     vanilla: Launch,
+    settings: ServedSettings | None,
     *,
     is_named: bool,
     is_offline: bool,
@@ -138,11 +140,12 @@ def make_launches(
         engine: the engine, which has these methods.
         card: the model, with the repositories of its draft weights.
         vanilla: the server to start for the model alone, without drafts.
+        settings: draft sizes from a file, for methods without one of the user's.
         is_named: the user named the methods, so that none is left out.
         is_offline: use no network.
 
     Raises:
-        UserError: a named method cannot run.
+        UserError: a named method cannot run, or its settings do not fit.
     """
     launches = Launches(servers={}, missing=[], refused=[])
     for choice in choices:
@@ -160,8 +163,9 @@ def make_launches(
                 raise
             launches.refused.append(error.message)
             continue
-        asked = _engine_options(choice, method)
-        num_tokens = _num_tokens(choice, method)  # most of a draft; 0 if the method decides
+        sized, source = settings.of(choice, method) if settings else SizedChoice(choice, None)
+        asked = _engine_options(sized, method)
+        num_tokens = num_tokens_of(sized, method)  # most of a draft; 0 if the method decides
         launches.servers[label_of(choice)] = replace(
             vanilla,
             method=choice.name,
@@ -170,6 +174,7 @@ def make_launches(
             scope=_scope(choice, method),  # lifetime of what it remembers
             options=asked.options,
             facts=asked.facts,
+            settings=source,
         )
     if is_named and launches.missing:
         raise no_weights(card, [choice.name for choice in launches.missing])
@@ -200,8 +205,12 @@ def _weights(
     return resolve_weights(card, weights_on_card, offline=is_offline)
 
 
-def _num_tokens(choice: MethodChoice, method: EngineMethod) -> int:
-    """The most tokens of a draft; 0 if the method decides."""
+def num_tokens_of(choice: MethodChoice, method: EngineMethod) -> int:
+    """The most tokens of a draft; 0 if the method decides.
+
+    Raises:
+        UserError: the user gave another text than a number of tokens.
+    """
     asked = choice.given.get(NUM_TOKENS, str(method.num_tokens))
     is_zero_allowed = method.num_tokens == 0
     if not asked.isdigit() or (int(asked) == 0 and not is_zero_allowed):

@@ -24,6 +24,7 @@ from specbench.measure.server.engine_arguments import check_engine_args
 from specbench.measure.server.engine_version import is_in_version, is_known_version
 from specbench.measure.server.executable import find_executable
 from specbench.measure.server.find import find_server
+from specbench.measure.server.served_settings import read_served_settings
 from specbench.measure.server.served_setup import ServedSetup
 from specbench.measure.server.started_methods import (
     NUM_TOKENS,
@@ -181,6 +182,7 @@ class StartedSetup(ServedSetup):
             is_lossless=not self.engine.is_lossy(launch.options),
             weights=identify(launch.weights, prefers_index=True) if launch.weights else None,
             scope=launch.scope,
+            settings=launch.settings,
         )
 
 
@@ -224,8 +226,9 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
     # Raises for flags that specbench sets. The port stands for the one of a later start.
     check_engine_args(engine, spec.engine_args, engine.arguments(replace(vanilla, port=1)))
     # The servers of all methods; with those left out, for lack of weights or of support.
+    settings = read_served_settings(spec, engine)  # draft sizes by load; None without a file
     launches = make_launches(
-        choices, engine, card, vanilla, is_named=is_named, is_offline=is_offline
+        choices, engine, card, vanilla, settings, is_named=is_named, is_offline=is_offline
     )
     return StartedSetup(
         spec=spec,

@@ -34,7 +34,7 @@ METHODS: dict[str, EngineMethod] = {
         engine_name="ngram-simple",
         options={"ngram_simple_size_n": int, "ngram_simple_min_hits": int},
     ),
-    "sps": EngineMethod("SpS", 4, "sps", engine_name="draft-simple", options=_DRAFT),
+    "sps": EngineMethod("SpS", 4, "sps", is_chain=True, engine_name="draft-simple", options=_DRAFT),
     "eagle3": EngineMethod("EAGLE-3", 4, "eagle3", engine_name="draft-eagle3", options=_DRAFT),
     "mtp": EngineMethod(
         "MTP",
@@ -63,7 +63,9 @@ METHODS: dict[str, EngineMethod] = {
     "ngram_cache": EngineMethod("N-gram cache", is_default=False, engine_name="ngram-cache"),
     WHOLE: WHOLE_METHOD,
 }
-"""The methods of llama.cpp. All requests share the table of `ngram_mod`."""
+"""The methods of llama.cpp. All requests share the table of `ngram_mod`. With several requests at
+once its heads draft other tokens, so they are no chains.
+"""
 _NGRAM_SIZE = 3
 """Length of the n-gram that is looked up: the longest of PLD's."""
 
@@ -194,6 +196,7 @@ ENGINE = Engine(
     weight_bytes=lambda folder, dtype: gguf_file(folder).stat().st_size,
     process_bytes=5 * 10**8,
     fills_gpu=False,
+    takes_size_per_request=True,
     own_flags=("-m", "-mu", "--model-url", "-hf", "-hfr", "--hf-repo", "-a", "-c", "-np", "-cram"),
     speculation_flags=(
         "-md",

@@ -53,6 +53,7 @@ METHODS = {
         "SpS",
         4,
         "sps",
+        is_chain=True,
         engine_name="draft_model",
         options={**_PARALLEL, **_FLY, "use_heterogeneous_vocab": bool},
     ),
@@ -64,7 +65,13 @@ METHODS = {
     ),
     "ngram_gpu": engine.EngineMethod("N-gram (GPU)", 5, is_default=False, options=_LOOKUP),
     "mtp": engine.EngineMethod(
-        "MTP", 1, "mtp module", needs_weights=False, is_default=False, options={**_SAMPLING, **_FLY}
+        "MTP",
+        1,
+        "mtp module",
+        needs_weights=False,
+        is_chain=True,
+        is_default=False,
+        options={**_SAMPLING, **_FLY},
     ),
     "dflash": engine.EngineMethod(
         "DFlash", 8, "dflash", is_default=False, options={**_SAMPLING, **_FLY}

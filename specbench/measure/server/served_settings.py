@@ -1,0 +1,151 @@
+"""Draft sizes by load that `specbench tune --engine` found, for the methods of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from specbench.data.toml_files import read_toml
+from specbench.errors import UserError
+from specbench.log.methods import SettingsHeader
+from specbench.measure.server.engine import Engine, EngineMethod
+from specbench.measure.spec import PAPER, RunSpec
+from specbench.registry import MethodChoice
+from specbench.settings.files import SettingsFile
+from specbench.settings.load_table import LoadTable
+from specbench.settings.run_method import label_of
+
+_HINT = "Give the settings.toml of a tune of servers: specbench tune --engine."
+_KEY = "by_load"
+"""The key of a method's rows: a load, and the options from there on; none for plain decoding."""
+_TABLE = "table"
+"""The option of a method whose server follows a table of draft tokens by load."""
+
+
+class SizedChoice(NamedTuple):
+    """A method with the options that its settings add, and their source."""
+
+    choice: MethodChoice
+    """The method with all options."""
+    source: SettingsHeader | None
+    """None if nothing was added."""
+
+
+class _Row(NamedTuple):
+    """The options of a method from a load on."""
+
+    load: int
+    """Requests at once."""
+    options: Mapping[str, str]
+    """Empty for plain decoding."""
+
+
+@dataclass(frozen=True)
+class ServedSettings:
+    """The settings of an engine's methods, from a file."""
+
+    rows_by_label: Mapping[str, Sequence[_Row]]
+    """By the method as it was tuned: by its name, with weights if they were given."""
+    source: SettingsHeader
+    """The file."""
+    engine: Engine
+    """The engine that the run starts."""
+    loads: tuple[int, ...]
+    """Requests at once of the run; empty if requests come at a rate."""
+
+    def of(self, choice: MethodChoice, method: EngineMethod) -> SizedChoice:
+        """The method with its settings. A method without any stays, and so does one whose size the
+        user gave.
+
+        Raises:
+            UserError: plain decoding was as fast, or the engine cannot follow several sizes.
+        """
+        rows = self.rows_by_label.get(label_of(choice), self.rows_by_label.get(choice.name))
+        if rows is None or any(choice.given.keys() & {*row.options, _TABLE} for row in rows):
+            return SizedChoice(choice, None)
+        if _TABLE in method.options:
+            table = LoadTable.of((row.load, int(row.options.get("num_tokens", 0))) for row in rows)
+            options = {_TABLE: json.dumps(table.vllm_rows(), separators=(",", ":"))}
+            is_plain = not any(start.num_tokens for start in table.starts)
+        else:
+            options = self._at_loads(choice, rows)
+            is_plain = not options
+        if is_plain:
+            raise UserError(
+                f"By {self.source.source}, plain decoding is at least as fast as {choice} at these "
+                "loads.",
+                f"Leave it out, or give a size: --method {choice.name}:num_tokens=1.",
+            )
+        sized = MethodChoice(choice.name, {**choice.given, **options})
+        return SizedChoice(sized, self.source)
+
+    def _at_loads(self, choice: MethodChoice, rows: Sequence[_Row]) -> dict[str, str]:
+        """The options of a method at the loads of the run; empty for plain decoding.
+
+        Raises:
+            UserError: they differ between the loads, or the run has none.
+        """
+        sizes = [dict([row.options for row in rows if row.load <= load][-1]) for load in self.loads]
+        if not sizes or any(size != sizes[0] for size in sizes):
+            raise UserError(
+                f"{self.engine.title} drafts with one size at all loads, and "
+                f"{self.source.source} has other ones for {choice} at other loads.",
+                "Run the loads one by one: --concurrency N.",
+            )
+        return sizes[0]
+
+
+def read_served_settings(spec: RunSpec, engine: Engine) -> ServedSettings | None:
+    """The settings of a run that starts an engine; None if the user asks for none.
+
+    Raises:
+        UserError: there is no such file, or it is for another engine or model.
+    """
+    if spec.settings == PAPER:
+        return None
+    path = Path(spec.settings).expanduser()
+    if not path.is_file():
+        raise UserError(f"--settings {spec.settings} is not a file, and servers take one.", _HINT)
+    file = read_toml(path, SettingsFile, what="Settings", hint=_HINT)
+    for kind, wanted, stored in (
+        ("engine", spec.serving_engine, file.engine),
+        ("model", spec.card.name, file.model or spec.card.name),
+    ):
+        if stored != wanted:
+            raise UserError(
+                f"The settings in {path} are for the {kind} {stored or 'of this process'}, not for "
+                f"{wanted}.",
+                _HINT,
+            )
+    loads = spec.concurrency or (() if spec.request_rates else (1,))
+    source = SettingsHeader(path.name, sha256=sha256(path.read_bytes()).hexdigest())
+    rows = {label: _rows(path, label, options) for label, options in file.methods.items()}
+    return ServedSettings(rows, source, engine, loads)
+
+
+def _rows(path: Path, label: str, options: Mapping[str, Any]) -> list[_Row]:
+    """The rows of a method in a file. Raises UserError if they are not of its form."""
+    try:
+        pairs = msgspec.convert(options[_KEY], list[tuple[int, str]])
+        rows = [_Row(load, _options_of(text)) for load, text in pairs]
+        loads = [row.load for row in rows]
+        if not loads or loads[0] != 1 or loads != sorted({*loads}):
+            raise ValueError("its loads must rise from 1")
+    except (KeyError, ValueError) as error:  # msgspec's too
+        raise UserError(f"{path} has no sizes of {label} by load: {error}.", _HINT) from error
+    return rows
+
+
+def _options_of(text: str) -> dict[str, str]:
+    """The options of a text such as "num_tokens=3". Raises ValueError if it has another form."""
+    options = {}
+    for piece in filter(None, text.split(",")):
+        name, size = piece.split("=")
+        options[name] = str(int(size))
+    return options
