@@ -1,8 +1,11 @@
-"""`specbench tune`: find the fastest settings of methods here, or run one part of the search."""
+"""`specbench tune`: find the fastest settings of methods here or on servers, or run one part of the
+search.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,7 +23,8 @@ if TYPE_CHECKING:
 commands = typer.Typer(
     cls=CommandWithParts,
     add_completion=False,
-    help="Find the fastest settings of methods here, and measure them (docs/tune.md).",
+    help="Find the fastest settings of methods here, and measure them (docs/tune.md). With "
+    "--engine: a server's draft tokens at loads of 1, 2, 4, 8 (docs/tune_servers.md).",
     rich_markup_mode=None,
 )
 _WORK = options(SpecValues, "methods", "model", "tasks", "limit", "max_new_tokens", "seed")
@@ -30,6 +34,17 @@ _ENGINE = options(
 _TIMED = options(SpecValues, "execution", "kernels")
 _DRAWN = options(SpecValues, "temperatures", "repeats")
 _OFFLINE = options(Call, "offline")
+_SERVERS = options(
+    SpecValues,
+    "serving_engine",
+    "engine_command",
+    "engine_args",
+    "concurrency",
+    "request_timeout_s",
+)
+"""Options for servers of an engine, which are tuned by their load."""
+_PLAIN_WIDTH = 80
+"""Characters of a line of a table that is not printed on a terminal."""
 _NUM_SHOWN = 5
 """Predictions that are printed per method and machine."""
 _OUT = typer.Option("--out", metavar="DIR", help="Folder for the result.", file_okay=False)
@@ -49,7 +64,7 @@ Minutes = Annotated[
 ]
 
 
-@takes(*_WORK, *_DRAWN, *_ENGINE, *_TIMED, *_OFFLINE)
+@takes(*_WORK, *_DRAWN, *_ENGINE, *_TIMED, *_SERVERS, *_OFFLINE)
 def _tune(
     values: dict[str, Any],
     call: Call,
@@ -69,6 +84,14 @@ def _tune(
     from specbench.cli.progress import progress_view
 
     quiet_libraries()
+    if "serving_engine" in values:
+        if minutes is not None:
+            raise UserError(
+                "--minutes is for methods in this process, not for servers.",
+                "Bound the work of servers: --limit, --repeats, --concurrency, --max-new-tokens.",
+            )
+        _tune_servers(values, call, out)
+        return
     from specbench.tune import tune
 
     with progress_view() as view, _repeatable(out):
@@ -94,6 +117,31 @@ def _forget(name: str) -> None:
     for tune in forget(name):
         methods = few([*tune.file.methods]) if tune.file else "unreadable settings"
         say(f"Forgotten: {methods} of {tune.model or tune.path}", is_error=False)
+
+
+def _tune_servers(values: dict[str, Any], call: Call, out: Path) -> None:
+    """Find the draft sizes of an engine's methods by load; print and write them."""
+    from specbench.cli.progress import progress_view
+    from specbench.report.console import SafeConsole
+    from specbench.tune.served.results import result_lines, result_table, write_results
+    from specbench.tune.served.tune_servers import tune_servers
+
+    engine = values.pop("serving_engine")
+    with progress_view() as view, _repeatable(out):
+        result = tune_servers(engine, output=out, offline=call.offline, progress=view, **values)
+        view.finished()
+    console = SafeConsole(plain_width=_PLAIN_WIDTH)
+    for method in result.methods:
+        console.print(f"{method.method.label}, {result.software}, {result.spec.card.name}")
+        console.print(result_table(method), crop=False)
+        for line in result_lines(method):
+            say(line, is_error=False)
+    write_results(out, result)
+    spellings = [str(method.method.asked) for method in result.methods if method.is_drafting]
+    if spellings:
+        methods = " ".join(f"--method {quote(spelling)}" for spelling in spellings)
+        command = f"specbench run --engine {engine} --model {quote(result.spec.model)} {methods}"
+        say(f"Use them: {command} --settings {out}/settings.toml", is_error=False)
 
 
 @contextmanager

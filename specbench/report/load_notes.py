@@ -86,7 +86,7 @@ def _break_evens(runs_by_load: dict[int, RunMetrics]) -> Iterator[Note]:
             ttft_change = _ttft_change(serving, run.serving.get((BASELINE, temperature)))
             numbers_by_load.append({"ratio": ratio.value, "load": load, "ttft": ttft_change})
         if len(ratios) > 1:
-            verdict = _verdict(break_even(ratios), [*ratios])
+            verdict = break_even_numbers(break_even(ratios), [*ratios])
             yield make_note(
                 "loads",
                 lowest_load.info,
@@ -109,7 +109,7 @@ def _ttft_change(serving: ServingMetrics, vanilla: ServingMetrics | None) -> str
     return f"{ttft.value / vanilla_ttft.value - 1:+.0%}".replace("%", " %")
 
 
-def _verdict(result: BreakEven, loads: Sequence[int]) -> Numbers:
+def break_even_numbers(result: BreakEven, loads: Sequence[int]) -> Numbers:
     """The break-even load in words, for the clauses of the note. `loads` are those measured."""
     interval = result.interval
     if interval and interval.low == 0 and math.isinf(interval.high):

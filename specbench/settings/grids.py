@@ -28,6 +28,14 @@ TRIED_CHAINS = (1, 2, 3, 4, 6, 8, 12)
 """Draft tokens of the chains that a tune tries: later tokens are seldom accepted."""
 TRIED_COPIES = (1, 2, 3, 4, 6, 10, 16, 24)
 """Draft tokens of the copies from text that a tune tries: they cost nothing to draft."""
+SERVED_CHAINS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
+"""Draft tokens that a tune of a serving engine tries, up to the largest that is asked for."""
+SERVED_STEPS = (2, 3, 5)
+"""Drafting steps of the trees that a tune of SGLang tries."""
+SERVED_TOP_K = (2, 4, 8)
+"""Tokens per node of these trees."""
+SERVED_NODES = (8, 16, 32)
+"""Nodes of these trees that a step verifies, the root included."""
 
 SHIPPED_NODES = (2, 3, 4, 6, 8, 12, 16)
 """Nodes of the static trees with shipped acceptance, up to sizes that are cheap on a CPU."""

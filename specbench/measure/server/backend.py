@@ -21,14 +21,11 @@ from specbench.measure.server.chat_requests import Repeats, chat_request
 from specbench.measure.server.counters import SETTLE_S, AnswerCounts, increase
 from specbench.measure.server.records import make_record
 from specbench.measure.server.server_meter import server_meters
-from specbench.measure.server.servers import OpenServer, RunningServers
-from specbench.measure.server.started_servers import StartedServers
+from specbench.measure.server.servers import OpenServer, ServerSource
 from specbench.measure.server.warm_up import warm_up
 from specbench.types import Record, RecordKey, Request, seed_of
 
 T = TypeVar("T")
-ServerSource = RunningServers | StartedServers
-"""The servers of methods: some run already, some are started by the run."""
 
 
 @dataclass(slots=True)

@@ -7,9 +7,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
+from typing import Protocol
 
 from specbench.errors import SpecbenchError
-from specbench.log.backend import ServerHeader
+from specbench.log.backend import Arrangement, ServerHeader
 from specbench.measure.server.client import Client
 from specbench.measure.server.find import FoundServer
 from specbench.measure.server.server_meter import local_process
@@ -124,3 +125,30 @@ class RunningServers:
     def describe(self) -> dict[str, ServerHeader]:
         """The servers' part of the header, by method."""
         return {method: server.header for method, server in self._servers.items()}
+
+
+class ServerSource(Protocol):
+    """The servers of methods: some run already, some are started by the run."""
+
+    @property
+    def is_one_at_a_time(self) -> bool:
+        """Only one of its servers is up at a time."""
+
+    @property
+    def arrangement(self) -> Arrangement | None:
+        """The turns of servers that are started; None without a choice."""
+
+    async def open(self, method: str) -> OpenServer:
+        """The server of a method. Raises SpecbenchError if it does not answer."""
+
+    async def end_pass(self) -> None:
+        """End what servers remember."""
+
+    async def close(self) -> None:
+        """End connections, and servers that were started."""
+
+    def describe(self) -> dict[str, ServerHeader]:
+        """The servers' part of the header, by method."""
+
+    def process_ids(self) -> dict[str, int]:
+        """The processes of servers on this machine, by method."""

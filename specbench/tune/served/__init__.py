@@ -1,0 +1,1 @@
+"""Draft sizes of serving engines by load: predicted, measured beside plain decoding, and chosen."""

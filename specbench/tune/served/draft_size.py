@@ -1,0 +1,163 @@
+"""The draft sizes of a serving engine's methods: those that a tune tries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from specbench.errors import UserError
+from specbench.measure.methods import check_labels
+from specbench.measure.server.engine import Engine
+from specbench.measure.server.started_methods import NUM_TOKENS, num_tokens_of
+from specbench.registry import MethodChoice
+from specbench.settings.grids import (
+    SERVED_CHAINS,
+    SERVED_NODES,
+    SERVED_STEPS,
+    SERVED_TOP_K,
+    up_to,
+)
+from specbench.settings.run_method import label_of
+from specbench.types import BASELINE
+
+TOP_K = "eagle_topk"
+"""SGLang's option with the tokens that it drafts per node of a tree."""
+NODES = "num_draft_tokens"
+"""SGLang's option with the nodes of a tree, its root included."""
+SIZES = (NUM_TOKENS, TOP_K, NODES)
+"""The options that are sizes."""
+_RESULTS = (TOP_K, NODES, "table")
+"""Options that a tune finds."""
+_DEEPER = 2
+"""Drafts of up to so many times the engine's default are tried, unless the user names a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftSize:
+    """A method with one size of its drafts, as a server runs it; or plain decoding."""
+
+    method: MethodChoice
+    """The method with its options, as on a command line."""
+    num_tokens: int
+    """Draft tokens that a step verifies; 0: plain decoding."""
+
+    def __hash__(self) -> int:
+        return hash(self.label)
+
+    @property
+    def label(self) -> str:
+        """Its name in records."""
+        return label_of(self.method)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options that are sizes, as texts."""
+        given = self.method.given
+        return {name: given[name] for name in SIZES if name in given}
+
+    @property
+    def is_tree(self) -> bool:
+        """It drafts several tokens per node."""
+        return TOP_K in self.method.given
+
+    @property
+    def options_text(self) -> str:
+        """These options as on a command line: "num_tokens=3"; empty for plain decoding."""
+        return ",".join(f"{name}={text}" for name, text in self.options.items())
+
+    @property
+    def title(self) -> str:
+        """The size in a table: "K=3", or steps, tokens per node and nodes of a tree: "3x4x16"."""
+        if self == PLAIN:
+            return "plain"
+        sizes = [*self.options.values()]
+        return f"K={sizes[0]}" if len(sizes) == 1 else "x".join(sizes)
+
+
+PLAIN = DraftSize(MethodChoice(BASELINE), 0)
+"""Plain decoding, on a server without speculation."""
+
+
+@dataclass(frozen=True, slots=True)
+class TunedMethod:
+    """A method with the sizes to try."""
+
+    asked: MethodChoice
+    """The method as the user named it, without sizes."""
+    sizes: tuple[DraftSize, ...]
+    """At least one, the smallest first."""
+    is_chain: bool
+    """Its drafts of fewer tokens are the beginnings of longer ones, so that their acceptance
+    follows from that of the largest.
+    """
+
+    @property
+    def label(self) -> str:
+        """Its name in texts."""
+        return label_of(self.asked)
+
+    @property
+    def largest(self) -> DraftSize:
+        """The largest size."""
+        return self.sizes[-1]
+
+
+def tuned_methods(choices: Iterable[MethodChoice], engine: Engine) -> list[TunedMethod]:
+    """The methods with the sizes to try. A number of tokens that the user gave is the largest.
+
+    Raises:
+        UserError: a method decides the length of its drafts itself, an option is wrong or one that
+            a tune finds, a method is named twice, or none is.
+    """
+    methods = []
+    for choice in choices:
+        if choice.name == BASELINE:  # it is measured anyway
+            continue
+        method = engine.methods[choice.name]
+        if not method.num_tokens:
+            raise UserError(
+                f"{engine.title}'s {choice.name} decides the length of its drafts itself, so there "
+                "is nothing to tune.",
+                "Measure it with `specbench run` at several loads: --concurrency 1,4.",
+            )
+        for name in _RESULTS:
+            if name in choice.given:
+                raise UserError(f"{choice}: a tune finds {name} itself.", "Leave it out.")
+        others = {name: text for name, text in choice.given.items() if name != NUM_TOKENS}
+        asked = MethodChoice(choice.name, others)
+        largest = num_tokens_of(choice, method)
+        if NUM_TOKENS not in choice.given:
+            largest *= _DEEPER
+        sizes = [
+            _sized(asked, {NUM_TOKENS: num_tokens}, num_tokens)
+            for num_tokens in up_to(largest, SERVED_CHAINS)
+        ]
+        if TOP_K in method.options:  # it can draft trees
+            sizes += _trees(asked, largest)
+        # Weights that draft all tokens at once draft others if they draft fewer.
+        is_chain = method.is_chain and others.get("parallel_drafting") != "true"
+        sizes.sort(key=lambda size: size.num_tokens)
+        methods.append(TunedMethod(asked, tuple(sizes), is_chain))
+    check_labels([method.label for method in methods])  # raises if two are the same
+    if not methods:
+        raise UserError(
+            "No method to tune is named.", f"Name one of {engine.title}'s: --method eagle3"
+        )
+    return methods
+
+
+def _trees(asked: MethodChoice, most_steps: int) -> list[DraftSize]:
+    """The trees to try: steps of drafting, tokens per node, and nodes that are verified."""
+    trees = []
+    for num_steps, top_k, num_nodes in product(SERVED_STEPS, SERVED_TOP_K, SERVED_NODES):
+        num_drafted = top_k + (num_steps - 1) * top_k**2  # candidates of which nodes are taken
+        if num_steps <= most_steps and num_nodes <= num_drafted + 1:
+            options = {NUM_TOKENS: num_steps, TOP_K: top_k, NODES: num_nodes}
+            trees.append(_sized(asked, options, num_nodes - 1))
+    return trees
+
+
+def _sized(asked: MethodChoice, sizes: Mapping[str, int], num_tokens: int) -> DraftSize:
+    given = {**asked.given, **{name: str(size) for name, size in sizes.items()}}
+    return DraftSize(MethodChoice(asked.name, given), num_tokens)

@@ -1,0 +1,165 @@
+"""Servers of llama.cpp that answer with several draft sizes: each request names its own.
+
+One server per method then does for all sizes. A server may ignore the request's number, so its
+counts of drafted tokens are looked at first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from specbench.log.backend import Arrangement, ServerHeader
+from specbench.log.header import RunHeader
+from specbench.measure.server.backend import ServerBackend
+from specbench.measure.server.engine import Launch
+from specbench.measure.server.servers import OpenServer, ServerSource
+from specbench.measure.server.started_servers import StartedServers
+from specbench.measure.server.started_setup import StartedSetup, make_started_setup
+from specbench.measure.server.stream import ChatRequest, StreamProtocol
+from specbench.measure.spec import RunSpec
+from specbench.tune.served.draft_size import DraftSize
+from specbench.types import Request
+
+_FIELD = "speculative.n_max"
+"""The field of a request with the most tokens of a draft."""
+
+
+def sized_protocol(protocol: StreamProtocol, num_tokens: int) -> StreamProtocol:
+    """The form of requests that ask for drafts of so many tokens."""
+
+    def body(model: str, ask: ChatRequest) -> dict[str, Any]:
+        return {**protocol.body(model, ask), _FIELD: num_tokens}
+
+    return replace(protocol, body=body)
+
+
+async def follow_reason(source: ServerSource, largest: DraftSize, request: Request) -> str:
+    """The reason why requests to a server cannot name the size of drafts; empty if they can.
+
+    The server of the largest size answers one request with drafts of one token and of the most.
+    """
+    server = await source.open(largest.label)
+    counts = []
+    for num_tokens in (1, largest.num_tokens):
+        sized = _sized(server, num_tokens)
+        answer = await sized.complete(ChatRequest(request, [{"role": "user", "content": "Hello"}]))
+        counts.append(answer.counts.num_drafted)
+    if counts[0] is None:
+        return "The server does not count drafted tokens (draft_n)."
+    if counts[0] == counts[1]:
+        return (
+            f"The server ignores {_FIELD} of a request: it drafted {counts[0]} tokens (draft_n) "
+            f"with 1 and with {largest.num_tokens}."
+        )
+    return ""
+
+
+def _sized(server: OpenServer, num_tokens: int) -> OpenServer:
+    """A running server whose requests ask for drafts of so many tokens."""
+    protocol = sized_protocol(server.found.protocol, num_tokens)
+    return replace(
+        server,
+        found=replace(server.found, protocol=protocol),
+        draft_length=num_tokens,
+        is_warm=False,
+        sent_prompts=deque(maxlen=server.sent_prompts.maxlen),
+    )
+
+
+@dataclass(slots=True, eq=False)
+class LivingServers:
+    """Started servers of which one answers with all sizes of a method."""
+
+    source: ServerSource
+    """Starts and ends the servers."""
+    launches: Mapping[str, Launch]
+    """The servers that a run asks for, by label."""
+    _sized_servers: dict[str, OpenServer] = field(default_factory=dict)
+    """The running server as each label sees it."""
+    _running: OpenServer | None = None
+    """The server that they share."""
+
+    @property
+    def is_one_at_a_time(self) -> bool:
+        return self.source.is_one_at_a_time
+
+    @property
+    def arrangement(self) -> Arrangement | None:
+        return self.source.arrangement
+
+    async def open(self, method: str) -> OpenServer:
+        """The server of the method's largest size, with requests for the size of this label.
+
+        Raises:
+            SpecbenchError: it did not start, or died more than once.
+        """
+        server = await self.source.open(self.largest(method))
+        if server is not self._running:
+            self._running = server
+            self._sized_servers = {}
+        num_tokens = self.launches[method].num_tokens
+        if num_tokens and method not in self._sized_servers:
+            self._sized_servers[method] = _sized(server, num_tokens)
+        return self._sized_servers.get(method, server)  # plain decoding has no size
+
+    async def end_pass(self) -> None:
+        """Let no server take what it remembers into the next pass."""
+        await self.source.end_pass()
+
+    async def close(self) -> None:
+        """End the server that runs, if any."""
+        await self.source.close()
+
+    def describe(self) -> dict[str, ServerHeader]:
+        """The servers' part of the header, by method."""
+        headers = self.source.describe()
+        return {
+            label: headers[largest]
+            for label in self.launches
+            if (largest := self.largest(label)) in headers
+        }
+
+    def process_ids(self) -> dict[str, int]:
+        """The processes of the servers that run, by method."""
+        process_ids = self.source.process_ids()
+        return {
+            label: process_ids[largest]
+            for label in self.launches
+            if (largest := self.largest(label)) in process_ids
+        }
+
+    def largest(self, label: str) -> str:
+        """The label of the largest size of the same method with the same options."""
+        launch = self.launches[label]
+        same = [
+            other
+            for other, candidate in self.launches.items()
+            if replace(candidate, num_tokens=launch.num_tokens) == launch
+        ]
+        return max(same, key=lambda other: self.launches[other].num_tokens)
+
+
+@dataclass(frozen=True)
+class LivingSetup(StartedSetup):
+    """An engine's methods, of which one server answers with all sizes."""
+
+    def open(self, folder: Path, before: RunHeader | None = None) -> ServerBackend:
+        backend = StartedSetup.open(self, folder, before)
+        started = backend.source
+        assert isinstance(started, StartedServers)
+        living = LivingServers(started, self.servers)
+        largest = {living.largest(label) for label in self.servers}
+        started.launches = {
+            label: launch for label, launch in started.launches.items() if label in largest
+        }
+        backend.source = living
+        return backend
+
+
+def make_living_setup(spec: RunSpec, *, is_offline: bool = False) -> LivingSetup:
+    """The setup of a run whose requests name the size of their drafts."""
+    return LivingSetup(**vars(make_started_setup(spec, is_offline=is_offline)))

@@ -1,0 +1,103 @@
+"""The speed of each draft size by load, predicted from acceptance and steps, or from short blocks.
+
+A step with a draft of K tokens emits the accepted ones and one more. With a_i, the share of drafts
+whose first i tokens are all accepted, and steps/s of all requests together at K and a load:
+
+    tokens/s = steps/s * (1 + a_1 + ... + a_K)
+
+The a_i of one run with the largest K hold for every smaller K if drafts are made token by token.
+They do not depend on the load, so that only the steps are timed at each K and load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from specbench.log.backend import BlockHeader
+from specbench.tune.served.draft_size import DraftSize, TunedMethod
+
+NUM_CANDIDATES = 2
+"""Sizes per method and load that are measured: the fastest by prediction."""
+_POSITION = "accepted_at_"
+"""The beginning of the name of a counter of tokens that were accepted at a position, from 1."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Blocks of requests by the label of their server and the requests at once."""
+
+    by_cell: Mapping[tuple[str, int], Sequence[BlockHeader]] = field(default_factory=dict)
+    """At least one block each."""
+
+    @classmethod
+    def of(cls, blocks: Iterable[BlockHeader]) -> Blocks:
+        """The blocks that count: every request was answered, without an interruption."""
+        by_cell: dict[tuple[str, int], list[BlockHeader]] = {}
+        for block in blocks:
+            is_whole = not block.num_failed and not block.num_before
+            if is_whole and block.num_tokens and block.duration_s > 0:
+                by_cell.setdefault((block.method, block.concurrency), []).append(block)
+        return cls(by_cell)
+
+    def at(self, size: DraftSize, load: int) -> Sequence[BlockHeader]:
+        """The blocks of a size at a load; empty if all failed."""
+        return self.by_cell.get((size.label, load), ())
+
+
+def acceptance_by_position(blocks: Sequence[BlockHeader]) -> tuple[float, ...]:
+    """The share of drafts whose first i tokens are all accepted, for i = 1, 2, ...
+
+    From the growth of the server's counters. Empty if it does not count them.
+    """
+    num_drafts = _counted(blocks, "num_drafts")
+    if not num_drafts:
+        return ()
+    num_positions = sum(
+        name.startswith(_POSITION) for name in {name for block in blocks for name in block.counters}
+    )
+    return tuple(
+        _counted(blocks, f"{_POSITION}{position}") / num_drafts
+        for position in range(1, num_positions + 1)
+    )
+
+
+def tokens_per_s(blocks: Sequence[BlockHeader]) -> float:
+    """Tokens of the answers / seconds; 0 without blocks."""
+    if not blocks:
+        return 0.0
+    return sum(block.num_tokens for block in blocks) / sum(block.duration_s for block in blocks)
+
+
+def predicted_tokens_per_s(
+    size: DraftSize, acceptance: Sequence[float], blocks: Sequence[BlockHeader]
+) -> float:
+    """The tokens/s of a size at a load; 0 if its blocks failed.
+
+    `blocks` are short ones of the size at this load. With an `acceptance` by position, only their
+    steps count; without (empty), their tokens.
+    """
+    if not acceptance or not blocks:
+        return tokens_per_s(blocks)
+    steps_per_s = _counted(blocks, "num_drafts") / sum(block.duration_s for block in blocks)
+    return steps_per_s * (1 + sum(acceptance[: size.num_tokens]))
+
+
+def candidates(
+    method: TunedMethod, acceptance: Sequence[float], short_blocks: Blocks, loads: Sequence[int]
+) -> list[DraftSize]:
+    """The sizes of a method that are measured, the smallest first: the fastest of each load."""
+    chosen: set[DraftSize] = set()
+    for load in loads:
+        speed_of = {
+            size: predicted_tokens_per_s(size, acceptance, short_blocks.at(size, load))
+            for size in method.sizes
+        }
+        fastest_first = sorted(method.sizes, key=lambda size: -speed_of[size])
+        chosen.update(size for size in fastest_first[:NUM_CANDIDATES] if speed_of[size])
+    return [size for size in method.sizes if size in chosen]
+
+
+def _counted(blocks: Sequence[BlockHeader], counter: str) -> float:
+    """The growth of a server's counter over blocks."""
+    return sum(block.counters.get(counter, 0.0) for block in blocks)

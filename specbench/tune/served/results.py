@@ -1,0 +1,222 @@
+"""The result of a tune of servers: its texts, and the files of its folder."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specbench.analysis.stats.estimates import Estimate
+from specbench.errors import UserError
+from specbench.log.files import REPEAT, folder_errors, write_whole
+from specbench.log.run import Run
+from specbench.measure.spec import RunSpec
+from specbench.report import formats
+from specbench.report.build import plot_files, write_files
+from specbench.report.console import TextTable, text_table
+from specbench.report.load_notes import break_even_numbers
+from specbench.report.texts import make_note
+from specbench.settings.files import SettingsFile, toml_text
+from specbench.tune.served.load_choice import LoadChoice, MeasuredSize, MethodResult
+from specbench.tune.served.plots import ratios_by_load
+
+_NOISE = "Two equal servers differ here by up to {} (95 %)."
+_UNKNOWN_NOISE = "After one pass it is unknown by how much two equal servers differ."
+_TIE = "At {load}, {names} differ by less, so the smallest was chosen."
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """The results of a tune's methods, with the run that measured them in turns."""
+
+    spec: RunSpec
+    """What the user asked for."""
+    methods: tuple[MethodResult, ...]
+    """The methods as they were named."""
+    run: Run
+    """The run of the last measurement."""
+
+    @property
+    def software(self) -> str:
+        """The engine with its version."""
+        servers = self.run.header.servers.values()
+        return next((server.software_phrase for server in servers), self.spec.serving_engine)
+
+
+def result_table(result: MethodResult) -> TextTable:
+    """The measured sizes by load, with intervals over tasks and passes."""
+    headings = ("requests", "drafts", "tok/s", "of plain decoding (95 %)", "")
+    rows = [_row(choice, entry) for choice in result.choices for entry in choice.measured]
+    return text_table(headings, rows)
+
+
+def result_lines(result: MethodResult) -> Iterator[str]:
+    """Sentences below the table: acceptance, break-even load, noise, and the sizes by load."""
+    if result.acceptance:
+        shares = " ".join(f"{share:.2f}" for share in result.acceptance)
+        yield f"Drafts accepted up to each position: {shares}"
+    loads = [
+        {"ratio": choice.best_draft.ratio.value, "load": choice.load} for choice in result.choices
+    ]
+    verdict = break_even_numbers(result.break_even, [choice.load for choice in result.choices])
+    sentence = make_note("loads", method=result.method.label, loads=loads, **verdict).text
+    yield sentence[0].upper() + sentence[1:]
+    if all(math.isfinite(choice.noise) for choice in result.choices):
+        noises = [f"{choice.noise * 100:.1f} % at {choice.load}" for choice in result.choices]
+        yield _NOISE.format(", ".join(noises))
+        for choice in result.choices:
+            if choice.chosen != choice.fastest:
+                yield _TIE.format(load=choice.load, names=" and ".join(_tied(choice)))
+    else:
+        yield _UNKNOWN_NOISE
+    ranges = ", ".join(f"{size.title} from {load}" for load, size in result.sizes_by_load)
+    yield f"By requests at once: {ranges}"
+
+
+def _tied(choice: LoadChoice) -> list[str]:
+    """The chosen size and those that measured faster."""
+    return [
+        entry.size.title
+        for entry in choice.measured
+        if entry == choice.chosen or entry.ratio.value > choice.chosen.ratio.value
+    ]
+
+
+def write_results(folder: Path, result: TuneResult) -> None:
+    """Write `result.json`, `settings.toml`, the engines' tables and a plot per method.
+
+    Raises:
+        RunFolderError: the folder cannot be written.
+    """
+    with folder_errors(folder, "--out", REPEAT):
+        write_whole(folder / "result.json", _json(_document(result)))
+        write_whole(folder / "settings.toml", toml_text(_settings_file(result)).encode())
+        for method in result.methods:
+            for form, table in _tables(method).items():
+                if table is not None:
+                    write_whole(folder / f"{method.file_name}.{form}.json", _json(table))
+    plots = [ratios_by_load(method, result.software) for method in result.methods]
+    write_files(folder, plot_files(plots))
+
+
+def _row(choice: LoadChoice, measured: MeasuredSize) -> list[str]:
+    """A size at a load as texts. The load stands in the first row of its sizes."""
+    return [
+        str(choice.load) if measured == choice.measured[0] else "",
+        measured.size.title,
+        formats.rate(Estimate(measured.tokens_per_s)),
+        f"{measured.ratio.value:.2f}{formats.brackets(measured.ratio)}",
+        "chosen" if measured == choice.chosen else "",
+    ]
+
+
+def _document(result: TuneResult) -> dict[str, Any]:
+    """The result as JSON has it. Infinite numbers are null."""
+    return {
+        "software": result.software,
+        "model": result.spec.card.name,
+        "methods": {method.method.label: _method(method, result.run) for method in result.methods},
+    }
+
+
+def _method(result: MethodResult, run: Run) -> dict[str, Any]:
+    break_even = result.break_even
+    interval = break_even.interval
+    return {
+        "acceptance_by_position": list(result.acceptance),
+        "loads": [_choice(choice, run) for choice in result.choices],
+        "break_even": {
+            "load": _finite(break_even.load),
+            "low": _finite(interval.low) if interval else None,
+            "high": _finite(interval.high) if interval else None,
+            "last_faster": break_even.last_faster,
+            "first_slower": break_even.first_slower,
+        },
+        "tables": _tables(result),
+    }
+
+
+def _choice(choice: LoadChoice, run: Run) -> dict[str, Any]:
+    server = run.header.servers.get(choice.chosen.size.label)
+    return {
+        "requests_at_once": choice.load,
+        "chosen": choice.chosen.size.options_text,
+        "num_tokens": choice.chosen.size.num_tokens,
+        "flags": speculation_flags(server.command if server else ()),
+        "equal_servers_differ_by": _finite(choice.noise),
+        "measured": [
+            {
+                "options": entry.size.options_text,
+                "num_tokens": entry.size.num_tokens,
+                "tokens_per_s": entry.tokens_per_s,
+                "ratio": entry.ratio.value,
+                "interval": _ends(entry),
+            }
+            for entry in choice.measured
+        ],
+    }
+
+
+def _ends(measured: MeasuredSize) -> list[float] | None:
+    interval = formats.interval_of(measured.ratio)
+    return [interval.low, interval.high] if interval else None
+
+
+def speculation_flags(command: Sequence[str]) -> list[str]:
+    """The words of a command that set the speculation, with their arguments."""
+    words: list[str] = []
+    is_inside = False
+    for word in command:
+        if word.startswith("--"):
+            is_inside = word.startswith("--spec")
+        if is_inside:
+            words.append(word)
+    return words
+
+
+def _tables(result: MethodResult) -> dict[str, Any]:
+    """The draft tokens by load in the forms of vLLM and TensorRT-LLM; None if a form has none.
+
+    Trees have no such table.
+    """
+    if any(choice.chosen.size.is_tree for choice in result.choices):
+        return {"vllm": None, "trtllm": None}
+    try:
+        schedule = result.table.trtllm_schedule()
+    except UserError:  # it cannot have this table
+        schedule = None
+    return {"vllm": result.table.vllm_rows(), "trtllm": schedule}
+
+
+def _settings_file(result: TuneResult) -> SettingsFile:
+    """The sizes of each method by load, for `run --engine ... --settings`."""
+    header = result.run.header
+    sizes = {
+        method.method.label: {
+            "by_load": [[load, size.options_text] for load, size in method.sizes_by_load]
+        }
+        for method in result.methods
+    }
+    fits = {
+        "software": result.software,
+        "machine": header.environment.device_phrase(header.spec.values.device, None),
+        "temperature": result.spec.samplings_text(),
+    }
+    return SettingsFile(
+        methods=sizes,
+        title=f"tuned {header.created[:10]}",
+        model=result.spec.card.name,
+        engine=result.spec.serving_engine,
+        fits=fits,
+    )
+
+
+def _json(value: Mapping[str, Any] | Sequence[Any]) -> bytes:
+    return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None

@@ -1,0 +1,100 @@
+"""The bench on real servers: each measurement is an ordinary run in the folder of the tune."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from specbench.log.backend import BlockHeader
+from specbench.log.run import Run
+from specbench.measure.base import Plan, Progress
+from specbench.measure.continued_run import continued_run
+from specbench.measure.plan import SetupMaker, make_plan, make_setup
+from specbench.measure.requests import warm_up_requests
+from specbench.measure.server.backend import ServerBackend
+from specbench.measure.spec import RunSpec
+from specbench.tune.served.draft_size import PLAIN, DraftSize, TunedMethod
+from specbench.tune.served.living import follow_reason, make_living_setup
+
+SHORT_TOKENS = 64
+"""Most tokens of an answer where only the time of a step counts."""
+
+
+@dataclass
+class RunBench:
+    """Starts the engine's servers and measures them."""
+
+    spec: RunSpec
+    """What the user asked for: model, tasks, the length of answers, the engine."""
+    folder: Path
+    """The folder of the tune, which gets one of a run per measurement."""
+    progress: Progress
+    """Receives events and messages."""
+    is_offline: bool = False
+    """Nothing is downloaded."""
+    setup_maker: SetupMaker = make_setup
+    """Makes the setup of a run: a server per size, or one for all sizes of a method."""
+    runs: dict[str, Run] = field(default_factory=dict)
+    """The runs by the name of their measurement."""
+
+    def measure(
+        self,
+        name: str,
+        sizes: Sequence[DraftSize],
+        loads: Sequence[int],
+        *,
+        passes: int = 1,
+        is_short: bool = False,
+    ) -> Sequence[BlockHeader]:
+        """The blocks of sizes at loads, in turns; see `Bench`. Failed sizes are told."""
+        self.progress.message(f"{name}: {', '.join(size.label for size in sizes)}")
+        plan = self._plan(sizes, loads, passes=passes, is_short=is_short)
+        run = continued_run(plan, self.folder / name, self.progress)
+        self.runs[name] = run
+        for size in sizes:
+            records = [record for record in run.records if record.key.method == size.label]
+            errors = [record.error for record in records if not record.is_ok]
+            if errors:
+                self.progress.message(
+                    f"{size.label}: {len(errors)} of {len(records)} requests failed: {errors[0]}"
+                )
+        return run.header.blocks
+
+    def try_living_servers(self, methods: Sequence[TunedMethod], loads: Sequence[int]) -> None:
+        """Let one server answer with all sizes of a method, if it takes the size per request.
+
+        Otherwise a server is started per size, and the reason is told.
+        """
+        for method in methods:
+            plan = self._plan([method.largest], loads, passes=1, is_short=True)
+            with tempfile.TemporaryDirectory(prefix="specbench-") as folder:
+                backend = plan.setup.open(Path(folder))
+                assert isinstance(backend, ServerBackend)
+                with backend:
+                    request = warm_up_requests(plan)[0]
+                    reason = backend.run(follow_reason(backend.source, method.largest, request))
+            if reason:
+                self.progress.message(f"{reason} A server is started for each size.")
+                return
+        self.setup_maker = make_living_setup
+
+    def _plan(
+        self, sizes: Sequence[DraftSize], loads: Sequence[int], *, passes: int, is_short: bool
+    ) -> Plan:
+        """The plan of a run with a server per size."""
+        tokens = self.spec.max_new_tokens
+        if is_short:
+            tokens = min(tokens or SHORT_TOKENS, SHORT_TOKENS)
+        spec = replace(
+            self.spec,
+            methods=tuple(str(size.method) for size in sizes),
+            is_baseline_run=PLAIN in sizes,
+            concurrency=tuple(loads),
+            repeats=passes,
+            max_new_tokens=tokens,
+        )
+        return make_plan(spec, is_offline=self.is_offline, setup_maker=self.setup_maker)

@@ -1,0 +1,74 @@
+"""`specbench tune --engine`: the draft size of a serving engine's methods at each load."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from specbench.errors import UserError
+from specbench.measure.base import Progress
+from specbench.measure.progress import Lines
+from specbench.measure.server.engine import load_engine
+from specbench.measure.server.started_methods import engine_choices
+from specbench.measure.spec import SPREAD, make_spec
+from specbench.tune.served.draft_size import tuned_methods
+from specbench.tune.served.measuring import PASSES, tune_methods
+from specbench.tune.served.results import TuneResult
+from specbench.tune.served.run_bench import RunBench
+
+LOADS = (1, 2, 4, 8)
+"""Requests at once, unless the user names others."""
+LEAST_PROMPTS = 8
+"""Prompts per task without --limit, or as many as the largest load."""
+
+
+def tune_servers(
+    engine: str,
+    model: str = "tiny",
+    methods: str | Sequence[str] = (),
+    *,
+    output: str | Path,
+    offline: bool = False,
+    progress: Progress | None = None,
+    **values: Any,
+) -> TuneResult:
+    """Find the draft size of an engine's methods at each load, beside plain decoding.
+
+    The folder gets the runs, one per measurement; those that are there are not made again.
+
+    Args:
+        engine: a serving engine that specbench starts.
+        model: a known model, a folder or a Hub id.
+        methods: methods of the engine with options; `num_tokens` is the largest size to try.
+        output: the folder.
+        offline: use no network.
+        progress: receives the events.
+        values: further fields of `specbench.log.spec.SpecValues`: tasks, concurrency, repeats, ...
+
+    Raises:
+        UserError: an option is wrong, the engine cannot run a method, or nothing was answered.
+    """
+    loads = sorted(values.pop("concurrency", None) or LOADS)
+    passes = values.pop("repeats", None) or PASSES
+    if "limit" not in values and "sample" not in values:  # as many as the largest load needs
+        values["limit"] = max(LEAST_PROMPTS, *loads)
+    spec = make_spec(
+        model=model,
+        methods=methods,
+        backend="server",
+        serving_engine=engine,
+        **{"limit_order": SPREAD, **values},
+    )
+    if len(spec.temperatures) > 1:
+        raise UserError(
+            f"A tune has one temperature, not {len(spec.temperatures)}.", "Give one of them."
+        )
+    description = load_engine(engine)
+    engine_choices(spec, description)  # raises for methods and options that the engine lacks
+    to_tune = tuned_methods(spec.choices, description)
+    bench = RunBench(spec, Path(output), progress or Lines(lambda text: None), is_offline=offline)
+    if description.takes_size_per_request:
+        bench.try_living_servers(to_tune, loads)
+    results = tune_methods(bench, to_tune, loads, passes)
+    return TuneResult(spec, tuple(results), bench.runs["turns"])
