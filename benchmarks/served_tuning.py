@@ -1,0 +1,247 @@
+"""`specbench tune --engine` on simulated servers whose costs and acceptance are known.
+
+    python -m benchmarks.served_tuning [CASES]
+
+A case is an engine with a drawn cost of a step by rows, a drawn cost of drafting and drawn
+acceptance. Its blocks take simulated time, each with 5 % of noise. The output has for each case the
+chosen draft tokens by load beside the truly best ones, and the break-even load. Then the cells (a
+case at a load) in which the choice is within 3 % of the best, with the smallest shares of the best
+speed and of plain decoding's, at measured loads and at others; and the cases whose break-even load
+lies in its interval.
+
+A step at a load of n requests, with drafts of K tokens, takes
+
+    host + max(memory, row * n * (K + 1)) + K * (draft + draft_row * n)
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from specbench.analysis.break_even import crossing
+from specbench.log.backend import BlockHeader
+from specbench.measure.server.engine import load_engine
+from specbench.registry import MethodChoice
+from specbench.tune.served.draft_size import DraftSize, TunedMethod, tuned_methods
+from specbench.tune.served.load_choice import MethodResult
+from specbench.tune.served.measuring import PASSES, tune_methods
+from specbench.tune.served.run_bench import SHORT_TOKENS
+
+LOADS = (1, 4, 16, 64)
+"""Requests at once."""
+BETWEEN = (2, 8, 32)
+"""Loads that are not measured."""
+NUM_CASES = 20
+NUM_TASKS = 6
+"""Blocks of a size at a load in one pass."""
+NOISE = 0.05
+"""Standard deviation of the logarithm of a block's time."""
+NUM_ANSWERS = 64
+"""Answers of a block."""
+ANSWER_TOKENS = 128
+"""Tokens of a whole answer."""
+NEAR = 0.97
+"""Least share of the best speed that counts as near."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """An engine with a method. Times in seconds."""
+
+    host_s: float
+    """Of a step, without computing."""
+    memory_s: float
+    """To read the weights."""
+    row_s: float
+    """To compute one row."""
+    draft_s: float
+    """To draft one token for all requests."""
+    draft_row_s: float
+    """The same per request."""
+    accepted: tuple[float, ...]
+    """The chance that a draft token is accepted, by position, if those before it are."""
+
+    @classmethod
+    def drawn(cls, generator: np.random.Generator) -> Case:
+        """A case in which speculation may pay everywhere, nowhere, or up to some load."""
+        memory_s = 0.02
+        rows_at_once = math.exp(generator.uniform(math.log(6), math.log(200)))
+        row_s = memory_s / rows_at_once  # more rows than these take longer than the weights
+        first = generator.uniform(0.35, 0.9)
+        fall = generator.uniform(0.85, 1.0)
+        return cls(
+            host_s=generator.uniform(0.0005, 0.003),
+            memory_s=memory_s,
+            row_s=row_s,
+            draft_s=memory_s * generator.uniform(0.02, 0.25),
+            draft_row_s=row_s * generator.uniform(0.02, 0.2),
+            accepted=tuple(first * fall**position for position in range(16)),
+        )
+
+    def step_s(self, num_tokens: int, load: int) -> float:
+        """Seconds of a step of all requests, with drafts of so many tokens."""
+        rows_s = self.row_s * load * (num_tokens + 1)
+        draft_s = num_tokens * (self.draft_s + self.draft_row_s * load)
+        return self.host_s + max(self.memory_s, rows_s) + draft_s
+
+    def emitted(self, num_tokens: int) -> float:
+        """Tokens of a step on average."""
+        return 1 + float(np.cumprod(self.accepted[:num_tokens]).sum())
+
+    def tokens_per_s(self, num_tokens: int, load: int) -> float:
+        """The true speed of all requests together."""
+        return load * self.emitted(num_tokens) / self.step_s(num_tokens, load)
+
+
+@dataclass
+class SimulatedBench:
+    """Blocks of a case in simulated time."""
+
+    case: Case
+    generator: np.random.Generator
+    num_blocks: int = 0
+
+    def measure(
+        self,
+        name: str,
+        sizes: Sequence[DraftSize],
+        loads: Sequence[int],
+        *,
+        passes: int = 1,
+        is_short: bool = False,
+    ) -> list[BlockHeader]:
+        return [
+            self._block(
+                size, load, f"task {task}", pass_number, SHORT_TOKENS if is_short else ANSWER_TOKENS
+            )
+            for pass_number in range(passes)
+            for size in sizes
+            for load in loads
+            for task in range(NUM_TASKS)
+        ]
+
+    def _block(
+        self, size: DraftSize, load: int, task: str, pass_number: int, answer_tokens: int
+    ) -> BlockHeader:
+        """A block of NUM_ANSWERS answers: the steps that they need on average, drawn tokens."""
+        self.num_blocks += 1
+        num_tokens = size.num_tokens
+        num_steps = round(NUM_ANSWERS * (answer_tokens - 1) / self.case.emitted(num_tokens))
+        is_accepted = (
+            self.generator.random((num_steps, num_tokens)) < self.case.accepted[:num_tokens]
+        )
+        accepted_at = np.cumprod(is_accepted, axis=1).sum(0)  # [positions]
+        counters = {f"accepted_at_{i + 1}": float(n) for i, n in enumerate(accepted_at)}
+        if num_tokens:
+            counters["num_drafts"] = float(num_steps)
+        noise = math.exp(self.generator.normal(0, NOISE))
+        return BlockHeader(
+            method=size.label,
+            temperature=0.0,
+            task=task,
+            repeat=pass_number,
+            duration_s=num_steps / load * self.case.step_s(num_tokens, load) * noise,
+            num_requests=NUM_ANSWERS,
+            num_tokens=NUM_ANSWERS + num_steps + int(accepted_at.sum()),
+            concurrency=load,
+            counters=counters,
+        )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a tune found about a case, beside the truth."""
+
+    case: Case
+    result: MethodResult
+    num_blocks: int = field(default=0)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Draft tokens that could be chosen, plain decoding (0) included."""
+        return [0, *(size.num_tokens for size in self.result.method.sizes)]
+
+    def best(self, load: int) -> int:
+        """The truly fastest number of draft tokens."""
+        return max(self.sizes, key=lambda num_tokens: self.case.tokens_per_s(num_tokens, load))
+
+    def share_of_best(self, load: int) -> float:
+        """The true speed of the table's draft tokens at a load as a share of the best ones'."""
+        return self._speed(load) / self.case.tokens_per_s(self.best(load), load)
+
+    def share_of_plain(self, load: int) -> float:
+        """The same as a share of plain decoding's."""
+        return self._speed(load) / self.case.tokens_per_s(0, load)
+
+    def _speed(self, load: int) -> float:
+        return self.case.tokens_per_s(self.result.table.at(load), load)
+
+    @cached_property
+    def true_break_even(self) -> float:
+        """The load at which the best draft is no faster than plain decoding, between measured
+        loads on a straight line in the logarithm of the load.
+        """
+        ratios = [
+            max(self.case.tokens_per_s(num_tokens, load) for num_tokens in self.sizes[1:])
+            / self.case.tokens_per_s(0, load)
+            for load in LOADS
+        ]
+        return crossing(LOADS, ratios)
+
+    @property
+    def is_break_even_covered(self) -> bool:
+        """The true break-even load lies in the interval."""
+        interval = self.result.break_even.interval
+        return interval is not None and self.true_break_even in interval
+
+
+def tuned_method() -> TunedMethod:
+    """A chain of up to eight tokens."""
+    (method,) = tuned_methods([MethodChoice("eagle3")], load_engine("vllm"))
+    return method
+
+
+def outcomes(num_cases: int, seed: int = 0) -> Iterator[Outcome]:
+    """The outcomes of drawn cases."""
+    generator = np.random.default_rng(seed)
+    for _ in range(num_cases):
+        bench = SimulatedBench(Case.drawn(generator), generator)
+        (result,) = tune_methods(bench, [tuned_method()], LOADS, PASSES)
+        yield Outcome(bench.case, result, bench.num_blocks)
+
+
+def main(num_cases: int = NUM_CASES) -> None:
+    """Print the outcomes of cases, and their shares."""
+    all_outcomes = list(outcomes(num_cases))
+    print(f"requests at once: {', '.join(map(str, LOADS))}; K chosen (truly best)")
+    for number, outcome in enumerate(all_outcomes, start=1):
+        table = outcome.result.table
+        cells = [f"{table.at(load)} ({outcome.best(load)})" for load in LOADS]
+        break_even = outcome.result.break_even
+        interval = break_even.interval
+        ends = f"{interval.low:.3g} to {interval.high:.3g}" if interval else "no interval"
+        mark = "" if outcome.is_break_even_covered else "  MISSED"
+        print(
+            f"{number:3}  {'  '.join(cells):34}  break-even {break_even.load:.3g} ({ends}), "
+            f"true {outcome.true_break_even:.3g}{mark}"
+        )
+    for name, loads in (("measured", LOADS), ("other", BETWEEN)):
+        of_best = [outcome.share_of_best(load) for outcome in all_outcomes for load in loads]
+        of_plain = [outcome.share_of_plain(load) for outcome in all_outcomes for load in loads]
+        num_near = sum(share >= NEAR for share in of_best)
+        print(
+            f"{name} loads: within 3 % of the best in {num_near} of {len(of_best)} cells, at least "
+            f"{min(of_best):.3f} of it and {min(of_plain):.3f} of plain decoding"
+        )
+    num_covered = sum(outcome.is_break_even_covered for outcome in all_outcomes)
+    print(f"break-even in its interval: {num_covered} of {len(all_outcomes)}")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

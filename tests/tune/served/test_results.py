@@ -1,0 +1,60 @@
+"""The texts, the plot and the flags of a tune of servers."""
+
+import pytest
+
+from specbench.measure.server.engine import load_engine
+from specbench.registry import MethodChoice
+from specbench.tune.served.draft_size import DraftSize, tuned_methods
+from specbench.tune.served.plots import ratios_by_load
+from specbench.tune.served.results import result_lines, speculation_flags
+from tests.measure.server.setups import setup_of
+from tests.measure.server.test_engine_methods import words_of
+from tests.tune.served.test_served_tuning import FixedBench, tuned
+
+
+def ratio(size: DraftSize, load: int) -> float:
+    """Two draft tokens are a little faster than one at load 1, and none are fastest at load 8."""
+    by_load = {1: {0: 1.0, 1: 1.30, 2: 1.31, 3: 1.2}, 8: {0: 1.0, 1: 0.8, 2: 0.7, 3: 0.6}}
+    return by_load[load][size.num_tokens]
+
+
+def test_the_texts_name_the_break_even_load_the_noise_and_ties() -> None:
+    result = tuned(FixedBench(ratio, spread=0.04), [1, 8])
+    lines = [*result_lines(result)]
+    assert lines[0].startswith("Throughput of ngram / throughput of vanilla: 1.30x at 1 request,")
+    assert "It falls to 1 at about 3.5 requests at once, between the measured 1 and 8" in lines[0]
+    assert lines[1].startswith("Two equal servers differ here by up to 2.")
+    assert lines[2] == "At 1, K=1 and K=2 differ by less, so the smallest was chosen."
+    assert lines[3:] == ["By requests at once: K=1 from 1, plain from 2"]
+    one_pass = [*result_lines(tuned(FixedBench(ratio), [1, 8], passes=1))]
+    assert "After one pass it is unknown by how much two equal servers differ." in one_pass
+
+
+def test_the_plot_has_a_line_for_each_size() -> None:
+    plot = ratios_by_load(tuned(FixedBench(ratio), [1, 8]), "vLLM 0.33.0")
+    assert "K=2, 1.31, at 1; plain, 1.00, at 8" in plot.alt
+    (axes,) = plot.figure.axes
+    labels = [text.get_text() for text in plot.figure.legends[0].get_texts()]
+    assert labels == ["K=1", "K=2"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "8"]
+
+
+@pytest.mark.parametrize("number", range(9))
+def test_sglangs_flags_of_a_load_give_the_size_back(number: int) -> None:
+    asked = MethodChoice("eagle3", {"num_tokens": "3"})
+    (method,) = tuned_methods([asked], load_engine("sglang"))
+    size = method.sizes[number]
+    words = speculation_flags(words_of(setup_of(str(size.method), engine="sglang")))
+    flags = {
+        flag.removeprefix("--speculative-"): value
+        for flag, value in zip(words[::2], words[1::2], strict=True)
+    }
+    num_steps = int(flags["num-steps"])
+    top_k = int(flags["eagle-topk"])
+    num_nodes = int(flags["num-draft-tokens"])
+    assert num_nodes == size.num_tokens + 1
+    if top_k == 1:  # a chain and its root
+        assert (size.options_text, num_nodes) == (f"num_tokens={num_steps}", num_steps + 1)
+    else:
+        sizes = f"num_tokens={num_steps},eagle_topk={top_k},num_draft_tokens={num_nodes}"
+        assert size.options_text == sizes
