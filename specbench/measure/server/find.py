@@ -103,14 +103,13 @@ async def find_server(
         if not protocol.takes_tokens:  # it renders chats itself
             num_sent = len(probe.request.prompt_ids)
             offset = await find_offset(client, protocol, codec, model.name, answer, num_sent)
-        num_drafts = _num_drafts(answer, increase(counters_before, counters))
         return FoundServer(
             header,
             protocol,
             context=model.context,
             has_counters=bool(counters),
             offset=offset,
-            num_drafts=num_drafts,
+            num_drafts=_num_drafts(answer, increase(counters_before, counters)),
             is_lossy=await _is_lossy(client, software),
         )
     reasons = " ".join(dict.fromkeys(failures))  # each once
