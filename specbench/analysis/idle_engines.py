@@ -1,6 +1,5 @@
-"""Started servers that use the processor while another one is measured."""
+"""Servers that use the processor or a GPU while another one is measured."""
 
-from collections import Counter
 from collections.abc import Iterator
 
 from specbench.analysis.warnings import RunWarning
@@ -8,20 +7,24 @@ from specbench.log.header import RunHeader
 
 LEAST_CORES = 0.05
 """Cores that an idle server may use on average."""
+LEAST_GPU = 0.05
+"""Share of a GPU's time that it may use at some moment of a block, on average over blocks."""
 _LEAST_S = 0.1
 """CPU seconds that show it: the system counts them in hundredths."""
 
 
 def find_idle_engines(header: RunHeader) -> Iterator[RunWarning]:
-    """The warning about servers that used more than LEAST_CORES while others were measured."""
-    used_s: Counter[str] = Counter()
-    for block in header.blocks:
-        used_s.update(block.idle_cpu_s)
+    """The warning about servers that used more than LEAST_CORES or LEAST_GPU meanwhile."""
+    names = {name for block in header.blocks for name in (*block.idle_cpu_s, *block.idle_gpu)}
     methods = []
-    for method, cpu_s in used_s.items():
+    for method in sorted(names):
         blocks = [block for block in header.blocks if block.method != method]
+        cpu_s = sum(block.idle_cpu_s.get(method, 0.0) for block in blocks)
         duration_s = sum(block.duration_s for block in blocks)
-        if cpu_s >= _LEAST_S and cpu_s >= LEAST_CORES * duration_s > 0:
-            methods.append({"method": method, "cores": cpu_s / duration_s})
+        gpu_share = sum(block.idle_gpu.get(method, 0.0) for block in blocks) / len(blocks)
+        is_on_cpu = cpu_s >= _LEAST_S and cpu_s >= LEAST_CORES * duration_s > 0
+        if is_on_cpu or gpu_share >= LEAST_GPU:
+            cores = cpu_s / duration_s if is_on_cpu else None
+            methods.append({"method": method, "cores": cores, "gpu": gpu_share or None})
     if methods:
         yield RunWarning("idle_engines", {"methods": methods})

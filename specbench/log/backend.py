@@ -231,6 +231,8 @@ class BlockHeader(Struct, frozen=True, omit_defaults=True):
     """Increase of the server's counters; absent if it has none."""
     idle_cpu_s: dict[str, float] = {}
     """CPU seconds of other servers on this machine meanwhile, by method; absent if they rested."""
+    idle_gpu: dict[str, float] = {}
+    """Largest share of a GPU's time that they used meanwhile, by method; absent if they rested."""
     use: ServerUse | None = None
     """Memory and energy of the server; absent in older runs."""
 

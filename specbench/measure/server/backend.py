@@ -103,7 +103,7 @@ class BlockRunner:
             answer_counts = AnswerCounts(server.counters, counters_before)
         num_repeats = await self._complete_samples(block, unfinished, server, clock, answer_counts)
         client_s = clock.client_s  # CPU seconds of this process, without those of the wait below
-        idle_cpu_s, use = meter.idle_cpu_s(), meter.use()
+        fields_of_meter = meter.header_fields()
         counters: dict[str, float] = {}
         if counters_before:
             await asyncio.sleep(SETTLE_S)  # the counters come after the answers
@@ -111,7 +111,7 @@ class BlockRunner:
         new_records = list(self._records.values())[num_records_before:]  # they keep their order
         header = block_header(block, clock, new_records, client_s, counters)
         self.backend.blocks.append(
-            replace_header(header, idle_cpu_s=idle_cpu_s, use=use, num_repeats=num_repeats)
+            replace_header(header, **fields_of_meter, num_repeats=num_repeats)
         )
 
     async def _complete_samples(

@@ -6,10 +6,11 @@ Energy is that of whole GPUs and processor packages, so other programs on them m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter
+from typing import Any
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace as replace_use
@@ -19,6 +20,7 @@ from specbench.log.usage import BUSY_SHARE
 from specbench.machine import environment
 from specbench.machine.cpu_sampler import read_moment, share_of_others
 from specbench.machine.energy import EnergyMeter, energy_meter
+from specbench.machine.nvml import Card
 from specbench.machine.processes import (
     cpu_seconds,
     gpu_memory_bytes,
@@ -104,6 +106,16 @@ class BlockMeter:
         self._moment = read_moment()
         self._joules = meter.read()
         self._began = perf_counter()
+        # The time of the latest sample of each GPU, by the driver's clock.
+        self._sampled_us = {
+            name: max((sample.timeStamp for sample in _gpu_samples(card, 0)), default=0)
+            for name, card in meter.cards.items()
+        }
+
+    def header_fields(self) -> dict[str, Any]:
+        """The fields of the block's header, up to now."""
+        idle_cpu_s = self.idle_cpu_s()
+        return {"idle_cpu_s": idle_cpu_s, "idle_gpu": self.idle_gpu(), "use": self.use()}
 
     def idle_cpu_s(self) -> dict[str, float]:
         """CPU seconds of the other servers that did not rest, by method."""
@@ -114,6 +126,21 @@ class BlockMeter:
             name: round(seconds, 3)
             for name, seconds in used_s.items()
             if name != self._method and seconds >= least_s
+        }
+
+    def idle_gpu(self) -> dict[str, float]:
+        """The largest share of a GPU's time that the other servers used, by method."""
+        percents: dict[str, int] = {}
+        for card_name, card in self._meter.cards.items():
+            samples = _gpu_samples(card, self._sampled_us[card_name])
+            for name, process_id in self._process_ids.items():
+                tree = _tree(process_id)
+                used = [sample.smUtil for sample in samples if sample.pid in tree]
+                percents[name] = max([percents.get(name, 0), *used])
+        return {
+            name: percent / 100
+            for name, percent in percents.items()
+            if name != self._method and percent
         }
 
     def use(self) -> ServerUse:
@@ -171,6 +198,11 @@ class BlockMeter:
     def _cpu_seconds(self) -> dict[str, float]:
         """CPU seconds of all servers on this machine, by method."""
         return {name: cpu_seconds(pid) for name, pid in self._process_ids.items()}
+
+
+def _gpu_samples(card: Card, since_us: int) -> Sequence[Any]:
+    """The driver's samples of the use of a GPU by processes, after a time of its clock."""
+    return card.query("nvmlDeviceGetProcessUtilization", since_us) or ()
 
 
 def _tree(process_id: int) -> set[int]:

@@ -224,14 +224,20 @@ def test_the_processor_time_of_a_process_grows_with_its_work() -> None:
 
 
 @pytest.mark.parametrize(
-    ("idle_cpu_s", "text"),
-    [({"eagle3": 0.5}, "eagle3 0.25 cores"), ({"eagle3": 0.04}, ""), ({}, "")],
+    ("idle_cpu_s", "idle_gpu", "text"),
+    [
+        ({"eagle3": 0.5}, {}, "eagle3 0.25 cores."),
+        ({"eagle3": 0.5}, {"eagle3": 0.2}, "eagle3 0.25 cores 20 % of a GPU."),
+        ({}, {"eagle3": 0.2}, "eagle3 20 % of a GPU."),
+        ({"eagle3": 0.04}, {"eagle3": 0.02}, ""),
+        ({}, {}, ""),
+    ],
 )
 def test_the_report_names_engines_that_are_busy_while_idle(
-    idle_cpu_s: dict[str, float], text: str
+    idle_cpu_s: dict[str, float], idle_gpu: dict[str, float], text: str
 ) -> None:
     blocks = [
-        block("vanilla", ONE, duration_s=2.0, idle_cpu_s=idle_cpu_s),
+        block("vanilla", ONE, duration_s=2.0, idle_cpu_s=idle_cpu_s, idle_gpu=idle_gpu),
         block("eagle3", ONE, duration_s=9.0),
     ]
     records = [answer(method, 1, ONE, wall_s=1.0) for method in ("vanilla", "eagle3")]

@@ -121,6 +121,25 @@ def test_programs_that_take_the_processor_make_its_energy_unknown(
     assert use.absent == (("other programs used the processor",) if is_shared else ())
 
 
+def test_idle_servers_that_use_a_gpu_are_counted(machine: Machine) -> None:
+    samples = [SimpleNamespace(pid=21, smUtil=99, timeStamp=5)]  # before the block
+    machine.nvml.answers["nvmlDeviceGetProcessUtilization"] = lambda card, since_us: [
+        sample for sample in samples if sample.timeStamp > since_us
+    ]
+    meter = BlockMeter(IDS, "vanilla", machine.meter, IDLE_W)
+    assert meter.idle_gpu() == {}
+    percents = {12: 90, 21: 7, 99: 50}  # of the measured one, of the other, of another program
+    samples += [
+        SimpleNamespace(pid=pid, smUtil=percent, timeStamp=6) for pid, percent in percents.items()
+    ]
+    assert meter.idle_gpu() == {"eagle3": 0.07}
+    assert meter.header_fields().keys() == {"idle_cpu_s", "idle_gpu", "use"}
+
+
+def test_a_driver_without_samples_tells_nothing_of_idle_servers(machine: Machine) -> None:
+    assert BlockMeter(IDS, "vanilla", machine.meter, IDLE_W).idle_gpu() == {}
+
+
 def test_a_server_elsewhere_has_neither(machine: Machine) -> None:
     meter = BlockMeter({}, "vanilla", machine.meter, {})
     assert meter.use() == ServerUse(absent=(ELSEWHERE,))
