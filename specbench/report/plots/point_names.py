@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -66,20 +65,23 @@ class Mark(NamedTuple):
 
 
 def short_names(looks: Mapping[str, Look]) -> dict[str, str]:
-    """The names of methods without settings, or without the paper's if variants need theirs."""
+    """The names of methods without settings; variants have the numbers of their markers."""
     titles = {method: look.label.partition(" (")[0] for method, look in looks.items()}
-    num_methods = Counter(titles.values())
     return {
-        method: titles[method]
-        if num_methods[titles[method]] == 1
-        else look.label.replace("; paper:", " (paper").partition(" (paper")[0]
+        method: f"{titles[method]} {look.marker.strip('$')}" if look.is_numbered else titles[method]
         for method, look in looks.items()
     }
 
 
-def legend_of(looks: Mapping[str, Look], entries: Sequence[Any]) -> Sequence[Any]:
-    """The entries of a legend of these looks; none if their points have names."""
-    return entries if len(looks) > MOST_NAMED else ()
+def legend_of(looks: Mapping[str, Look], entries: Sequence[Any]) -> list[Any]:
+    """The entries of a legend, of those given for each look: of variants, whose names are numbers,
+    and of all if there are too many to name their points.
+    """
+    return [
+        entry
+        for look, entry in zip(looks.values(), entries, strict=True)
+        if look.is_numbered or len(looks) > MOST_NAMED
+    ]
 
 
 def name_lines(
@@ -134,16 +136,18 @@ def name_methods(
         size = text.get_window_extent(renderer)
         x, y = in_pixels[method]
         moved = (starts[method] - y) / pixel  # typographic points
+        best_place = places[0]  # if none is free
         for place in places:
             middle_x = x + place.side * (_GAP * pixel + size.width / 2)
             middle_y = starts[method] + place.lines * _LINE * pixel
             box = _box(middle_x, middle_y, size.width / 2, size.height / 2)
             if _is_within(box, inside) and not any(_overlap(box, other) for other in taken):
+                best_place = place
+                taken.append(box)
                 break
-        taken.append(box)
-        above = moved + place.lines * _LINE
-        text.set_position((place.side * _GAP, above))
-        text.set_horizontalalignment("left" if place.side > 0 else "right")
+        above = moved + best_place.lines * _LINE
+        text.set_position((best_place.side * _GAP, above))
+        text.set_horizontalalignment("left" if best_place.side > 0 else "right")
         if text.arrow_patch and abs(above) < _LINE:
             text.arrow_patch.set_visible(False)
 
