@@ -88,9 +88,7 @@ def check_speeds(
     # Median over completions of (log time in a pair's first run - in its second): [cells, pairs of
     # runs], indexed by method and temperature. This run's pairs with the baselines come first.
     changes = _changes(log_times)
-    cells = [
-        CellKey(method, float(temperature), MEAN, load) for method, temperature in changes.index
-    ]
+    cells = [CellKey(name, float(temperature), MEAN, load) for name, temperature in changes.index]
     for key in _subjects(log_times[1], load):  # the cells of the first baseline
         if key not in cells:
             yield Check("speed", "skipped", "not completed in this run or in a baseline", key)

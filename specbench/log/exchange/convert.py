@@ -111,11 +111,10 @@ def convert(
         UserError: a file cannot be read, has no known format or contradicts itself, or the
             baseline is none of the labels.
     """
+    contents = contents or [read_source(file.path) for file in files]
     read_files = [
         _read(source, file.label, told.mapping)
-        for file, source in zip(
-            files, contents or [read_source(file.path) for file in files], strict=True
-        )
+        for file, source in zip(files, contents, strict=True)
     ]
     _refuse_copies(read_files)
     # the name of each record's method
@@ -131,13 +130,12 @@ def convert(
     by_method: dict[str, list[Record]] = defaultdict(list)
     for label, record in zip(labels, all_records, strict=True):
         by_method[label].append(record)
-    sources = []
-    for read_file, records in zip(read_files, records_of_files, strict=True):
-        sources.append(
-            ImportedSource(
-                read_file.label, read_file.source, read_file.format, read_file.content, records
-            )
+    sources = [
+        ImportedSource(
+            read_file.label, read_file.source, read_file.format, read_file.content, records
         )
+        for read_file, records in zip(read_files, records_of_files, strict=True)
+    ]
     answers = [
         MethodAnswers(method, records)
         if method == baseline
