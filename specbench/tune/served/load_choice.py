@@ -7,7 +7,6 @@ blocks of the same tasks and passes. It is recommended only if it is as fast as 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -180,20 +179,27 @@ def choose(sizes: Sequence[DraftSize], blocks: Blocks, load: int) -> LoadChoice:
 def noise_of(blocks_of_sizes: Sequence[Sequence[BlockHeader]]) -> float:
     """The share by which two equal servers differ at one load, at 95 %: the machine's A/A.
 
-    The logarithms of tokens/s of the same size and task differ between passes by a standard
-    deviation s. Two means over n blocks then differ by t * s * sqrt(2 / n). Infinite after one
-    pass.
+    The logarithm of tokens/s of a size on a task in a pass is taken to be a sum: one number of the
+    size, one of the pass, which all sizes share, and noise of standard deviation s. Two means over
+    n blocks then differ by t * s * sqrt(2 / n). Infinite after one pass.
     """
+    logs_of_sizes = [
+        {
+            (block.task, block.repeat): math.log(block.num_tokens / block.duration_s)
+            for block in blocks
+        }
+        for blocks in blocks_of_sizes
+    ]
+    keys = sorted(set.intersection(*({*logs} for logs in logs_of_sizes)))
     squares = 0.0
     degrees = 0
-    num_blocks = min(map(len, blocks_of_sizes))
-    for blocks in blocks_of_sizes:
-        speeds_by_task: dict[str, list[float]] = defaultdict(list)
-        for block in blocks:
-            speeds_by_task[block.task].append(math.log(block.num_tokens / block.duration_s))
-        for speeds in speeds_by_task.values():
-            squares += len(speeds) * float(np.var(speeds))
-            degrees += len(speeds) - 1
+    for task in sorted({task for task, _ in keys}):
+        logs = np.array(  # [sizes, passes]
+            [[by_key[key] for key in keys if key[0] == task] for by_key in logs_of_sizes]
+        )
+        rest = logs - logs.mean(0) - logs.mean(1, keepdims=True) + logs.mean()
+        squares += float((rest**2).sum())
+        degrees += (logs.shape[0] - 1) * (logs.shape[1] - 1)
     if not degrees:
         return math.inf
-    return math.expm1(quantile(degrees) * math.sqrt(squares / degrees * 2 / num_blocks))
+    return math.expm1(quantile(degrees) * math.sqrt(squares / degrees * 2 / len(keys)))

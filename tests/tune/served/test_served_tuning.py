@@ -42,7 +42,7 @@ class FixedBench:
 
     ratio: Callable[[DraftSize, int], float]
     spread: float = 0.0
-    """Passes differ by a factor: 1, then 1 + spread, then 1, ..."""
+    """Passes differ by a factor of 1 or 1 + spread, in turn, and neighbouring sizes unlike."""
     measured: dict[str, list[str]] = field(default_factory=dict)
     """The labels by measurement."""
 
@@ -62,7 +62,9 @@ class FixedBench:
                 temperature=0.0,
                 task=task,
                 repeat=pass_number,
-                duration_s=10 / self.ratio(size, load) * (1 + self.spread * (pass_number % 2)),
+                duration_s=10
+                / self.ratio(size, load)
+                * (1 + self.spread * ((pass_number + size.num_tokens) % 2)),
                 num_requests=8,
                 num_tokens=1000,
                 concurrency=load,
@@ -84,7 +86,7 @@ def chain(most: int = 3) -> TunedMethod:
     return method
 
 
-def tuned(bench: FixedBench, loads: Sequence[int], passes: int = 3) -> MethodResult:
+def tuned(bench: FixedBench, loads: Sequence[int], passes: int = 4) -> MethodResult:
     (result,) = tune_methods(bench, [chain()], loads, passes)
     return result
 
