@@ -1,9 +1,9 @@
 """The notes on loads: the method of most throughput at each, and up to which load methods pay."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from specbench.analysis.break_even import BreakEven, break_even
+from specbench.analysis.break_even import break_even
 from specbench.analysis.columns import value_or_none
 from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.analysis.serving import ServingMetrics
@@ -86,7 +86,7 @@ def _break_evens(runs_by_load: dict[int, RunMetrics]) -> Iterator[Note]:
             ttft_change = _ttft_change(serving, run.serving.get((BASELINE, temperature)))
             numbers_by_load.append({"ratio": ratio.value, "load": load, "ttft": ttft_change})
         if len(ratios) > 1:
-            verdict = break_even_numbers(break_even(ratios), [*ratios])
+            verdict = break_even_numbers(ratios)
             yield make_note(
                 "loads",
                 lowest_load.info,
@@ -109,8 +109,15 @@ def _ttft_change(serving: ServingMetrics, vanilla: ServingMetrics | None) -> str
     return f"{ttft.value / vanilla_ttft.value - 1:+.0%}".replace("%", " %")
 
 
-def break_even_numbers(result: BreakEven, loads: Sequence[int]) -> Numbers:
-    """The break-even load in words, for the clauses of the note. `loads` are those measured."""
+def break_even_numbers(ratios: Mapping[int, Estimate]) -> Numbers:
+    """The break-even load in words, for the clauses of the note. `ratios` are by load, ascending.
+
+    None if a method pays at larger loads only.
+    """
+    result = break_even(ratios)
+    loads = [*ratios]
+    if result.load == 0 and any(ratio.value > 1 for ratio in ratios.values()):
+        return {}
     interval = result.interval
     if interval and interval.low == 0 and math.isinf(interval.high):
         return {"between": f"between {loads[0]} and {loads[-1]} requests at once"}

@@ -58,10 +58,9 @@ def result_lines(result: MethodResult) -> Iterator[str]:
     if result.acceptance:
         shares = " ".join(f"{share:.2f}" for share in result.acceptance)
         yield f"Drafts accepted up to each position: {shares}"
-    loads = [
-        {"ratio": choice.best_draft.ratio.value, "load": choice.load} for choice in result.choices
-    ]
-    verdict = break_even_numbers(result.break_even, [choice.load for choice in result.choices])
+    ratios = {choice.load: choice.best_draft.ratio for choice in result.choices}
+    loads = [{"ratio": ratio.value, "load": load} for load, ratio in ratios.items()]
+    verdict = break_even_numbers(ratios)
     sentence = make_note("loads", method=result.method.label, loads=loads, **verdict).text
     yield sentence[0].upper() + sentence[1:]
     if all(math.isfinite(choice.noise) for choice in result.choices):

@@ -2,8 +2,10 @@
 
 import pytest
 
+from specbench.analysis.stats.estimates import Estimate
 from specbench.measure.server.engine import load_engine
 from specbench.registry import MethodChoice
+from specbench.report.load_notes import break_even_numbers
 from specbench.tune.served.draft_size import DraftSize, tuned_methods
 from specbench.tune.served.plots import ratios_by_load
 from specbench.tune.served.results import result_lines, speculation_flags
@@ -28,6 +30,11 @@ def test_the_texts_name_the_break_even_load_the_noise_and_ties() -> None:
     assert lines[3:] == ["By requests at once: K=1 from 1, plain from 2"]
     one_pass = [*result_lines(tuned(FixedBench(ratio), [1, 8], passes=1))]
     assert "After one pass it is unknown by how much two equal servers differ." in one_pass
+
+
+def test_a_method_that_pays_at_larger_loads_only_is_not_said_to_pay_nowhere() -> None:
+    assert break_even_numbers({1: Estimate(0.9), 4: Estimate(1.2)}) == {}
+    assert break_even_numbers({1: Estimate(0.9), 4: Estimate(0.8)})["nowhere"] == 1
 
 
 def test_the_plot_has_a_line_for_each_size() -> None:
