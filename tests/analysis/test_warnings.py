@@ -122,7 +122,7 @@ def test_methods_that_no_number_of_prompts_tells_apart_are_named_for_themselves(
     warning = not_significant(0.0, {"pld": 3.24, "sps": math.inf})
     note = make_note(warning.key, metrics.info, **warning.numbers).text
     assert "A difference would show for PLD with 3.2x as many prompts." in note
-    assert "No number of prompts would show one for SpS: use more passes or runs." in note
+    assert "For SpS, no number of prompts is enough: use more passes or runs." in note
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,10 @@ def test_help_lists_every_command_in_four_groups(specbench: Specbench) -> None:
 @pytest.mark.parametrize(
     ("words", "headings"),
     [
-        ("tune", ("Options:", "Measure:", "Model:", "Decoding:", "Output:", "Commands:")),
+        (
+            "tune",
+            ("Options:", "Measure:", "Model:", "Decoding:", "Server:", "Output:", "Commands:"),
+        ),
         ("tune profile", ("Options:", "Measure:", "Model:", "Decoding:", "Output:")),
         ("datastore build", ("Arguments:", "Options:", "Model:", "Output:")),
     ],

@@ -225,4 +225,4 @@ def test_an_imported_explanation_fits_a_terminal_and_every_format(tmp_path: Path
         assert max(map(len, page.splitlines())) <= 80
         assert "'s publisher" in page and " counts " in page
         assert "EAGLE's formula" in render_explanation(document, "markdown")
-        assert "EAGLE&#39;s formula" in render_explanation(document, "html")
+        assert "EAGLE's formula" in render_explanation(document, "html")
