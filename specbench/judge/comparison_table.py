@@ -84,13 +84,15 @@ def build_comparison(comparisons: Sequence[Comparison]) -> ComparisonTable:
     notes = [*_definitions(comparisons)]  # of the ratios, intervals and means
     for comparison, letters in lettered:
         notes += _notes(comparison, letters)  # on the samples and differences of the two runs
+    first = comparisons[0]
+    # B's method if A and B are two methods of one run
+    second_method = first.reference_method if first.subject == first.reference else None
     legend = []
     for letter, header in sorted(headers.items()):
         legend.append(Note(letter, _legend_text(header)))
-        notes += _run_notes(letter, header)  # warnings about this run alone
-    first = comparisons[0]
-    if first.reference_method and first.subject == first.reference:  # two methods of one run
-        methods = (first.methods[0], first.reference_method)  # A and B
+        notes += _run_notes("" if second_method else f"{letter}: ", header)  # about this run alone
+    if second_method:
+        methods = (first.methods[0], second_method)  # A and B
         for i, method in enumerate(methods):
             text = f"{first.subject.method(method).label} of {legend[i].text}"
             legend[i] = replace(legend[i], text=text)
@@ -274,12 +276,12 @@ def _notes(comparison: Comparison, letters: Letters) -> Iterator[Note]:
             yield Note("Warning", text, is_warning=True)
 
 
-def _run_notes(letter: str, header: RunHeader) -> Iterator[Note]:
-    """Warnings about one of the runs alone."""
+def _run_notes(prefix: str, header: RunHeader) -> Iterator[Note]:
+    """Warnings about one of the runs alone, which begin with its letter if there are several."""
     texts = [*header.warnings]
     if header.status != "complete":
         texts.append(f"its status is {header.status}, so this is only a part of the run.")
     if header.environment.commit_phrase.endswith("+dirty"):
         texts.append("it was made by a modified checkout: its commit does not identify the code.")
     for text in texts:
-        yield Note("Warning", f"{letter}: {text}", is_warning=True)
+        yield Note("Warning", f"{prefix}{text}", is_warning=True)

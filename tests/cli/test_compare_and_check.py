@@ -56,6 +56,12 @@ def test_a_paper_gets_a_sentence_a_table_of_its_columns_and_a_bibliography(
     assert "@misc{pld," in specbench("report", run, "--format", "bibtex").out
 
 
+def test_two_methods_of_one_run_have_its_warnings_once(specbench: Specbench, store: Store) -> None:
+    run = store(with_header(RUN, warnings=("The machine was busy.",)), "run")
+    said = specbench("compare", run, "--cross", "pld", "sps").out
+    assert said.count("The machine was busy.") == 1 and "A: The machine" not in said
+
+
 def test_compare_refuses_other_work_unless_forced(specbench: Specbench, store: Store) -> None:
     other = with_header(RUN, id="other", spec__values__max_new_tokens=256)
     refused = specbench("compare", store(RUN, "old"), store(other, "new"))
