@@ -49,11 +49,18 @@ def claims(explanations: Sequence[Explanation]) -> list[str]:
     """The factors that are claimed, with the settings that can have moved them."""
     return [
         f"{explanation.subject.label}: {factor.name} x{factor.effect.value:.3f} by "
-        f"{'; '.join(explanation.causes(factor.name)) or 'no setting'}"
+        f"{_cause(explanation, factor.name)}"
         for explanation in explanations
         for factor in explanation.factors
         if explanation.is_claimed(factor.name)
     ]
+
+
+def _cause(explanation: Explanation, factor: str) -> str:
+    """The settings that can have moved a factor, or what it follows from."""
+    if causes := explanation.causes(factor):
+        return "; ".join(causes)
+    return "no setting" if explanation.is_without_cause(factor) else "other factors"
 
 
 def main(arguments: Sequence[str]) -> None:
