@@ -115,14 +115,14 @@ def _unknown_weights(header: RunHeader) -> Iterator[str]:
 
     Files are by name, each with its size and hash.
     """
-    if is_embedded(header):  # the target ships with this program, in the folder TINY
+    if not header.model.files and not header.model.revision:  # neither files nor a commit
+        yield UNKNOWN_WEIGHTS  # of a running server, for example
+    elif is_embedded(header):  # the target ships with this program, in the folder TINY
         embedded_files = identify(TINY / "target").files
         if changed := [
             name for name in embedded_files if embedded_files[name] != header.model.files.get(name)
         ]:
             yield f"The embedded model is not this version's: {', '.join(sorted(changed))} differ."
-    elif not header.model.files and not header.model.revision:  # neither files nor a commit
-        yield UNKNOWN_WEIGHTS
     # the folders of the target's and the draft models' weights, with their files as in the run
     for folder, files_of_run in _folders_of_weights(header).items():
         with suppress(OSError, ValueError):  # it is not on this machine

@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 from msgspec.structs import replace as replaced
 
 from specbench.judge.files import check_files
+from specbench.judge.hashes import UNKNOWN_WEIGHTS
 from specbench.judge.leaderboard import find_exclusions
 from specbench.log.audit import write_audit
 from specbench.log.backend import WorkerHeader
@@ -181,6 +182,13 @@ def test_a_file_at_hand_that_has_another_hash_is_told(tmp_path: Path) -> None:
     weights.write_bytes(b"as it is!")
     (note,) = check_files(folder).about["unchecked"]
     assert note == f"{tmp_path}: model.safetensors changed since the run, or its hash did."
+
+
+def test_weights_of_a_running_server_are_unknown_not_different(tmp_path: Path) -> None:
+    header = good_header()
+    model = replaced(header.model, source="embedded", revision=None, files={})
+    run = store(tmp_path / "run", replaced(header, model=model))
+    assert check_files(run).about["unchecked"] == [UNKNOWN_WEIGHTS]
 
 
 def test_a_run_whose_speed_is_not_drafted_fails_without_a_baseline(tmp_path: Path) -> None:
