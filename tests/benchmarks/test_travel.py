@@ -107,7 +107,8 @@ def test_files_are_back_after_a_command_and_after_a_stop(
     started = tmp_path / "started"
     waits = f"import pathlib, time; pathlib.Path({str(started)!r}).touch(); time.sleep(60)"
     code = (
-        "import sys; from pathlib import Path; from benchmarks.gpu import travel\n"
+        "import signal, sys; from pathlib import Path; from benchmarks.gpu import travel\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background\n"
         f"travel.ROOT = Path({str(checkout)!r})\n"
         f"sys.exit(travel.main(['aside', '--', sys.executable, '-c', {waits!r}]))"
     )
