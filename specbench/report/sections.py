@@ -52,7 +52,10 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
     if not is_mean:
         title += f" on {last_task.head}"  # its title and number of samples
     # columns of the highest rank go first where room is short; `n` is the number of samples
-    columns += [Column(f"n={task.n}", task.title, rank=rank) for rank, task in enumerate(tasks, 1)]
+    first_rank = 1 + max((field.rank for field in fields), default=0)  # tasks go before MAT
+    columns += [
+        Column(f"n={task.n}", task.title, rank=rank) for rank, task in enumerate(tasks, first_rank)
+    ]
 
     def cells_of(method: MethodResults) -> list[Cell]:
         """The cells of a method's row, in the order of `columns`."""

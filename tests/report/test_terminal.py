@@ -1,6 +1,7 @@
 """Reports on a terminal: golden files, and properties that hold at any width."""
 
 import re
+from functools import partial
 from io import BytesIO, StringIO, TextIOWrapper
 from itertools import product
 
@@ -21,6 +22,7 @@ from tests.report.drawing import (
     nine_methods,
     report_of,
 )
+from tests.support.printing import printed
 
 
 @pytest.mark.parametrize("name", GOLDENS)
@@ -136,3 +138,15 @@ def test_names_of_any_script_and_markup_are_shown_as_they_are() -> None:
     print_report(report, Console(file=stream, width=100))
     stream.flush()
     assert b"?? " in raw.getvalue()
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_tasks_leave_a_narrow_table_before_mat_and_are_counted(width: int) -> None:
+    methods = ("vanilla", "pld", "sps", "eagle2:total_tokens=12,depth=4")
+    report = report_of(partial(full_run, methods))
+    lines = printed(partial(print_report, report), width).splitlines()
+    (title,) = [line for line in lines if line.startswith("Speedup over vanilla")]
+    heading = "\n".join(lines).partition(title)[2].partition("───")[0]
+    (num_hidden,) = re.findall(r"\((\d) more tasks?: --full\)", title)
+    assert "MAT" in heading
+    assert heading.count("n=") == len(TASKS) - int(num_hidden)

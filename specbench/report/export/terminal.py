@@ -107,7 +107,7 @@ def _short_block(report: Report, block: Block, width: int) -> Iterable[Renderabl
     # the first that fits, else the last with fewer columns
     table = first_in_full(candidates, width)
     title = f"{table.title}, {block.heading}"
-    if num_hidden := len(candidates[0].columns) - len(table.columns):  # a column per task
+    if num_hidden := _num_tasks(candidates[0]) - _num_tasks(table):
         hidden_text = "1 more task" if num_hidden == 1 else f"{num_hidden} more tasks"
         title += f" ({hidden_text}: --full)"
     server_tables = [table for table in _server_tables(report, block) if table.columns]
@@ -121,6 +121,11 @@ def _short_block(report: Report, block: Block, width: int) -> Iterable[Renderabl
         yield from draw(step_costs(report, block), width)
     yield from _titled(server_tables, width)
     yield from _verdicts(report, block)  # which method is the fastest, a sentence per run
+
+
+def _num_tasks(table: Table) -> int:
+    """The columns that are a task's."""
+    return sum(bool(column.task) for column in table.columns)
 
 
 def _server_tables(report: Report, block: Block) -> tuple[Table, ...]:
