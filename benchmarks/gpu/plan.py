@@ -1,4 +1,4 @@
-"""What fits into the time that a GPU is lent for, call by call."""
+"""The rows that fit into the minutes with a GPU, and the call that each belongs to."""
 
 from __future__ import annotations
 

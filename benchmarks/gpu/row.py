@@ -54,7 +54,7 @@ class Row:
     after: str = ""
     """The row whose results it reads. It waits until that row is complete."""
     figures: Figures = ANY_OUTPUT
-    """What a command leaves. It failed if that is missing."""
+    """The file of figures that a command writes. The row fails without them."""
 
     @property
     def kind(self) -> str:
@@ -66,7 +66,7 @@ class Row:
 
     @property
     def least_s(self) -> float:
-        """The row begins only with so many seconds left; a run can go on in the next call."""
+        """Seconds that a call must have left. A run needs few, since the next call continues it."""
         return min(self.usual_s, LEAST_S) if self.spec else self.usual_s
 
 

@@ -160,7 +160,7 @@ def _part(part: Part, name: str, spec: RunSpec) -> Row:
 
 
 def _published(model: str, given: argparse.Namespace) -> list[Row]:
-    """What others published of a card, T = 1, long contexts, and a model with its own weights."""
+    """Rows about published figures, T = 1, long contexts, and a model with real weights."""
     name = Path(model).name
     one_task = structs.replace(_spec(model, given), tasks=TASK)
     sampled = structs.replace(one_task, temperatures=(1.0,), methods=SAMPLED)

@@ -1,4 +1,4 @@
-"""What travels to a machine with a GPU that takes 64 MiB at a time, and what comes back.
+"""Send the checkout to a machine with a GPU, in calls of at most 64 MiB, and fetch results.
 
     python -m benchmarks.gpu.travel size [PATH ...]       # git's files, and ignored paths with them
     python -m benchmarks.gpu.travel aside [--zoo] [-- COMMAND ...]
@@ -32,7 +32,7 @@ from specbench.errors import SpecbenchError, UserError
 ROOT = Path(__file__).parents[2]
 MIB = 2**20
 MOST_MIB, MANY_MIB = 64, 62
-"""What the machine takes at a time, and the size from which `size` warns."""
+"""The limit of a call in MiB, and the sum from which `size` warns."""
 PIECE_MIB, RESULT_MIB = 45, 15
 UNREAD = ("docs", "reports", "results/recorded", "tools/zoo")
 """Folders that the suite does not read."""

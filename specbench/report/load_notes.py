@@ -44,19 +44,21 @@ def _most_throughput(load: int, run: RunMetrics) -> Iterator[Note]:
             for (method, at_temperature), serving in run.serving.items()
             if at_temperature == temperature and method != BASELINE
         }
-        known = {method: ratio for method, ratio in ratios.items() if isinstance(ratio, Estimate)}
-        if not known:
+        measured = {
+            method: ratio for method, ratio in ratios.items() if isinstance(ratio, Estimate)
+        }
+        if not measured:
             continue
-        best = max(known, key=lambda method: known[method].value)
+        best = max(measured, key=lambda method: measured[method].value)
         serving, vanilla = run.serving[best, temperature], run.serving.get((BASELINE, temperature))
         yield make_note(
-            "at_load" if known[best].value > 1 else "slower_at_load",
+            "at_load" if measured[best].value > 1 else "slower_at_load",
             run.info,
             load=load,
             temperature=temperature,
             method=best,
-            ratio=known[best],
-            interval=formats.brackets(known[best]),
+            ratio=measured[best],
+            interval=formats.brackets(measured[best]),
             ttft=_ttft_change(serving, vanilla),
         )
 
@@ -112,7 +114,7 @@ def _ttft_change(serving: ServingMetrics, vanilla: ServingMetrics | None) -> str
 def break_even_numbers(ratios: Mapping[int, Estimate]) -> Numbers:
     """The break-even load in words, for the clauses of the note. `ratios` are by load, ascending.
 
-    None if a method pays at larger loads only.
+    Empty if a method pays at larger loads only.
     """
     result = break_even(ratios)
     loads = [*ratios]
