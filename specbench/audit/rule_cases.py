@@ -167,7 +167,10 @@ def _draw_tree(case: RuleCase, generator: np.random.Generator) -> _Drafts:
         left_q[elder_tokens] = 0
         if case.is_drawn and left_q.sum():
             q[node] = left_q / left_q.sum()
-            tokens[node] = int(generator.choice(VOCAB, p=q[node]))
+            # As generator.choice(VOCAB, p=q[node]) draws, in a fifth of its time.
+            cdf = q[node].cumsum()
+            threshold = generator.random()
+            tokens[node] = int((cdf / cdf[-1]).searchsorted(threshold, side="right"))
             continue
         free_tokens = [token for token in range(VOCAB) if token not in elder_tokens]
         # An index in `free_tokens`. Any fixed choice would do: the first one if q has nothing left,

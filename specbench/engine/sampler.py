@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 from transformers.generation.logits_process import (
-    LogitsProcessorList,
+    LogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
@@ -23,7 +23,8 @@ class Sampler:
         self.sampling = sampling
         self._ops = ops
         self.generator = torch.Generator(device).manual_seed(seed)
-        self._processors = LogitsProcessorList()
+        # Called in turn: a LogitsProcessorList would read their signatures at each call.
+        self._processors: list[LogitsProcessor] = []
         if sampling.is_greedy:
             return
         if sampling.temperature != 1.0:
@@ -38,8 +39,10 @@ class Sampler:
 
         At least float32: in half precision a softmax over a vocabulary does not sum to one.
         """
-        dtype = torch.promote_types(logits.dtype, torch.float32)
-        return torch.softmax(self._processors(None, logits.to(dtype)), -1)
+        scores = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        for processor in self._processors:
+            scores = processor(None, scores)  # it needs no token ids
+        return torch.softmax(scores, -1)
 
     def uniform(self, rows: int) -> Tensor:
         """Random numbers [rows] in [0, 1), float64. Padding a tree does not change them."""
