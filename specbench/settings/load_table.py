@@ -16,11 +16,11 @@ from typing import NamedTuple
 from specbench.errors import UserError
 
 OPEN_END = 65536
-"""The last load of a row that has none, where a form asks for one: more than any server takes."""
+"""Last load of a row without an end, for forms that need one: more than any server takes."""
 
 
 class Start(NamedTuple):
-    """A load from which on a server drafts so many tokens."""
+    """The draft tokens of a server for a load and larger ones, up to the next start."""
 
     load: int
     """Requests at once."""
@@ -49,7 +49,7 @@ class LoadTable:
         return [start.num_tokens for start in self.starts if start.load <= load][-1]
 
     def vllm_rows(self) -> list[tuple[int, int, int]]:
-        """The rows of vLLM: first load, last load, draft tokens. The last row has no real end."""
+        """The rows of vLLM: first load, last load, draft tokens. The last row ends at OPEN_END."""
         ends = [following.load - 1 for _, following in pairwise(self.starts)]
         return [
             (start.load, end, start.num_tokens)
@@ -65,14 +65,15 @@ class LoadTable:
         """TensorRT-LLM's `draft_len_schedule`: draft tokens by the last load that has them.
 
         Raises:
-            UserError: TensorRT-LLM cannot have the table. Its first number must be the largest.
+            UserError: TensorRT-LLM has no form for the table, whose first number must be the
+                largest.
         """
         first = self.starts[0].num_tokens
         if first == 0 or any(start.num_tokens > first for start in self.starts):
             raise UserError(
                 "TensorRT-LLM has no form for this table: its first number of draft tokens must be "
                 "max_draft_len, the largest.",
-                "Start its server with one number, or without speculation.",
+                "Start its server with one number of draft tokens, or without speculation.",
             )
         schedule = {last: num_tokens for _, last, num_tokens in self.vllm_rows()}
         if schedule[OPEN_END] == 0:  # beyond the last row there are no drafts

@@ -30,7 +30,7 @@ SIZES = (NUM_TOKENS, TOP_K, NODES)
 _RESULTS = (TOP_K, NODES, "table")
 """Options that a tune finds."""
 _DEEPER = 2
-"""Drafts of up to so many times the engine's default are tried, unless the user names a number."""
+"""The largest size / the engine's default size, unless the user names a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,8 @@ class TunedMethod:
     sizes: tuple[DraftSize, ...]
     """At least one, the smallest first."""
     is_chain: bool
-    """Its drafts of fewer tokens are the beginnings of longer ones, so that their acceptance
-    follows from that of the largest.
+    """A shorter draft is the beginning of a longer one, so the acceptance of all sizes follows from
+    the largest.
     """
 
     @property
@@ -107,8 +107,8 @@ def tuned_methods(choices: Iterable[MethodChoice], engine: Engine) -> list[Tuned
     """The methods with the sizes to try. A number of tokens that the user gave is the largest.
 
     Raises:
-        UserError: a method decides the length of its drafts itself, an option is wrong or one that
-            a tune finds, a method is named twice, or none is.
+        UserError: a method decides the length of its drafts itself, an option is wrong, an option
+            is one that a tune finds, a method is named twice, or no method is named.
     """
     methods = []
     for choice in choices:
@@ -135,7 +135,7 @@ def tuned_methods(choices: Iterable[MethodChoice], engine: Engine) -> list[Tuned
         ]
         if TOP_K in method.options:  # it can draft trees
             sizes += _trees(asked, largest)
-        # Weights that draft all tokens at once draft others if they draft fewer.
+        # Weights that draft all tokens at once draft other tokens if the draft is shorter.
         is_chain = method.is_chain and others.get("parallel_drafting") != "true"
         sizes.sort(key=lambda size: size.num_tokens)
         methods.append(TunedMethod(asked, tuple(sizes), is_chain))
@@ -151,7 +151,7 @@ def _trees(asked: MethodChoice, most_steps: int) -> list[DraftSize]:
     """The trees to try: steps of drafting, tokens per node, and nodes that are verified."""
     trees = []
     for num_steps, top_k, num_nodes in product(SERVED_STEPS, SERVED_TOP_K, SERVED_NODES):
-        num_drafted = top_k + (num_steps - 1) * top_k**2  # candidates of which nodes are taken
+        num_drafted = top_k + (num_steps - 1) * top_k**2  # nodes are chosen among these
         if num_steps <= most_steps and num_nodes <= num_drafted + 1:
             options = {NUM_TOKENS: num_steps, TOP_K: top_k, NODES: num_nodes}
             trees.append(_sized(asked, options, num_nodes - 1))

@@ -27,8 +27,8 @@ from specbench.tune.served.draft_size import PLAIN, DraftSize, TunedMethod
 from specbench.tune.served.prediction import Blocks, tokens_per_s
 
 NOT_WORSE = 0.98
-"""The share of the fastest one's speed from which on a smaller size may be chosen in its place, and
-of plain decoding's from which on a size is recommended at all.
+"""A smaller size may replace the fastest one if it has at least this share of its speed. A size is
+recommended at all only if it has at least this share of the speed of plain decoding.
 """
 
 
@@ -41,7 +41,7 @@ class MeasuredSize:
     tokens_per_s: float
     """Tokens/s of all requests together."""
     ratio: Estimate
-    """Its throughput over plain decoding's."""
+    """Throughput of the size / throughput of plain decoding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class LoadChoice:
     chosen: MeasuredSize
     """The chosen size, or plain decoding."""
     fastest: MeasuredSize
-    """The fastest one as measured."""
+    """The size, or plain decoding, with the highest measured throughput."""
 
     @property
     def best_draft(self) -> MeasuredSize:
@@ -74,7 +74,7 @@ class LoadChoice:
 
 
 class SizeFrom(NamedTuple):
-    """A size that holds from a load on."""
+    """A size for its load and larger ones, up to the load of the next entry."""
 
     load: int
     """Requests at once."""
@@ -89,18 +89,20 @@ class MethodResult:
     method: TunedMethod
     """The method."""
     acceptance: tuple[float, ...]
-    """The share of drafts whose first i tokens are accepted; empty if that was not used."""
+    """The share of drafts whose first i tokens are accepted, for i = 1, 2, ...; empty if it was not
+    used.
+    """
     choices: tuple[LoadChoice, ...]
     """One per measured load."""
 
     @property
     def file_name(self) -> str:
-        """Its name in the names of files."""
+        """The method's label in file names: "-" replaces all but letters and digits."""
         return "".join(letter if letter.isalnum() else "-" for letter in self.method.label)
 
     @property
     def is_drafting(self) -> bool:
-        """It drafts at some measured load."""
+        """True if a draft size was chosen at some measured load."""
         return any(choice.chosen.size != PLAIN for choice in self.choices)
 
     @cached_property
@@ -109,12 +111,12 @@ class MethodResult:
         return break_even({choice.load: choice.best_draft.ratio for choice in self.choices})
 
     def size_at(self, load: int) -> DraftSize:
-        """The size for any load. Beyond the measured loads, that of the nearest one holds.
+        """The size for any load. Beyond the measured loads, it is the nearest load's size.
 
-        Between two measured loads it is the faster of their two sizes: the time per token of one
-        request is taken to lie on a straight line over the load, since each request adds rows to a
-        step. It is plain decoding if that was chosen at one of the two loads: drafts are
-        recommended only where they were measured to pay.
+        Between two measured loads, it is plain decoding if that was chosen at one of them, because
+        drafts are recommended only where measurements show that they pay. Otherwise it is the
+        faster of the two sizes: the time per token of one request is taken to lie on a straight
+        line over the load, since each request adds rows to a step.
         """
         for choice, following in pairwise(self.choices):
             if choice.load < load < following.load:
@@ -149,8 +151,8 @@ class MethodResult:
 def choose(sizes: Sequence[DraftSize], blocks: Blocks, load: int) -> LoadChoice:
     """Choose among plain decoding and sizes at a load.
 
-    The smallest size whose measured speed is within NOT_WORSE of the fastest one's, and no further
-    from it than two equal servers are from each other.
+    The choice is the smallest size that has at least NOT_WORSE of the fastest size's speed, and
+    that differs from it by no more than two equal servers differ.
 
     Raises:
         UserError: plain decoding, or every size, gave no answer at this load.
@@ -161,7 +163,7 @@ def choose(sizes: Sequence[DraftSize], blocks: Blocks, load: int) -> LoadChoice:
     for size in sizes:
         size_blocks = blocks.at(size, load)
         ratio = throughput_ratio(size_blocks, plain_blocks, draws)
-        if isinstance(ratio, Estimate):  # else it failed
+        if isinstance(ratio, Estimate):  # otherwise it failed
             measured.append(MeasuredSize(size, tokens_per_s(size_blocks), ratio))
     if len(measured) == 1:
         failed = "All draft sizes" if plain_blocks else "Plain decoding"
@@ -179,9 +181,9 @@ def choose(sizes: Sequence[DraftSize], blocks: Blocks, load: int) -> LoadChoice:
 def noise_of(blocks_of_sizes: Sequence[Sequence[BlockHeader]]) -> float:
     """The share by which two equal servers differ at one load, at 95 %: the machine's A/A.
 
-    The logarithm of tokens/s of a size on a task in a pass is taken to be a sum: one number of the
-    size, one of the pass, which all sizes share, and noise of standard deviation s. Two means over
-    n blocks then differ by t * s * sqrt(2 / n). Infinite after one pass.
+    Model: log(tokens/s) of a size on a task in a pass = a number of the size + a number of the
+    pass, which all sizes share, + noise of standard deviation s. Two means over n blocks then
+    differ by t * s * sqrt(2 / n). Infinite after one pass.
     """
     logs_of_sizes = [
         {

@@ -42,7 +42,8 @@ def tune_methods(
 ) -> list[MethodResult]:
     """Find the draft size of each method at each load.
 
-    `loads` are requests at once, by rising number; `passes` those of the last measurement.
+    `loads` are requests at once, in rising order. `passes` is the number of passes of the last
+    measurement.
 
     Raises:
         UserError: plain decoding, or every size of a method, gave no answer.
@@ -51,9 +52,9 @@ def tune_methods(
     with_acceptance = [method for method in methods if acceptance_of[method.label]]
     without = [method for method in methods if not acceptance_of[method.label]]
     swept: list[BlockHeader] = []
-    if with_acceptance:  # only the time of their steps is missing
+    if with_acceptance:  # acceptance is known, so only the time of steps is measured
         swept += bench.measure("steps", _sizes(with_acceptance), loads, is_short=True)
-    if without:  # what they accept depends on the size
+    if without:  # acceptance has to be measured with each size
         swept += bench.measure("sizes", _sizes(without), loads)
     swept_blocks = Blocks.of(swept)
     candidates_of = {
@@ -77,8 +78,8 @@ def _acceptance(
 ) -> dict[str, tuple[float, ...]]:
     """The acceptance by position of each method's largest drafts, at this load.
 
-    Empty for a method whose shorter drafts are no beginnings of longer ones, or whose server does
-    not count by position.
+    Empty if a method's shorter drafts are not the beginnings of its longer ones, or if its server
+    does not count accepted tokens by position.
     """
     chains = [method for method in methods if method.is_chain]
     blocks = Blocks()

@@ -1,4 +1,6 @@
-"""The plot of a tune of servers: the throughput of each draft size over plain decoding, by load."""
+"""The plot of a tune of servers: the throughput of each draft size relative to plain decoding, by
+load.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 def ratios_by_load(result: MethodResult, software: str) -> Plot:
     """A line per size that was measured, with its intervals; large points are the choices."""
     label = result.method.label
-    title = f"{label}: throughput over plain decoding's"
+    title = f"{label}: throughput relative to plain decoding"
     loads = [choice.load for choice in result.choices]
     titles = [entry.size.title for entry in result.choices[0].measured if entry.size != PLAIN]
 
@@ -49,7 +51,7 @@ def ratios_by_load(result: MethodResult, software: str) -> Plot:
         axes.set_xticks(loads, [str(load) for load in loads])
         axes.minorticks_off()
         axes.set_ylim(bottom=0)
-        frame(axes, x="requests at once", y="throughput over plain decoding's", grid="both")
+        frame(axes, x="requests at once", y="throughput relative to plain decoding", grid="both")
         return figure
 
     texts = [

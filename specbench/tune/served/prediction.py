@@ -6,7 +6,7 @@ whose first i tokens are all accepted, and steps/s of all requests together at K
     tokens/s = steps/s * (1 + a_1 + ... + a_K)
 
 The a_i of one run with the largest K hold for every smaller K if drafts are made token by token.
-They do not depend on the load, so that only the steps are timed at each K and load.
+They do not depend on the load, so only the steps are timed at each K and load.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from specbench.tune.served.draft_size import DraftSize, TunedMethod
 NUM_CANDIDATES = 2
 """Sizes per method and load that are measured: the fastest by prediction."""
 _POSITION = "accepted_at_"
-"""The beginning of the name of a counter of tokens that were accepted at a position, from 1."""
+"""Prefix of the counters of accepted tokens by position, from 1: "accepted_at_1"."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class Blocks:
 def acceptance_by_position(blocks: Sequence[BlockHeader]) -> tuple[float, ...]:
     """The share of drafts whose first i tokens are all accepted, for i = 1, 2, ...
 
-    From the growth of the server's counters. Empty if it does not count them.
+    Computed from the growth of the server's counters. Empty if the server does not count by
+    position.
     """
     num_drafts = _counted(blocks, "num_drafts")
     if not num_drafts:
@@ -74,8 +75,8 @@ def predicted_tokens_per_s(
 ) -> float:
     """The tokens/s of a size at a load; 0 if its blocks failed.
 
-    `blocks` are short ones of the size at this load. With an `acceptance` by position, only their
-    steps count; without (empty), their tokens.
+    `blocks` are the size's blocks at this load. If `acceptance` by position is known, only their
+    steps are used; if it is empty, their tokens are used.
     """
     if not acceptance or not blocks:
         return tokens_per_s(blocks)
@@ -86,7 +87,9 @@ def predicted_tokens_per_s(
 def candidates(
     method: TunedMethod, acceptance: Sequence[float], short_blocks: Blocks, loads: Sequence[int]
 ) -> list[DraftSize]:
-    """The sizes of a method that are measured, the smallest first: the fastest of each load."""
+    """The sizes of a method to measure, the smallest first: those predicted to be fastest at some
+    load.
+    """
     chosen: set[DraftSize] = set()
     for load in loads:
         speed_of = {

@@ -24,7 +24,9 @@ from specbench.tune.served.load_choice import LoadChoice, MeasuredSize, MethodRe
 from specbench.tune.served.plots import ratios_by_load
 
 _NOISE = "Two equal servers differ here by up to {} (95 %)."
-_UNKNOWN_NOISE = "After one pass it is unknown by how much two equal servers differ."
+_UNKNOWN_NOISE = (
+    "One pass does not show by how much two equal servers differ. Use more passes (--repeats)."
+)
 _TIE = "At {load}, {names} differ by less, so the smallest was chosen."
 
 
@@ -102,7 +104,7 @@ def write_results(folder: Path, result: TuneResult) -> None:
 
 
 def _row(choice: LoadChoice, measured: MeasuredSize) -> list[str]:
-    """A size at a load as texts. The load stands in the first row of its sizes."""
+    """The table row of a size at a load. Only the first row of a load names it."""
     return [
         str(choice.load) if measured == choice.measured[0] else "",
         measured.size.title,
@@ -113,7 +115,7 @@ def _row(choice: LoadChoice, measured: MeasuredSize) -> list[str]:
 
 
 def _document(result: TuneResult) -> dict[str, Any]:
-    """The result as JSON has it. Infinite numbers are null."""
+    """The result as a JSON object. Infinite numbers become null."""
     return {
         "software": result.software,
         "model": result.spec.card.name,
@@ -177,7 +179,7 @@ def speculation_flags(command: Sequence[str]) -> list[str]:
 
 
 def _tables(result: MethodResult) -> dict[str, Any]:
-    """The draft tokens by load in the forms of vLLM and TensorRT-LLM; None if a form has none.
+    """The draft tokens by load in the forms of vLLM and TensorRT-LLM; None if a form lacks it.
 
     Trees have no such table.
     """
@@ -185,7 +187,7 @@ def _tables(result: MethodResult) -> dict[str, Any]:
         return {"vllm": None, "trtllm": None}
     try:
         schedule = result.table.trtllm_schedule()
-    except UserError:  # it cannot have this table
+    except UserError:  # TensorRT-LLM has no form for this table
         schedule = None
     return {"vllm": result.table.vllm_rows(), "trtllm": schedule}
 

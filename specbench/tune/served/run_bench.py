@@ -18,7 +18,7 @@ from specbench.measure.requests import warm_up_requests
 from specbench.measure.server.backend import ServerBackend
 from specbench.measure.spec import RunSpec
 from specbench.tune.served.draft_size import PLAIN, DraftSize, TunedMethod
-from specbench.tune.served.living import follow_reason, make_living_setup
+from specbench.tune.served.shared_servers import follow_reason, make_shared_setup
 
 SHORT_TOKENS = 64
 """Most tokens of an answer where only the time of a step counts."""
@@ -31,7 +31,7 @@ class RunBench:
     spec: RunSpec
     """What the user asked for: model, tasks, the length of answers, the engine."""
     folder: Path
-    """The folder of the tune, which gets one of a run per measurement."""
+    """The folder of the tune, with the folder of a run per measurement."""
     progress: Progress
     """Receives events and messages."""
     is_offline: bool = False
@@ -50,7 +50,7 @@ class RunBench:
         passes: int = 1,
         is_short: bool = False,
     ) -> Sequence[BlockHeader]:
-        """The blocks of sizes at loads, in turns; see `Bench`. Failed sizes are told."""
+        """The blocks of sizes at loads, in turns; see `Bench`. Failed requests are reported."""
         self.progress.message(f"{name}: {', '.join(size.label for size in sizes)}")
         plan = self._plan(sizes, loads, passes=passes, is_short=is_short)
         run = continued_run(plan, self.folder / name, self.progress)
@@ -64,10 +64,10 @@ class RunBench:
                 )
         return run.header.blocks
 
-    def try_living_servers(self, methods: Sequence[TunedMethod], loads: Sequence[int]) -> None:
+    def try_shared_servers(self, methods: Sequence[TunedMethod], loads: Sequence[int]) -> None:
         """Let one server answer with all sizes of a method, if it takes the size per request.
 
-        Otherwise a server is started per size, and the reason is told.
+        Otherwise a server is started per size, and the reason is reported.
         """
         for method in methods:
             plan = self._plan([method.largest], loads, passes=1, is_short=True)
@@ -80,7 +80,7 @@ class RunBench:
             if reason:
                 self.progress.message(f"{reason} A server is started for each size.")
                 return
-        self.setup_maker = make_living_setup
+        self.setup_maker = make_shared_setup
 
     def _plan(
         self, sizes: Sequence[DraftSize], loads: Sequence[int], *, passes: int, is_short: bool

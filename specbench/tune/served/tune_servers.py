@@ -20,7 +20,7 @@ from specbench.tune.served.run_bench import RunBench
 LOADS = (1, 2, 4, 8)
 """Requests at once, unless the user names others."""
 LEAST_PROMPTS = 8
-"""Prompts per task without --limit, or as many as the largest load."""
+"""Prompts per task without --limit. A larger load raises the number to its own."""
 
 
 def tune_servers(
@@ -35,7 +35,7 @@ def tune_servers(
 ) -> TuneResult:
     """Find the draft size of an engine's methods at each load, beside plain decoding.
 
-    The folder gets the runs, one per measurement; those that are there are not made again.
+    Each measurement is a run in the folder. A second call makes only what is missing.
 
     Args:
         engine: a serving engine that specbench starts.
@@ -69,6 +69,6 @@ def tune_servers(
     to_tune = tuned_methods(spec.choices, description)
     bench = RunBench(spec, Path(output), progress or Lines(lambda text: None), is_offline=offline)
     if description.takes_size_per_request:
-        bench.try_living_servers(to_tune, loads)
+        bench.try_shared_servers(to_tune, loads)
     results = tune_methods(bench, to_tune, loads, passes)
     return TuneResult(spec, tuple(results), bench.runs["turns"])

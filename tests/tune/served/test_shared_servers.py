@@ -18,7 +18,7 @@ from specbench.measure.server.servers import OpenServer
 from specbench.measure.server.stream import ChatRequest
 from specbench.registry import MethodChoice
 from specbench.tune.served.draft_size import DraftSize
-from specbench.tune.served.living import LivingServers, follow_reason
+from specbench.tune.served.shared_servers import SharedServers, follow_reason
 from specbench.types import Request
 from tests.support.sized_llama import SizedLlama
 from tests.support.stub_server import serving
@@ -61,7 +61,7 @@ def opened(client: Client) -> OpenServer:
     ("drafted", "reason"),
     [
         ("follows", ""),
-        ("fixed", "it drafted 24 tokens (draft_n) with 1 and with 8"),
+        ("fixed", "it drafted 24 tokens (draft_n) both with 1 and with 8"),
         ("absent", "does not count drafted tokens (draft_n)"),
     ],
 )
@@ -91,7 +91,7 @@ def test_one_server_does_for_all_sizes_of_a_method() -> None:
     async def use(root: str) -> tuple[OneServer, Sequence[int | None], Mapping[str, ServerHeader]]:
         async with Client(root) as client:
             source = OneServer(opened(client))
-            servers = LivingServers(source, launches)
+            servers = SharedServers(source, launches)
             seen = [await servers.open(label) for label in launches]
             again = await servers.open("sps:num_tokens=2")
             assert again is seen[1], "its warm-up is remembered"

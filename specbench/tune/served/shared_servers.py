@@ -1,7 +1,7 @@
 """Servers of llama.cpp that answer with several draft sizes: each request names its own.
 
-One server per method then does for all sizes. A server may ignore the request's number, so its
-counts of drafted tokens are looked at first.
+One server per method is then enough for all sizes. Some versions ignore the number in a request, so
+the server's count of drafted tokens is checked first.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FIELD = "speculative.n_max"
 
 
 def sized_protocol(protocol: StreamProtocol, num_tokens: int) -> StreamProtocol:
-    """The form of requests that ask for drafts of so many tokens."""
+    """The same protocol, with requests that ask for drafts of at most `num_tokens` tokens."""
 
     def body(model: str, ask: ChatRequest) -> dict[str, Any]:
         return {**protocol.body(model, ask), _FIELD: num_tokens}
@@ -40,7 +40,8 @@ def sized_protocol(protocol: StreamProtocol, num_tokens: int) -> StreamProtocol:
 async def follow_reason(source: ServerSource, largest: DraftSize, request: Request) -> str:
     """The reason why requests to a server cannot name the size of drafts; empty if they can.
 
-    The server of the largest size answers one request with drafts of one token and of the most.
+    The server of the largest size answers one request twice: with drafts of one token, and with
+    drafts of the largest size.
     """
     server = await source.open(largest.label)
     counts = []
@@ -53,13 +54,13 @@ async def follow_reason(source: ServerSource, largest: DraftSize, request: Reque
     if counts[0] == counts[1]:
         return (
             f"The server ignores {_FIELD} of a request: it drafted {counts[0]} tokens (draft_n) "
-            f"with 1 and with {largest.num_tokens}."
+            f"both with 1 and with {largest.num_tokens}."
         )
     return ""
 
 
 def _sized(server: OpenServer, num_tokens: int) -> OpenServer:
-    """A running server whose requests ask for drafts of so many tokens."""
+    """The running server, with requests that ask for drafts of at most `num_tokens` tokens."""
     protocol = sized_protocol(server.found.protocol, num_tokens)
     return replace(
         server,
@@ -71,8 +72,8 @@ def _sized(server: OpenServer, num_tokens: int) -> OpenServer:
 
 
 @dataclass(slots=True, eq=False)
-class LivingServers:
-    """Started servers of which one answers with all sizes of a method."""
+class SharedServers:
+    """Started servers, one per method, which answers with all its sizes."""
 
     source: ServerSource
     """Starts and ends the servers."""
@@ -81,7 +82,7 @@ class LivingServers:
     _sized_servers: dict[str, OpenServer] = field(default_factory=dict)
     """The running server as each label sees it."""
     _running: OpenServer | None = None
-    """The server that they share."""
+    """The server that all sizes of a method share."""
 
     @property
     def is_one_at_a_time(self) -> bool:
@@ -107,7 +108,7 @@ class LivingServers:
         return self._sized_servers.get(method, server)  # plain decoding has no size
 
     async def end_pass(self) -> None:
-        """Let no server take what it remembers into the next pass."""
+        """End what the servers remember, so that the next pass begins without it."""
         await self.source.end_pass()
 
     async def close(self) -> None:
@@ -144,22 +145,22 @@ class LivingServers:
 
 
 @dataclass(frozen=True)
-class LivingSetup(StartedSetup):
-    """An engine's methods, of which one server answers with all sizes."""
+class SharedSetup(StartedSetup):
+    """An engine's methods, with one server per method for all its sizes."""
 
     def open(self, folder: Path, before: RunHeader | None = None) -> ServerBackend:
         backend = StartedSetup.open(self, folder, before)
         started = backend.source
         assert isinstance(started, StartedServers)
-        living = LivingServers(started, self.servers)
-        largest = {living.largest(label) for label in self.servers}
+        shared = SharedServers(started, self.servers)
+        largest = {shared.largest(label) for label in self.servers}
         started.launches = {
             label: launch for label, launch in started.launches.items() if label in largest
         }
-        backend.source = living
+        backend.source = shared
         return backend
 
 
-def make_living_setup(spec: RunSpec, *, is_offline: bool = False) -> LivingSetup:
+def make_shared_setup(spec: RunSpec, *, is_offline: bool = False) -> SharedSetup:
     """The setup of a run whose requests name the size of their drafts."""
-    return LivingSetup(**vars(make_started_setup(spec, is_offline=is_offline)))
+    return SharedSetup(**vars(make_started_setup(spec, is_offline=is_offline)))
