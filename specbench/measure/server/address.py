@@ -41,7 +41,7 @@ def server_root(url: str) -> str:
 
 
 def authorization() -> dict[str, str]:
-    """The header with the key; empty without one. A key alone is a bearer's."""
+    """The Authorization header; empty without a key. A key alone is sent as a bearer token."""
     key = os.environ.get(API_KEY, "")
     if not key:
         return {}

@@ -47,7 +47,7 @@ def answer_problems(
     token_ids: tuple[int, ...],
     num_tokens: int,
 ) -> Iterator[str]:
-    """Describe how an answer differs from what was sent or asked for, a sentence for each.
+    """Describe how an answer differs from what was sent or asked for, one sentence per difference.
 
     Args:
         request: the prompt's tokens, and the most tokens of an answer.
@@ -63,7 +63,7 @@ def answer_problems(
     # them, or a share of its tokens if that is more.
     num_tokens_off = abs(num_tokens - len(token_ids))
     most_tokens_off = max(_MOST_TOKENS_OFF, _MOST_SHARE_OFF * len(token_ids))
-    # Hidden tokens: the marks around reasoning that was sent, or reasoning that was not.
+    # Hidden tokens: marks around reasoning that was sent, or reasoning that was not sent.
     num_hidden = num_tokens - len(token_ids)
     most_hidden = num_hidden if answer.num_reasoning else answer.reasoning_tokens + most_tokens_off
     is_explained = has_reasoning(answer) and 0 < num_hidden <= most_hidden
@@ -80,7 +80,7 @@ def answer_problems(
 
 
 def contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Iterator[str]:
-    """Describe impossible counts of an answer's drafts, a sentence for each.
+    """Describe impossible counts of an answer's drafts, one sentence per problem.
 
     `num_tokens` is the number of the answer's tokens, `draft_length` the most tokens of a draft; 0
     if unknown. A draft may go on after the end of the answer, by LONGEST_DRAFT tokens at most.
@@ -113,7 +113,7 @@ def contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Iterat
 
 
 def _drafted_problems(drafted: Sequence[int], accepted: Sequence[int]) -> Iterator[str]:
-    """Describe impossible draft tokens of steps, beside the accepted ones of the same steps."""
+    """Describe steps whose accepted tokens contradict their draft tokens."""
     if len(drafted) != len(accepted):
         yield f"{_COUNTS}: {len(drafted)} steps drafted, and {len(accepted)} steps accepted tokens."
     for num_drafted, num_accepted in zip(drafted, accepted, strict=False):

@@ -54,7 +54,7 @@ class AnswerReader(Struct):
         `_arrivals`, the times at which new ones came. `budget` is the most tokens asked for.
 
         Raises:
-            RequestFailed: an error event, or something else than an event of the protocol.
+            RequestFailed: an error event, or a line that is not an event of the protocol.
         """
         *lines, self._unfinished_line = (self._unfinished_line + piece).split(b"\n")
         if len(self._unfinished_line) > MOST_LINE:
@@ -84,8 +84,8 @@ class AnswerReader(Struct):
         """The answer of a stream that has ended, with the server's own numbers of tokens.
 
         Raises:
-            RequestFailed: it has no reason of its end, no token, or another reason than an end
-                token, the budget of tokens or the end of the context.
+            RequestFailed: the stream has no token or no finish reason, or its reason is neither an
+                end token, nor the budget of tokens, nor the end of the context.
         """
         if self._unfinished_line.strip():
             # A last line without its line end: it counts as of the last arrival.
@@ -117,9 +117,10 @@ class AnswerReader(Struct):
     def _take(self, data: bytes) -> bool:
         """Add an event, in JSON, to the answer; True if it has new text, tokens or an end token.
 
-        The text and the token ids of an event are new, or all so far if `is_whole`: for ids, only
-        if they are as many as the event counts (`num_so_far`). What an event lacks is None. The
-        answer so far has `_texts`, `_ids` (None before any), and the server's own counts.
+        The text and the token ids of an event are new. If `is_whole`, the text has all characters
+        so far, and the ids are all ids so far if there are `num_so_far` of them. Fields that an
+        event lacks are None. The answer so far has `_texts`, `_ids` (None before any), and the
+        server's own counts.
         """
         try:
             event = self.protocol.read(data)

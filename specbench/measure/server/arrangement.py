@@ -1,4 +1,4 @@
-"""Whether the servers of a run are up side by side or take turns: their memory is counted first.
+"""The arrangement of a run's servers: side by side if their memory fits, else in turns.
 
 Servers that are up all the time take turns by block, so that drift of the machine affects all
 methods alike.
@@ -26,8 +26,8 @@ def arrange(
     """The arrangement of the servers; None for a single one.
 
     They are up side by side if weights, caches and processes of all fit into the free memory, in
-    equal shares of a GPU. `engine_args` are the user's further arguments: what they change is
-    unknown, so that the servers then take turns.
+    equal shares of a GPU. `engine_args` are the user's further arguments. Their effect on memory is
+    unknown, so with them the servers take turns.
     """
     if len(launches) < 2:
         return None

@@ -62,7 +62,7 @@ class BlockRunner:
             missing = [key for key in block.keys if key not in self._records]  # of its records
             if not missing:
                 continue
-            if block.first.repeat != running_pass:  # that of the block's first sample, and of all
+            if block.first.repeat != running_pass:  # all samples of a block have one pass
                 running_pass = block.first.repeat
                 self.backend.run(self.backend.source.end_pass())  # ends what servers remember
             try:
@@ -198,7 +198,7 @@ class BlockRunner:
             return record
 
     def _fail_block(self, block: Block, error: SpecbenchError) -> None:
-        """Write an error record for all that is missing of a block: its server does not answer."""
+        """Write error records for the missing turns of a block whose server does not answer."""
         for key in block.keys:
             if key not in self._records:
                 self._keep(self._error_record(key, 0, error))
@@ -261,7 +261,7 @@ class ServerBackend:
         return self._runner.run(work)
 
     def _end_requests(self) -> None:
-        """Cancel what an interrupt left under way."""
+        """Cancel the requests that an interrupt left under way."""
         loop = self._runner.get_loop()
         while tasks := asyncio.all_tasks(loop):
             for task in tasks:

@@ -1,7 +1,7 @@
 """The check that the server of the baseline decodes without drafts.
 
-With speculation, it would be no baseline: all speedups would be too small, and the labels of two
-servers may have been swapped.
+With speculation in the baseline, all speedups would be too small. Perhaps the labels of two servers
+were swapped.
 """
 
 from specbench.errors import UserError
@@ -11,7 +11,7 @@ from specbench.measure.server.stream import Counts
 
 
 def answer_drafts(counts: Counts) -> int:
-    """Drafts, or draft tokens, of one answer by its own counts; 0 without."""
+    """Drafts, or draft tokens, of one answer by its own counts; 0 without counts."""
     return max(counts.num_drafts or 0, counts.num_drafted or 0, counts.num_accepted or 0)
 
 
@@ -21,7 +21,7 @@ def refuse_drafts(method: str, num_drafts: int, where: str) -> None:
     Args:
         method: the label of the server. Other labels may draft.
         num_drafts: its drafts, or draft tokens, as the server counted them.
-        where: what it answered at that time, for the message.
+        where: what the server was asked when it drafted, for the message: "on gsm8k".
 
     Raises:
         UserError: the label is the baseline's, and there were drafts.

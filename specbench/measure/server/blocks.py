@@ -46,11 +46,11 @@ class Block:
 
 
 class BlockClock:
-    """The time of a block: that in which a request is under way, from its start to its last token.
+    """The time of a block: the seconds in which at least one request is under way.
 
-    Later events, such as a count of tokens, do not lengthen it, nor does other work of ours
-    between requests. With `has_rate`, requests come at fixed times, and the time goes from the
-    start of the block to the last token.
+    A request is under way from its start to its last token. Neither later events, such as a count
+    of tokens, nor the client's work between requests lengthen the time. With `has_rate`, requests
+    come at drawn times, and the time goes from the start of the block to the last token.
     """
 
     def __init__(self, *, has_rate: bool) -> None:
@@ -60,12 +60,12 @@ class BlockClock:
         self.began = perf_counter()
 
     def add(self, sent: float, ended: float) -> None:
-        """Add a request: the times at which it was sent, and its last token or its failure came."""
+        """Add a request: when it was sent, and when its last token or its failure came."""
         self._spans.append((sent, ended))
 
     @contextmanager
     def untimed(self) -> Iterator[None]:
-        """Write records or read counters, while no request is under way: not the client's time."""
+        """Keep out of the client's time what runs within: writing records or reading counters."""
         cpu_now = thread_time()
         yield
         self._cpu_began += thread_time() - cpu_now
@@ -74,8 +74,8 @@ class BlockClock:
     def duration_s(self) -> float:
         """Seconds of the block; 0 (unknown) if the clock went back.
 
-        A request spans the time from its start to its end. With a rate, the block lasts until the
-        last end; otherwise as long as any request spans the time.
+        With a rate, the block lasts until its last request ends. Otherwise only times count in
+        which at least one request is under way.
         """
         if self._has_rate:
             last_end = max((ended for _, ended in self._spans), default=0.0)
@@ -165,7 +165,7 @@ async def at_load(
     repeated: Sequence[Sample] = (),
     repeat: Repeat | None = None,
 ) -> None:
-    """Work on all samples at a load: some at once, or so many per second at random times.
+    """Work on all samples at a load: a number at once, or a number per second at random times.
 
     `repeated` are further samples of the block. If the samples are too few for the load, these are
     repeated beside them.

@@ -83,8 +83,8 @@ class Client:
             ask: the prompt, as tokens and as a chat, and how to answer it.
 
         Raises:
-            RequestFailed: there is none. If the server no longer answers at all, `dead_reason` says
-                so, and later requests fail at once until `check_alive` finds it again.
+            RequestFailed: there is no answer. If the server no longer answers at all, `dead_reason`
+            says so, and later requests fail at once until `check_alive` finds it again.
         """
         body = msgspec.json.encode(protocol.body(model, ask))
         first_sent = perf_counter()  # time of the first attempt
@@ -107,7 +107,7 @@ class Client:
             else:
                 if num_refused == 0:
                     return answer
-                # `sent` is when its last attempt was sent: the time is to include the waits.
+                # `sent` is the time of the last attempt, but the request's time includes the waits.
                 return replace(answer, sent=first_sent, num_retries=num_refused)
         raise RequestFailed(self.dead_reason)
 
@@ -117,7 +117,7 @@ class Client:
         try:
             await self.get("/v1/models")
         except RequestFailed as failure:
-            if not failure.is_refused:  # one that is busy does answer
+            if not failure.is_refused:  # a busy server does answer
                 self.dead_reason = f"The server at {self.root} no longer answers: {failure.message}"
         return self.dead_reason
 
@@ -135,7 +135,8 @@ class Client:
         address.
 
         Raises:
-            RequestFailed: there is none within SHORT_S seconds, or more than MOST_TEXT bytes.
+            RequestFailed: there is no text within SHORT_S seconds, or it has more than MOST_TEXT
+                bytes.
         """
         from aiohttp import ClientError, ClientTimeout
 
@@ -170,7 +171,7 @@ class Client:
 
         url = self.root + protocol.path
         headers = {"Content-Type": "application/json"}
-        if not protocol.keeps_connections:  # the server drops those that it said it would keep
+        if not protocol.keeps_connections:  # the server drops those it said it keeps
             headers["Connection"] = "close"
         # Puts the answer together from the pieces of the stream, and notes when they arrived.
         reader = AnswerReader(protocol, sent=perf_counter(), budget=budget)

@@ -68,7 +68,7 @@ class AnswerCounts:
     """The counters after the last answer."""
 
     async def counted(self, record: Record) -> Record:
-        """The record of a new answer, with the drafts that the counters show where it lists none.
+        """The record of a new answer. If it lists no drafts, it gets those that the counters show.
 
         No other request of this run may be under way. The counters follow the answer, by SETTLE_S
         at most. If they did not grow by the answer's tokens, they also count requests of others.

@@ -129,7 +129,7 @@ class Engine:
     known_versions: tuple[str, str] = ("", "")
     """The first and the last version whose methods and options are those of its file."""
     option_since: Mapping[str, str] = field(default_factory=dict)
-    """The first version with an option, or with a value of it (NAME=VALUE), if later than that."""
+    """First version with an option, or a value (NAME=VALUE), if later than the first known one."""
     packages: tuple[str, ...] = ()
     """Python packages that install its executable, for its version."""
     wheel: str = ""
@@ -141,8 +141,8 @@ class Engine:
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables that it needs, unless the user has set them."""
     thread_variables: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables that set its number of CPU threads, which stands for `{}`; empty if
-    it has none.
+    """Environment variables that set its number of CPU threads: `{}` stands for the number. Empty
+    if it has no such variable.
     """
     check_folder: Callable[[Path, str], object] = lambda folder, method: None
     """Raises UserError for a folder of weights that the engine cannot read: a method's, or the
@@ -151,21 +151,23 @@ class Engine:
     weight_bytes: Callable[[Path, Dtype], int] = folder_bytes
     """Bytes of a folder's weights in a dtype."""
     process_bytes: int = 4 * 10**9
-    """Estimated memory of a server without weights and caches: that of the machine, and on a GPU as
-    much again.
+    """Estimated memory of a server without weights and caches: this much of the machine's memory,
+    and on a GPU as much again of the GPU's.
     """
     cpu_cache_gib: int = 0
-    """GiB of keys and values that it reserves on a CPU, however many it needs; 0 for the need."""
+    """GiB that it always reserves for keys and values on a CPU; 0 if it reserves what it needs."""
     fills_gpu: bool = True
     """It takes all memory of a GPU, or a share that it is given."""
     share_flag: str = ""
-    """The flag of this share; empty without one that is equal for several servers on a GPU."""
+    """The flag of this share; empty if several servers cannot be given equal shares of a GPU."""
     protocol: StreamProtocol | None = None
     """Its own form of requests, if it has one."""
     is_lossy: Callable[[Mapping[str, Any]], bool] = lambda options: False
     """True if a method's options change the distribution of the output."""
     info_path: str = ""
-    """The path of the settings of a running server, in JSON; empty for that of its version."""
+    """The path of a running server's settings in JSON; empty if they are at the path of its
+    version.
+    """
     info_options: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda info: {}
     """The options of its speculation in these settings; empty without speculation."""
     takes_size_per_request: bool = False
@@ -173,7 +175,7 @@ class Engine:
     own_flags: tuple[str, ...] = ()
     """Other spellings of flags that specbench sets, and flags that would set them from a file."""
     speculation_flags: tuple[str, ...] = ()
-    """Flags of speculation whose names do not tell it."""
+    """Flags of speculation whose names do not begin like one."""
     counters: Mapping[str, str] = field(default_factory=dict)
     """Names of its metrics, without prefix and suffix, to our names. `accepted_at` has a label
     with the position.

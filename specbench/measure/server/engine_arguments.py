@@ -10,7 +10,7 @@ _SPECULATION = ("spec-", "speculative-", "draft")
 
 
 def check_engine_args(engine: Engine, arguments: Sequence[str], own_words: Sequence[str]) -> None:
-    """Refuse arguments by which a server would be another one than its label says.
+    """Refuse arguments that contradict the label of a server or an option of the run.
 
     Args:
         engine: the serving engine, with other spellings of flags that specbench sets.

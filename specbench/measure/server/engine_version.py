@@ -19,9 +19,9 @@ _VERSION = re.compile(r"\d+(?:\.\d+)*")
 def find_version(engine: Engine, program: str, arguments: Sequence[str] = ()) -> str:
     """The version of an installed engine; empty if it cannot be found out.
 
-    The metadata of the Python environment that has `program`, a path, are read if there are some:
-    nothing is run for them. Else `program --version` is asked, if the program is the engine's own:
-    one with `arguments` in front of the engine's, such as `python -m`, would tell its own version.
+    If the Python environment of `program` (a path) has the engine's metadata, they are read, and
+    nothing is run. Otherwise `program --version` is run, unless `arguments` stand in front of the
+    engine's, as in `python -m`: such a program would print its own version.
     """
     environment = Path(program).parent.parent  # of bin/PROGRAM
     for package in engine.packages:

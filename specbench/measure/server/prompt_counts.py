@@ -1,7 +1,8 @@
 """The tokens of a prompt that a server read, against those that were rendered here.
 
 A server that takes chats renders them itself. Its prompt may have a few tokens more or fewer, the
-same number in each chat: another BOS, a system text. Any further missing tokens were cut.
+same number in each chat: another BOS, a system text. If more tokens are missing, the server cut the
+prompt.
 """
 
 from collections.abc import Collection, Sequence

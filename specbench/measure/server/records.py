@@ -125,7 +125,7 @@ def _serving(
 
     `num_tokens` are those of the answer, `num_read` those of the prompt, 0 without a count.
     `num_of_text` is the number of its text's tokens. Servers count the marks around reasoning, and
-    some all of it, and do not send them.
+    some count all of it, without sending them.
     """
     counts = answer.counts
     num_drafts = counts.num_drafts
@@ -159,7 +159,7 @@ def _drafts_by_length(drafted: Sequence[int]) -> tuple[int, ...] | UnsetType:
 
 
 def _drafts_by_accepted(counts: Counts) -> tuple[int, ...] | UnsetType:
-    """The server's own histogram of acceptance, if it has all drafts."""
+    """The server's own histogram of acceptance, if it counts all drafts."""
     histogram = counts.drafts_by_accepted or ()
     is_whole = sum(histogram) == counts.num_drafts and min(histogram, default=0) >= 0
     return histogram if histogram and is_whole and len(histogram) <= LONGEST_DRAFT else UNSET
@@ -193,7 +193,7 @@ def _token_ids(answer: Answer, codec: ChatCodec) -> tuple[int, ...]:
 def _is_subsequence(ids: Sequence[int], whole: Sequence[int]) -> bool:
     """True if `ids` are among `whole`, in this order."""
     remaining = iter(whole)
-    return all(token_id in remaining for token_id in ids)  # `in` reads on up to the token
+    return all(token_id in remaining for token_id in ids)  # `in` reads the iterator up to the token
 
 
 def _with_end(ids: tuple[int, ...], answer: Answer, codec: ChatCodec) -> tuple[int, ...]:

@@ -60,11 +60,13 @@ class ServedSettings:
     """Requests at once of the run; empty if requests come at a rate."""
 
     def of(self, choice: MethodChoice, method: EngineMethod) -> SizedChoice:
-        """The method with its settings. A method without any stays, and so does one whose size the
-        user gave.
+        """The method with its settings.
+
+        Methods without settings, and methods whose size the user gave, stay as they are.
 
         Raises:
-            UserError: plain decoding was as fast, or the engine cannot follow several sizes.
+            UserError: plain decoding was as fast at these loads, or the engine cannot use several
+                sizes.
         """
         rows = self.rows_by_label.get(label_of(choice), self.rows_by_label.get(choice.name))
         if rows is None or any(choice.given.keys() & {*row.options, _TABLE} for row in rows):
@@ -89,13 +91,13 @@ class ServedSettings:
         """The options of a method at the loads of the run; empty for plain decoding.
 
         Raises:
-            UserError: they differ between the loads, or the run has none.
+            UserError: the options differ between the loads, or the run has a rate and no loads.
         """
         sizes = [dict([row.options for row in rows if row.load <= load][-1]) for load in self.loads]
         if not sizes or any(size != sizes[0] for size in sizes):
             raise UserError(
                 f"{self.engine.title} drafts with one size at all loads, and "
-                f"{self.source.source} has other ones for {choice} at other loads.",
+                f"{self.source.source} has several sizes for {choice}.",
                 "Run the loads one by one: --concurrency N.",
             )
         return sizes[0]
@@ -111,7 +113,7 @@ def read_served_settings(spec: RunSpec, engine: Engine) -> ServedSettings | None
         return None
     path = Path(spec.settings).expanduser()
     if not path.is_file():
-        raise UserError(f"--settings {spec.settings} is not a file, and servers take one.", _HINT)
+        raise UserError(f"--settings {spec.settings} is not a file: servers need a file.", _HINT)
     file = read_toml(path, SettingsFile, what="Settings", hint=_HINT)
     for kind, wanted, stored in (
         ("engine", spec.serving_engine, file.engine),
@@ -130,7 +132,7 @@ def read_served_settings(spec: RunSpec, engine: Engine) -> ServedSettings | None
 
 
 def _rows(path: Path, label: str, options: Mapping[str, Any]) -> list[_Row]:
-    """The rows of a method in a file. Raises UserError if they are not of its form."""
+    """The rows of a method in a file. Raises UserError if they have another form."""
     try:
         pairs = msgspec.convert(options[_KEY], list[tuple[int, str]])
         rows = [_Row(load, _options_of(text)) for load, text in pairs]

@@ -61,7 +61,7 @@ class ServerMeters:
         self._idle_w: dict[int, dict[str, float]] = {}  # by process, then by counter
 
     async def of_block(self, process_ids: Mapping[str, int], method: str) -> BlockMeter:
-        """The meter of a block that begins now. Before the first block of a server, it rests.
+        """The meter of a block that begins now. Waits IDLE_S before a server's first block.
 
         `process_ids` are processes of the servers on this machine, by method.
         """
@@ -86,7 +86,7 @@ class BlockMeter:
 
     Args:
         process_ids: processes of the servers on this machine, by method.
-        method: that of the block.
+        method: the method of the block.
         meter: the energy counters of this machine.
         idle_w: watts of the idle server, by counter.
     """
@@ -171,9 +171,9 @@ class BlockMeter:
         )
 
     def _is_alone_on(self, name: str, process_id: int, reasons: list[str]) -> bool:
-        """True if the server, and no program beside the servers, was on what a counter measures.
+        """True if the server used the GPU or package of a counter, and only servers used it.
 
-        Other programs are among the `reasons` then.
+        If other programs used it, a sentence about them is added to `reasons`.
         """
         card = self._meter.cards.get(name)
         if card is None:  # a package: all programs are on it
@@ -201,7 +201,7 @@ class BlockMeter:
 
 
 def _gpu_samples(card: Card, since_us: int) -> Sequence[Any]:
-    """The driver's samples of the use of a GPU by processes, after a time of its clock."""
+    """The driver's samples of a GPU's use by process, taken after `since_us` of its clock."""
     return card.query("nvmlDeviceGetProcessUtilization", since_us) or ()
 
 

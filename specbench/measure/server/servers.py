@@ -116,10 +116,10 @@ class RunningServers:
         }
 
     async def end_pass(self) -> None:
-        """Nothing: what these servers remember is not ours to end."""
+        """Do nothing: these servers belong to the user, and keep what they remember."""
 
     async def close(self) -> None:
-        """End the connections. The servers go on."""
+        """End the connections. The servers keep running."""
         await self._stack.aclose()
 
     def describe(self) -> dict[str, ServerHeader]:

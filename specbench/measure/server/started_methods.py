@@ -81,7 +81,7 @@ def choices_in_version(
 
 
 def _check_choice(choice: MethodChoice, engine: Engine) -> None:
-    """Raise UserError if an engine lacks a method or one of its options, or for a group of methods.
+    """Raise UserError for a group of methods, or if an engine lacks a method or one of its options.
 
     `choice` is the method's name, with the options that the user gave (`given`), by name.
     `engine.methods` has the engine's methods by name; its title is its name in tables.

@@ -32,7 +32,7 @@ _FOLDERS = re.compile(r"""(?<![^\s"'=,])/(?:[^/"',]+/)+(?=[^/"',])""")
 
 @dataclass(slots=True, eq=False)
 class _Place:
-    """The server of a method that runs, if it does, and its starts."""
+    """The running server of a method, if any, and the number of its starts."""
 
     stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     """Ends the server, with its client and its files."""
@@ -76,7 +76,7 @@ class StartedServers:
 
     @property
     def is_one_at_a_time(self) -> bool:
-        """One server is up at a time; else all of a pass, from its beginning."""
+        """One server is up at a time; otherwise all are, from the beginning of each pass."""
         return self.arrangement is None or not self.arrangement.is_side_by_side
 
     async def open(self, method: str) -> OpenServer:
@@ -91,7 +91,7 @@ class StartedServers:
         if self.is_one_at_a_time and method not in self._places:
             await self.end_pass()
         elif not self._places:
-            for other in self.launches:  # its own turn tells if one does not start
+            for other in self.launches:  # an error is raised when its own turn comes
                 with suppress(SpecbenchError):
                     await self._open(other)
         return await self._open(method)
@@ -109,7 +109,7 @@ class StartedServers:
         server = place.server
         # It runs, and answers: `death` and `check_alive` give a reason if not.
         if server and not server.death() and not await server.client.check_alive():
-            place.num_starts = 1  # its last block ended well: it may die, and start, once more
+            place.num_starts = 1  # its last block ended well: it may be started once more
             return server
         if place.num_starts >= MOST_STARTS:
             raise SpecbenchError(place.failure)
@@ -127,7 +127,7 @@ class StartedServers:
         return place.server
 
     async def end_pass(self) -> None:
-        """Let no server take what it remembers into the next pass."""
+        """End what the servers remember, so that the next pass begins without it."""
         await self.close()
 
     def describe(self) -> dict[str, ServerHeader]:

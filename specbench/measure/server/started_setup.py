@@ -45,7 +45,9 @@ _MOST_CONTEXT = 4096
 """Tokens of context that an engine is started with at most: its memory grows with it."""
 _SLOTS_AT_A_RATE = 64
 """Requests at once that an engine takes if requests come at a rate; further ones wait."""
-_MEMORY_WARNING = "{} learns from earlier requests, so that further passes and loads flatter it{}"
+_MEMORY_WARNING = (
+    "{} learns from earlier requests, so it looks faster in later passes and at later loads{}"
+)
 _NO_MEMORY = ": scope=request turns this off."
 """The end of the warning for a method that can forget."""
 _VERSION_WARNING = (
@@ -53,8 +55,8 @@ _VERSION_WARNING = (
     "it."
 )
 _OTHER_VERSION = (
-    "{0} {1} is none of the versions whose flags specbench knows ({2} to {3}): its methods are "
-    "tried as they are there."
+    "specbench knows the flags of {0} {2} to {3}. This is {1}: its methods are tried with the same "
+    "flags."
 )
 _WHEEL_WARNING = (
     "{} comes from the wheel {}, which is compiled for many processors: a build for this "
@@ -145,7 +147,7 @@ class StartedSetup(ServedSetup):
         return {label: replace(launch, gpu_share=share) for label, launch in self.servers.items()}
 
     def _arrangement(self, before: RunHeader | None) -> Arrangement | None:
-        """The turns of the servers: those of the first part of a continued run (`before`)."""
+        """The turns of the servers. A continued run keeps those of its first part (`before`)."""
         if before is not None and before.blocks:
             return before.arrangement
         return arrange(self.engine, [*self.servers.values()], self.spec.engine_args)
@@ -209,7 +211,7 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
     codec = load_codec(model_path, card, spec.template, spec.template_args)
     # Raises if the engine cannot read it. "": the model, not the weights of a method.
     engine.check_folder(model_path, "")
-    # In tokens, and limited: an engine's memory grows with it. The limit also if it is unknown.
+    # In tokens. An engine's memory grows with it, so it is limited; if unknown, it is the limit.
     context = min(context_length(model_path, card.name) or _MOST_CONTEXT, _MOST_CONTEXT)
     vanilla = Launch(  # a server to start, without speculation
         model=model_path,

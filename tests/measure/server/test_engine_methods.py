@@ -149,7 +149,8 @@ def test_a_table_that_all_requests_share_is_told(tmp_path: Path) -> None:
     setup = setup_of("ngram_mod", engine="llamacpp", model=str(tmp_path / "small.gguf"))
     warnings = setup.describe().warnings
     assert (
-        "ngram_mod learns from earlier requests, so that further passes and loads flatter it."
+        "ngram_mod learns from earlier requests, "
+        "so it looks faster in later passes and at later loads."
         in (warnings)
     )
 
