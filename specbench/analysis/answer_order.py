@@ -1,8 +1,8 @@
-"""Whether the order of vanilla and a method explains the method's steps, by random orders.
+"""A test by random orders: does a method need fewer steps after vanilla has answered?
 
-The order of the methods is drawn anew for each request. For an honest method, the answers would
-have been the same in any other order: so of many random orders, the real one is not extreme. This
-holds whatever the answers are. An interval from a few prompts assumes more.
+The order of the methods is drawn anew for each request. An honest method would have given the same
+answers in any other order, so the real order is not extreme among many random ones. Nothing is
+assumed about the answers. An interval from a few prompts assumes more.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ if TYPE_CHECKING:
 
 NUM_ORDERS = 10_000
 MOST_AS_LOW = 1
-"""Most random orders with a ratio as low as the real one's that still tell something."""
+"""The real order is extreme if at most this many random orders have a ratio as low."""
 SEED = 0
 
 
 def is_order_telling(rows: DataFrame, allowed: float) -> bool:
-    """True if a method takes fewer steps after vanilla's answers than in nearly any random order.
+    """True if the real order has fewer steps after vanilla's answers than nearly all random ones.
 
     Args:
-        rows: the method's completions, one per request. `baseline_row` is the row of vanilla's.
-        allowed: the share by which the ratio may be lower without telling anything.
+        rows: the method's completions, one per request. `baseline_row` is the row of vanilla's
+            completion of the same request.
+        allowed: the share by which an honest method's ratio may be lower.
     """
     is_after = (rows["baseline_row"] < rows.index).to_numpy()  # vanilla was first: [requests]
     num_tokens = rows["num_emitted"].to_numpy(dtype=float)
@@ -36,7 +37,7 @@ def is_order_telling(rows: DataFrame, allowed: float) -> bool:
     generator = np.random.default_rng(SEED)
     order_columns = np.tile(is_after, (NUM_ORDERS, 1))  # [orders, requests]
     orders = generator.permuted(order_columns, axis=1)
-    is_other = (orders != is_after).any(axis=1)  # the real order says nothing about itself
+    is_other = (orders != is_after).any(axis=1)  # the real order is not compared with itself
     real_ratio = _ratio(is_after[None], num_steps, num_tokens)
     return int((_ratio(orders[is_other], num_steps, num_tokens) <= real_ratio).sum()) <= MOST_AS_LOW
 

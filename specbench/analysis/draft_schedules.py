@@ -1,4 +1,4 @@
-"""Schedules of draft tokens by load: a server that follows one may be asked for no drafts."""
+"""Schedules of draft tokens by load. A schedule may ask for no drafts at some load."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,8 +19,8 @@ _ADAPTIVE = "adaptive"
 def may_ask_for_none(header: RunHeader, method: str) -> bool:
     """True if the server of a method was started with a schedule that may ask for no drafts.
 
-    Of a table, the rows for the loads of the run (`header`) count: up to N requests are under way
-    at once, or any number at a rate.
+    Only the rows of a table for the loads of the run (`header`) count: up to N requests are under
+    way at once, or any number at a rate.
     """
     server = header.servers.get(method)
     if server is None:

@@ -10,11 +10,11 @@ LEAST_CORES = 0.05
 LEAST_GPU = 0.05
 """Share of a GPU's time that it may use at some moment of a block, on average over blocks."""
 _LEAST_S = 0.1
-"""CPU seconds that show it: the system counts them in hundredths."""
+"""Least CPU seconds of use that are reported: the system counts in hundredths."""
 
 
 def find_idle_engines(header: RunHeader) -> Iterator[RunWarning]:
-    """The warning about servers that used more than LEAST_CORES or LEAST_GPU meanwhile."""
+    """The warning about servers that used more than LEAST_CORES or LEAST_GPU while idle."""
     names = {name for block in header.blocks for name in (*block.idle_cpu_s, *block.idle_gpu)}
     methods = []
     for method in sorted(names):

@@ -1,4 +1,4 @@
-"""Numbers over all tasks that only the lines "pooled" of the summary have."""
+"""Numbers over all tasks, which only the summary's lines "pooled" have."""
 
 from dataclasses import asdict
 from typing import Any
@@ -9,7 +9,7 @@ from specbench.analysis.serving import TIMES, ServingMetrics, Times
 
 
 def pooled_columns(metrics: RunMetrics, method: str, temperature: float) -> dict[str, Any]:
-    """Columns of the costs of steps, of equality with vanilla, of steps by place and of servers."""
+    """Columns of the costs of steps, of equality with vanilla, of bins of steps, and of servers."""
     return {
         **_costs(metrics, method, temperature),
         **_agreement(metrics, method, temperature),
@@ -19,8 +19,8 @@ def pooled_columns(metrics: RunMetrics, method: str, temperature: float) -> dict
 
 
 def _costs(metrics: RunMetrics, method: str, temperature: float) -> dict[str, Any]:
-    """`cost_speedup` is over the steps that vanilla has too, phases are in steps of vanilla, and
-    unknown numbers are None.
+    """`cost_speedup` counts only steps that vanilla has too. Phases are in steps of vanilla.
+    Unknown numbers are None.
     """
     cost = metrics.cost(method, temperature)
     phases = asdict(cost.relative_phases) if cost.relative_phases else {}

@@ -81,7 +81,7 @@ def engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
 def drafting_share(
     blocks: Sequence[BlockHeader], done: Sequence[Record], steps: FloatArray
 ) -> float | None:
-    """Steps with a draft / all steps, as counted for each answer, else by the server's counters.
+    """Steps with a draft / all steps, by the counts of answers, else by the server's counters.
 
     `steps` are those of the completed records `done` [done], 0 if unknown. None if it is unknown.
     """

@@ -28,10 +28,10 @@ class Compared(NamedTuple):
 
 
 def claimed(compared: Compared, allowed: float = 1 / LEAST_STEPS - 1) -> dict[Subject, float]:
-    """Quotients of ratios and references that lie below 1 by more than the allowed share.
+    """Quotients ratio / reference that are significantly lower than 1 by more than `allowed`.
 
-    `compared` holds ratios and references by subject, a method and a temperature; a reference is 1
-    if there is none. `slower` gives the p-value of each quotient, and `holm` corrects them for
+    `compared` holds ratios and references by subject (a method and a temperature). Without
+    references, each is 1. `slower` gives the p-value of each quotient, and `holm` corrects them for
     their number. EXACT is a variance of 0: the allowed share covers what the machine adds.
     """
     # Independent random streams, since the two come from different completions.
@@ -98,7 +98,7 @@ def _by_order(first_pass: DataFrame) -> Compared:
     after = {}  # by method and temperature: steps / tokens, where vanilla was first
     before = {}  # the same where the method was first
     for subject, rows in subjects(first_pass[first_pass["baseline_row"] >= 0]):
-        is_after = rows["baseline_row"] < rows.index  # the index is each row's own number
+        is_after = rows["baseline_row"] < rows.index  # rows are numbered as they ran
         if is_after.any() and not is_after.all():
             after[subject] = column_ratio(rows[is_after], ["num_steps"], ["num_emitted"])
             before[subject] = column_ratio(rows[~is_after], ["num_steps"], ["num_emitted"])
@@ -106,7 +106,7 @@ def _by_order(first_pass: DataFrame) -> Compared:
 
 
 def known_answers(first_pass: DataFrame) -> dict[Subject, float]:
-    """The ratios of `_by_order` that are significantly low, by intervals and by random orders."""
+    """Ratios of `_by_order` that are significantly low both by intervals and by random orders."""
     allowed = 1 / LEAST_STEPS - 1
     ratios = claimed(_by_order(first_pass), allowed)
     paired = first_pass[first_pass["baseline_row"] >= 0]

@@ -50,7 +50,7 @@ def bin_notes(explanations: Sequence[Explanation]) -> Iterator[Note]:
     if any(map(_shown, explanations)):
         yield Note(
             "Under MAT",
-            "MAT of the steps in a range: of tokens of the answer before the step, of tokens of "
-            "prompt and answer before it, or of turns. Only prompts that have such steps on both "
-            f"sides count, and a range needs {LEAST_PROMPTS} of them.",
+            "MAT of the steps in a range of answer tokens before the step, of prompt and answer "
+            "tokens before it, or of turns. A range counts prompts with such steps on both sides, "
+            f"and needs at least {LEAST_PROMPTS} of them.",
         )

@@ -74,8 +74,10 @@ def short_names(looks: Mapping[str, Look]) -> dict[str, str]:
 
 
 def legend_of(looks: Mapping[str, Look], entries: Sequence[Any]) -> list[Any]:
-    """The entries of a legend, of those given for each look: of variants, whose names are numbers,
-    and of all if there are too many to name their points.
+    """The entries of a legend, out of `entries`, which has one for each of `looks`.
+
+    The points of variants have numbers as names, so a legend explains them. If there are too many
+    methods to name their points, the legend has all of them.
     """
     return [
         entry
