@@ -3,11 +3,11 @@
     python -m benchmarks.served_tuning [CASES]
 
 A case is an engine with a drawn cost of a step by rows, a drawn cost of drafting and drawn
-acceptance. Its blocks take simulated time, each with 5 % of noise. The output has for each case the
-chosen draft tokens by load beside the truly best ones, and the break-even load. Then the cells (a
-case at a load) in which the choice is within 3 % of the best, with the smallest shares of the best
-speed and of plain decoding's, at measured loads and at others; and the cases whose break-even load
-lies in its interval.
+acceptance. Its blocks take simulated time, each with 5 % of noise. The output has a line per case:
+the chosen draft tokens by load beside the truly best ones, and the break-even load. Then it counts
+the cells (a case at a load) in which the choice is within 3 % of the best, at measured loads and at
+others, with the smallest speed relative to the best and to plain decoding. Last, it counts the
+cases whose break-even load lies in its interval.
 
 A step at a load of n requests, with drafts of K tokens, takes
 
@@ -55,17 +55,17 @@ class Case:
     """An engine with a method. Times in seconds."""
 
     host_s: float
-    """Of a step, without computing."""
+    """Per step, besides computing."""
     memory_s: float
     """To read the weights."""
     row_s: float
     """To compute one row."""
     draft_s: float
-    """To draft one token for all requests."""
+    """To draft one token for all requests, however many there are."""
     draft_row_s: float
-    """The same per request."""
+    """To draft one token, in addition, per request."""
     accepted: tuple[float, ...]
-    """The chance that a draft token is accepted, by position, if those before it are."""
+    """The chance that a draft token is accepted if all before it are, by position."""
 
     @classmethod
     def drawn(cls, generator: np.random.Generator) -> Case:
@@ -85,7 +85,7 @@ class Case:
         )
 
     def step_s(self, num_tokens: int, load: int) -> float:
-        """Seconds of a step of all requests, with drafts of so many tokens."""
+        """Seconds of a step of all requests, with drafts of `num_tokens` tokens."""
         rows_s = self.row_s * load * (num_tokens + 1)
         draft_s = num_tokens * (self.draft_s + self.draft_row_s * load)
         return self.host_s + max(self.memory_s, rows_s) + draft_s
@@ -129,7 +129,7 @@ class SimulatedBench:
     def _block(
         self, size: DraftSize, load: int, task: str, pass_number: int, answer_tokens: int
     ) -> BlockHeader:
-        """A block of NUM_ANSWERS answers: the steps that they need on average, drawn tokens."""
+        """A block of NUM_ANSWERS answers, with their mean number of steps and drawn acceptance."""
         self.num_blocks += 1
         num_tokens = size.num_tokens
         num_steps = round(NUM_ANSWERS * (answer_tokens - 1) / self.case.emitted(num_tokens))
@@ -156,7 +156,7 @@ class SimulatedBench:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a tune found about a case, beside the truth."""
+    """The result of a tune for a case, beside the truth."""
 
     case: Case
     result: MethodResult
@@ -172,11 +172,11 @@ class Outcome:
         return max(self.sizes, key=lambda num_tokens: self.case.tokens_per_s(num_tokens, load))
 
     def share_of_best(self, load: int) -> float:
-        """The true speed of the table's draft tokens at a load as a share of the best ones'."""
+        """True speed with the table's draft tokens at a load / the best true speed."""
         return self._speed(load) / self.case.tokens_per_s(self.best(load), load)
 
     def share_of_plain(self, load: int) -> float:
-        """The same as a share of plain decoding's."""
+        """True speed with the table's draft tokens at a load / the true speed of plain decoding."""
         return self._speed(load) / self.case.tokens_per_s(0, load)
 
     def _speed(self, load: int) -> float:

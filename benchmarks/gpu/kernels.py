@@ -121,7 +121,7 @@ def listed() -> Iterator[dict[Kernel, None]]:
 def compile_all(
     kernels: Sequence[Kernel], target: Any, num_processes: int, say: Callable[[str], object]
 ) -> list[str]:
-    """Compile kernels for a GPU in several processes; returns why kernels failed."""
+    """Compile kernels for a GPU in several processes; returns the reasons of failures."""
     began, failures = time.monotonic(), []
     spawning = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(num_processes, spawning, use, (target,)) as pool:

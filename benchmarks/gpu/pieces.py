@@ -46,7 +46,7 @@ def split(file: Path, folder: Path, most_bytes: int) -> Manifest:
 
 
 def take(folder: Path, kept: Path) -> list[str]:
-    """Copy the pieces that a folder has to where they are kept. Returns those still missing.
+    """Copy the pieces of a folder to the folder that collects them. Returns the missing ones.
 
     Raises:
         UserError: a piece is damaged, or the folder has no manifest.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from benchmarks.gpu.row import Row
 
 CALL_S = 540.0
-"""Seconds of a call: ten minutes, less what brings files there and back."""
+"""Seconds of a call: ten minutes, less the time to send and fetch files."""
 START_S = 90.0
 """Seconds until a machine has started and has the files."""
 NUM_STARTS = 2

@@ -20,7 +20,7 @@ from specbench.measure.suite.apart import Order, complete_apart
 from specbench.measure.suite.process import run_tried
 
 COLD = 3
-"""Time limit of a row / its usual time: enough for an empty kernel cache and a model to make."""
+"""Time limit of a row / its usual time: enough to fill the kernel cache and to make a model."""
 LEAST_S = 90.0
 """No run begins with less time left: it could not load its model."""
 
