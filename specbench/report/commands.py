@@ -36,11 +36,11 @@ def full_command(info: RunHeader) -> str:
     cards = [name for name in asked.tasks if name.endswith(".toml")]  # paths of files
     tasks_of_cards = {Path(card).stem for card in cards}
     tasks = [task for task in spec.tasks if task.partition("/")[0] not in tasks_of_cards]
-    # the settings to write: the chat template as the user gave it, and the names of tasks without
-    # those of cards, which are added below
+    # The settings to write: the chat template as the user gave it, and the tasks without those of
+    # cards, which are added below.
     written_spec = structs.replace(spec, template=asked.template, tasks=tuple(tasks))
-    # texts ("--url URL --label NAME") for options that are written otherwise than as a flag and
-    # its value, by field of the settings; an empty list for those left out
+    # Arguments of options that are not written as a flag and its value ("--url URL --label NAME"),
+    # by field of the settings. An empty list leaves the option out.
     special_arguments = _special_arguments(spec)
     arguments = ["specbench run"]  # then a flag with its value each
     for option in options(SpecValues):  # declared options; `name` is the field of the settings

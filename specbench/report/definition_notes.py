@@ -38,8 +38,8 @@ def definitions(runs: Sequence[RunMetrics]) -> Iterator[Note]:
     for goodput in dict.fromkeys(run.info.spec.values.goodput for run in runs):
         if has_servers and goodput:
             yield make_note("goodput", limits=goodput)
-    # Of the columns with the mark "~" (the interval alone shows a difference): the number of tests
-    # that were corrected together, a list.
+    # The number of tests that were corrected together, for each column with the mark "~" (the
+    # interval alone shows a difference).
     if tests_by_column := _tests_of_marked(runs):
         yield make_note("alone", tests=tests_by_column)
     for run in runs:

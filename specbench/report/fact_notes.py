@@ -115,7 +115,7 @@ def _execution(info: RunHeader) -> Numbers:
     )
     modes: list[Numbers] = []
     for (mode, reason), spellings in commonest_first:
-        is_commonest = not modes  # it needs no names: it is that of all methods not named
+        is_commonest = not modes  # no names: it is the mode of all methods that are not named
         modes.append({"mode": mode, "reason": reason, "methods": [] if is_commonest else spellings})
     if not modes or not info.kernels:
         return {"modes": modes}

@@ -159,7 +159,7 @@ def prompt_offsets(run: RunMetrics) -> list[Numbers]:
 def drafting_shares(run: RunMetrics) -> list[Numbers]:
     """The share of steps with a draft, and its parts by the lengths of drafts.
 
-    Left out are methods that drafted in every step, all drafts of one length, as they should.
+    Methods that drafted in every step, with drafts of one length, are left out: this is usual.
     """
     methods: list[Numbers] = []
     for (method, temperature), server in run.serving.items():
@@ -192,7 +192,7 @@ def _shares_by_length(lengths: Sequence[LengthShare]) -> list[Numbers]:
 
 
 def is_baseline_unseen(run: RunMetrics) -> bool:
-    """True if a server answered for vanilla, and nothing tells whether it drafts."""
+    """True if a server answered for vanilla, and no count shows whether it drafts."""
     has_baseline = BASELINE in run.info.servers and BASELINE in run.methods
     return has_baseline and run.baseline_drafts is None
 

@@ -62,7 +62,7 @@ def plus_minus(estimate: Value) -> str:
 
 
 def interval_of(estimate: Value) -> Interval | None:
-    """The interval to show, if it is wider than rounding errors, unlike vanilla's over itself."""
+    """The interval to show; None if its width is a rounding error, as for vanilla over vanilla."""
     if isinstance(estimate, Missing) or estimate.shown_interval is None:
         return None
     interval = estimate.shown_interval

@@ -87,7 +87,7 @@ def _gist(note: Note) -> str:
     text = note.text
     if len(text) <= _GIST or note.key == _WHOLE:
         return text
-    full_stop = text.find(". ")  # index of that of the last sentence kept
+    full_stop = text.find(". ")  # index of the full stop of the last sentence that is kept
     if full_stop < 0:
         return text
     while 0 <= (next_full_stop := text.find(". ", full_stop + 1)) < _GIST:

@@ -168,7 +168,7 @@ class Block:
 
     @property
     def recommendations(self) -> list[str]:
-        """The recommendations of the runs, with the runs' names unless it is that of all."""
+        """The recommendations of the runs, with the runs' names unless all have the same."""
         labels_by_text: dict[str, list[str]] = {}
         for run in self.runs:
             if run.recommendation:

@@ -80,5 +80,5 @@ def step_costs(report: Report, block: Block) -> Table:
     """The numbers that explain a speedup; no columns if no step can be compared."""
     can_compare = any(isinstance(method.cost.relative, Estimate) for method in block.methods)
     fields = with_text(_COSTS, block) if can_compare else ()
-    title = "The cost of a step, steps of all tasks (speedup = MAT / step cost), no prefill"
+    title = "Cost of a step over all tasks, without prefill (decode speedup = MAT / step cost)"
     return make_table(title, report, block, fields)

@@ -50,8 +50,10 @@ def make_note(key: str, info: RunHeader | None = None, /, **numbers: Any) -> Not
 
 
 def make_notes(key: str, info: RunHeader, findings: Sequence[Numbers]) -> list[Note]:
-    """A note for each finding of a key, by its numbers; or one note for all if they are of several
-    methods and the key's entry has a text for that, in which a number is the list of all.
+    """A note per finding of a key, made of the finding's numbers.
+
+    Findings about several methods share a note if the key's entry has a text for `several`: each
+    number in it is the list of the numbers of all findings.
     """
     entry = _texts()[key]
     methods = list(dict.fromkeys(numbers.get("method") for numbers in findings))

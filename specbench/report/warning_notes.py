@@ -32,7 +32,7 @@ class _Warning(NamedTuple):
 
 
 def warnings(run: RunMetrics) -> Iterable[Note]:
-    """Every reason to distrust numbers of the run; those that methods share are one."""
+    """Every reason to distrust numbers of the run; methods with the same reason share a note."""
     # by key, and by text if the run recorded one, in the order of the first findings
     findings_of: dict[tuple[str, str], list[Numbers]] = {}
     for warning in _warnings(run):
@@ -70,7 +70,7 @@ def _warnings(run: RunMetrics) -> Iterator[_Warning]:
     yield from _few_prompts(run)  # fewer than requests at once
     busy_warnings = [*_other_programs(run.info)]
     yield from busy_warnings
-    # The load before the run is not repeated beside that during it: both are of one cause.
+    # The load before the run is left out beside the load during it: both have one cause.
     left_out = [text for text in recorded if busy_warnings and text.startswith(BUSY_AT_START)]
     left_out += method_warnings
     yield from _recorded([text for text in recorded if text not in left_out])
@@ -215,7 +215,7 @@ def _of_server(
     if isinstance(asked_length, int) and server.draft_length > asked_length:
         numbers = {**where, "drafted": server.draft_length, "asked": asked_length}
         yield _Warning("long_drafts", numbers)
-    # pairs of a task and what contradicts itself in its counts, in words
+    # pairs of a task and the contradiction in its counts, in words
     for task, counts in server.contradictions:
         yield _Warning("contradiction", {**where, "task": task, "counts": counts})
 
@@ -273,8 +273,8 @@ def bandwidth_shares(run: RunMetrics, roofline: Roofline) -> list[Numbers]:
 def audit_failure(result: MethodAudit) -> str:
     """The reason why a method failed its audit, in words: an error, or its clearest failed test.
 
-    That is the test of the lowest p-value; one by a limit, without a p-value, comes first. A test
-    looks for a difference from the target's output: `effect` is the size of what it found.
+    The clearest test is one with a limit in place of a p-value, or else the one with the lowest
+    p-value. A test looks for a difference from the target's output: `effect` is its size.
     """
     if result.fault:  # the error that ended the method's answers, or empty
         return result.fault.rstrip(".")

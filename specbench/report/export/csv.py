@@ -1,10 +1,10 @@
 """All numbers as a tidy table: a line per run, temperature, method and task.
 
-A missing number is an empty field; its reason is in the column `speedup_missing` or
-`mat_missing`. Two more lines per method are over all tasks: "mean" has the arithmetic means of
-the tasks' values, "pooled" takes all tasks as one, with `mat_all_steps` in place of `mat`, and has
-the columns behind it alone: costs, equality with vanilla, steps by place, and servers. Runs whose
-prompts have categories have a table of them too.
+A missing number is an empty field; its reason is in the column `speedup_missing` or `mat_missing`.
+Two more lines per method are over all tasks. "mean" has the arithmetic means of the tasks' values.
+"pooled" takes all tasks as one: it has `mat_all_steps` in place of `mat`, and is the only line with
+the columns after it (costs, equality with vanilla, bins of steps, servers). Runs whose prompts have
+categories also have a table by category.
 """
 
 from __future__ import annotations

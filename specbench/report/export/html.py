@@ -201,7 +201,7 @@ class PublishedRow:
     measured: TaskResult
     """Our result."""
     published: PublishedValue
-    """Theirs."""
+    """The published value."""
 
 
 def _published(report: Report) -> Iterable[PublishedRow]:

@@ -30,7 +30,7 @@ SCHEMA = 1
 _COMPACT_FROM = 4
 """The smallest depth at which a value is written on one line."""
 _DIGITS = 10
-"""Significant digits of a number: more than any clock's, and fewer than differ between machines."""
+"""Significant digits of a number: all that clocks measure, but not those that vary by machine."""
 
 
 def render(report: Report) -> str:
@@ -200,7 +200,7 @@ def _costs(metrics: RunMetrics) -> list[dict[str, Any]]:
 
 
 def _all_steps(numbers: dict[str, Any]) -> dict[str, Any]:
-    """The numbers of all tasks as one, whose MAT is not the mean of the tasks'."""
+    """The numbers of all tasks as one, whose MAT is not the mean over tasks."""
     return _renamed(numbers, mat="mat_all_steps")
 
 

@@ -39,8 +39,7 @@ _HEADINGS = {SPEEDUP: "Speedup", MAT: r"\multicolumn{1}{c}{$\tau$}"}
 _WIDEST = {SPEEDUP: "Speedup", MAT: "0.00"}
 """The widest usual text of a column."""
 _WIDEST_TITLE, _WIDEST_LABEL = 60.0, 150.0
-"""Points that a task's title and a method's name get at most: longer ones are for the author to
-shorten.
+"""Most points of a task's title, and of a method's name. Longer ones are for the author to shorten.
 """
 _LONGEST_REASON = 8
 """Characters of a reason that fits in place of a task's numbers: "not run"."""

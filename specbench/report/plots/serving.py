@@ -94,7 +94,7 @@ def speedup_by_load(report: Report) -> Plot | None:
         title=_SPEEDUP,
         alt=f"Lines. {_described(report, lines, 'times as fast')}.",
         caption="Below the dashed line, speculation costs more than it saves: a busy server has no "
-        "idle arithmetic for drafts.",
+        "compute to spare for drafts.",
         draw=lambda: _draw_speedup(report, lines),
     )
 
