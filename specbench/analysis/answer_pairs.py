@@ -50,7 +50,7 @@ class Answers(NamedTuple):
     decode_s: FloatArray
     """Seconds after the first token. If unknown for any answer, cost includes the prefill."""
     steps: FloatArray
-    """Forward passes of the target after the prefill. Vanilla's are the tokens that it emitted."""
+    """Forward passes of the target after the prefill. Vanilla has one per emitted token."""
     first_tokens: FloatArray
     """Tokens that no step emitted: the prefill's. 0 if the source counts the prefill as a step."""
     source_tokens: FloatArray

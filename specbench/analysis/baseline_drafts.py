@@ -1,6 +1,5 @@
-"""Drafts of the server that should decode without them: a run with such a baseline has no speedup.
-
-A run is refused when they show, but the records of its earlier blocks remain.
+"""Drafts of vanilla's server, which should make none: a run with such a baseline has no speedup.
+The run is stopped when drafts show, but the records of its earlier blocks remain.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,8 +17,8 @@ BASELINE_DRAFTS = Missing("the server of vanilla drafted")
 def count_baseline_drafts(header: RunHeader, records: Sequence[Record]) -> int | None:
     """Drafts of vanilla's server by its counters, else by its answers; None if it counts none.
 
-    A server whose counters lack drafts speculates with none: engines report them once they draft.
-    Of other tools' files nothing is known.
+    Counters without drafts mean that the server does not speculate: engines report drafts once they
+    draft. Files of other tools give no count.
     """
     if header.imported:
         return None

@@ -22,13 +22,13 @@ class BreakEven:
     """Where a method stops paying, among the loads that were measured."""
 
     load: float
-    """The crossing; 0 if the method is faster at no measured load, infinite if at all of them."""
+    """The crossing; 0 if the method is faster at no measured load, infinite if at every one."""
     last_faster: int | None
     """The largest measured load below the crossing; None if there is none."""
     first_slower: int | None
     """The smallest measured load above the crossing; None if there is none."""
     interval: Interval | None = None
-    """95 % interval of the crossing, with the same ends of 0 and infinity; None without one."""
+    """95 % interval of the crossing, whose ends may also be 0 or infinite; None without one."""
 
 
 def crossing(loads: Sequence[int], ratios: Sequence[float]) -> float:

@@ -90,9 +90,9 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
         }
     warnings = [_warning(key, ratios) for key, ratios in ratios_by_rule.items() if ratios]
     if ratios_by_rule["untimed_work"]:
-        add_speedups(warnings[0].numbers["methods"], frame, header)  # that rule is the first
+        add_speedups(warnings[0].numbers["methods"], frame, header)  # this rule comes first
     warnings += slow_steps(header)
-    # Of the target's weights, or a share of their bytes: at load and at the end of the run.
+    # Fingerprints of the target's weights (or of a share of them): at load and at the run's end.
     fingerprints = header.weights_print
     if fingerprints and fingerprints.at_load != fingerprints.at_end:
         warnings.append(RunWarning("changed_weights", {"share": fingerprints.share}))

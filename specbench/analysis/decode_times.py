@@ -48,7 +48,7 @@ class DecodeTimes:
     """True for times by the server's clock: a burst, or another method's answer to its request."""
 
     is_left_out: BoolArray
-    """True for times that are left out: those of such requests, if the server has no clock."""
+    """True for times that are left out: of requests with a burst, if a server has no clock."""
 
 
 def decode_times(
@@ -76,11 +76,11 @@ def decode_times(
 
     request_of_row = frame["asked"].to_numpy()  # numbers of requests, the same for all methods
     num_requests = 1 + int(request_of_row.max())
-    has_burst = np.zeros(num_requests, dtype=bool)  # by request: any method's answer is one
+    has_burst = np.zeros(num_requests, dtype=bool)  # by request: some answer is a burst
     has_burst[request_of_row[is_burst]] = True
-    lacks_clock = np.zeros(num_requests, dtype=bool)  # by request: an answer has no server's time
+    lacks_clock = np.zeros(num_requests, dtype=bool)  # by request: some answer has no server_s
     lacks_clock[request_of_row[is_decoded & np.isnan(server_s)]] = True
-    is_concerned = is_decoded & has_burst[request_of_row]  # [records], as the two that follow
+    is_concerned = is_decoded & has_burst[request_of_row]  # [records], like the next two
     is_left_out = is_concerned & lacks_clock[request_of_row]
     is_of_server = is_concerned & ~is_left_out
     seconds = np.where(is_of_server, server_s, client_s)
@@ -154,7 +154,7 @@ def count_bursts(frame: DataFrame) -> dict[str, Any]:
     ]
     return {
         "answers": num_answers,
-        # None where there is none: its sentence is left out
+        # None instead of 0 leaves the sentence out
         "by_server": int(frame.loc[frame["is_of_server"], "asked"].nunique()) or None,
         "lost": int(left_out["asked"].nunique()) or None,
         "cells": cells,

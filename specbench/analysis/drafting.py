@@ -49,9 +49,9 @@ _LOOK_UPS = ("gram", "lookup", "pld", "suffix")
 _NO_ROWS: IntArray = np.empty(0, dtype=np.intp)
 """The rows of a cell without records."""
 _LEAST_STEPS = 0.95
-"""Share of steps with a draft from which on a method of another name drafts in every step."""
+"""A method of another name counts as drafting in every step from this share of steps on."""
 _LEAST_ANSWERS = 3
-"""Answers with drafts that show this."""
+"""Answers with drafts that are needed to see this."""
 
 
 def may_draft_nothing(header: RunHeader, method: str) -> bool:
@@ -63,7 +63,7 @@ def may_draft_nothing(header: RunHeader, method: str) -> bool:
 
 
 def drafts_in_every_step(header: RunHeader, method: str) -> bool:
-    """True for a method whose server drafts in every step, as far as its name tells."""
+    """True for a method whose server drafts in every step, judged by its name."""
     is_named = any(part in method.partition(":")[0].lower() for part in _EVERY_STEP)
     return is_named and not may_draft_nothing(header, method)
 
@@ -154,8 +154,8 @@ class Drafting:
     def _no_speedup(self, key: CellKey) -> Missing | None:
         """The reason why a cell has no speedup; None if it may have one.
 
-        A server that drafted nothing under a load of several requests has one: it may follow a
-        schedule, unless its command is known. No method has one over a vanilla that drafted.
+        A server that drafted nothing at a load of several requests keeps its speedup if its command
+        is unknown: it may follow a schedule. If vanilla drafted, no method has a speedup.
         """
         if self.baseline_drafts and key.method != BASELINE:
             return BASELINE_DRAFTS

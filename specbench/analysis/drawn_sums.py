@@ -1,8 +1,9 @@
 """Sums of answers over prompts, as they are and over prompts drawn again and again.
 
-Prompts are drawn within their task, among those that both sides have, or that one has: the same
-draw for both sides where a prompt is shared. Of n prompts n - 1 are drawn and weighted by
-n / (n - 1), so that the variance of a sum is not too small for few prompts (Rao and Wu 1988).
+Prompts are drawn within their task, separately for those that both sides have and those that only
+one side has. A shared prompt is drawn for both sides at once. Of n prompts n - 1 are drawn and
+weighted by n / (n - 1), so that the variance of a sum is not too small for few prompts (Rao and Wu
+1988).
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ def draw_prompts(sides: Sequence[AnswerPairs], bootstrap: Bootstrap) -> DrawnPro
     for number, indices in enumerate(strata.values()):
         stratum_of[indices] = number
         num_prompts = len(indices)
-        if num_prompts > 1:  # a single one cannot be drawn otherwise
+        if num_prompts > 1:  # a single prompt stays as it is
             shares = np.full(num_prompts, 1 / num_prompts)
             counts = generator.multinomial(num_prompts - 1, shares, bootstrap.num_resamples)
             weights[1:, indices] = counts * (num_prompts / (num_prompts - 1))

@@ -123,7 +123,7 @@ def explain(
     sides = [subject] if reference is None else [subject, reference]
     turns_of_sides = [{*pairs.turns} for pairs in sides]  # of prompts
     shared_turns = set.intersection(*turns_of_sides)
-    # If the sides share nothing, each counts with all of its own.
+    # If the sides share no prompts, all prompts of each side count.
     counted_turns = shared_turns or set.union(*turns_of_sides)
     # of each side, True for the rows that count [rows]; and these rows
     is_shared = [np.array([turn in counted_turns for turn in pairs.turns]) for pairs in sides]

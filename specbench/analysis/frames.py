@@ -73,7 +73,7 @@ def _rows_of_method(metrics: RunMetrics, method: str, temperature: float) -> lis
     all_tasks = {**_cell(overall.pooled), **_cost(pooled_cost)}
     # over the steps of all tasks, unlike "mat", a mean over tasks
     all_tasks["mat_all_steps"] = all_tasks.pop("mat")
-    further = pooled_columns(metrics, method, temperature)  # behind those of all lines
+    further = pooled_columns(metrics, method, temperature)  # after the columns that all lines have
     rows.append({**key_columns, "task": "pooled", **all_tasks, **further})
     return rows
 

@@ -14,10 +14,10 @@ LEAST_DRAFTS = 200
 """Fewest drafts that may be called idle."""
 LEAST_TRAINED_DRAFTS = 32
 """The same for trained weights of which no draft was accepted. Honest heads began with at most 6
-such steps, look-ups with up to 48.
+steps that accepted nothing, look-ups with up to 48.
 """
 LEAST_ANSWERS = 2
-"""Number of requests whose answers have these drafts."""
+"""Fewest requests whose answers have these drafts."""
 
 
 @dataclass(slots=True)
@@ -35,10 +35,10 @@ class _DraftCounts:
 def find_idle_drafts(records: Iterable[Record], header: RunHeader) -> Iterable[RunWarning]:
     """Methods whose drafting steps accept next to nothing.
 
-    Methods that draft with trained weights alone need fewer steps if nothing was accepted. For a
-    server, its counters show this. If it accepts nothing at all, one draft is enough. A block is a
-    group of requests that a server completed together, with the increase of its counters. Counts
-    are of all drafts, and of drafts with an accepted token (`num_accepting`).
+    Fewer steps are enough for methods that draft with trained weights alone, if nothing was
+    accepted. Drafts of a server are those of its counters: if none was accepted, one draft is
+    enough. A block is a group of requests that a server completed together, with the increase of
+    its counters. Counts are of all drafts, and of drafts with an accepted token (`num_accepting`).
     """
     # By method and temperature: drafts that recorded steps verified, and drafts of blocks.
     recorded_counts: dict[tuple[str, float], _DraftCounts] = defaultdict(_DraftCounts)
@@ -64,7 +64,7 @@ def find_idle_drafts(records: Iterable[Record], header: RunHeader) -> Iterable[R
         method, temperature = subject
         drafts = counts.drafts_by_request
         has_enough = len(drafts) >= LEAST_ANSWERS and sum(drafts.values()) >= LEAST_TRAINED_DRAFTS
-        least_drafts = LEAST_DRAFTS  # fewer say nothing, but a server's zero does
+        least_drafts = LEAST_DRAFTS  # fewer drafts prove nothing, with the exceptions below
         if subject in served_counts and not counts.num_accepting:
             least_drafts = 1
         elif method in trained and has_enough and not counts.num_accepting:

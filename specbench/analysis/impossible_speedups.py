@@ -20,8 +20,8 @@ def find_impossible_speedups(
 ) -> Iterator[RunWarning]:
     """Cells whose decode speedup has its whole interval above the tokens of a step.
 
-    These are the MAT of the cell, else the most tokens of a draft and one more. At request rates
-    nothing is said: vanilla's queue makes it possible.
+    The tokens of a step are the MAT of the cell, or else the longest draft + 1. Runs at request
+    rates are left out: vanilla's queue makes such speedups possible.
     """
     has_rate = any(load.request_rate for load in loads_of(header.spec.values))
     if not header.servers or has_rate:

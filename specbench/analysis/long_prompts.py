@@ -11,7 +11,7 @@ from specbench.log.header import RunHeader
 def find_long_prompts(table: RecordTable, header: RunHeader) -> Iterable[RunWarning]:
     """Methods with steps after more tokens than their weights have positions.
 
-    A warning has the share of these steps in all that its means are of, and MAT on either side.
+    A warning has the share of these steps among all steps, and MAT of these and of the others.
     """
     rows_by_subject = table.frame.groupby(CELL_KEY[:2], observed=True, sort=False).indices
     for (method, temperature), rows in rows_by_subject.items():

@@ -69,7 +69,7 @@ def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
     for first_method, second_method in combinations(speeds, 2):
         speed, other_speed = speeds[first_method], speeds[second_method]
         ratio = speed if second_method == baseline else quotient(speed, other_speed)
-        machine = _larger(ratio.machine, pooled_machine)  # of the pair's own and that of all
+        machine = _larger(ratio.machine, pooled_machine)  # the pair's, or that of all
         # with this variance in its interval
         ratios[first_method, second_method] = with_machine(ratio, machine)
         p_values[first_method, second_method] = differs(speed, other_speed, machine)
@@ -114,7 +114,7 @@ def pooled_variance(speedups: Sequence[Estimate]) -> Variance | None:
 
 
 def _larger(machine: Variance | None, pooled: Variance | None) -> Variance | None:
-    """The larger variance between units, with the degrees of all methods' together."""
+    """The larger variance between units, with the degrees of freedom of the pooled one."""
     if machine is None or pooled is None:
         return machine
     return Variance(max(machine.value, pooled.value), pooled.degrees)

@@ -73,9 +73,10 @@ class RecordTable:
     - `baseline_row`: the row of vanilla's measured record of the same request on the same worker,
       or -1; and that record's `baseline_num_tokens`, `baseline_num_steps`, `baseline_decode_s` and
       `baseline_wall_s`, all 0 without one.
-    - `prompt_offset`: tokens of the prompt that the server counted less ours; NaN if unknown.
-      `read_tokens`: those that it counted, or ours. If that of vanilla differs otherwise from ours,
-      vanilla's row is `other_row` (else -1) and no `baseline_row`.
+    - `prompt_offset`: tokens of the prompt as the server counted them - as rendered here; NaN if
+      unknown. `read_tokens`: the server's count, or else the number of tokens rendered here. If
+      vanilla's server has another offset, vanilla's row is `other_row` (else -1), and
+      `baseline_row` is -1.
     - `unit`: the pass over the prompts, or the run of a pool.
     - `request`: the number of sample and turn, the same in every unit.
     - `asked`: the number of the request, the same for every method.

@@ -10,7 +10,7 @@ from specbench.log.header import RunHeader
 from specbench.types import BASELINE, Record
 
 LEAST_REQUESTS = 2
-"""Number of requests with fewer steps in later answers that proves that a method remembers."""
+"""Fewest requests with fewer steps in later answers that prove that a method remembers."""
 _BY_REQUEST = attrgetter("key.task", "key.sample_id", "key.turn")
 
 

@@ -34,8 +34,9 @@ def measure_cells(
             for method in axes.methods:
                 key = CellKey(method, temperature, task)
                 cell = source.measure_cell(key, draws, arithmetic)
-                # Without a MAT if it would be of a part of the answers; by the server's counters
-                # if no answer has counts; without numbers that mix answers with and without drafts.
+                # `without_part` removes a MAT of only a part of the answers. Counters of the server
+                # give MAT if no answer has counts. `checked_cell` removes numbers that mix answers
+                # with and without drafts.
                 cell = drafting.without_part(cell, key)
                 cell = _with_counters(cell, key, drafting)
                 cell = drafting.checked_cell(cell, key)
@@ -67,7 +68,7 @@ def _with_counters(cell: CellMetrics, key: CellKey, drafting: Drafting) -> CellM
             missing = Missing(contradiction)
             return replace(cell, mat=missing, mat_macro=missing)
     if isinstance(cell.mat, Estimate) or not cell.num_done or not blocks:
-        return cell  # MAT is known from the answers, or nothing is
+        return cell  # the answers give MAT, or there are no answers or counters
     if task != key.task:  # counters are of a whole task
         return cell
     mat = mat_of_blocks(blocks)

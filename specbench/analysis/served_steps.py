@@ -94,7 +94,7 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
             for row in end_rows:
                 num_more[row] = 1
         elif num_unseen > len(end_rows):
-            # More than a step for each such answer cannot be.
+            # Each such answer can have hidden one step at most.
             contradictions.setdefault(key, _TOO_MANY.format(num_unseen, len(end_rows)))
         else:
             for row in end_rows:

@@ -82,7 +82,7 @@ def bin_steps(table: RecordTable, rows: IntArray, draws: Draws) -> tuple[StepBin
 
 
 def locate_steps(table: RecordTable, rows: IntArray) -> Steps:
-    """The steps of these rows. Of files that lack the prompts' tokens, no context is known."""
+    """The steps of these rows. Contexts are unknown in files that lack the prompts' tokens."""
     num_steps, prompt_tokens, turns = table.values(rows, "num_steps", "prompt_tokens", "turn")
     emitted = table.lengths(rows)  # tokens of each step, one row after the other [steps]
     emitted_before = emitted.cumsum() - emitted  # by the steps before, of all rows [steps]

@@ -141,14 +141,14 @@ def _few_samples(
 ) -> Iterable[RunWarning]:
     """A warning on tasks with too few samples for a claim, and on means that one task decides.
 
-    A cell is a method at one temperature on one task; the task of all together is empty. Its
-    speedup and MAT are each an `Estimate` or `Missing`. `bare` is the number of samples if no cell
-    has an interval to show, and `few` if it is that of all tasks; `tasks` is empty then. `needed`
-    samples per task would do.
+    A cell is a method at one temperature on one task (an empty name: all tasks together). Its
+    speedup and MAT are each an `Estimate` or `Missing`. The warning has `bare`, the number of
+    samples, if no cell has an interval to show; `few`, if all tasks have the same number; otherwise
+    `tasks`, with the number of each. `needed` samples per task would be enough.
     """
     fewest_samples: dict[str, int] = {}
     num_needed = MIN_DEGREES + 2
-    has_interval = False  # one to show, of any cell
+    has_interval = False  # some cell has one to show
     for key, cell in cells.items():
         estimates = [number for number in (cell.speedup, cell.mat) if isinstance(number, Estimate)]
         if not key.task or key.method == BASELINE or not estimates:
