@@ -108,7 +108,7 @@ def check_speeds(
         for key, cell_changes in zip(cells, relative_changes, strict=True):
             change = float(cell_changes[:num_baselines].mean())  # this run against the baselines
             yield _check(key, change, variance, rule, against="than the run's other methods")
-    # All methods together stand under vanilla, at the first cell's temperature.
+    # The check of all methods together is listed under vanilla, at the first cell's temperature.
     method = BASELINE if num_cells > 1 else cells[0].method
     key = CellKey(method, cells[0].temperature, MEAN, load)
     variance = _machine_variance(common_changes, num_baselines, num_baselines - 1)

@@ -38,7 +38,7 @@ class BoundedFactor(NamedTuple):
 def explain_cells(
     texts: Sequence[str], methods: tuple[str, str] | None = None
 ) -> ExplainedDocument:
-    """Explain the number of a cell, or the ratio A / B of two sides, as far as tables tell.
+    """Explain the number of a cell, or the ratio A / B of two sides, as far as tables allow.
 
     Of two sides at least one is a cell; the other may be a run. `methods` are as in `read_sides`.
 
@@ -94,7 +94,7 @@ def explain_cells(
 
 
 def _explained(sides: Sequence[CellSide], names: Sequence[str]) -> str:
-    """The number that is explained. `names` are of those that all sides have."""
+    """The number that is explained. `names` are the numbers that all sides have."""
     for name in _EXPLAINED:
         if name in names:
             return name

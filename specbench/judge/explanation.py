@@ -96,7 +96,7 @@ class Explanation:
     def num_equal(self) -> int:
         """The prompts and turns that both sides have, if all have equal tokens and steps; else 0.
 
-        Unknown steps equal nothing.
+        Unknown steps are never equal.
         """
         if self.reference is None:
             return 0
@@ -135,8 +135,8 @@ class Explanation:
         """True if a factor differs from 1 although no setting that can move it does.
 
         Averaging and prefill follow from other factors: the same average weighs their changes by
-        task, and a shorter decode makes the prefill's share larger. Of settings that another tool's
-        files do not name, nothing is said.
+        task, and a shorter decode makes the prefill's share larger. Files of other tools do not
+        name all settings, so nothing is said about sides from such files.
         """
         if self.is_imported or not self.is_claimed(name) or self.causes(name) or name == AVERAGING:
             return False

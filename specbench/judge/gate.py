@@ -93,7 +93,7 @@ def check(
         summary=result.summary,
         notes=tuple(result.notes([*_warnings(baselines, comparisons)])),
         about={"baseline": baseline.header.id},
-        is_judged=not result.unjudged,  # no number that was asked for lacks a verdict
+        is_judged=not result.unjudged,  # every requested number has a verdict
     )
 
 

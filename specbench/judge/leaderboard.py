@@ -93,8 +93,8 @@ def _machine(header: RunHeader) -> Iterator[str]:
         yield "The checkout had uncommitted changes. Commit them, and repeat the run."
     if header.segments:
         yield "The run was continued on another machine or with other versions."
-    # Servers are other programs, too: with them, only the load before the run counts, of which
-    # there is a warning with this beginning.
+    # Servers are other programs, too. With them, only the load before the run counts: a warning
+    # with this beginning reports it.
     if header.servers:
         yield from (text for text in header.warnings if text.startswith(BUSY_AT_START))
     for machine_part in machine_parts:

@@ -87,8 +87,8 @@ def _find_cheats(tables: RunTables) -> tuple[RunWarning, ...]:
 
 
 def _find_in_table(header: RunHeader, table: RecordTable) -> tuple[RunWarning, ...]:
-    """The findings in records. Most rules are for the engine in this process: of servers only
-    a baseline that drafts is found, of other tools' runs nothing.
+    """The findings in records. Most rules are for the engine in this process. In runs on servers
+    only a baseline that drafts is found, and in runs of other tools nothing.
     """
     if header.imported:
         return ()
