@@ -169,7 +169,7 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
     yield counted("planted guesses", num=len(prompts), num_wrong=num_wrong)
     yield counted(PLANTED, num=num_planted, num_wrong=num_refused, unit="guesses")
     yield counted("full depth of the trees", deepest_tree, num_wrong=num_lacking, unit="levels")
-    yield from _logit_tests(logits, subject, "planted")  # the last one ends the tests' names
+    yield from _logit_tests(logits, subject, "planted")  # "planted" ends the tests' names
 
 
 def _logit_tests(
@@ -283,7 +283,7 @@ def run_contract(
         except SpecbenchError as error:
             faults.append(error.message)
             traceback = debug_traceback(error)
-            if traceback and len(faults) == 1:  # with --debug: the first one's, not every one's
+            if traceback and len(faults) == 1:  # with --debug: of the first error alone
                 say(traceback)
     # P-values are corrected for their number (Holm). The tests set temperatures of their own.
     raw_audit = MethodAudit(name, temperature=0.0, level=0.0, tests=tuple(tests))

@@ -86,7 +86,7 @@ class RunModel:
             "dtype": dtype or run_dtype,
             "phases": False,
             "trace": False,
-            "settings": PAPER,  # no sizes are chosen anew: `before` brings those in the header
+            "settings": PAPER,  # `before` has the sizes of the header: none is chosen anew
             **_NO_SERVER,  # the defaults of the options of servers
         }
         if device:  # the run's way of execution may not be possible there
@@ -102,7 +102,7 @@ class RunModel:
         # Options, records and first method give the replies to earlier turns of a chat.
         self._asked = RunSpec(**structs.asdict(asked_values))
         self._records = {record.key: record for record in run.records}
-        # Servers are in the header in their order. Those that ran already are in no option.
+        # The header lists servers in their order. No option names the methods of running servers.
         methods = run.header.methods if run.header.servers else run.header.spec.values.methods
         self._first_method = next(iter(methods), BASELINE)
         # Open for as long as this object is used; `before` is the run whose choices are kept.
@@ -151,7 +151,7 @@ class RunModel:
     def request(self, record: Record) -> Request:
         """The request that a record answers, with its seed; errors as for `prompt_ids`."""
         request = make_request(self._plan.work, self.prompt_ids(record), record.key.request)
-        return replace(request, seed=record.seed)  # of a merged run, it was another repeat's
+        return replace(request, seed=record.seed)  # a merged run counts repeats anew
 
     @torch.inference_mode()
     @without_cudnn_attention()

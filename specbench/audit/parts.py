@@ -7,7 +7,7 @@ from specbench.measure.progress import time_left
 
 
 class Parts:
-    """Tells each part as it begins: "3 of 10: T=0: pld … (0:04:10 left)"."""
+    """Reports each part as it begins: "3 of 10: T=0: pld … (0:04:10 left)"."""
 
     def __init__(self, total: int, say: Callable[[str], None]) -> None:
         """Take the number of parts to come, and a function that prints a line."""
@@ -17,7 +17,7 @@ class Parts:
         self._began = perf_counter()
 
     def begin(self, text: str) -> None:
-        """Tell the next part. The time left is that of the rest at the pace so far."""
+        """Report the next part, with the time that the others will take at the pace so far."""
         left = time_left(self._began, self._num_begun, self._total)
         self._num_begun += 1
         self.say(f"{self._num_begun} of {self._total}: {text} …{left and f' ({left})'}")

@@ -40,7 +40,7 @@ def token_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
         )
     # A token's tail is the mass of the tokens that are at most as likely: its own p-value.
     smallest_tail = float(tokens.tail.min())
-    p_value = min(1.0, num_tokens * smallest_tail)  # the least of so many tails
+    p_value = min(1.0, num_tokens * smallest_tail)  # of the smallest of these tails
     yield AuditTest("tokens", "least likely token", num_tokens, smallest_tail, "tail mass", p_value)
     for stratum, is_kept in _strata(tokens).items():  # name of a group -> its tokens
         yield from _mean_tests(tokens.where(is_kept), stratum)

@@ -235,10 +235,10 @@ class _Tester:
             request = replace(
                 recorded_request,
                 sampling=sampling,
-                max_new_tokens=min(recorded_request.max_new_tokens, LONGEST),  # for time
+                max_new_tokens=min(recorded_request.max_new_tokens, LONGEST),  # to save time
                 eos_ids=frozenset(),
             )
-            round_number = draw_number // len(spread_records)  # times that all records had a draw
+            round_number = draw_number // len(spread_records)  # draws of each record so far
             seed = _new_seed(answers.method, request, round_number)
             evidence = self._model.watch(answers.method, replace(request, seed=seed))
             answers.parts.append(evidence.tokens)

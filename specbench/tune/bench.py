@@ -226,7 +226,7 @@ class Bench:
             prefill_ratios.append(vanilla_after.prefill_s / median(vanilla_after.seconds))
             vanilla_s = median([*vanilla_before.seconds, *vanilla_after.seconds])
             vanilla_prefill_s = (vanilla_before.prefill_s + vanilla_after.prefill_s) / 2
-            # What the method's prefill takes longer: the target's part, and the drafter's own.
+            # Extra time of the method's prefill: the target's part, and the drafter's own.
             start_s = timed.prefill_s - vanilla_prefill_s + timed.start_s
             visit = Visit(
                 block=len(self.steps),  # number of the block that is being measured

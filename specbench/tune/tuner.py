@@ -43,9 +43,9 @@ DEFAULT_NUM_PROMPTS = 4
 NUM_DRAWN = 2
 """Number of settings drawn from the rest and measured, to show how good predictions are."""
 SHORT_MINUTES = 2
-"""Up to this goal, only one of those is measured."""
+"""With a goal of at most this many minutes, only one setting is drawn."""
 CURVE_SHARE = 3
-"""The cost curve gets this fraction of the minutes: one in three."""
+"""The cost curve gets the minutes / CURVE_SHARE."""
 CHANGED = 1.2
 """The machine's speed has changed if the ratio of vanilla's step times exceeds this."""
 CHANGED_WARNING = (
@@ -89,7 +89,7 @@ def tune(
     """
     folder = Path(output)
     progress = progress or Lines(say or (lambda text: None))
-    if "limit" not in values and "sample" not in values:  # neither bounds the prompts
+    if "limit" not in values and "sample" not in values:  # no option limits the prompts
         values["limit"] = DEFAULT_NUM_PROMPTS
     engine_plan = make_engine_plan(model, methods, values, offline=offline)
     profile = _profile_in(folder / "profile", engine_plan, progress)  # methods' drafts
