@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Hide what transformers warns of while it reads files: a check of ours refuses them with the
-    reason, or they are good. A verbosity other than the default stays.
+    """Hide transformers' warnings while it reads files: our own checks refuse bad files, with the
+    reason. A verbosity other than the default is kept.
     """
     from transformers.utils import logging
 

@@ -1,4 +1,4 @@
-"""The runs of a tune: a second call goes on with those that its folder has."""
+"""The runs of a tune. A second call continues the runs in its folder."""
 
 from pathlib import Path
 

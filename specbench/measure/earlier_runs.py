@@ -69,7 +69,7 @@ def _kind(values: SpecValues, model: ModelHeader) -> tuple[object, ...]:
 
 
 def _busy_seconds(record: Record) -> float:
-    """The seconds that an answer adds to a run, in which a server works on several at once."""
+    """The seconds that an answer adds to a run: a share of its own, if several run at once."""
     key = record.key
     if key.request_rate:
         return 1 / key.request_rate

@@ -63,7 +63,7 @@ class ReadAnswers(NamedTuple):
 
 
 def has_answers(first: Fields, steps_field: StepsField) -> bool:
-    """Whether the first line of a file has answers with this list of steps."""
+    """True if the first line of a file has answers with this list of steps."""
     has_choices = first.has("question_id", "choices")
     return has_choices and first.first("choices").has("turns", steps_field.name)
 

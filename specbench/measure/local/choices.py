@@ -118,7 +118,7 @@ def _prepare_trial(
     """
     from specbench.engine.decode import decode
 
-    # Counts the drafter's GPU memory apart: what a trial holds is no method's in the run.
+    # A ledger of its own: GPU memory of a trial does not count as a method's memory in the run.
     ledger = MemoryLedger(target)
     drafter = build_drafters(target, [method], ledger)[method.label]
     num_tokens = min(TUNING_TOKENS, request.max_new_tokens)

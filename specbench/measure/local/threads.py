@@ -98,9 +98,9 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
 def _sustained(counts: Sequence[int], time_step: Callable[[], float]) -> dict[int, float]:
     """Mean seconds of steps by number of threads, over `SUSTAINED_S` with each.
 
-    A trial changes the number at each step, and takes the median. Beside other programs the threads
-    that slept meanwhile run first, and most steps of many threads stay fast: the few that wait for
-    a thread take many times as long.
+    A trial changes the number at each step, and takes the median. Beside other programs the median
+    hides a cost of many threads: those that slept meanwhile run first, so most steps are fast, and
+    the few that wait for a thread take many times as long. These means contain it.
     """
     mean_s = {}
     for count in counts:

@@ -11,13 +11,13 @@ from specbench.engine.clock import Phase, Stopwatch
 from specbench.settings.step_times import FASTER
 
 FAR = 1.5
-"""A number of threads is dropped if its steps take this many times as long as the best's..."""
+"""A number of threads is dropped if its steps take this many times as long as the best number's."""
 FAR_STEPS = 7
-"""...in this many steps of both."""
+"""Steps of both numbers that are compared by FAR."""
 HOPELESS = 10.0
-"""It is dropped early if its steps take this many times as long..."""
+"""A number of threads is dropped early if its steps take this many times as long."""
 HOPELESS_STEPS = 2
-"""...in this many steps of both."""
+"""Steps of both numbers that are compared by HOPELESS."""
 MAX_STEPS = 200
 """Most steps for which a number is tried."""
 LEAST_S = 1e-9

@@ -64,7 +64,7 @@ METHODS: dict[str, EngineMethod] = {
     WHOLE: WHOLE_METHOD,
 }
 """The methods of llama.cpp. All requests share the table of `ngram_mod`. With several requests at
-once its heads draft other tokens, so they are no chains.
+once, heads draft other tokens, so they do not count as chains.
 """
 _NGRAM_SIZE = 3
 """Length of the n-gram that is looked up: the longest of PLD's."""
