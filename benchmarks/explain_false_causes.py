@@ -2,10 +2,10 @@
 
     python -m benchmarks.explain_false_causes FOLDER [NUM_RUNS]
 
-Makes runs of one command on `tiny` in FOLDER, one after the other, and explains each by the next
-one, the last by the first: as many pairs as runs. A claim about any factor of any method is false.
-Then pairs of runs that differ in one thing are explained: the length of drafts, the chat template,
-a program that keeps the processor busy. The table has the result of each explanation. Existing runs
+Makes runs of one command on `tiny` in FOLDER, one after the other, and explains each against the
+next one, and the last against the first. A claim about any factor of any method is false. Then
+pairs of runs that differ in one thing are explained: the length of drafts, the chat template, a
+program that keeps the processor busy. The table has the result of each explanation. Existing runs
 are not made again.
 """
 

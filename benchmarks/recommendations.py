@@ -3,9 +3,9 @@
     python -m benchmarks.recommendations
 
 The runs are those of `coverage.py`, with four methods that are equally fast, or 3, 10 or 30 %
-apart, after one and after three passes. The output has the runs in which any method was
-recommended, those in which it was said to be the fastest, and of these, those in which another one
-is truly more than 2 % faster.
+apart, after one and after three passes. The output counts the runs in which a method was
+recommended, the runs in which it was said to be the fastest, and among these the runs in which
+another method is truly more than 2 % faster.
 """
 
 from __future__ import annotations

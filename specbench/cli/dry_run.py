@@ -21,16 +21,17 @@ _BOUND = (
     "assumes answers of full length at vanilla's speed, as if a step took only the time to read "
     "the weights; a small model takes longer. ?: unknown"
 )
-"""The source of a time that no earlier run tells, in words."""
+"""The source of a time, in words, if there is no earlier run to estimate it from."""
 
 
 def print_dry_run(suite: Suite, seconds: float | None = None) -> bool:
     """Print the cost of each run of a suite. True if nothing has to be downloaded.
 
-    `seconds` are those that a run takes by an earlier one, in place of a bound.
+    `seconds` are estimated from an earlier run; without them, a lower bound is printed.
 
     Raises:
-        UserError: the suite's only run would be refused. Of several, each has its line.
+        UserError: the suite's only run would be refused. If there are several, each refused one has
+            a line.
     """
     from specbench.measure.plan import check_early
 

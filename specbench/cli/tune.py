@@ -152,7 +152,7 @@ def _repeatable(out: Path) -> Iterator[None]:
     except RunFolderError as error:
         if "--resume" not in error.hint:
             raise
-        hint = f"Free space or make it writable, then {REPEAT}: it goes on with what {out} has."
+        hint = f"Free space or make it writable, then {REPEAT}: it continues the work in {out}."
         raise RunFolderError(error.message, hint) from error
 
 

@@ -103,7 +103,7 @@ def _link(file: Path, link: Path) -> None:
 
 
 class _Contents(NamedTuple):
-    """What a file's header says."""
+    """The contents of a file's header."""
 
     architecture: str
     fields: Mapping[str, Any]

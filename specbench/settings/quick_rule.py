@@ -122,7 +122,7 @@ def choose_settings(
             known = known_acceptance(method)  # settings with rows and MAT; none if unknown
             # Vanilla has no settings to choose, and `settings` is not None if a file gave some.
             is_fixed = method.method.name == BASELINE or method.settings is not None
-            # the second: the user gave one of the options that would be chosen
+            # options that the user gave are not chosen anew
             if is_fixed or _is_chosen_by_user(method, known):
                 continue
             if known:
@@ -173,7 +173,7 @@ def _fastest_options(
         best_cost_s = min((trial.costs_s[0] for trial in trials), default=float("inf"))
         # LIKELY: a factor by which one trial may be wrong
         if least_cost_s(acceptance) <= LIKELY * best_cost_s:
-            tuned_method = method.tuned(acceptance.options, source="")  # for a trial alone
+            tuned_method = method.tuned(acceptance.options, source="")  # only for this trial
             time_step = prepare(tuned_method, times.threads_at(acceptance.rows))
             trials.append(Trial(acceptance, time_step))
             trials[-1].run()  # adds its seconds per token to `costs_s`

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from specbench.training.optimizers import Schedule
 
 _DECAY = 0.5
-"""Share of the steps, at the end, with a falling learning rate. Before, a run can be extended."""
+"""Share of the steps, at the end, with a falling learning rate. A run can be extended before this
+decay.
+"""
 _MOST_WARMUP = 50
 
 

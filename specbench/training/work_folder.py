@@ -39,7 +39,7 @@ def begin_work(
     """
     _check_folder(out, settings, is_resumed=is_resumed)
     with locked_log(out / _WORK_FOLDER) as log:
-        _check_folder(out, settings, is_resumed=is_resumed)  # another may have been faster
+        _check_folder(out, settings, is_resumed=is_resumed)  # another process may have begun first
         yield log
 
 
