@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
+from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats.estimates import Estimate, Value
+from specbench.analysis.warnings import RunWarning
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
 from specbench.registry import get, parse_choices
@@ -73,6 +75,10 @@ def number(metric: Value) -> float:
     """A value that has to be a number."""
     assert isinstance(metric, Estimate), metric
     return metric.value
+
+
+def warnings_of(metrics: RunMetrics, key: str) -> list[RunWarning]:
+    return [warning for warning in metrics.warnings if warning.key == key]
 
 
 def failed(method: str, sample: str = "a", *, task: str = "gsm8k", error: str = "boom") -> Record:

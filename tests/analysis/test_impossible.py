@@ -12,16 +12,14 @@ from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.log.imported import ImportedHeader
 from specbench.log.run import Run
 from specbench.log.store import read_run
+from tests.analysis.run_factory import warnings_of
 
 BASELINE_RUN = Path(__file__).parents[2] / ".ci/baseline"
 
 
 def named(run: Run) -> list[str]:
-    return [
-        warning.numbers["text"]
-        for warning in measure(run, Bootstrap(10)).warnings
-        if warning.key == "impossible"
-    ]
+    warnings = warnings_of(measure(run, Bootstrap(10)), "impossible")
+    return [warning.numbers["text"] for warning in warnings]
 
 
 @pytest.fixture(scope="module")

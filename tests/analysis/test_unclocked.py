@@ -35,8 +35,10 @@ def named(*records: Sequence[Record]) -> set[str]:
 
 
 def test_a_method_that_hides_time_in_all_answers_is_named() -> None:
-    assert named(answers("vanilla", 12, 0), answers("pld", 12, 12)) == {"pld"}
-    assert named(answers("vanilla", 12, 0), answers("pld", 12, 9), answers("sps", 12, 0)) == {"pld"}
+    vanilla = answers("vanilla", 12, 0)
+    sps = answers("sps", 12, 0)
+    assert named(vanilla, answers("pld", 12, 12)) == {"pld"}
+    assert named(vanilla, answers("pld", 12, 9), sps) == {"pld"}
 
 
 @pytest.mark.parametrize("num_longer", [4, 8, 12])
@@ -65,16 +67,20 @@ def untimed(build_s: float) -> dict[str, float]:
     """The numbers of the method in the warning; empty without one."""
     run = run_with_build(build_s)
     warnings = find_cheats(make_table(run.records), run.header)
-    entries = [warning.numbers["methods"] for warning in warnings if warning.key == "untimed_work"]
-    return entries[0][0] if entries else {}
+    for warning in warnings:
+        if warning.key == "untimed_work":
+            numbers: dict[str, float] = warning.numbers["methods"][0]
+            return numbers
+    return {}
 
 
 def test_untimed_work_is_told_with_the_speedup_that_counts_it() -> None:
     assert untimed(0.7) == {}
-    some = untimed(BUILD_S + 2.0)
-    assert some["timed"] == pytest.approx(1.5)
-    assert some["counted"] == pytest.approx(15 / 12)
-    assert untimed(BUILD_S + 6.0)["counted"] == pytest.approx(15 / 16)
+    two_seconds = untimed(BUILD_S + 2.0)
+    assert two_seconds["timed"] == pytest.approx(1.5)
+    assert two_seconds["counted"] == pytest.approx(15 / 12)
+    six_seconds = untimed(BUILD_S + 6.0)
+    assert six_seconds["counted"] == pytest.approx(15 / 16)
 
 
 @pytest.mark.parametrize(("build_s", "status"), [(2.0, "skipped"), (6.0, "failed")])
