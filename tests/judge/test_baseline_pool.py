@@ -7,9 +7,10 @@ import pytest
 from benchmarks.gate_errors import METHODS, Simulator
 from specbench.errors.kinds import UserError
 from specbench.judge.allowed import Allowed
-from specbench.judge.checks import CheckedRun
+from specbench.judge.checks import Check, CheckedRun
 from specbench.judge.comparison import MEAN
 from specbench.judge.gate import check
+from specbench.types import Record
 from tests.judge.changing import at_loads, with_records
 from tests.judge.checked import cell
 
@@ -19,29 +20,39 @@ ALLOWED = Allowed(max_mismatch=0.1)
 def gate(
     simulator: Simulator, seed: int, slowdowns: Mapping[str, float] | None = None
 ) -> CheckedRun:
-    first, *more = [simulator.run(1000 * seed + number) for number in range(1, 6)]
-    run = simulator.run(1000 * seed, slowdowns)
+    run_seed = 1000 * seed
+    first, *more = [simulator.run(run_seed + number) for number in range(1, 6)]
+    run = simulator.run(run_seed, slowdowns)
     return check(run, first, ALLOWED, more=more)
+
+
+def speed_checks(checked: CheckedRun) -> list[Check]:
+    return [outcome for outcome in checked.checks if outcome.name == "speed"]
+
+
+def failed_speeds(checked: CheckedRun) -> list[Check]:
+    return [outcome for outcome in speed_checks(checked) if outcome.status == "failed"]
 
 
 def slow(checked: CheckedRun) -> set[str]:
     """The methods whose speed fails."""
-    speeds = [failure for failure in checked.failures if failure.name == "speed"]
-    return {cell(failure).method for failure in speeds}
+    return {cell(failure).method for failure in failed_speeds(checked)}
 
 
 @pytest.mark.slow
 def test_a_slow_method_is_caught_and_equal_runs_pass_however_far_whole_runs_differ() -> None:
     simulator = Simulator(8, drift=0.06, bursts=0.05)
     for seed, method in enumerate(["pld", "eagle2", "eagle3", "medusa"]):
-        assert slow(gate(simulator, seed, {method: 0.2})) == {method}
+        checked = gate(simulator, seed, {method: 0.2})
+        assert slow(checked) == {method}
     for seed in range(10, 16):
-        assert slow(gate(simulator, seed)) == set()
+        checked = gate(simulator, seed)
+        assert slow(checked) == set()
 
 
 def test_all_methods_that_are_slower_alike_are_one_failure() -> None:
     checked = gate(Simulator(8, drift=0.005), 3, dict.fromkeys(METHODS, 0.3))
-    (failure,) = [failure for failure in checked.failures if failure.name == "speed"]
+    (failure,) = failed_speeds(checked)
     assert cell(failure).method == "vanilla"
     assert cell(failure).task == MEAN
     assert "in all methods together" in failure.text
@@ -60,9 +71,13 @@ def test_where_runs_differ_by_much_the_gate_cannot_tell() -> None:
 def test_a_method_that_a_baseline_lacks_is_not_judged() -> None:
     simulator = Simulator(8)
     run, first, second, third = [simulator.run(seed) for seed in range(4)]
-    without_pld = with_records(third, lambda record: None if record.key.method == "pld" else record)
+
+    def drop_pld(record: Record) -> Record | None:
+        return None if record.key.method == "pld" else record
+
+    without_pld = with_records(third, drop_pld)
     checked = check(run, first, ALLOWED, more=[second, without_pld])
-    speeds = [outcome for outcome in checked.checks if outcome.name == "speed"]
+    speeds = speed_checks(checked)
     (speed_of_pld,) = [outcome for outcome in speeds if cell(outcome).method == "pld"]
     assert speed_of_pld.status == "skipped"
     assert checked.exit_code == 3
@@ -82,11 +97,11 @@ def test_each_load_has_its_own_speed_and_its_own_spread() -> None:
     first, *more = [at_loads(simulator.run(seed), equal) for seed in range(1, 6)]
     slow_run = at_loads(simulator.run(9), slow_at_8)
     checked = check(slow_run, first, ALLOWED, more=more)
-    speeds = [outcome for outcome in checked.checks if outcome.name == "speed"]
-    assert len(speeds) == 2 * (len(METHODS) + 1)
-    (failed,) = [cell(outcome) for outcome in speeds if outcome.status == "failed"]
-    assert failed.method == "pld"
-    assert failed.load.concurrency == 8
+    assert len(speed_checks(checked)) == 2 * (len(METHODS) + 1)
+    (failure,) = failed_speeds(checked)
+    failed_cell = cell(failure)
+    assert failed_cell.method == "pld"
+    assert failed_cell.load.concurrency == 8
     alone = [at_loads(simulator.run(seed), {1: {}}) for seed in range(2, 4)]
     with pytest.raises(UserError, match="2 baselines at 8 requests at once do not show"):
         check(first, first, ALLOWED, more=[more[0], *alone])

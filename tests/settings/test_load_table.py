@@ -12,23 +12,29 @@ LOADS = range(1, 257)
 
 
 def vllm_reads(rows: Sequence[tuple[int, int, int]], most_loads: int) -> list[int]:
-    """The draft tokens at loads 1, 2, ... by vLLM's rule: ends are included, a gap and the tail go
-    on with the row before, and the first row begins at 1.
+    """The draft tokens at loads 1, 2, ... by vLLM's rule.
+
+    Ends are included, a gap and the tail have the row before, and the first row begins at 1.
     """
     assert rows[0][0] == 1
     by_load: dict[int, int] = {}
     for first, last, num_tokens in rows:
         assert first <= last
-        by_load |= dict.fromkeys(range(first, min(last, most_loads) + 1), num_tokens)
-    numbers: list[int] = []
+        covered_loads = range(first, min(last, most_loads) + 1)
+        by_load |= dict.fromkeys(covered_loads, num_tokens)
+    numbers = []
+    num_tokens = by_load[1]
     for load in range(1, most_loads + 1):
-        numbers.append(by_load.get(load, numbers[-1] if numbers else -1))
+        num_tokens = by_load.get(load, num_tokens)
+        numbers.append(num_tokens)
     return numbers
 
 
 def trtllm_reads(schedule: Mapping[int, int], max_draft_len: int, load: int) -> int:
-    """The draft tokens at a load by TensorRT-LLM's rule: a key is the last load with its number,
-    there are none beyond the last key, and the smallest key has `max_draft_len`.
+    """The draft tokens at a load by TensorRT-LLM's rule.
+
+    A key is the last load with its number. There are no drafts beyond the last key, and the
+    smallest key has `max_draft_len`.
     """
     assert schedule[min(schedule)] == max_draft_len
     later = [last for last in schedule if last >= load]
@@ -38,7 +44,8 @@ def trtllm_reads(schedule: Mapping[int, int], max_draft_len: int, load: int) -> 
 def drawn(seed: int) -> LoadTable:
     """A table with one to six numbers, of which any may be 0."""
     generator = random.Random(seed)
-    starts = sorted(generator.sample(range(2, 250), generator.randint(0, 5)))
+    num_starts = generator.randint(0, 5)
+    starts = sorted(generator.sample(range(2, 250), num_starts))
     return LoadTable.of((load, generator.randint(0, 8)) for load in (1, *starts))
 
 
@@ -62,11 +69,17 @@ def test_a_table_is_the_same_in_every_form(seed: int) -> None:
 @pytest.mark.parametrize(
     ("rows", "numbers"),
     [
-        ([(1, 16, 3), (64, 128, 2), (200, 201, 0)], {1: 3, 17: 3, 63: 3, 64: 2, 199: 2, 256: 0}),
-        ([(1, 1, 0), (2, 8, 4)], {1: 0, 2: 4, 256: 4}),
+        (
+            [(1, 16, 3), (64, 128, 2), (200, 201, 0)],
+            {1: 3, 17: 3, 63: 3, 64: 2, 199: 2, 256: 0},
+        ),
+        (
+            [(1, 1, 0), (2, 8, 4)],
+            {1: 0, 2: 4, 256: 4},
+        ),
     ],
 )
-def test_a_gap_goes_on_with_the_row_before_and_the_last_row_is_open(
+def test_a_gap_has_the_draft_tokens_of_the_row_before_and_the_last_row_is_open(
     rows: list[tuple[int, int, int]], numbers: dict[int, int]
 ) -> None:
     table = LoadTable.from_vllm(rows)
@@ -77,5 +90,6 @@ def test_a_gap_goes_on_with_the_row_before_and_the_last_row_is_open(
 def test_a_schedule_of_tensorrt_llm_ends_in_plain_decoding() -> None:
     table = LoadTable.from_trtllm({8: 2, 4: 4, 32: 1})
     assert table.vllm_rows()[:3] == [(1, 4, 4), (5, 8, 2), (9, 32, 1)]
-    assert table.at(33) == table.at(256) == 0
+    assert table.at(33) == 0
+    assert table.at(256) == 0
     assert table.trtllm_schedule() == {4: 4, 8: 2, 32: 1}

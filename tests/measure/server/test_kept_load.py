@@ -9,15 +9,18 @@ from tests.support.stub_server import Stub
 
 def without(done: Done, num_missing: int) -> list[Record]:
     """The records of a run, except the last ones of the task with four prompts of a turn each."""
-    records = [record for record in done.records if record.key.task == "maths"]
+    of_maths = [record for record in done.records if record.key.task == "maths"]
     others = [record for record in done.records if record.key.task != "maths"]
-    return [*others, *records[: len(records) - num_missing]]
+    num_left = len(of_maths) - num_missing
+    return [*others, *of_maths[:num_left]]
 
 
 def continued(stub: Stub, num_missing: int, concurrency: int) -> Done:
-    """A run that goes on with so many requests of one block."""
-    first = run({"eagle3": Stub()}, concurrency=(concurrency,))
-    return run({"eagle3": stub}, done=without(first, num_missing), concurrency=(concurrency,))
+    """A continued run, of which `num_missing` requests of one block are left."""
+    loads = (concurrency,)
+    first = run({"eagle3": Stub()}, concurrency=loads)
+    records = without(first, num_missing)
+    return run({"eagle3": stub}, done=records, concurrency=loads)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +37,8 @@ def test_other_requests_of_the_block_keep_the_load_and_have_no_second_record(
     (block,) = done.blocks
     assert block.num_requests == num_missing
     assert block.num_repeats == len(stub.requests) - num_missing
-    assert bool(block.num_repeats) is (num_missing < min(concurrency, 4))
+    is_load_lower = num_missing < min(concurrency, 4)
+    assert bool(block.num_repeats) is is_load_lower
 
 
 def test_a_server_that_fails_is_not_asked_on_and_on() -> None:
