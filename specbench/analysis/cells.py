@@ -199,9 +199,8 @@ class CellSource:
         step_counts = count_steps(table, rows)  # numbers of steps by emitted tokens
         num_pairs = int((baseline_rows >= 0).sum())  # rows whose request vanilla finished too
 
-        # Reasons for missing numbers: for all numbers, for times (None if they are not missing),
-        # and for ratios if no row has a pair. `self._no_times` says why the run's times are no
-        # evidence.
+        # Reasons for missing numbers: of all numbers, of times, and of ratios if no row has a pair.
+        # None: they are not missing. `self._no_times` says why the run's times are no evidence.
         no_rows = None if len(rows) else self._reason_for_no_rows(key, all_rows, num_done)
         no_times = no_rows or self._no_times
         no_pairs = self._reason_for_no_pairs(key)
