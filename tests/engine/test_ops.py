@@ -100,22 +100,26 @@ def test_the_check_of_operations_includes_a_recording(monkeypatch: pytest.Monkey
     assert unsupported_reason(Ops(), CPU, torch.float32, TraceRecorder()) is None
     for recorder in (Off(1), Off(torch.nan)):
         reason = unsupported_reason(Ops(), CPU, torch.float32, recorder)
-        assert reason is not None and "the norm of torch, recorded, is off by" in reason
+        assert reason is not None
+        assert "the norm of torch, recorded, is off by" in reason
     reason = unsupported_reason(Ops(), CPU, torch.float32, Failing())
-    assert reason is not None and reason.startswith("torch, recorded, fails: operation not")
+    assert reason is not None
+    assert reason.startswith("torch, recorded, fails: operation not")
     assert unsupported_reason(Ops(), CPU, torch.float64) == "there are no kernels for float64"
 
 
 CLOSE: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-4}
-NUM_EXPERTS, HIDDEN, INNER = 5, 32, 16
+NUM_EXPERTS = 5
+HIDDEN = 32
+INNER = 16
 
 
 def drawn(num_rows: int) -> tuple[Tensor, Experts, Tensor, Tensor]:
     """Rows, experts, two chosen experts for each row, and their shares."""
     torch.manual_seed(num_rows)
-    experts = Experts(
-        torch.randn(NUM_EXPERTS, 2 * INNER, HIDDEN), torch.randn(NUM_EXPERTS, HIDDEN, INNER)
-    )
+    gate_up = torch.randn(NUM_EXPERTS, 2 * INNER, HIDDEN)
+    down = torch.randn(NUM_EXPERTS, HIDDEN, INNER)
+    experts = Experts(gate_up, down)
     shares, ids = torch.rand(num_rows, NUM_EXPERTS).topk(2)
     return torch.randn(num_rows, HIDDEN), experts, ids, shares
 
@@ -130,8 +134,10 @@ def by_hand(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor) -> Tensor:
                 gate, up = gate_up.chunk(2)
                 output = experts.down[expert] @ (silu(gate) * up)
             else:
-                assert experts.gate_up_bias is not None and experts.down_bias is not None
-                gate, up = (gate_up + experts.gate_up_bias[expert]).view(-1, 2).unbind(1)
+                assert experts.gate_up_bias is not None
+                assert experts.down_bias is not None
+                gate_up = gate_up + experts.gate_up_bias[expert]
+                gate, up = gate_up.view(-1, 2).unbind(1)
                 gate = gate.clamp(max=2.0)
                 up = up.clamp(-2.0, 2.0)
                 inner = gate * torch.sigmoid(1.7 * gate) * (up + 1)

@@ -56,7 +56,8 @@ def test_layers_and_their_cache_are_shared_out_and_all_else_is_on_the_first(targ
     assert numbers(target.cache.shape(layer).device for layer in range(NUM_LAYERS)) == [0, 0, 1, 1]
     shared = (model.get_input_embeddings(), model.get_output_embeddings(), model.model.norm)
     assert {module.weight.device for module in shared} == {GPUS[0]}
-    assert (target.device, target.devices) == (GPUS[0], GPUS)
+    assert target.device == GPUS[0]
+    assert target.devices == GPUS
     assert target.eager_reason == "the model is spread over several devices"
 
 
@@ -106,7 +107,8 @@ def test_layers_follow_the_room_of_each_gpu(rooms: list[float], layers: list[int
 def test_a_folder_is_read_onto_its_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A CPU stands for both GPUs, and the model runs its own forward."""
     random_of(config_of("glm4", num_hidden_layers=NUM_LAYERS)).save_pretrained(tmp_path)
-    cpu, sent = torch.device("cpu"), []
+    cpu = torch.device("cpu")
+    sent = []
 
     def send(inputs: Any, device: torch.device, **_: Any) -> Any:
         sent.append(inputs)
@@ -117,8 +119,9 @@ def test_a_folder_is_read_onto_its_gpus(tmp_path: Path, monkeypatch: pytest.Monk
     plain = load_target(tmp_path, dtype=torch.float32, device=cpu)
     assert not sent
     both = load_target(tmp_path, dtype=torch.float32, device=cpu, spread=Spread((cpu, cpu)))
+    expected = plain.prefill([1, 2, 3])
     sent.clear()
-    assert torch.equal(plain.prefill([1, 2, 3]).logits, both.prefill([1, 2, 3]).logits)
+    assert torch.equal(both.prefill([1, 2, 3]).logits, expected.logits)
     assert len(sent) == 2 * (NUM_LAYERS + 4)  # arguments and keywords of all that is placed
 
 

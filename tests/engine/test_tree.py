@@ -20,6 +20,15 @@ def parent_lists(draw: st.DrawFn) -> list[int]:
     return [0, *parents_below_root]
 
 
+def children_of(parents: list[int], node: int) -> list[int]:
+    """The children of a node, in their order. The root is its own parent, but not its child."""
+    children = []
+    for child, parent in enumerate(parents):
+        if child and parent == node:
+            children.append(child)
+    return children
+
+
 @given(parent_lists())
 def test_a_layout_knows_depth_ancestors_and_children_of_every_node(parents: list[int]) -> None:
     layout = TreeLayout.from_parents(parents, "cpu")
@@ -30,10 +39,10 @@ def test_a_layout_knows_depth_ancestors_and_children_of_every_node(parents: list
         marked = layout.ancestors[node].nonzero()[:, 0]
         assert set(marked.tolist()) == ancestors[node]
         assert layout.depths[node] == len(ancestors[node]) - 1
-        children = [child for child in range(1, len(parents)) if parents[child] == node]
         # siblings [most children, nodes]: the first, second, ... child of each node, or 0
-        children_of_node = layout.siblings[:, node].tolist()
-        assert [child for child in children_of_node if child] == children
+        children_or_0 = layout.siblings[:, node].tolist()
+        children = [child for child in children_or_0 if child]
+        assert children == children_of(parents, node)
 
 
 @pytest.mark.parametrize(
@@ -53,12 +62,16 @@ def test_a_parent_that_does_not_precede_its_child_is_refused(parents: list[int])
 
 def logits_for(best: list[int], vocab: int = 10) -> Tensor:
     """Logits [nodes, vocab] with these best tokens."""
-    return torch.nn.functional.one_hot(torch.tensor(best), vocab).float()
+    best_ids = torch.tensor(best)
+    one_hot = torch.nn.functional.one_hot(best_ids, vocab)
+    return one_hot.float()
 
 
 def judged(draft: DraftTree, best: list[int]) -> Verdict:
     """The lossless rule's verdict, if `best` are the target's best tokens after the nodes."""
-    return Verdict.read(lossless(draft, logits_for(best), sampler()))
+    logits = logits_for(best)
+    chosen = lossless(draft, logits, sampler())
+    return Verdict.read(chosen)
 
 
 def test_greedy_takes_the_deepest_path_that_the_target_agrees_with() -> None:
@@ -96,7 +109,8 @@ def test_the_path_on_the_device_equals_the_verdicts(draws: list[int], seed: int)
     parents = [0, *parents_below_root]
     generator = torch.Generator().manual_seed(seed)
     shape = (2, len(parents))
-    tokens, best = torch.randint(0, 3, shape, generator=generator).tolist()
+    random_ids = torch.randint(0, 3, shape, generator=generator)
+    tokens, best = random_ids.tolist()
     draft = tree(tokens, parents)
     chosen = lossless(draft, logits_for(best), sampler())
     verdict = Verdict.read(chosen)
@@ -104,8 +118,11 @@ def test_the_path_on_the_device_equals_the_verdicts(draws: list[int], seed: int)
     padded = AcceptedPath.from_choice(chosen, padded_length)
     plain = AcceptedPath.from_verdict(verdict, CPU)
     length = len(verdict.path)
-    assert int(padded.last) + 1 == int(plain.last) + 1 == length
-    assert len(padded.path) == len(padded.token_ids) == padded_length
+    last = length - 1
+    assert int(padded.last) == last
+    assert int(plain.last) == last
+    assert len(padded.path) == padded_length
+    assert len(padded.token_ids) == padded_length
     assert torch.equal(padded.path[:length], plain.path)
     assert torch.equal(padded.token_ids[:length], plain.token_ids)
 
@@ -124,14 +141,17 @@ def test_a_draft_equal_to_the_target_is_always_accepted() -> None:
 def test_top_p_and_top_k_remove_what_transformers_removes() -> None:
     logits = torch.tensor([[2.0, 1.0, 0.0, -1.0]])
     by_top_k = sampler(0.5, top_k=2).probs(logits)
-    assert (by_top_k > 0).tolist() == [[True, True, False, False]]
+    is_kept = by_top_k > 0
+    assert is_kept.tolist() == [[True, True, False, False]]
     by_top_p = sampler(1.0, top_p=0.6).probs(logits)
-    assert (by_top_p > 0).tolist() == [[True, False, False, False]]
+    is_kept = by_top_p > 0
+    assert is_kept.tolist() == [[True, False, False, False]]
 
 
 def test_a_token_of_no_probability_is_never_drawn() -> None:
     probs = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]])
-    drawn = sampler(1.0).draw(probs.repeat(2000, 1))
+    many = probs.repeat(2000, 1)
+    drawn = sampler(1.0).draw(many)
     assert set(drawn.tolist()) == {1, 3}
 
 
@@ -139,4 +159,5 @@ def test_half_precision_logits_give_a_distribution_that_sums_to_one() -> None:
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(1, 32000, generator=generator).bfloat16()
     probs = sampler(1.0).probs(logits)
-    assert probs.sum().item() == pytest.approx(1, abs=1e-5)
+    total = probs.sum().item()
+    assert total == pytest.approx(1, abs=1e-5)

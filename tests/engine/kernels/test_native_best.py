@@ -10,11 +10,11 @@ from specbench.engine.execution import Execution
 from specbench.engine.kernels import native_build
 from specbench.engine.kernels.native_build import BuildError, user_folder
 from specbench.engine.kernels.native_ops import NativeOps, native_ops
-from specbench.engine.layers.ops import TORCH
+from specbench.engine.layers.ops import TORCH, Ops
 from specbench.engine.target import Target
 from specbench.methods._dynamic_tree import DynamicDrafter
 from specbench.registry import get
-from specbench.types import Request
+from specbench.types import Completion, Request
 from specbench.zoo import TINY
 from tests.engine.test_target import load_in
 from tests.methods.building import build_in
@@ -38,16 +38,19 @@ def ops(request: pytest.FixtureRequest) -> NativeOps:
 def test_the_best_are_those_of_a_stable_sort(ops: NativeOps, size: int, k: int) -> None:
     """Of equal logits, which are frequent in bfloat16, the first comes first."""
     k = min(k, size)
-    logits = torch.randn(9, size + 3, generator=torch.Generator().manual_seed(size))
-    logits = (4 * logits).to(ops._dtype)[:, 1:-2]
+    generator = torch.Generator().manual_seed(size)
+    wider = 4 * torch.randn(9, size + 3, generator=generator)
+    logits = wider.to(ops._dtype)[:, 1:-2]
     order = logits.float().sort(dim=-1, descending=True, stable=True)
     log_probs, ids = ops.topk_logprobs(logits, k)
     assert torch.equal(ids, order.indices[:, :k])
     assert torch.equal(ops.topk_ids(logits, k), ids)
     assert torch.equal(ops.best_ids(logits), ids[:, 0])
     expected = logits.double().log_softmax(-1).gather(1, ids)
-    assert (log_probs - expected).abs().max() < 1e-5 * (1 + expected.abs().max())
-    assert torch.equal(ops.topk_logprobs(logits[4:5], k)[0], log_probs[4:5])
+    largest_error = (log_probs - expected).abs().max()
+    assert largest_error < 1e-5 * (1 + expected.abs().max())
+    log_probs_of_a_row, _ = ops.topk_logprobs(logits[4:5], k)
+    assert torch.equal(log_probs_of_a_row, log_probs[4:5])
 
 
 @pytest.mark.parametrize("broken", [torch.nan, torch.inf])
@@ -57,27 +60,34 @@ def test_logits_that_are_not_finite_win(ops: NativeOps, broken: float, place: in
     logits[1, place] = broken
     logits[:, 5] = -torch.inf
     log_probs, ids = ops.topk_logprobs(logits, 4)
-    assert torch.equal(ids[:, 0], TORCH.best_ids(logits)) and ids[1, 0] == place
-    assert log_probs[1].isnan().any() and log_probs[::2].isfinite().all()
+    assert torch.equal(ids[:, 0], TORCH.best_ids(logits))
+    assert ids[1, 0] == place
+    assert log_probs[1].isnan().any()
+    assert log_probs[::2].isfinite().all()
 
 
 def test_more_than_there_is_room_for_is_left_to_torch(ops: NativeOps) -> None:
     logits = torch.randn(2, 500, dtype=ops._dtype)
-    assert torch.equal(ops.topk_logprobs(logits, 65)[0], TORCH.topk_logprobs(logits, 65)[0])
+    log_probs, _ = ops.topk_logprobs(logits, 65)
+    expected, _ = TORCH.topk_logprobs(logits, 65)
+    assert torch.equal(log_probs, expected)
 
 
 @pytest.mark.parametrize("name", ["sps", "medusa", "hydra", "eagle", "eagle2", "eagle3"])
 def test_heads_draft_as_with_the_operations_of_torch(name: str) -> None:
     """All levels of a draft in native code: the same trees, so the same steps."""
-    answers = []
-    for used in (native_ops(torch.float32, user_folder()), TORCH):
-        target = load_in(TINY / "target", execution=Execution(used))
+
+    def drafted_with(operations: Ops) -> Completion:
+        target = load_in(TINY / "target", execution=Execution(operations))
         drafter = build_in(TINY / (get(name).weights or ""), name, target)
         request = Request(tuple(range(5, 45)), 40, eos_ids=frozenset())
-        done = decode(target, drafter, request)
-        answers.append((done.token_ids, done.steps))
-    assert answers[0] == answers[1]
-    assert len(answers[0][1]) < 39
+        return decode(target, drafter, request)
+
+    native = drafted_with(native_ops(torch.float32, user_folder()))
+    expected = drafted_with(TORCH)
+    assert native.token_ids == expected.token_ids
+    assert native.steps == expected.steps
+    assert len(native.steps) < 39
 
 
 @pytest.mark.parametrize(
@@ -97,16 +107,20 @@ def test_levels_in_one_call_are_those_one_after_the_other(
     shape = {"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
     target = Target(random_llama(3, **shape).to(ops._dtype), Execution(ops))
     drafter = build(name, target, tmp_path, maker_args, depth=depth, top_k=5)
-    assert isinstance(drafter, DynamicDrafter) and drafter._joined
-    for prompt in map(list, prompts()):
-        state = started(drafter, target, prompt)
-        inputs, span = drafter.draft_inputs(state), drafter.cache_span(state)
+    assert isinstance(drafter, DynamicDrafter)
+    joined = drafter._joined
+    assert joined
+    for prompt in prompts():
+        state = started(drafter, target, list(prompt))
+        inputs = drafter.draft_inputs(state)
+        span = drafter.cache_span(state)
         with torch.inference_mode():
-            drafter._grown(*inputs, cache_span=span)
-            scores, tokens = torch.cat(drafter._pool._scores), torch.cat(drafter._pool._tokens)
-            joined, drafter._joined = drafter._joined, None
-            drafter._grown(*inputs, cache_span=span)
             drafter._joined = joined
+            drafter._grown(*inputs, cache_span=span)
+            scores = torch.cat(drafter._pool._scores)
+            tokens = torch.cat(drafter._pool._tokens)
+            drafter._joined = None
+            drafter._grown(*inputs, cache_span=span)
         expected = torch.cat(drafter._pool._scores)
         assert torch.equal(scores.sort().values, expected.sort().values)
         if ops._dtype == torch.float32:

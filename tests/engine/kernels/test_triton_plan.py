@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from itertools import product
+from math import ceil
+
+import pytest
 
 from specbench.engine.kernels.triton_plan import (
     CACHE_ROWS,
@@ -33,6 +36,12 @@ def planned(
     return plan_attention(processors, heads, num_rows=num_rows, span=span, itemsize=itemsize)
 
 
+def check_waves(plan: AttentionPlan, num_programs: int, slots: int) -> None:
+    """The waves are as many as the programs need, if as many as the slots run at once."""
+    assert (plan.waves - 1) * slots < num_programs
+    assert num_programs <= plan.waves * slots
+
+
 def test_every_query_and_every_row_of_the_cache_is_covered_once() -> None:
     for processors, heads, num_rows, span, itemsize in CASES:
         plan = planned(processors, heads, num_rows, span, itemsize)
@@ -48,32 +57,38 @@ def test_every_query_and_every_row_of_the_cache_is_covered_once() -> None:
 def test_no_other_number_of_splits_ends_sooner() -> None:
     for processors, heads, num_rows, span, _ in CASES:
         plan = planned(processors, heads, num_rows, span)
-        programs, slots = heads.num_kv * plan.num_blocks, processors * RESIDENT[plan.block_rows]
-        assert (plan.waves - 1) * slots < programs * plan.num_splits <= plan.waves * slots
-        steps = -(-span // CACHE_ROWS)
+        programs = heads.num_kv * plan.num_blocks
+        slots = processors * RESIDENT[plan.block_rows]
+        check_waves(plan, programs * plan.num_splits, slots)
+        steps = ceil(span / CACHE_ROWS)
 
-        def takes(splits: int, steps: int = steps, programs: int = programs, s: int = slots) -> int:
-            return -(-programs * splits // s) * (-(-steps // splits) + 1)
+        def duration(
+            splits: int, steps: int = steps, programs: int = programs, slots: int = slots
+        ) -> int:
+            waves = ceil(programs * splits / slots)
+            return waves * (ceil(steps / splits) + 1)
 
-        every = [takes(splits) for splits in range(1, min(steps, MOST_SPLITS) + 1)]
-        assert takes(plan.num_splits) == min(every)
+        durations = [duration(splits) for splits in range(1, min(steps, MOST_SPLITS) + 1)]
+        assert duration(plan.num_splits) == min(durations)
 
 
 def test_long_keys_and_wide_numbers_leave_room_for_one_program() -> None:
-    short, long, wide = (
-        plan_attention(132, Heads(40, 1, dim), num_rows=10, span=768, itemsize=size).num_splits
-        for dim, size in ((128, 2), (256, 2), (128, 4))
-    )
-    assert short == 2 * long == 2 * wide
+
+    def num_splits(dim: int, itemsize: int) -> int:
+        return planned(132, Heads(40, 1, dim), 10, 768, itemsize).num_splits
+
+    assert num_splits(128, 2) == 2 * num_splits(256, 2)
+    assert num_splits(128, 2) == 2 * num_splits(128, 4)
 
 
-def test_a_window_over_wide_keys_has_small_programs_and_counts_one_at_a_time() -> None:
-    for num_rows, group, dim, rows, resident in (
-        (8, 4, 128, 32, 1), (60, 4, 128, 32, 1), (4, 4, 128, 16, 2), (60, 4, 64, 64, 1),
-        (8, 4, 64, 32, 2),
-    ):  # fmt: skip
-        heads = Heads(8, group, dim)
-        plan = plan_attention(132, heads, num_rows=num_rows, span=1024, itemsize=2, has_window=True)
-        assert plan.block_rows == rows
-        programs = heads.num_kv * plan.num_blocks * plan.num_splits
-        assert (plan.waves - 1) * 132 * resident < programs <= plan.waves * 132 * resident
+@pytest.mark.parametrize(
+    ("num_rows", "dim", "block_rows", "resident"),
+    [(8, 128, 32, 1), (60, 128, 32, 1), (4, 128, 16, 2), (60, 64, 64, 1), (8, 64, 32, 2)],
+)
+def test_a_window_over_wide_keys_has_small_programs_and_counts_one_at_a_time(
+    num_rows: int, dim: int, block_rows: int, resident: int
+) -> None:
+    heads = Heads(8, 4, dim)
+    plan = plan_attention(132, heads, num_rows=num_rows, span=1024, itemsize=2, has_window=True)
+    assert plan.block_rows == block_rows
+    check_waves(plan, heads.num_kv * plan.num_blocks * plan.num_splits, 132 * resident)

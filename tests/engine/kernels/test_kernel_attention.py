@@ -1,0 +1,109 @@
+"""The kernels' attention is torch's, with the masks, windows and scores of all models."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from specbench.engine.layers.operands import CacheRows, CacheSpan, Heads, TreeMask
+from specbench.engine.layers.ops import TORCH
+from specbench.engine.layers.torch_attention import Scoring
+from specbench.engine.tree import TreeLayout
+from tests.engine.kernels.test_kernels import DEVICE, KERNELS, MANY_PROGRAMS
+
+
+def keys_and_values(rows: Tensor, heads: Heads) -> CacheRows:
+    """Rows of a cache as keys and values of these heads."""
+    shape = (heads.num_kv, heads.dim)
+    return CacheRows.of(rows, shape, shape)
+
+
+def mask_after(start: int, layout: TreeLayout, cache_span: CacheSpan) -> TreeMask:
+    """The mask of a tree's nodes after `start` rows of float32, with their positions."""
+    num_seen = torch.tensor(start, device=DEVICE)
+    bias = layout.bias(torch.float32)
+    positions = layout.depths + start
+    return TreeMask(num_seen, bias, cache_span, positions)
+
+
+def compared_attention(
+    queries: Tensor, cached: CacheRows, tree_mask: TreeMask, heads: Heads, **options: Any
+) -> Tensor:
+    """Compare the kernels' attention with torch's, which is returned."""
+    expected = TORCH.attend(queries, cached, tree_mask, heads, **options)
+    output = KERNELS.attend(queries, cached, tree_mask, heads, **options)
+    torch.testing.assert_close(output, expected)
+    assert KERNELS.fallbacks == {}  # torch did not run in place of a kernel
+    return expected
+
+
+@MANY_PROGRAMS
+@pytest.mark.parametrize("heads", [Heads(3, 1, 16), Heads(2, 3, 32), Heads(1, 4, 24)])
+@pytest.mark.parametrize("num_rows", [1, 2, 21])
+def test_attention_sees_the_committed_rows_and_each_nodes_ancestors(
+    heads: Heads, num_rows: int
+) -> None:
+    torch.manual_seed(num_rows)
+    rows = torch.randn(512, 2 * heads.kv_width, device=DEVICE)
+    cached = keys_and_values(rows, heads)
+    wider_rows = torch.randn(num_rows, 2 * heads.query_width, device=DEVICE)
+    queries = wider_rows[:, : heads.query_width]  # not contiguous
+    lowest = torch.finfo(rows.dtype).min
+    for start, num_before in ((0, 0), (5, 0), (70, 9), (300, 40)):
+        num_more = num_before + num_rows
+        is_seen = torch.rand(num_rows, num_more, device=DEVICE) < 0.4
+        is_seen[:, num_before:].fill_diagonal_(True)
+        bias = torch.zeros(is_seen.shape, device=DEVICE)
+        bias.masked_fill_(~is_seen, lowest)
+        num_seen = torch.tensor(start, device=DEVICE)
+        for cache_span in (CacheSpan(start), CacheSpan(512, is_exact=False)):
+            tree_mask = TreeMask(num_seen, bias, cache_span)
+            compared_attention(queries, cached, tree_mask, heads)
+
+
+@MANY_PROGRAMS
+@pytest.mark.parametrize("window", [None, 1000])
+@pytest.mark.parametrize(("group", "num_rows"), [(1, 60), (4, 26), (8, 1)])
+@pytest.mark.parametrize("start", [4_000, 33_000])
+def test_attention_is_right_far_into_a_long_context(
+    start: int, group: int, num_rows: int, window: int | None
+) -> None:
+    """Queries look for one key each, near and far, so that a part left out is seen."""
+    heads = Heads(1, group, 16)
+    torch.manual_seed(start + group)
+    num_cached = start + 256
+    rows = torch.randn(num_cached, 2 * heads.kv_width, device=DEVICE)
+    layout = TreeLayout.from_parents([0, *range(num_rows - 1)], DEVICE)  # a chain
+    queries = torch.randn(num_rows, heads.query_width, device=DEVICE)
+    wanted = torch.linspace(0, start - 1, num_rows, dtype=torch.long, device=DEVICE)
+    wanted_keys = rows[wanted, : heads.dim]  # the key of a row for each query
+    queries += 3 * wanted_keys.repeat(1, group)
+    cached = keys_and_values(rows, heads)
+    for cache_span in (CacheSpan(start), CacheSpan(num_cached, is_exact=False)):
+        tree_mask = mask_after(start, layout, cache_span)
+        compared_attention(queries, cached, tree_mask, heads, window=window)
+
+
+@pytest.mark.parametrize("window", [None, 3, 50, 200])
+@pytest.mark.parametrize(
+    "scoring", [Scoring(0.5, 2.0), Scoring(sinks=torch.tensor([1.0, -2, 8, 0]))]
+)
+def test_attention_knows_windows_caps_and_sinks(scoring: Scoring, window: int | None) -> None:
+    heads = Heads(2, 2, 16)
+    torch.manual_seed(0)
+    rows = torch.randn(512, 2 * heads.kv_width, device=DEVICE)
+    cached = keys_and_values(rows, heads)
+    layout = TreeLayout.from_parents([0, 0, 0, 1, 3, 4], DEVICE)
+    queries = torch.randn(layout.num_nodes, heads.query_width, device=DEVICE)
+    if scoring.sinks is not None:
+        scoring = Scoring(sinks=scoring.sinks.to(DEVICE))
+    for start in (0, 40, 300):
+        tree_mask = mask_after(start, layout, CacheSpan(512, is_exact=False))
+        expected = compared_attention(
+            queries, cached, tree_mask, heads, scoring=scoring, window=window
+        )
+        if window == 3 and start:
+            wide = TORCH.attend(queries, cached, tree_mask, heads, scoring)
+            difference = (expected - wide).abs().max()
+            assert difference > 0.1
