@@ -44,7 +44,8 @@ def test_a_good_run_is_sound_and_may_enter_the_leaderboard(tmp_path: Path) -> No
     assert skipped == [
         (name, "no baseline: files only") for name in ("samples", "output", "audit", "MAT", "speed")
     ]
-    assert checked.about["is_eligible"] and checked.about["num_records"] == 4
+    assert checked.about["is_eligible"]
+    assert checked.about["num_records"] == 4
     assert checked.about["audit"].startswith("no bug found")
 
 
@@ -62,7 +63,8 @@ def test_a_run_without_an_answer_is_not_sound(
     header = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps(header | {"status": status}))
     checked = check_files(run)
-    assert checked.exit_code == 1 and not checked.about["is_sound"]
+    assert checked.exit_code == 1
+    assert not checked.about["is_sound"]
     assert f"The run is {status} and has no answer" in " ".join(checked.about["faults"])
 
 
@@ -124,7 +126,8 @@ def test_a_doubt_keeps_a_sound_run_off_the_leaderboard(
     tmp_path: Path, change: dict[str, Any], reason: str
 ) -> None:
     folder = store(tmp_path / "doubtful", good_header(**change))
-    assert check_files(folder).is_passed and not check_files(folder, for_leaderboard=True).is_passed
+    assert check_files(folder).is_passed
+    assert not check_files(folder, for_leaderboard=True).is_passed
     assert any(reason in text for text in exclusions(folder)), exclusions(folder)
 
 
@@ -157,7 +160,8 @@ def test_failed_answers_and_a_missing_baseline_exclude(tmp_path: Path) -> None:
 
 def test_a_run_recorded_in_the_project_is_sound() -> None:
     folder = Path(__file__).parents[2] / "results/recorded/vllm-cpu"
-    assert not faults(folder) and any("tiny" in text for text in exclusions(folder))
+    assert not faults(folder)
+    assert any("tiny" in text for text in exclusions(folder))
 
 
 def test_the_load_of_a_merged_run_is_that_of_its_workers_and_of_other_origins() -> None:

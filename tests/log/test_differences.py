@@ -35,7 +35,8 @@ def header(**changes: Any) -> RunHeader:
 
 
 def gpu(name: str, driver: str = "550", *, first: str | None = None) -> dict[str, Any]:
-    listed = [{"name": n, "driver": driver, "power_limit_w": 700.0} for n in (first, name) if n]
+    names = [name] if first is None else [first, name]
+    listed = [{"name": gpu, "driver": driver, "power_limit_w": 700.0} for gpu in names]
     return {
         "spec__values__device": "cuda:0",
         "environment__gpus": listed,
@@ -74,8 +75,11 @@ def test_a_run_differs_in_nothing_from_itself(is_exact: bool) -> None:
         assert differences(about, about, is_exact=is_exact) == ()
 
 
-WORK, CELLS = "refused refused refused refused", "- - refused refused"
-METHOD, VERSION, HARDWARE = "told - told refused", "told - told told", "- told refused told"
+WORK = "refused refused refused refused"
+CELLS = "- - refused refused"
+METHOD = "told - told refused"
+VERSION = "told - told told"
+HARDWARE = "- told refused told"
 CASES = [
     ({}, {"model__dtype": "bfloat16"}, WORK, "dtype: float32 in the first, bfloat16 in the second"),
     ({}, {"model__is_stand_in": True}, WORK, "stand-in instead of the real weights: no in the fi"),

@@ -2,9 +2,6 @@
 
 import errno
 import hashlib
-import itertools
-import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,24 +33,47 @@ def only(samples: Sequence[int], run: Run = RUN) -> Run:
     return with_records(run, lambda record: record if record.key.sample_id in ids else None)
 
 
-FIRST = stored(only([0, 1, 2]), "first")
+def part(samples: Sequence[int], name: str, **changes: object) -> Run:
+    return stored(only(samples), name, **changes)
+
+
+def origin_ids(run: Run) -> list[str]:
+    return [origin.id for origin in run.header.origins]
+
+
+def on_a_worker(run: Run, name: str, core: str) -> Run:
+    of_worker = with_records(run, lambda record: replace(record, worker="worker-1"))
+    stored_run = stored(of_worker, name)
+    machine = with_header(run, environment__cpu__model=core).header.environment
+    about = WorkerHeader(node=core, gpu_ids=(), environment=machine)
+    header = structs.replace(stored_run.header, workers={"worker-1": about})
+    return replace(stored_run, header=header)
+
+
+FIRST = part([0, 1, 2], "first")
 
 
 def test_other_prompts_are_added_in_the_same_pass() -> None:
-    joined = merged([FIRST, stored(only([3, 4]), "second")])
-    assert len({record.key for record in joined.records}) == len(joined.records) == 10
+    joined = merged([FIRST, part([3, 4], "second")])
+    assert len(joined.records) == 10
+    assert len({record.key for record in joined.records}) == 10
     assert {record.key.repeat for record in joined.records} == {0}
     origins = {record.key.sample_id: record.origin for record in joined.records}
-    assert origins["gsm8k/2"] == "first" and origins["gsm8k/3"] == "second"
+    assert origins["gsm8k/2"] == "first"
+    assert origins["gsm8k/3"] == "second"
     assert joined.header.num_records == 10
-    assert [origin.id for origin in joined.header.origins] == ["first", "second"]
+    assert origin_ids(joined) == ["first", "second"]
     assert [origin.num_records for origin in joined.header.origins] == [6, 4]
 
 
 def test_the_same_prompts_are_further_passes_and_others_are_not() -> None:
-    joined = merged([FIRST, stored(slower(only([2, 3]), {"pld": 1.1}), "second")])
-    repeats = {(r.key.sample_id, r.origin): r.key.repeat for r in joined.records}
-    assert repeats["gsm8k/2", "first"] == 0 and repeats["gsm8k/2", "second"] == 1
+    second = slower(only([2, 3]), {"pld": 1.1})
+    joined = merged([FIRST, stored(second, "second")])
+    repeats = {
+        (record.key.sample_id, record.origin): record.key.repeat for record in joined.records
+    }
+    assert repeats["gsm8k/2", "first"] == 0
+    assert repeats["gsm8k/2", "second"] == 1
     assert repeats["gsm8k/3", "second"] == 0
     assert joined.header.spec.values.repeats == 2
     metrics = measure(joined, Bootstrap(50))
@@ -61,38 +81,27 @@ def test_the_same_prompts_are_further_passes_and_others_are_not() -> None:
 
 
 def test_workers_of_several_runs_are_told_apart() -> None:
-    def on_a_worker(run: Run, name: str, core: str) -> Run:
-        stored_run = stored(
-            with_records(run, lambda record: replace(record, worker="worker-1")), name
-        )
-        machine = with_header(run, environment__cpu__model=core).header.environment
-        about = WorkerHeader(node=core, gpu_ids=(), environment=machine)
-        return replace(
-            stored_run, header=structs.replace(stored_run.header, workers={"worker-1": about})
-        )
-
-    joined = merged([on_a_worker(only([0]), "a", "A"), on_a_worker(only([1]), "b", "B")])
-    assert {r.worker for r in joined.records} == {*joined.header.workers}
-    cores = {
-        name: about_worker.environment.cpu.model
-        for name, about_worker in joined.header.workers.items()
-    }
+    first = on_a_worker(only([0]), "a", "A")
+    second = on_a_worker(only([1]), "b", "B")
+    joined = merged([first, second])
+    workers = joined.header.workers
+    assert {record.worker for record in joined.records} == {*workers}
+    cores = {name: worker.environment.cpu.model for name, worker in workers.items()}
     assert cores == {"a/worker-1": "A", "b/worker-1": "B"}
-    again = merged([joined, stored(only([2]), "d")])
-    assert {r.worker for r in again.records} == {"a/worker-1", "b/worker-1", ""}
+    again = merged([joined, part([2], "d")])
+    assert {record.worker for record in again.records} == {"a/worker-1", "b/worker-1", ""}
     assert [*again.header.workers] == ["a/worker-1", "b/worker-1"]
 
 
 def test_a_merge_of_a_merge_keeps_the_first_origins() -> None:
-    inner = merged([FIRST, stored(only([3]), "second")])
-    whole = replace(inner, header=with_header(inner, id="inner").header)
-    joined = merged([whole, stored(only([4]), "third")])
+    inner = merged([FIRST, part([3], "second")])
+    joined = merged([with_header(inner, id="inner"), part([4], "third")])
     assert {record.origin for record in joined.records} == {"first", "second", "third"}
-    assert [origin.id for origin in joined.header.origins] == ["first", "second", "third"]
+    assert origin_ids(joined) == ["first", "second", "third"]
 
 
 def test_another_machine_is_merged_and_named() -> None:
-    other = stored(only([3]), "second", environment__cpu__model="Small CPU")
+    other = part([3], "second", environment__cpu__model="Small CPU")
     joined = merged([FIRST, other])
     assert any("machine: Example CPU 9000" in text for text in joined.header.warnings)
     assert joined.header.origins[1].environment.cpu.model == "Small CPU"
@@ -100,15 +109,15 @@ def test_another_machine_is_merged_and_named() -> None:
     assert "Small CPU" in joined.header.device_phrase
 
 
-CUT = stored(only([3, 4]), "cut", num_records=12)
+CUT = part([3, 4], "cut", num_records=12)
 
 
 @pytest.mark.parametrize(
     ("other", "difference"),
     [
-        (stored(only([3]), "second", spec__values__max_new_tokens=7), "--max-new-tokens: 128 in"),
-        (stored(only([3]), "second", status="running"), "second is not finished"),
-        (stored(only([3]), "first"), "Two runs are named first"),
+        (part([3], "second", spec__values__max_new_tokens=7), "--max-new-tokens: 128 in"),
+        (part([3], "second", status="running"), "second is not finished"),
+        (part([3], "first"), "Two runs are named first"),
         (CUT, "cut says that it is complete, but 8 of 12 records are"),
     ],
 )
@@ -120,18 +129,21 @@ def test_what_does_not_fit_is_named(other: Run, difference: str) -> None:
 
 def test_an_interrupted_run_is_merged() -> None:
     joined = merged([FIRST, stored(CUT, "cut", status="interrupted")])
-    assert (joined.header.status, joined.header.num_records) == ("interrupted", 10)
+    assert joined.header.status == "interrupted"
+    assert joined.header.num_records == 10
 
 
 def test_other_files_are_kept_and_what_a_killed_merge_left_is_not(tmp_path: Path) -> None:
-    joined = merged([FIRST, stored(only([3]), "second")])
-    folder, scratch = tmp_path / "new", tmp_path / ".new.merging"
+    joined = merged([FIRST, part([3], "second")])
+    folder = tmp_path / "new"
     folder.mkdir()
-    (folder / "notes.txt").write_text("mine")
+    notes = folder / "notes.txt"
+    notes.write_text("mine")
     with pytest.raises(UserError, match="holds other files"):
         write_run(joined, folder)
-    assert (folder / "notes.txt").read_text() == "mine"
-    (folder / "notes.txt").unlink()
+    assert notes.read_text() == "mine"
+    notes.unlink()
+    scratch = tmp_path / ".new.merging"
     scratch.mkdir()
     (scratch / "half").write_text("of a run")
     with RunFolder(folder) as opened:
@@ -146,10 +158,11 @@ def test_other_files_are_kept_and_what_a_killed_merge_left_is_not(tmp_path: Path
 
 
 def test_a_merge_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    joined = merged([FIRST, part([3], "second")])
     error = OSError(errno.ENOSPC, "No space left on device")
     full = patch.object(RunFolder, "append", side_effect=error)
     with full, pytest.raises(RunFolderError, match="No space left"):
-        write_run(merged([FIRST, stored(only([3]), "second")]), tmp_path / "new")
+        write_run(joined, tmp_path / "new")
     assert not list(tmp_path.iterdir())
 
 
@@ -157,15 +170,24 @@ def test_prompt_sets_of_two_runs_are_one_with_a_hash_of_both() -> None:
     def of(samples: Sequence[int], name: str) -> Run:
         ids = tuple(f"gsm8k/{sample}" for sample in samples)
         about = PromptsHeader(
-            "gsm8k", "GSM8K", "bundled", "a.jsonl", "file", 6, len(ids), name, {"sums": ids}
+            "gsm8k",
+            "GSM8K",
+            "bundled",
+            "a.jsonl",
+            "file",
+            num_available=6,
+            num_prompts=len(ids),
+            sha256=name,
+            categories={"sums": ids},
         )
-        part = only(samples)
-        return stored(Run(structs.replace(part.header, prompts=(about,)), part.records), name)
+        run = only(samples)
+        header = structs.replace(run.header, prompts=(about,))
+        return stored(Run(header, run.records), name)
 
-    (prompts,) = merged([of([0, 1], "a"), of([2], "b")]).header.prompts
-    assert prompts.num_prompts == 3 and prompts.categories == {
-        "sums": ("gsm8k/0", "gsm8k/1", "gsm8k/2")
-    }
+    joined = merged([of([0, 1], "a"), of([2], "b")])
+    (prompts,) = joined.header.prompts
+    assert prompts.num_prompts == 3
+    assert prompts.categories == {"sums": ("gsm8k/0", "gsm8k/1", "gsm8k/2")}
     assert prompts.sha256 == hashlib.sha256(b"ab").hexdigest()
 
 
@@ -176,9 +198,10 @@ def test_a_block_of_a_server_is_not_split() -> None:
         header = structs.replace(run.header, blocks=(block,))
         return stored(replace(run, header=header), name)
 
+    first = served([0, 1], "first", 1.0)
     with pytest.raises(UserError, match="the blocks of a server cannot be split"):
-        merged([served([0, 1], "first", 1.0), served([1, 2], "second", 1.1)])
-    joined = merged([served([0, 1], "first", 1.0), served([0, 1], "second", 1.1)])
+        merged([first, served([1, 2], "second", 1.1)])
+    joined = merged([first, served([0, 1], "second", 1.1)])
     assert [block.repeat for block in joined.header.blocks] == [0, 1]
 
 
@@ -194,45 +217,48 @@ def test_what_a_later_run_says_of_itself_is_kept(
 ) -> None:
     def run(name: str, factor: float, at_end: str) -> Run:
         return stored(
-            slower(FIRST, {"vanilla": factor, "pld": factor}), name, cpu=BUSY, servers=servers,
+            slower(FIRST, {"vanilla": factor, "pld": factor}),
+            name,
+            cpu=BUSY,
+            servers=servers,
             hooks={"pld": {"build_s": factor, "remember_s": 1.0, "forget_s": 2.0}},
             weights_print={"at_load": "a", "at_end": at_end, "share": 1.0, "seconds": 1.0},
-        )  # fmt: skip
+        )
 
     header = join([run("first", 1.0, "a"), run("second", 1.1, "b")]).header
     assert header.hooks == {"pld": HookTimes(1.1, 2.0, 4.0)}
-    assert header.weights_print and header.weights_print.at_end == "b"
+    assert header.weights_print is not None
+    assert header.weights_print.at_end == "b"
     busy = "second: Other programs took 30 % of the processor"
     assert any(warning.startswith(busy) for warning in header.warnings) is not bool(servers)
 
 
 def later(run: Run, seconds: float) -> Run:
     """The run with prefills that take longer."""
-    return with_records(run, lambda r: replace(r, prefill_s=(r.prefill_s or 0) + seconds))
+    return with_records(
+        run, lambda record: replace(record, prefill_s=(record.prefill_s or 0) + seconds)
+    )
 
 
 def copies() -> dict[str, list[Run]]:
     """Runs that hold measurements of another run, in every disguise that keeps their times."""
-    rest = stored(only([3, 4]), "rest")
+    rest = part([3, 4], "rest")
     both = replace(merged([FIRST, rest]), path=None)
-    again = {"pld": 1.1, "vanilla": 1.1}
-    passes = [
-        stored(stored_run, name) for name, stored_run in {"a": RUN, "b": slower(RUN, again)}.items()
-    ]
+    backwards = replace(both, records=both.records[::-1])
+    shorter = replace(FIRST, records=FIRST.records[1:])
+    factors = {"pld": 1.1, "vanilla": 1.1}
+    two_passes = merged([stored(RUN, "a"), stored(slower(RUN, factors), "b")])
+    one = part([0], "one", uid="u")
+    one_and_two = merged([one, part([1], "two")])
+    third = stored(slower(only([2]), factors), "other", uid="u")
     return {
         "a part": [both, FIRST],
-        "other order": [FIRST, stored(replace(both, records=both.records[::-1]), "other")],
-        "without a line": [FIRST, stored(replace(FIRST, records=FIRST.records[1:]), "other")],
+        "other order": [FIRST, stored(backwards, "other")],
+        "without a line": [FIRST, stored(shorter, "other")],
         "rewritten": [FIRST, stored(later(FIRST, 1e-9), "other")],
-        "a pass": [merged(passes), stored(RUN, "x")],
-        "a uid": [
-            stored(only([0]), "one", uid="u"),
-            stored(slower(only([1]), again), "other", uid="u"),
-        ],
-        "a uid of an origin": [
-            merged([stored(only([0]), "one", uid="u"), stored(only([1]), "two")]),
-            stored(slower(only([2]), again), "other", uid="u"),
-        ],
+        "a pass": [two_passes, stored(RUN, "x")],
+        "a uid": [one, stored(slower(only([1]), factors), "other", uid="u")],
+        "a uid of an origin": [one_and_two, third],
     }
 
 
@@ -244,44 +270,10 @@ def test_no_measurement_enters_twice(runs: list[Run]) -> None:
 
 
 def test_passes_with_one_equal_time_and_short_answers_are_merged() -> None:
-    assert len(merged([FIRST, stored(later(FIRST, 1e-5), "second")]).records) == 12
+    second = stored(later(FIRST, 1e-5), "second")
+    assert len(merged([FIRST, second]).records) == 12
     short = with_records(
         FIRST, lambda record: replace(record, token_ids=(1,), accept_lengths=(), decode_s=0.0)
     )
-    assert len(merged([stored(short, "one"), stored(short, "two")]).records) == 12
-
-
-def killed_at(call: int, joined: Run, folder: Path) -> bool:
-    """Write a run in a process that dies at this system call; False if it survived."""
-    if child := os.fork():
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        assert code in (0, 9)
-        return code == 9
-    calls = itertools.count(1)
-
-    def deadly(real: Callable[..., object]) -> Callable[..., object]:
-        return lambda *given, **named: os._exit(9) if next(calls) == call else real(*given, **named)
-
-    try:
-        for name in ("write", "fsync", "rename", "replace", "unlink", "ftruncate"):
-            setattr(os, name, deadly(getattr(os, name)))
-        write_run(joined, folder)
-        os._exit(0)
-    except BaseException:
-        os._exit(1)
-
-
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_merge_killed_anywhere_leaves_nothing_that_says_complete_and_can_be_repeated(
-    tmp_path: Path,
-) -> None:
-    joined = merged([FIRST, stored(only([3]), "second")])
-    for call in itertools.count(1):
-        is_killed = killed_at(call, joined, tmp_path / "new")
-        for file in tmp_path.rglob("run.json"):
-            assert is_killed == (json.loads(file.read_text())["status"] == "running"), call
-        if not is_killed:
-            break
-    assert call > 15
-    assert [path.name for path in tmp_path.iterdir()] == ["new"]
-    assert read_run(tmp_path / "new").records == joined.records
+    both = [stored(short, name) for name in ("one", "two")]
+    assert len(merged(both).records) == 12

@@ -23,8 +23,10 @@ CLASSIFIER = "Programming Language :: Python :: 3."
 
 def steps_of(file: str) -> tuple[dict[str, Any], list[str]]:
     """The jobs of a workflow, and the commands of all."""
-    jobs = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))["jobs"]
-    return jobs, [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    workflow = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))
+    jobs = workflow["jobs"]
+    steps = [step for job in jobs.values() for step in job["steps"]]
+    return jobs, [step["run"] for step in steps if "run" in step]
 
 
 def test_the_baseline_is_of_the_papers_methods_on_the_weights_that_ship() -> None:
@@ -36,7 +38,8 @@ def test_the_baseline_is_of_the_papers_methods_on_the_weights_that_ship() -> Non
 
 
 def test_the_workflow_checks_the_run_that_it_made_with_options_that_exist() -> None:
-    called = COMMAND.findall("\n".join(steps_of("docs/github-actions.yml")[1]))
+    _, commands = steps_of("docs/github-actions.yml")
+    called = COMMAND.findall("\n".join(commands))
     assert [name for name, _ in called] == ["run", "check"]
     for name, arguments in called:
         command = app.get_command(None, name)
@@ -45,9 +48,11 @@ def test_the_workflow_checks_the_run_that_it_made_with_options_that_exist() -> N
     run_words, judged = (shlex.split(arguments) for _, arguments in called)
     assert run_words[run_words.index("--output") + 1] == judged[0]
     # A comment says how the baseline is recorded: on the same work.
-    recorded = COMMAND.findall((ROOT / "docs/github-actions.yml").read_text(encoding="utf-8"))[0]
+    workflow = (ROOT / "docs/github-actions.yml").read_text(encoding="utf-8")
+    _, recorded = COMMAND.findall(workflow)[0]
     for name in ("--limit", "--max-new-tokens"):
-        assert f"{name} {run_words[run_words.index(name) + 1]}" in recorded[1]
+        argument = run_words[run_words.index(name) + 1]
+        assert f"{name} {argument}" in recorded
 
 
 def test_ci_tests_every_python_that_the_package_names() -> None:

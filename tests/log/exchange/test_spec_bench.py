@@ -42,7 +42,8 @@ def test_the_speedup_follows_by_its_formula(tmp_path: Path) -> None:
     speedups = [figure for figure in about(run).figures if figure.name == "speedup"]
     by_formula, by_totals = speedups
     assert by_formula.counting == "new_tokens"
-    tokens_per_s, vanilla_tokens_per_s = 8 / 0.375, 8 / 2
+    tokens_per_s = 8 / 0.375
+    vanilla_tokens_per_s = 8 / 2
     assert by_formula.value == tokens_per_s / vanilla_tokens_per_s
     assert by_totals.value == by_formula.value
 
@@ -56,7 +57,8 @@ def test_rests_key_with_a_colon_and_its_zeros_are_named(tmp_path: Path) -> None:
     run = imported(tmp_path, f"rest={path}")
     assert [record.accept_lengths for record in run.records] == [(), (3,)]
     counts = [record.imported for record in run.records if record.imported]
-    assert [(count.num_emitted, count.num_steps) for count in counts] == [(5, 2), (3, 1)]
+    assert [count.num_emitted for count in counts] == [5, 3]
+    assert [count.num_steps for count in counts] == [2, 1]
     misspelt, zeros = about(run).oddities
     assert "the key 'accept_lengths:' is misspelt" in misspelt
     assert "1 of 3 accept_lengths are 0" in zeros
