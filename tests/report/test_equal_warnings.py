@@ -48,7 +48,8 @@ def test_a_warning_of_all_runs_stands_once_and_of_some_with_their_names() -> Non
     other = with_header(full_run(), id="c")
     assert warnings_of(runs).count(text) == 1
     shared = [shown for shown in warnings_of([*runs, other]) if text in shown]
-    assert len(shared) == 1 and shared[0].startswith("run a, run b: ")
+    assert len(shared) == 1
+    assert shared[0].startswith("run a, run b: ")
 
 
 @pytest.mark.parametrize("key", [key for key, entry in _texts().items() if "several" in entry])
@@ -56,14 +57,24 @@ def test_every_text_for_several_methods_is_complete(key: str) -> None:
     """No number of it is missing, and none is shown as a list."""
     findings = [
         {
-            "method": method, "temperature": 0.0, "first_position": 3, "different": number,
-            "compared": 8, "tokens": number, "answers": number, "requests": number,
-            "blocks": number, "accepting": number, "drafts": 9,
+            "method": method,
+            "temperature": 0.0,
+            "first_position": 3,
+            "different": number,
+            "compared": 8,
+            "tokens": number,
+            "answers": number,
+            "requests": number,
+            "blocks": number,
+            "accepting": number,
+            "drafts": 9,
         }
         for number, method in enumerate(("pld", "sps"), 1)
-    ]  # fmt: skip
+    ]
     (note,) = make_notes(key, make_header({}), findings)
-    assert note.is_warning and "1 to 2" in note.text and "pld, sps" in note.text.lower()
+    assert note.is_warning
+    assert "1 to 2" in note.text
+    assert "pld, sps" in note.text.lower()
     assert not any(sign in note.text for sign in "{}[]")
 
 
@@ -71,4 +82,5 @@ def test_the_page_has_every_warning() -> None:
     report = report_of(two_temperatures)
     warnings = [note.text.split("'")[0] for note in report.notes if note.is_warning]
     text = unescape(re.sub("</?(span|code)[^>]*>", "", render(report, "html")))
-    assert warnings and all(warning in text for warning in warnings)
+    assert warnings
+    assert all(warning in text for warning in warnings)

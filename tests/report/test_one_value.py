@@ -104,7 +104,8 @@ def renderings(report: Report) -> dict[str, str]:
 def check_run(run: Run) -> int:
     """Compare all renderings of a run; returns the number of methods with a MAT over tasks."""
     report = make_report(run)
-    metrics, written = report.sources[0].metrics, renderings(report)
+    metrics = report.sources[0].metrics
+    written = renderings(report)
     if all(record.is_ok for record in run.records):
         check_comparison(run, metrics)
     return sum(check_method(report, written, metrics, method) for method in metrics.methods)
@@ -114,38 +115,22 @@ def check_method(
     report: Report, written: Mapping[str, str], metrics: RunMetrics, method: str
 ) -> bool:
     (at,) = metrics.temperatures
-    label, overall = metrics.info.method(method).label, metrics.overall[method, at]
+    label = metrics.info.method(method).label
+    overall = metrics.overall[method, at]
     cost = metrics.cost(method, at)
-    mat, whole = text(overall.mat), text(overall.pooled.mat)
-    speedup, decode = text(overall.speedup), text(overall.decode_speedup)
+    mat = text(overall.mat)
+    whole = text(overall.pooled.mat)
+    speedup = text(overall.speedup)
+    decode = text(overall.decode_speedup)
     if mat is None or whole is None:
         return False
     if isinstance(cost.mat, Estimate):
         assert isinstance(overall.pooled.mat, Estimate)
         assert cost.mat.value == overall.pooled.mat.value
-
-    frame = summary_frame(metrics).set_index(["method", "task"])
-    assert f"{frame.loc[(method, 'mean'), 'mat']:.2f}" == mat
-    assert f"{frame.loc[(method, 'pooled'), 'mat_all_steps']:.2f}" == whole
-    lines = [line for line in DictReader(StringIO(written["csv"])) if line["method"] == method]
-    by_task = {line["task"]: line for line in lines}
-    assert is_written(by_task["mean"]["mat"], overall.mat)
-    assert is_written(by_task["pooled"]["mat_all_steps"], overall.pooled.mat)
-    assert by_task["pooled"]["mat"] == by_task["mean"]["mat_all_steps"] == ""
-    (document,) = json.loads(written["json"])["runs"]
-    (totals,) = [entry for entry in document["overall"] if entry["method"] == method]
-    assert is_written(totals["mat"]["value"], overall.mat)
-    assert is_written(totals["pooled"]["mat_all_steps"]["value"], overall.pooled.mat)
-    for cost_entry in document["costs"]:
-        if (
-            cost_entry["method"] == method
-            and cost_entry["task"] is None
-            and "value" in cost_entry["mat_all_steps"]
-        ):
-            assert is_written(cost_entry["mat_all_steps"]["value"], overall.pooled.mat)
-
+    check_summaries(metrics, written, method)
     assert under("MAT", written["screen"], label) == [mat]
-    costs = under("MAT", written["full"].partition("The cost of a step")[2], label)[:1]
+    _, _, step_costs = written["full"].partition("Cost of a step")
+    costs = under("MAT", step_costs, label)[:1]
     assert costs in ([], [text(cost.mat) or "–"])
     is_timed = speedup and method != BASELINE
     pair = re.compile(rf" {speedup}x\S*( ±\S+)? {mat}( |$)" if is_timed else rf" {mat}( |$)")
@@ -170,6 +155,31 @@ def check_method(
     (place,) = [row for row in places if row.task == "Mean" or not is_several]
     assert (text(place.mat), text(place.speedup)) == (mat, speedup)
     return True
+
+
+def check_summaries(metrics: RunMetrics, written: Mapping[str, str], method: str) -> None:
+    """The MAT of a method in the summary frame, in CSV and in JSON."""
+    (at,) = metrics.temperatures
+    overall = metrics.overall[method, at]
+    mat = text(overall.mat)
+    whole = text(overall.pooled.mat)
+    frame = summary_frame(metrics).set_index(["method", "task"])
+    assert f"{frame.loc[(method, 'mean'), 'mat']:.2f}" == mat
+    assert f"{frame.loc[(method, 'pooled'), 'mat_all_steps']:.2f}" == whole
+    lines = [line for line in DictReader(StringIO(written["csv"])) if line["method"] == method]
+    by_task = {line["task"]: line for line in lines}
+    assert is_written(by_task["mean"]["mat"], overall.mat)
+    assert is_written(by_task["pooled"]["mat_all_steps"], overall.pooled.mat)
+    assert by_task["pooled"]["mat"] == ""
+    assert by_task["mean"]["mat_all_steps"] == ""
+    (document,) = json.loads(written["json"])["runs"]
+    (totals,) = [entry for entry in document["overall"] if entry["method"] == method]
+    assert is_written(totals["mat"]["value"], overall.mat)
+    assert is_written(totals["pooled"]["mat_all_steps"]["value"], overall.pooled.mat)
+    for cost_entry in document["costs"]:
+        is_over_all_tasks = cost_entry["method"] == method and cost_entry["task"] is None
+        if is_over_all_tasks and "value" in cost_entry["mat_all_steps"]:
+            assert is_written(cost_entry["mat_all_steps"]["value"], overall.pooled.mat)
 
 
 def check_live_view(records: Sequence[Record], method: str, mat: str) -> None:
