@@ -24,25 +24,28 @@ from specbench.audit.token_tests import draft_tests, rule_test, smallest_tv, sum
 from specbench.audit.white_box import Effort, audit_methods
 from specbench.engine.accept import lossless
 from specbench.engine.target import Target
-from specbench.log.audit import MethodAudit
+from specbench.log.audit import AuditTest, MethodAudit
 from specbench.types import Record, Sampling
 from tests.support.headers import make_header
 from tests.support.models import random_llama
 from tests.support.toy_run import ToyModel
 
-VOCAB, NUM = 30, 400
+VOCAB = 30
+NUM_TOKENS = 400
 
 
 def logits_of(seed: int, spread: float = 2.0) -> torch.Tensor:
-    return spread * torch.randn(NUM, VOCAB, generator=torch.Generator().manual_seed(seed)).double()
+    generator = torch.Generator().manual_seed(seed)
+    return spread * torch.randn(NUM_TOKENS, VOCAB, generator=generator).double()
 
 
 def drawn(seed: int, logits: torch.Tensor, share: float = 0.0) -> TokenNumbers:
     """Draws from the logits, of which a share is replaced by the likeliest token."""
     draw = np.random.default_rng(seed)
     p = logits.softmax(-1).numpy()
-    tokens = (p.cumsum(1) < draw.random((NUM, 1))).sum(1)
-    tokens = np.where(draw.random(NUM) < share, p.argmax(1), tokens)
+    tokens = (p.cumsum(1) < draw.random((NUM_TOKENS, 1))).sum(1)
+    is_replaced = draw.random(NUM_TOKENS) < share
+    tokens = np.where(is_replaced, p.argmax(1), tokens)
     return token_numbers(logits, tokens.tolist(), Sampling(1.0))
 
 
@@ -60,13 +63,15 @@ def test_p_values_of_true_draws_are_uniform() -> None:
 
 
 def test_the_smallest_difference_is_found_in_four_of_five_audits() -> None:
-    error_rate, hits = 1e-4, []
+    error_rate = 1e-4
+    hits = []
     for seed in range(50):
         logits = logits_of(seed)
         smallest = smallest_tv(drawn(seed, logits), error_rate)
         best = logits.softmax(-1).amax(-1).numpy()
         share = smallest / float((1 - best).mean())
-        hits.append(p_values(drawn(seed, logits, share))["likeliest token"] < error_rate)
+        p = p_values(drawn(seed, logits, share))
+        hits.append(p["likeliest token"] < error_rate)
     assert 0.65 <= np.mean(hits) <= 0.93
 
 
@@ -80,9 +85,11 @@ def test_a_token_that_top_p_excludes_is_impossible() -> None:
 
 
 def test_random_numbers_that_repeat_are_a_correlation() -> None:
-    logits, u = logits_of(3), 0.3
+    u = 0.3
+    logits = logits_of(3)
     tokens = [int(np.searchsorted(row.cumsum(), u)) for row in logits.softmax(-1).numpy()]
-    assert p_values(token_numbers(logits, tokens, Sampling(1.0)))["correlation of tokens"] < 1e-6
+    p = p_values(token_numbers(logits, tokens, Sampling(1.0)))
+    assert p["correlation of tokens"] < 1e-6
 
 
 def test_sums_with_too_few_uncertain_terms_are_not_tested() -> None:
@@ -101,24 +108,33 @@ def normed(q: torch.Tensor) -> torch.Tensor:
     return q / q.sum(-1, keepdim=True)
 
 
+def upper_half(q: torch.Tensor) -> torch.Tensor:
+    """The rows of q without the less likely half of the tokens."""
+    median = q.quantile(0.5, -1, keepdim=True)
+    return normed(q * (q > median))
+
+
+def is_failed(test: AuditTest) -> bool:
+    if test.p_value is None:
+        return test.effect > (test.limit or 0)
+    return test.p_value < 1e-3
+
+
 @pytest.mark.parametrize(
     ("claim", "failed"),
     [
         (lambda q: q, set()),
         (lambda q: normed(q**1.6), {"rank"}),
         (lambda q: 0.9 * q, {"mass of q"}),
-        (lambda q: normed(q * (q > q.quantile(0.5, -1, keepdim=True))), {"impossible guesses"}),
+        (upper_half, {"impossible guesses"}),
     ],
 )
 def test_drafts_are_held_against_the_q_that_they_claim(
     claim: Callable[[torch.Tensor], torch.Tensor], failed: set[str]
 ) -> None:
     q = logits_of(6).softmax(-1)
-    failures = {
-        test.name
-        for test in draft_tests(drafts(q, claim(q)))
-        if (test.effect > (test.limit or 0) if test.p_value is None else test.p_value < 1e-3)
-    }
+    tests = draft_tests(drafts(q, claim(q)))
+    failures = {test.name for test in tests if is_failed(test)}
     assert failed <= failures
     assert failed or not failures
 
@@ -138,9 +154,12 @@ def audited(
     records: Sequence[Record], *, sends_token_ids: bool = True
 ) -> tuple[dict[str, MethodAudit], list[str]]:
     server = {
-        "url": "http://host", "software": "vllm 1", "model": "m", "protocol": "completions",
+        "url": "http://host",
+        "software": "vllm 1",
+        "model": "m",
+        "protocol": "completions",
         "sends_token_ids": sends_token_ids,
-    }  # fmt: skip
+    }
     header = make_header({"methods": {"sps": {}}, "servers": {"vanilla": server, "sps": server}})
     said: list[str] = []
     # Servers report no single steps.
@@ -153,10 +172,10 @@ def audited(
 
 def test_tokens_of_the_model_itself_pass() -> None:
     results, _ = audited(RUN.records)
-    assert {name: result.status for name, result in results.items()} == {
-        "vanilla": "no difference", "sps": "no difference",
-    }  # fmt: skip
-    assert {test.subject for result in results.values() for test in result.tests} == {"tokens"}
+    assert results.keys() == {"vanilla", "sps"}
+    for result in results.values():
+        assert result.status == "no difference"
+        assert {test.subject for test in result.tests} == {"tokens"}
     assert results["sps"].num_tokens == 320
 
 
@@ -173,4 +192,5 @@ def test_a_server_that_draws_at_another_temperature_is_found() -> None:
 def test_answers_that_come_as_text_are_left_out_and_named() -> None:
     results, said = audited(RUN.records, sends_token_ids=False)
     assert results == {}
-    assert len(said) == 2 and "sends no token ids" in said[0]
+    assert len(said) == 2
+    assert "sends no token ids" in said[0]

@@ -26,8 +26,11 @@ def test_a_sample_is_drawn_with_the_seed_from_every_task(specbench: Specbench) -
     call = ("run", "--method", "pld", *tasks, "--repeats", 1, "--quiet")
     for name, seed in (("one", 1), ("again", 1), ("other", 2)):
         assert specbench(*call, "--seed", seed, "--output", name).code == 0
-    assert ids("one") == ids("again") != ids("other")
-    assert [sum(i.startswith(task) for i in ids("one")) for task in ("gsm8k", "alpaca")] == [3, 3]
+    drawn = ids("one")
+    assert drawn == ids("again")
+    assert drawn != ids("other")
+    for task in ("gsm8k", "alpaca"):
+        assert sum(sample.startswith(task) for sample in drawn) == 3
     assert "6 of 16 prompts bundled" in specbench("report", "one").out
 
 
@@ -47,7 +50,8 @@ def test_top_k_reaches_the_sampling_and_the_header(
     answers["vanilla"] = vanilla
     call = ("run", "--method", "pld", "--prompts", prompt_file, "--temperature", "0,1")
     assert specbench(*call, "--top-k", 5, "--output", "out").code == 0
-    assert {(sampling.temperature, sampling.top_k) for sampling in seen} == {(0.0, 0), (1.0, 5)}
+    top_ks = {sampling.temperature: sampling.top_k for sampling in seen}
+    assert top_ks == {0.0: 0, 1.0: 5}
     assert read_run(Path("out")).header.spec.values.top_k == 5
     assert "--top-k 5" in specbench("show", "out").out
 
@@ -60,11 +64,14 @@ def test_a_task_outside_the_checkout_is_a_card_with_its_prompts_beside_it(
     write_prompts(tmp_path / "riddles.jsonl", ["What has keys but opens no door?"])
     said = specbench("run", "--method", "pld", "--task", card, "--output", "out")
     assert said.code == 0, said.err
-    assert "Riddles" in said.out and "Riddles-like" not in said.out
+    assert "Riddles" in said.out
+    assert "Riddles-like" not in said.out
     assert "1 bundled prompt\n" in said.out
     assert specbench("run", "--output", "out", "--resume").code == 0
-    shown = " ".join(specbench("show", "out").out.replace("\\\n", " ").split())
-    assert f"--task {card}" in shown and "--dataset" not in shown.partition("specbench run")[2]
+    shown = specbench("show", "out").out.replace("\\\n", " ")
+    _, _, command = " ".join(shown.split()).partition("specbench run")
+    assert f"--task {card}" in command
+    assert "--dataset" not in command
 
 
 def test_methods_are_sorted_by_speedup_unless_asked(
@@ -77,8 +84,8 @@ def test_methods_are_sorted_by_speedup_unless_asked(
 
     def order(*more: str) -> list[str]:
         lines = specbench("report", "out", *more).out.splitlines()
-        firsts = [(line.split() or [""])[0] for line in lines]
-        return [method for method in firsts if method in ("vanilla", "pld", "lookahead")][:3]
+        first_words = [line.split()[0] for line in lines if line.split()]
+        return [word for word in first_words if word in ("vanilla", "pld", "lookahead")][:3]
 
     assert order() == ["lookahead", "vanilla", "pld"]
     assert order("--sort", "paper") == ["vanilla", "pld", "lookahead"]

@@ -44,7 +44,8 @@ PAIR = {"vanilla": answering(1), "pld": answering(2)}
 def run(
     methods: Mapping[str, Answer], spec: RunSpec | None = None, done: Sequence[Record] = ()
 ) -> tuple[list[Record], Watcher, Words]:
-    watcher, plan = Watcher(), fake_plan(methods, PROMPTS, spec)
+    watcher = Watcher()
+    plan = fake_plan(methods, PROMPTS, spec)
     with backend_of(plan) as backend:
         stored = list(Runner(plan, backend, sink=[], progress=watcher).run(done))
     codec = plan.setup.codec
@@ -78,13 +79,15 @@ def test_a_history_holds_the_answer_of_the_baseline_or_of_the_method(
 ) -> None:
     _, _, codec = run(PAIR, RunSpec(history=history))
     second_turns = [messages for messages in codec.rendered if len(messages) == 3]
-    assert len(second_turns) == 2 and {m[1]["content"] for m in second_turns} == contents
+    assert len(second_turns) == 2
+    assert {messages[1]["content"] for messages in second_turns} == contents
 
 
 def test_a_history_holds_what_the_codec_makes_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Words, "reply", lambda codec, record: {"role": "", "content": "content"})
     _, _, codec = run(PAIR)
-    assert {chat[1]["content"] for chat in codec.rendered if len(chat) == 3} == {"content"}
+    second_turns = [messages for messages in codec.rendered if len(messages) == 3]
+    assert {messages[1]["content"] for messages in second_turns} == {"content"}
 
 
 def test_a_failing_method_becomes_error_records_and_debug_shows_its_traceback_once(
@@ -92,17 +95,24 @@ def test_a_failing_method_becomes_error_records_and_debug_shows_its_traceback_on
 ) -> None:
     methods = {"vanilla": answering(1), "pld": failing}
     stored, watcher, _ = run(methods)
-    by_method = {name: [r for r in stored if r.key.method == name] for name in methods}
-    assert [r.status for r in by_method["vanilla"]] == ["ok"] * 4
-    place = f"(test_runner.py:{failing.__code__.co_firstlineno + 1} in failing)"
-    assert {r.error for r in by_method["pld"]} == {f"RuntimeError: the head is on fire {place}"}
-    assert all(r.prefill_s is None and not r.token_ids for r in by_method["pld"])
+    vanilla = [record for record in stored if record.key.method == "vanilla"]
+    assert [record.status for record in vanilla] == ["ok"] * 4
+    line = failing.__code__.co_firstlineno + 1
+    error = f"RuntimeError: the head is on fire (test_runner.py:{line} in failing)"
+    for record in stored:
+        if record.key.method == "pld":
+            assert record.error == error
+            assert record.prefill_s is None
+            assert not record.token_ids
     assert not watcher.messages
-    monkeypatch.setattr(logging.getLogger("specbench"), "level", logging.DEBUG)
-    logging.getLogger("specbench").manager._clear_cache()  # type: ignore[attr-defined]
-    (message,) = run(methods)[1].messages
-    logging.getLogger("specbench").manager._clear_cache()  # type: ignore[attr-defined]
-    assert "in failing" in message and "the head is on fire\nand more" in message
+    logger: Any = logging.getLogger("specbench")
+    monkeypatch.setattr(logger, "level", logging.DEBUG)
+    logger.manager._clear_cache()
+    _, watcher, _ = run(methods)
+    logger.manager._clear_cache()
+    (message,) = watcher.messages
+    assert "in failing" in message
+    assert "the head is on fire\nand more" in message
 
 
 def test_a_completion_in_which_the_machine_paused_is_marked_and_an_earlier_pause_is_not() -> None:
@@ -113,7 +123,8 @@ def test_a_completion_in_which_the_machine_paused_is_marked_and_an_earlier_pause
             return sum(pauses.pop() for _ in [*pauses])
 
     def answer(request: Request) -> Completion:
-        pauses.extend([1.5] * (len(stored) == 2))
+        if len(stored) == 2:
+            pauses.append(1.5)
         return answering(1)(request)
 
     stored: list[Record] = []
@@ -143,8 +154,10 @@ def test_a_sample_has_the_same_seed_for_every_method_and_another_for_every_repea
     key = RecordKey("vanilla", 1.0, "maths", "maths/1", 0, 0).request
     same = RecordKey("pld", 1.0, "maths", "maths/1", 0, 0).request
     other = key._replace(repeat=1)
-    assert seed_of(0, key) == seed_of(0, same) != seed_of(0, other)
-    assert seed_of(0, key) != seed_of(1, key)
+    seed = seed_of(0, key)
+    assert seed == seed_of(0, same)
+    assert seed != seed_of(0, other)
+    assert seed != seed_of(1, key)
 
 
 LABELS = ("vanilla", "sps", "pld", "medusa", "hydra", "eagle", "eagle2", "eagle3")
@@ -155,9 +168,10 @@ def test_each_block_of_orders_balances_places_and_neighbours(number: int) -> Non
     labels = tuple(map(str, range(number)))
     size = number * (1 + number % 2)
     for block in range(2):
-        rows = [method_order(labels, 3, block * size + i, 1.0, NO_LOAD) for i in range(size)]
-        for place in zip(*rows, strict=True):
-            assert Counter(place) == dict.fromkeys(labels, len(rows) // number)
+        samples = range(block * size, (block + 1) * size)
+        rows = [method_order(labels, 3, sample, 1.0, NO_LOAD) for sample in samples]
+        for column in zip(*rows, strict=True):
+            assert Counter(column) == dict.fromkeys(labels, len(rows) // number)
         follows = Counter(pair for row in rows for pair in pairwise(row))
         assert len(follows) == number * (number - 1)
         assert len({*follows.values()}) <= 1
@@ -192,7 +206,8 @@ def test_a_method_that_cannot_forget_fails_in_its_samples_and_the_others_run(
     def forget(self: Recycling) -> None:
         raise KeyError("table")
 
-    label, request = "recycling:scope=run", Request((1, 5, 9), 4)
+    label = "recycling:scope=run"
+    request = Request((1, 5, 9), 4)
     setup = make_engine_setup(RunSpec(methods=(label, "recycling"), threads=1))
     scopes = {name: method.scope for name, method in setup.describe().methods.items()}
     assert scopes == {"vanilla": "request", label: "run", "recycling": "request"}

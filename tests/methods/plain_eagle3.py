@@ -104,8 +104,8 @@ class PlainHead:
             scores = scores.masked_fill(~is_seen, -torch.inf)
         weights = scores.softmax(-1)  # [heads, rows, rows]
         attended = torch.einsum("hij,jhd->ihd", weights, values)
-        of_x = attended.flatten(1)[num_before:]  # [n, heads * dim]
-        return self.linear(of_x, f"{name}.o_proj")
+        joined = attended.flatten(1)  # [rows, heads * dim]
+        return self.linear(joined[num_before:], f"{name}.o_proj")
 
     def mlp(self, x: Tensor, name: str) -> Tensor:
         normed = self.norm(x, f"{name}.post_attention_layernorm")
@@ -137,10 +137,11 @@ class PlainHead:
         drafted: list[int] = []
         log_probs = [0.0]
         for _ in range(num_tokens):
-            output = self.outputs(features, tokens)[-1:]
+            outputs = self.outputs(features, tokens)
+            output = outputs[-1:]
             normed = self.norm(output, "norm")
-            token_log_probs = self.linear(normed, "lm_head").log_softmax(-1)  # [1, draft vocab]
-            best = token_log_probs.max(-1)
+            logits = self.linear(normed, "lm_head")  # [1, draft vocab]
+            best = logits.log_softmax(-1).max(-1)
             log_probs.append(log_probs[-1] + float(best.values))
             drafted.append(int(self.target_ids(best.indices)))
             feature = normed if self.switches.get("norm_output") else output

@@ -111,7 +111,8 @@ def test_it_is_lossless_where_both_parts_propose(other: str, tmp_path: Path) -> 
     vanilla = decode(target, build("vanilla", target, tmp_path), request)
     assert done.token_ids == vanilla.token_ids
     most_of_a_copy = 5 + 1  # num_tokens and the root
-    assert min(done.num_nodes) <= most_of_a_copy < max(done.num_nodes)
+    assert min(done.num_nodes) <= most_of_a_copy
+    assert max(done.num_nodes) > most_of_a_copy
 
 
 def test_outputs_of_earlier_prompts_are_read_if_remembered() -> None:
@@ -153,11 +154,12 @@ def test_a_window_holds_the_best_tokens_at_every_temperature(
 
     def check(state: State, result: StepResult) -> None:
         nonlocal num_steps
-        best_tokens = result.forward.logits.argmax(-1)[: drafter._num_nodes].tolist()
+        best_tokens = result.forward.logits.argmax(-1)
+        best_of_nodes = best_tokens[: drafter._num_nodes].tolist()
         observe(state, result)
         num_steps += 1
         newest_level = drafter._levels[-1]
-        assert newest_level == best_tokens[-len(newest_level) :]
+        assert newest_level == best_of_nodes[-len(newest_level) :]
 
     monkeypatch.setattr(drafter, "observe", check)
     decode(target, drafter, Request(prompts()[3], 30, Sampling(temperature)))
@@ -171,8 +173,10 @@ def test_a_row_holds_the_best_tokens_of_the_last_node_with_its_token(
     table = make(static_tree("2x1", vocab_size=50), random_target())
     logits = torch.zeros(3, 50)
     nodes = torch.arange(3)
-    logits[nodes, torch.tensor([7, 8, 9])] = 1.0  # the best token after each node
-    logits[nodes, torch.tensor([3, 4, 5])] = 0.5  # the second best
+    best_tokens = torch.tensor([7, 8, 9])
+    second_best = torch.tensor([3, 4, 5])
+    logits[nodes, best_tokens] = 1.0
+    logits[nodes, second_best] = 0.5
     padded_tokens = torch.tensor([11, 12, 11, 0])
     padded_logits = torch.cat([logits, logits[:1]])
     num_nodes = torch.tensor([3])
@@ -192,10 +196,12 @@ def test_a_remembered_table_serves_the_next_prompt_until_it_is_forgotten() -> No
     drafter = built("recycling")
     request = Request(prompts()[2], 40)
     fresh = decode(target, drafter, request)
-    assert decode(target, drafter, request).steps == fresh.steps
+    second = decode(target, drafter, request)
+    assert second.steps == fresh.steps
     drafter.remember()
     remembering = decode(target, drafter, request)
     assert remembering.token_ids == fresh.token_ids
     assert len(remembering.steps) < len(fresh.steps)
     drafter.forget()
-    assert decode(target, drafter, request).steps == fresh.steps
+    forgetful = decode(target, drafter, request)
+    assert forgetful.steps == fresh.steps

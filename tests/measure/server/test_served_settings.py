@@ -26,11 +26,14 @@ def test_vllm_gets_the_whole_table(tmp_path: Path) -> None:
     words = words_of(setup)
     config = json.loads(words[words.index("--speculative-config") + 1])
     rows = config["num_speculative_tokens_per_batch_size"]
-    assert rows[:2] == [[1, 4, 3], [5, 8, 1]] and rows[2][::2] == [9, 0]
+    assert rows[:2] == [[1, 4, 3], [5, 8, 1]]
+    assert rows[2][::2] == [9, 0]
     assert config["num_speculative_tokens"] == 3
     header = setup.describe().methods["ngram"]
     assert header.options["table"] == {"content": [(1, 4, 3), (5, 8, 1), (9, 65536, 0)]}
-    assert header.settings and header.settings.source == "settings.toml" and header.settings.sha256
+    assert header.settings is not None
+    assert header.settings.source == "settings.toml"
+    assert header.settings.sha256
 
 
 def test_a_table_may_stand_in_the_method_itself() -> None:
