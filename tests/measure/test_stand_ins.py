@@ -37,7 +37,7 @@ from tests.zoo.stand_in_shapes import write_config
 LLAMAS = [
     name
     for name, card in known_models().items()
-    if card.shape and card.shape.num_experts == 1 and card.shape.architecture in ARCHITECTURES
+    if card.shape and card.shape.architecture in ARCHITECTURES
 ]
 
 
@@ -65,6 +65,7 @@ def test_a_stand_in_has_the_size_of_the_real_model_and_its_heads(name: str) -> N
         ({"num_key_value_heads": 4}, "6 heads of 128 in 4 groups"),
         ({"model_type": "gemma2"}, "it is a gemma2 model"),
         ({"num_local_experts": 8}, "it is a llama model of 8 experts"),
+        ({"model_type": "mixtral"}, "it is a mixtral model."),
         ({"hidden_size": 390, "num_attention_heads": 9}, "in 3 groups, and is 390 wide"),
         ({"hidden_size": None, "head_dim": "wide"}, "head_dim is 'wide'"),
     ],

@@ -9,8 +9,10 @@ import torch
 
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
+from specbench.engine.layers import ops
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
+from specbench.engine.tree import DraftTree
 from specbench.models.cards import find_model
 from specbench.models.chat import load_codec
 from specbench.registry import get
@@ -23,6 +25,7 @@ from tests.zoo.stand_in_shapes import DRAFT, SHAPE
 METHODS = ("vanilla", "sps", "pld", "lookahead", "medusa", "hydra", "eagle", "eagle2", "eagle3")
 CPU = torch.device("cpu")
 NUM_WORDS = 2048
+MIXTURE = replace(SHAPE, architecture="mixtral", num_experts=4)
 REQUESTS = (
     "Explain the good and bad sides of speaking in public.",
     "Hannah earns $4 an hour by mowing lawns. Hannah works 4 hours a day for 2 days. How much?",
@@ -41,16 +44,19 @@ def prompts() -> tuple[tuple[int, ...], ...]:
 
 
 @cache
-def stand_in_and_target() -> tuple[StandIn, Target]:
+def stand_in_and_target(shape: Shape = SHAPE) -> tuple[StandIn, Target]:
     """A stand-in, and its target."""
-    stand_in = plan_stand_in("a test", SHAPE, DRAFT)
+    stand_in = plan_stand_in("a test", shape, DRAFT)
     return stand_in, load_target(stand_in.target, dtype=torch.float32, device=CPU)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", METHODS)
-def test_every_method_has_tinys_steps_and_tokens(name: str, tiny: Target) -> None:
-    method, (stand_in, big) = get(name), stand_in_and_target()
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [*((name, SHAPE) for name in METHODS), *((name, MIXTURE) for name in ("vanilla", "eagle3"))],
+)
+def test_every_method_has_tinys_steps_and_tokens(name: str, shape: Shape, tiny: Target) -> None:
+    method, (stand_in, big) = get(name), stand_in_and_target(shape)
     kind = method.weights
     weights: Any = (TINY / kind, stand_in.drafters[kind]) if kind else (None, None)
     small, large = (
@@ -74,6 +80,8 @@ def test_every_method_has_tinys_steps_and_tokens(name: str, tiny: Target) -> Non
         ({}, torch.float16, 0.25),
         ({"architecture": "qwen2"}, torch.float32, 1e-4),
         ({"architecture": "mistral"}, torch.float32, 1e-4),
+        ({"architecture": "mixtral", "num_experts": 4}, torch.float32, 1e-4),
+        ({"architecture": "mixtral", "num_experts": 4}, torch.bfloat16, 2.0),
         ({"num_layers": 12, "own_head_dim": 64}, torch.float32, 1e-4),
         ({"num_heads": 12, "hidden_size": 204}, torch.float32, 1e-4),
         ({"own_head_dim": 192, "vocab_size": NUM_WORDS}, torch.float32, 1e-4),
@@ -95,6 +103,35 @@ def test_logits_are_tinys_in_every_shape_and_far_below_for_added_words(
     added = large_logits[NUM_WORDS:]
     least = -65504 if dtype == torch.float32 else -1e6
     assert all((added > least) & (added < -1000))
+
+
+def test_a_tree_over_experts_has_tinys_logits_and_an_expert_left_out_is_found(
+    tiny: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every expert is chosen in the tree, and each gives tiny's output."""
+    _, big = stand_in_and_target(MIXTURE)
+    chosen, mix = set[int](), ops.mix
+    left_out = -1  # none
+
+    def mixed(x: Any, experts: Any, ids: Any, shares: Any, act: Any) -> torch.Tensor:
+        chosen.update(ids.unique().tolist())
+        return mix(x, experts, ids, shares.masked_fill(ids == left_out, 0), act)
+
+    monkeypatch.setattr(ops, "mix", mixed)
+    tree = DraftTree.chain(torch.arange(100, 160))
+
+    def difference() -> float:
+        logits = []
+        for target in (big, tiny):
+            with torch.inference_mode():
+                target.prefill(prompts()[0], num_new=tree.num_nodes)
+                logits.append(target.forward(tree).logits[:, :NUM_WORDS])
+        return float((logits[0] - logits[1]).abs().max())
+
+    assert difference() < 1e-4
+    left_out = 2
+    assert difference() > 1
+    assert chosen == {*range(4)}
 
 
 @pytest.mark.slow

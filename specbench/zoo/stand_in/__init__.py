@@ -22,6 +22,8 @@ The corner is kept apart from the noise as follows (D is the big width, d the sm
   for a norm weight of g sqrt(d / D). Rows of the head that the small vocabulary lacks read only h,
   with weight -2^15: a logit below -1000, where the small model's are within 50. Heads on hidden
   states carry h on. A softmax gives such a token exactly nothing.
+- **Experts.** Each expert of a mixture holds the small MLP, beside noise of its own, and the router
+  is noise. The shares of the chosen experts add up to one, and so does the output.
 - **Rotary positions.** Pair i of a head of 64 turns by theta^(-2i/64) per position, as does pair m
   i of a head of 64 m: pairs go there, and queries are scaled by sqrt(m) against the attention's 1 /
   sqrt(64 m).

@@ -161,6 +161,24 @@ def vector(
     return Piece(shape, make)
 
 
+def noise(*shape: int) -> Piece:
+    """Noise in every element."""
+    return Piece(shape, lambda draw, small: draw(shape))
+
+
+def of_experts(num_experts: int, *matrices: Piece) -> Piece:
+    """The matrices of an expert, one below the other, for each expert [experts, out, in]."""
+    num_rows = sum(piece.shape[0] for piece in matrices)
+
+    def make(draw: Draw, small: Small) -> Tensor:
+        experts = [
+            torch.cat([piece.make(draw, small) for piece in matrices]) for _ in range(num_experts)
+        ]
+        return torch.stack(experts)
+
+    return Piece((num_experts, num_rows, matrices[0].shape[1]), make)
+
+
 def linear(name: str, out: Channels, into: Channels, source: str | None = None) -> Pieces:
     """Weight and bias of a linear layer, `source` being its name in the small model."""
     source = source or name

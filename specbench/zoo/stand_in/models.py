@@ -31,9 +31,11 @@ from specbench.zoo.stand_in.blueprint import (
     leading,
     linear,
     matrix,
+    noise,
+    of_experts,
     vector,
 )
-from specbench.zoo.stand_in.placement import Placement, place, read_config
+from specbench.zoo.stand_in.placement import LayerChannels, Placement, place, read_config
 
 # The gains g of the last norms, whose input is x (see the package's docstring). They make the
 # added vocabulary's logits -1000 to -50000.
@@ -43,6 +45,8 @@ SPS_GAIN = 1.0
 """|x| is 0.6 to 2.7 in tiny's draft model."""
 EAGLE3_GAIN = 4096.0
 """|x| is 2100 to 7900 in the head."""
+CHOSEN_EXPERTS = 2
+"""Experts that a token chooses among several, as in Mixtral."""
 
 
 def language_model(
@@ -61,7 +65,7 @@ def language_model(
         source = None if small_index is None else f"model.layers.{small_index}"
         norm = placement.norm(_key(source, "input_layernorm"))
         pieces[f"{layer}.input_layernorm.weight"] = norm
-        pieces |= _decoder_layer(placement, layer, source, placement.update)
+        pieces |= _decoder_layer(placement, layer, source, placement.update, big.num_experts)
         if big.architecture == "qwen2":
             inner = placement.layer(is_added=source is None)
             biases = {"q_proj": inner.queries, "k_proj": inner.keys, "v_proj": inner.values}
@@ -181,7 +185,11 @@ class Projection(NamedTuple):
 
 
 def _decoder_layer(
-    placement: Placement, name: str, source: str | None, attention_input: Channels
+    placement: Placement,
+    name: str,
+    source: str | None,
+    attention_input: Channels,
+    num_experts: int = 1,
 ) -> Pieces:
     """A layer without its input norm. `source` is the small model's, None for an added layer."""
     inner = placement.layer(is_added=source is None)
@@ -191,16 +199,35 @@ def _decoder_layer(
         "self_attn.k_proj": Projection(inner.keys, attention_input),
         "self_attn.v_proj": Projection(inner.values, attention_input),
         "self_attn.o_proj": Projection(update, inner.attended),
-        "mlp.gate_proj": Projection(inner.gates, update),
-        "mlp.up_proj": Projection(inner.neurons, update),
-        "mlp.down_proj": Projection(update, inner.neurons),
     }
     pieces = {}
     for module, (out, into, scale) in projections.items():
         pieces[f"{name}.{module}.weight"] = matrix(out, into, _key(source, module), scale=scale)
+    pieces |= _mlp(inner, update, f"{name}.mlp", source and f"{source}.mlp", num_experts)
     norm = "post_attention_layernorm"
     pieces[f"{name}.{norm}.weight"] = placement.norm(_key(source, norm))
     return pieces
+
+
+def _mlp(
+    inner: LayerChannels, update: Channels, name: str, source: str | None, num_experts: int
+) -> Pieces:
+    """The MLP of a layer. Each of several experts is the small one, with noise of its own.
+
+    The router is noise. The shares of the experts that it chooses add up to one, so that any
+    choice gives the small MLP's output.
+    """
+    gate = matrix(inner.gates, update, _key(source, "gate_proj"))
+    up = matrix(inner.neurons, update, _key(source, "up_proj"))
+    down = matrix(update, inner.neurons, _key(source, "down_proj"))
+    if num_experts == 1:
+        projections = {"gate_proj": gate, "up_proj": up, "down_proj": down}
+        return {f"{name}.{module}.weight": piece for module, piece in projections.items()}
+    return {
+        f"{name}.gate.weight": noise(num_experts, update.size),
+        f"{name}.experts.gate_up_proj": of_experts(num_experts, gate, up),
+        f"{name}.experts.down_proj": of_experts(num_experts, down),
+    }
 
 
 def _key(source: str | None, module: str) -> str | None:
@@ -229,6 +256,8 @@ def _config(placement: Placement, folder: Path) -> dict[str, Any]:
     }
     if architecture != "llama":
         config["sliding_window"] = None
+    if (num_experts := placement.big.num_experts) > 1:
+        config |= {"num_local_experts": num_experts, "num_experts_per_tok": CHOSEN_EXPERTS}
     small_config = read_config(folder)
     for key in ("bos_token_id", "eos_token_id", "pad_token_id"):
         config[key] = small_config[key]

@@ -11,7 +11,9 @@ from specbench.zoo.stand_in import models
 from specbench.zoo.stand_in.blueprint import Blueprint
 from specbench.zoo.stand_in.placement import Placement, place, read_config
 
-ARCHITECTURES = ("llama", "mistral", "qwen2")
+MIXTURE = "mixtral"
+"""The model type with Llama's layers and several experts in each."""
+ARCHITECTURES = ("llama", "mistral", "qwen2", MIXTURE)
 """Model types with Llama's layers, with or without biases."""
 
 
@@ -59,11 +61,13 @@ def plan_stand_in(name: str, shape: Shape, draft: Shape | None = None, *, seed: 
 def _check(what: str, placement: Placement) -> None:
     """Refuse a shape that cannot hold the small model."""
     small, big = placement.small, placement.big
-    if big.architecture not in ARCHITECTURES or big.num_experts > 1:
-        experts = f" of {big.num_experts} experts" if big.num_experts > 1 else ""
+    is_mixture = big.num_experts > 1
+    if big.architecture not in ARCHITECTURES or is_mixture != (big.architecture == MIXTURE):
+        experts = f" of {big.num_experts} experts" if is_mixture else ""
         raise UserError(
             f"{what} cannot be made: it is a {big.architecture} model{experts}.",
-            f"Stand-ins are made in the shape of {', '.join(ARCHITECTURES)} models.",
+            f"Stand-ins are made in the shape of {', '.join(ARCHITECTURES)} models, with several "
+            f"experts for {MIXTURE}.",
         )
     width = big.hidden_size
     num_heads = big.num_heads
