@@ -146,7 +146,7 @@ def by_hand(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor) -> Tensor:
     return sums
 
 
-@pytest.mark.parametrize("num_rows", [1, 2, 9])
+@pytest.mark.parametrize("num_rows", [1, 2, 9, 60])
 @pytest.mark.parametrize("way", ["_one_by_one", "_gathered", "_grouped", "_by_all"])
 @pytest.mark.parametrize("is_clamped", [False, True])
 def test_every_way_gives_the_sums_of_the_chosen_experts(

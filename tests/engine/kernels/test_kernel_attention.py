@@ -62,29 +62,6 @@ def test_attention_sees_the_committed_rows_and_each_nodes_ancestors(
             compared_attention(queries, cached, tree_mask, heads)
 
 
-@MANY_PROGRAMS
-@pytest.mark.parametrize("window", [None, 1000])
-@pytest.mark.parametrize(("group", "num_rows"), [(1, 60), (4, 26), (8, 1)])
-@pytest.mark.parametrize("start", [4_000, 33_000])
-def test_attention_is_right_far_into_a_long_context(
-    start: int, group: int, num_rows: int, window: int | None
-) -> None:
-    """Queries look for one key each, near and far, so that a part left out is seen."""
-    heads = Heads(1, group, 16)
-    torch.manual_seed(start + group)
-    num_cached = start + 256
-    rows = torch.randn(num_cached, 2 * heads.kv_width, device=DEVICE)
-    layout = TreeLayout.from_parents([0, *range(num_rows - 1)], DEVICE)  # a chain
-    queries = torch.randn(num_rows, heads.query_width, device=DEVICE)
-    wanted = torch.linspace(0, start - 1, num_rows, dtype=torch.long, device=DEVICE)
-    wanted_keys = rows[wanted, : heads.dim]  # the key of a row for each query
-    queries += 3 * wanted_keys.repeat(1, group)
-    cached = keys_and_values(rows, heads)
-    for cache_span in (CacheSpan(start), CacheSpan(num_cached, is_exact=False)):
-        tree_mask = mask_after(start, layout, cache_span)
-        compared_attention(queries, cached, tree_mask, heads, window=window)
-
-
 @pytest.mark.parametrize("window", [None, 3, 50, 200])
 @pytest.mark.parametrize(
     "scoring", [Scoring(0.5, 2.0), Scoring(sinks=torch.tensor([1.0, -2, 8, 0]))]

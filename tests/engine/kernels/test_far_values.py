@@ -1,0 +1,134 @@
+"""Values that only large steps have: attention far into a context, and many pairs of experts.
+
+Each check finds a fault that is planted in what it checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import silu
+
+from specbench.engine.kernels.pick_ops import ALLOWED_ERRORS, relative_error
+from specbench.engine.layers import ops as torch_ops
+from specbench.engine.layers.operands import CacheRows, CacheSpan, Heads, TreeMask
+from specbench.engine.layers.ops import TORCH, Ops
+from specbench.engine.tree import TreeLayout
+from tests.engine.test_ops import by_hand, drawn
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from specbench.engine.kernels import triton_ops
+from specbench.engine.kernels.triton_ops import MOST_PAIRS
+from tests.engine.kernels.test_kernels import DEVICE, IS_INTERPRETED, KERNELS, MANY_PROGRAMS
+
+
+class FarAttention(NamedTuple):
+    """The operands of attention far into a context."""
+
+    queries: Tensor
+    cached: CacheRows
+    masks: list[TreeMask]
+    heads: Heads
+
+    def by(self, ops: Ops, window: int | None) -> Tensor:
+        """Outputs [masks, n, width] for each span of the cache."""
+        given = (self.queries, self.cached)
+        return torch.stack(
+            [ops.attend(*given, mask, self.heads, window=window) for mask in self.masks]
+        )
+
+
+def far_attention(start: int, group: int, num_rows: int) -> FarAttention:
+    """Queries that look for one key each, near and far, so that a part left out is seen."""
+    heads = Heads(1, group, 16)
+    torch.manual_seed(start + group)
+    num_cached = start + 256
+    rows = torch.randn(num_cached, 2 * heads.kv_width, device=DEVICE)
+    layout = TreeLayout.from_parents([0, *range(num_rows - 1)], DEVICE)  # a chain
+    queries = torch.randn(num_rows, heads.query_width, device=DEVICE)
+    wanted = torch.linspace(0, start - 1, num_rows, dtype=torch.long, device=DEVICE)
+    queries += 3 * rows[wanted, : heads.dim].repeat(1, group)  # the key of a row for each query
+    cached = CacheRows.of(rows, *[(heads.num_kv, heads.dim)] * 2)
+    masks = [
+        TreeMask(
+            torch.tensor(start, device=DEVICE), layout.bias(rows.dtype), span, layout.depths + start
+        )
+        for span in (CacheSpan(start), CacheSpan(num_cached, is_exact=False))
+    ]
+    return FarAttention(queries, cached, masks, heads)
+
+
+@MANY_PROGRAMS
+@pytest.mark.parametrize("window", [None, 1000])
+@pytest.mark.parametrize(("group", "num_rows"), [(1, 60), (4, 26), (8, 1)])
+@pytest.mark.parametrize("start", [4_000, 33_000])
+def test_attention_is_right_far_into_a_long_context(
+    start: int, group: int, num_rows: int, window: int | None
+) -> None:
+    case = far_attention(start, group, num_rows)
+    torch.testing.assert_close(case.by(KERNELS, window), case.by(TORCH, window))
+    assert KERNELS.fallbacks == {}
+
+
+class FirstSplits:
+    """A planted fault: the sums of the last part of the cache are left out."""
+
+    def __init__(self, join: Any) -> None:
+        self._join = join
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        def launch(*operands: Any, **options: Any) -> None:
+            num_splits = 6  # place of the argument
+            fewer = [*operands]
+            fewer[num_splits] -= 1
+            self._join[grid](*fewer, **options)
+
+        return launch
+
+
+@MANY_PROGRAMS
+def test_a_part_of_a_long_context_that_is_left_out_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case = far_attention(33_000, 8, 1)
+    monkeypatch.setattr(triton_ops, "join_splits", FirstSplits(triton_ops.join_splits))
+    output = case.by(KERNELS, None)
+    with pytest.raises(AssertionError, match="Tensor-likes are not close"):
+        torch.testing.assert_close(output, case.by(TORCH, None))
+
+
+def error_of_experts(num_rows: int, dtype: torch.dtype) -> float:
+    """Relative error of the sums of two chosen experts per row."""
+    x, experts, ids, shares = drawn(num_rows)
+    expected = by_hand(x, experts, ids, shares)
+    experts = type(experts)(experts.gate_up.to(DEVICE, dtype), experts.down.to(DEVICE, dtype))
+    sums = KERNELS.experts(
+        x.to(DEVICE, dtype), experts, ids.to(DEVICE), shares.to(DEVICE, dtype), silu
+    )
+    assert KERNELS.fallbacks == {}
+    return relative_error(sums.cpu(), expected)
+
+
+@pytest.mark.parametrize("num_rows", [MOST_PAIRS // 2, MOST_PAIRS // 2 + 1, 60, 160])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_trees_of_few_and_many_pairs_have_the_sums_of_their_experts(
+    num_rows: int, dtype: torch.dtype
+) -> None:
+    if IS_INTERPRETED and dtype == torch.bfloat16 and 2 * num_rows <= MOST_PAIRS:
+        pytest.skip("the interpreter multiplies no bfloat16")
+    assert error_of_experts(num_rows, dtype) < ALLOWED_ERRORS[dtype]
+
+
+def test_an_expert_that_is_left_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    mix = torch_ops.mix
+
+    def without_one(x: Tensor, experts: Any, ids: Tensor, shares: Tensor, act: Any) -> Tensor:
+        return mix(x, experts, ids, shares.masked_fill(ids == 3, 0), act)
+
+    monkeypatch.setattr(torch_ops, "mix", without_one)
+    assert error_of_experts(60, torch.float32) > ALLOWED_ERRORS[torch.bfloat16]
