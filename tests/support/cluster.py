@@ -49,7 +49,8 @@ class FakeRay:
     `changed` maps the number of a worker to a change of its report, `refusals` to the error
     with which it refuses to load. `demands` are the `resources` of its node that each worker got.
     `failures` maps ids of prompts to errors of Ray: from then on the worker fails with it.
-    `given` are the samples that were handed out, with the records known then.
+    `given` are the samples that were handed out, with the records known then. `stored` are objects
+    of this process in Ray's store: when the raylet dies, Ray ends the process if there are any.
     """
 
     methods: Mapping[str, Answer]
@@ -64,6 +65,7 @@ class FakeRay:
     addresses: list[str] = field(default_factory=list)
     here: int = 0
     failures: Mapping[str, type[Exception]] = field(default_factory=dict)
+    stored: list[Any] = field(default_factory=list)
     exceptions = SimpleNamespace(
         RayActorError=ActorDied,
         ActorUnschedulableError=ActorUnplaced,
@@ -71,7 +73,6 @@ class FakeRay:
         RayError=(SpecbenchError, ActorDied, ActorUnplaced, SystemBroke),
     )
     kill: Callable[[Any], None] = lambda actor: None
-    put: Callable[[Any], Any] = sent
 
     def __post_init__(self) -> None:
         self._draw, self._num_actors = random.Random(0), 0
@@ -79,6 +80,10 @@ class FakeRay:
         self.util = SimpleNamespace(
             get_node_ip_address=lambda: f"10.0.0.{self.here}", scheduling_strategies=on
         )
+
+    def put(self, value: Any) -> Any:
+        self.stored.append(value)
+        return sent(value)
 
     def init(self, *, address: str, **options: object) -> None:
         self.addresses.append(address)
@@ -164,6 +169,8 @@ class FakeActor:
                 self._is_alive, self._worker = False, self._make()
                 raise ActorDied("the node was killed.")
         if self._failure:
+            if ray.stored:
+                sys.exit(1)
             raise self._failure("the raylet has died.\nIts log ...")
         is_ready = name == "__ray_ready__"
         result: Any = None if is_ready else getattr(self._worker, name)(*args)
