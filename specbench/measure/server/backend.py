@@ -154,10 +154,8 @@ class BlockRunner:
                     self._write()  # the records kept
 
         seed = self.plan.spec.seed + block.first.repeat  # other times in each pass
-        missing = set(map(id, samples))
-        others = [sample for sample in block.samples if id(sample) not in missing]
         repeats = Repeats(self.plan, self._records, block.method, server)
-        await at_load(block.first.load, samples, seed, complete_turns, others, repeats.send)
+        await at_load(block.first.load, samples, seed, complete_turns, block.samples, repeats.send)
         return repeats.num_sent
 
     async def _complete(

@@ -6,13 +6,21 @@ the machine affects all methods alike.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import cycle
+from itertools import accumulate, cycle
 from time import perf_counter, thread_time
-from typing import Any
+from typing import Any, NamedTuple
 
 from specbench.log.backend import BlockHeader
 from specbench.log.run import Load
@@ -162,37 +170,33 @@ async def at_load(
     samples: Sequence[Sample],
     seed: int,
     work: Work,
-    repeated: Sequence[Sample] = (),
-    repeat: Repeat | None = None,
+    whole: Sequence[Sample],
+    repeat: Repeat,
 ) -> None:
-    """Work on all samples at a load: a number at once, or a number per second at random times.
+    """Work on samples of a block at a load: a number at once, or per second at random times.
 
-    `repeated` are further samples of the block. If the samples are too few for the load, these are
-    repeated beside them.
+    `whole` are all samples of the block, in order. Those that are not among `samples` are repeated
+    beside these to keep the load: at a rate each at its time, else if the samples are too few.
     """
+    unfinished = set(map(id, samples))
+    others = [sample for sample in whole if id(sample) not in unfinished]
     if load.request_rate:
-        await at_rate(samples, load.request_rate, seed, work)
+        times = arrivals(whole, load.request_rate, seed)
+        missing = [arrival for arrival in times if id(arrival.sample) in unfinished]
+        repeated = [arrival for arrival in times if id(arrival.sample) not in unfinished]
+        async with beside([at_times(repeated, repeat)]):
+            await at_times(missing, work)
         return
-    num_beside = min(load.concurrency, len(samples) + len(repeated)) - len(samples)
-    if repeat is None or num_beside <= 0:
-        await closed_loop(samples, load.concurrency, work)
-        return
-    async with repeating(repeated, num_beside, repeat):
+    num_beside = max(0, min(load.concurrency, len(whole)) - len(samples))
+    endless = cycle(others)
+    async with beside(repeat_on(endless, repeat) for _ in range(num_beside)):
         await closed_loop(samples, load.concurrency, work)
 
 
 @asynccontextmanager
-async def repeating(
-    samples: Sequence[Sample], num_at_once: int, repeat: Repeat
-) -> AsyncIterator[None]:
-    """Repeat samples, so many at once, until the end of the block."""
-    endless = cycle(samples)
-
-    async def worker() -> None:
-        while await repeat(next(endless)):
-            pass
-
-    tasks = [asyncio.create_task(worker()) for _ in range(num_at_once)]
+async def beside(works: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """Run work beside the block until it ends."""
+    tasks = [asyncio.create_task(work) for work in works]
     try:
         await asyncio.sleep(0)  # they send their first requests
         yield
@@ -200,6 +204,12 @@ async def repeating(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def repeat_on(samples: Iterator[Sample], repeat: Repeat) -> None:
+    """Repeat one sample after the other until one fails."""
+    while await repeat(next(samples)):
+        pass
 
 
 async def closed_loop(samples: Sequence[Sample], concurrency: int, work: Work) -> None:
@@ -215,18 +225,29 @@ async def closed_loop(samples: Sequence[Sample], concurrency: int, work: Work) -
             group.create_task(worker())
 
 
-async def at_rate(samples: Sequence[Sample], rate: float, seed: int, work: Work) -> None:
-    """Begin `rate` samples per second on average, without waiting for earlier ones to finish.
+class Arrival(NamedTuple):
+    """A sample of a block at a request rate."""
 
-    The times between them are exponential (a Poisson process), drawn with the seed. A sample is a
-    prompt with its turns; `work(sample)` is a coroutine that completes it. Returns when all are
-    complete.
+    due_s: float
+    """When it begins, in seconds after the block's start."""
+    sample: Sample
+    """The sample."""
+
+
+def arrivals(samples: Sequence[Sample], rate: float, seed: int) -> list[Arrival]:
+    """The samples with their times, at `rate` per second on average.
+
+    The times between them are exponential (a Poisson process), drawn with the seed.
     """
     generator = random.Random(seed)
+    times_s = accumulate(generator.expovariate(rate) for _ in samples)
+    return [Arrival(due_s, sample) for due_s, sample in zip(times_s, samples, strict=True)]
+
+
+async def at_times(arriving: Sequence[Arrival], work: Work | Repeat) -> None:
+    """Begin each sample at its time, without waiting for earlier ones, and complete all."""
     began = perf_counter()
-    due_s = 0.0  # when a sample begins, in seconds after `began`
     async with asyncio.TaskGroup() as group:
-        for sample in samples:
-            due_s += generator.expovariate(rate)  # seconds since the sample before
-            await asyncio.sleep(max(0.0, began + due_s - perf_counter()))
-            group.create_task(work(sample))
+        for arrival in arriving:
+            await asyncio.sleep(max(0.0, began + arrival.due_s - perf_counter()))
+            group.create_task(work(arrival.sample))

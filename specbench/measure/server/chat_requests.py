@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from specbench.errors import SpecbenchError
 from specbench.measure.base import Plan, Sample
 from specbench.measure.requests import make_chat, make_request, reply_key
 from specbench.measure.server.servers import OpenServer
@@ -41,11 +42,14 @@ class Repeats:
     """Requests so far."""
 
     async def send(self, sample: Sample) -> bool:
-        """Send the turns of a sample, and drop the answers; False if one fails."""
+        """Send the turns that can be asked, and drop the answers; False if one fails."""
         for key in sample.keys(self.method):
-            self.num_sent += 1
             try:
                 ask = chat_request(self.plan, self.records, key, sample)
+            except SpecbenchError:  # the answer to an earlier turn has failed
+                break
+            self.num_sent += 1
+            try:
                 await self.server.complete(ask)
             except RequestFailed:
                 return False
