@@ -1,6 +1,6 @@
 """Chains whose draft tokens are drawn one after the other, each from a pass of a draft model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -10,31 +10,36 @@ from specbench.engine.tree import DraftTree
 
 
 def draft_chain(
-    missing: Tensor, count: int, read: Callable[[Tensor], Tensor], sampler: Sampler
+    missing: Tensor, count: int, draw: Callable[[Tensor], Iterable[Tensor]], sampler: Sampler
 ) -> DraftTree:
     """Draft a chain of `count` tokens after `missing` [n], whose last token is the root.
 
-    `read` takes tokens, first `missing`, then each draft token except the last, and returns the
-    logits [vocab] after them. Draft tokens are drawn with the request's own settings.
+    `draw` takes tokens, first `missing`, then each draft token except the last, reads them and
+    returns what `draw_next` does.
     """
     tokens = [missing[-1:]]
-    probs: list[Tensor] = []  # [vocab] of each draft token, if sampled
-    scores: list[Tensor] = []
+    rows: list[Tensor] = []
     unread = missing
     for _ in range(count):
-        logits = read(unread)
-        if sampler.sampling.is_greedy:
-            unread = sampler.best_ids(logits[None])
-            scores.append(logits.gather(0, unread))
-        else:
-            p = sampler.probs(logits[None])  # [1, vocab]
-            unread = sampler.draw(p)
-            probs.append(p[0])
-            scores.append(p[0, :1])  # shows any NaN: it makes the whole row NaN
+        unread, row = draw(unread)
         tokens.append(unread)
-    q = None
-    if probs:
-        no_draw = torch.zeros_like(probs[0])  # the root is not drawn
-        q = torch.stack([no_draw, *probs])
-    score = torch.cat(scores).amax(0, keepdim=True) if scores else None  # keeps NaN
+        rows.append(row)
+    if not rows:
+        return DraftTree.chain(missing[-1:])
+    no_draw = torch.zeros_like(rows[0])  # the root is not drawn
+    q = None if sampler.sampling.is_greedy else torch.cat([no_draw, *rows])
+    score = torch.cat([row[0, :1] for row in rows]).amax(0, keepdim=True)  # keeps NaN
     return DraftTree.chain(torch.cat(tokens), q, score)
+
+
+def draw_next(logits: Tensor, sampler: Sampler) -> tuple[Tensor, Tensor]:
+    """Draw a token [1] after `logits` [1, vocab], with the request's own settings.
+
+    Also returns its distribution [1, vocab], whose entries are all NaN if one is, or for greedy
+    decoding its logit [1, 1].
+    """
+    if sampler.sampling.is_greedy:
+        token = sampler.best_ids(logits)
+        return token, logits.gather(1, token[:, None])
+    probs = sampler.probs(logits)
+    return sampler.draw(probs), probs

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from specbench.engine.buckets import run_in_every_bucket
 from specbench.engine.drafter import BuildContext, Drafter, State
 from specbench.engine.load import load_target
 from specbench.engine.sampler import Sampler
@@ -18,9 +17,6 @@ from specbench.methods.shared.checkpoint import given_weights
 
 class DraftModelDrafter(Drafter):
     """Drafts a chain with a language model that has its own cache."""
-
-    pass_sizes: Iterable[int]
-    """Numbers of tokens that a pass of the model may read."""
 
     def __init__(self, model: Target, vocab_size: int) -> None:
         """`vocab_size` is the target's."""
@@ -69,12 +65,6 @@ class DraftModelDrafter(Drafter):
             else:
                 q = sampler.probs(logits)
                 yield DraftTree.chain(tokens, q, q[0, :1])
-
-    def capture_graphs(self, num_tokens: int) -> None:
-        for size in self.pass_sizes:
-            tokens = torch.zeros(size, dtype=torch.long, device=self._model.device)
-            run_in_every_bucket(self._model, DraftTree.chain(tokens), num_tokens)
-        self._model.crop(0)
 
 
 def load_draft_model(method: str, context: BuildContext) -> Target:

@@ -17,7 +17,7 @@ from specbench.engine.method_options import MethodOptions
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree, additive
 from specbench.engine.weight_files import names_of
-from specbench.methods._chain import draft_chain
+from specbench.methods._chain import draft_chain, draw_next
 from specbench.methods._features import FeatureDrafter, FeatureModel
 from specbench.methods.shared.checkpoint import Checkpoint
 from specbench.types import option
@@ -164,12 +164,12 @@ class Mtp(FeatureDrafter[MtpModel]):
         model = self.model
         features, tokens = self._unread(state)
 
-        def read(tokens: Tensor) -> Tensor:
+        def draw(tokens: Tensor) -> tuple[Tensor, Tensor]:
             nonlocal features
             features = model.read(features, tokens)[-1:]
-            return model.logits(features)[0]
+            return draw_next(model.logits(features), state.sampler)
 
-        tree = draft_chain(tokens, self._num_tokens, read, state.sampler)
+        tree = draft_chain(tokens, self._num_tokens, draw, state.sampler)
         model.cache.crop(state.num_committed)
         return tree
 

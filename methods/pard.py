@@ -1,10 +1,12 @@
 """PARD: a draft model that is trained to predict several tokens in one pass, through masks."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from specbench.engine.buckets import run_in_every_bucket
 from specbench.engine.drafter import BuildContext, Method, State
 from specbench.engine.method_options import MethodOptions
 from specbench.engine.model_parts import pass_bytes
@@ -56,7 +58,7 @@ class Pard(DraftModelDrafter):
         self._num_tokens = count = options.num_tokens
         self._masks = torch.full((count - 1,), mask_id, device=model.device)
         missing_counts = range(1, count + 2)  # all draft tokens and the target's, at most
-        self.pass_sizes = sorted({padded_size(n + count - 1) for n in missing_counts})
+        self._pass_sizes = sorted({padded_size(n + count - 1) for n in missing_counts})
 
     def propose(self, state: State) -> DraftTree:
         """A chain from one pass over the missing tokens, then the masks."""
@@ -79,6 +81,13 @@ class Pard(DraftModelDrafter):
         chain = DraftTree.chain(tokens)
         size = self._model.execution.num_nodes(chain.num_nodes)
         return self._model.forward(chain.padded(size)).logits[: chain.num_nodes]
+
+    def capture_graphs(self, num_tokens: int) -> None:
+        for size in self._pass_sizes:
+            tokens = torch.zeros(size, dtype=torch.long, device=self._model.device)
+            read = partial(self._model.forward, DraftTree.chain(tokens))
+            run_in_every_bucket(self._model, size, num_tokens, read)
+        self._model.crop(0)
 
     def longest_chain(self, num_tokens: int) -> int:
         return 1 + self._num_tokens

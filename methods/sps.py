@@ -1,17 +1,21 @@
 """Speculative sampling with a separate draft model; a schedule sets the chain's length."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, Self, TypeAlias
 
 import torch
 from torch import Tensor
 
+from specbench.engine.buckets import run_in_every_bucket
 from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
 from specbench.engine.method_options import MethodOptions
 from specbench.engine.model_parts import pass_bytes
+from specbench.engine.sampler import Sampler
 from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree
-from specbench.methods._chain import draft_chain
+from specbench.methods._chain import draft_chain, draw_next
 from specbench.methods._draft_model import DraftModelDrafter, fit_vocabulary, load_draft_model
 from specbench.types import option
 
@@ -54,7 +58,6 @@ class SpeculativeSampling(DraftModelDrafter):
     """
 
     profile = "token"
-    pass_sizes = (1, 2)  # missing tokens: two after a fully accepted draft
 
     def __init__(self, model: Target, vocab_size: int, num_tokens: int, schedule: Schedule) -> None:
         """`vocab_size` is the target's, `num_tokens` the length of the first draft."""
@@ -71,11 +74,28 @@ class SpeculativeSampling(DraftModelDrafter):
         model.crop(min(model.cache.length, state.num_committed))
         missing = torch.tensor(self.missing_ids(state), device=model.device)
         count = min(self._num_tokens, state.remaining - 1)
-        return draft_chain(missing, count, self._read, state.sampler)
+        return draft_chain(missing, count, partial(self._draw, state.sampler), state.sampler)
 
-    def _read(self, tokens: Tensor) -> Tensor:
-        """Append tokens to the draft model; returns logits [vocab] after them."""
-        return fit_vocabulary(self._model.extend(tokens), self._vocab_size)
+    def _draw(self, sampler: Sampler, tokens: Tensor) -> Iterable[Tensor]:
+        """Append tokens to the draft model and draw the next one, in one recording if possible."""
+        model = self._model
+        if not model.cache.length or not model.has_recorded_steps:
+            return self._drawn(model.extend(tokens)[None], sampler=sampler)
+        _, drawn = model.forward_then(DraftTree.chain(tokens), self._drawn, sampler=sampler)
+        model.commit(range(tokens.shape[0]))
+        return [part.clone() for part in drawn]  # the next draw overwrites them
+
+    def _drawn(self, logits: Tensor, *inputs: Tensor, sampler: Sampler) -> tuple[Tensor, Tensor]:
+        """Draw after the last row of logits [n, draft vocabulary]."""
+        return draw_next(fit_vocabulary(logits[-1:], self._vocab_size), sampler)
+
+    def capture_draws(self, num_tokens: int, sampler: Sampler) -> None:
+        model = self._model
+        for num_missing in (1, 2):  # two after a fully accepted draft
+            tokens = torch.zeros(num_missing, dtype=torch.long, device=model.device)
+            draw = partial(self._draw, sampler, tokens)
+            run_in_every_bucket(model, num_missing, num_tokens, draw)
+        model.crop(0)
 
     def observe(self, state: State, result: StepResult) -> None:
         accepted = result.verdict.num_accepted

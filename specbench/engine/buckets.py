@@ -1,9 +1,8 @@
 """Numbers of cache rows that recorded steps read: a few sizes that serve every context."""
 
-from torch import Tensor
+from collections.abc import Callable
 
 from specbench.engine.target import Target
-from specbench.engine.tree import DraftTree
 
 BUCKET = 256
 """Rows that every cache size has in addition to a power of two: room for a tree."""
@@ -32,13 +31,14 @@ def buckets(num_rows: int) -> list[int]:
     return sizes
 
 
-def run_in_every_bucket(model: Target, tree: DraftTree, num_tokens: int) -> Tensor:
-    """Run a tree at every cache size of sequences up to `num_tokens`; returns its logits."""
-    sizes = buckets(num_tokens - 1 + tree.num_nodes)
+def run_in_every_bucket(
+    model: Target, num_nodes: int, num_tokens: int, run: Callable[[], object]
+) -> None:
+    """Call `run`, a step over `num_nodes` nodes, at every cache size for up to `num_tokens`."""
+    sizes = buckets(num_tokens - 1 + num_nodes)
     model.reserve(sizes[-1])
     if model.eager_reason or model.execution.is_paused:  # nothing is captured
         sizes = sizes[-1:]
     for size in reversed(sizes):  # the largest scratch memory first, so the others share it
-        model.cache.length = size - tree.num_nodes
-        logits = model.forward(tree).logits
-    return logits
+        model.cache.length = size - num_nodes
+        run()

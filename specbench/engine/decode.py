@@ -13,6 +13,7 @@ from specbench.engine.draft_check import CheckedStep, check_draft
 from specbench.engine.drafter import Drafter, State, StepResult
 from specbench.engine.layers.torch_attention import without_cudnn_attention
 from specbench.engine.target import Forward, Target
+from specbench.engine.verify import verify
 from specbench.errors import ContractFault, NonFiniteError, UserError, checked_seconds
 from specbench.types import Completion, Request, Step, StopReason, TracedStep
 
@@ -72,10 +73,7 @@ def decode(
             if not drafter.has_fixed_size:
                 tree = proposed.padded(execution.num_nodes(proposed.num_nodes))
             watch.lap("draft")  # includes `observe` of the last step
-            forward = target.forward(tree)
-            watch.lap("verify")
-            chosen = accept_path(drafter.rule, tree, forward.logits, sampler, execution)
-            verdict, accepted_path = target.commit_path(tree.layout, chosen)
+            forward, verdict, accepted_path = verify(target, tree, drafter, sampler, watch)
             watch.lap("commit")
             if is_on_host or is_checked:
                 checked.append(CheckedStep.read(state.pending, proposed, verdict))

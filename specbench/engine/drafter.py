@@ -200,6 +200,9 @@ class Drafter:
         `num_tokens` bounds a completion.
         """
 
+    def capture_draws(self, num_tokens: int, sampler: Sampler) -> None:
+        """As `capture_graphs`, for code that draws from `sampler`: called once per temperature."""
+
     def bytes_read(self, num_nodes: int) -> float:
         """Bytes of weights read to draft a tree of `num_nodes` nodes, its root included.
 

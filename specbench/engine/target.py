@@ -18,15 +18,14 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from specbench.engine import model_parts
-from specbench.engine.accept import AcceptedPath, Verdict
-from specbench.engine.execution import Execution
+from specbench.engine.execution import Execution, Function
 from specbench.engine.kv import KVCache, layer_shapes
 from specbench.engine.layers.models import unsupported_reason
 from specbench.engine.layers.operands import CacheSpan, TreeMask, dense_mask
 from specbench.engine.layers.stack import Stack
 from specbench.engine.layers.torch_attention import attention_kinds, windowed
 from specbench.engine.sampler import Sampler
-from specbench.engine.tree import DraftTree, TreeLayout
+from specbench.engine.tree import DraftTree
 from specbench.types import Sampling
 
 
@@ -57,8 +56,7 @@ class Target:
     """A causal language model with one committed sequence and room for a tree after it.
 
     Our own stack runs the models of `layers.models`. Others run their own forward, with the
-    reason in `unfused_reason`; an execution captures their steps unless there is an
-    `eager_reason`.
+    reason in `unfused_reason`; their steps are captured unless there is an `eager_reason`.
     """
 
     def __init__(self, model: PreTrainedModel, execution: Execution | None = None) -> None:
@@ -72,9 +70,7 @@ class Target:
         self._kinds = attention_kinds(self.config)
         self.cache = KVCache(layer_shapes(model, self.device))
         self.unfused_reason = unsupported_reason(model)
-        self._stack = None
-        if self.unfused_reason is None:
-            self._stack = Stack(model, self.execution.ops)
+        self._stack = Stack(model, self.execution.ops) if self.unfused_reason is None else None
         self.devices = tuple(dict.fromkeys(parameter.device for parameter in model.parameters()))
         self.eager_reason = self.unfused_reason if len(self.devices) > 1 else None
         self._samplers: dict[Sampling, Sampler] = {}
@@ -82,7 +78,7 @@ class Target:
 
     def _prepare(self) -> None:
         self._step = self.execution.wrap(self._tree_step)
-        self._gather = self.execution.wrap(self._gather_path)
+        self._joined_step = self.execution.wrap(self._step_then)
         self._needs = self._step_needs = Needs()
         self._captured: dict[int | str, Tensor] = {}
 
@@ -97,6 +93,11 @@ class Target:
         shallow._stack = self._stack and self._stack.first_layers(num_layers)
         shallow._prepare()
         return shallow
+
+    @property
+    def has_recorded_steps(self) -> bool:
+        """True if the execution records its steps."""
+        return self.execution.is_static and not self.eager_reason
 
     @property
     def max_exact_rows(self) -> int:
@@ -186,25 +187,23 @@ class Target:
         """Keep the nodes of `path` (root first) from the last `forward`; drop the others."""
         self.cache.commit(path)
 
-    def commit_path(
-        self, layout: TreeLayout, chosen: Tensor
-    ) -> tuple[Verdict, AcceptedPath | None]:
-        """Commit the path chosen by `select` from the last `forward`, and copy it to the host.
+    def forward_then(
+        self, tree: DraftTree, then: Function, *more: Tensor, **named: Any
+    ) -> tuple[Forward, Sequence[Tensor]]:
+        """As `forward`, and the results of `then`, in one recording. Needs `has_recorded_steps`.
 
-        With captured graphs, all device work is queued before the host waits, and the path is
-        returned on the device too. A chain needs no copies in the cache.
+        `then` gets the logits, the step's inputs (tokens, depths, bias, start), `more`, `named`.
         """
-        if not self.execution.is_static or layout.is_chain:
-            verdict = Verdict.read(chosen)
-            self.commit(verdict.path)
-            return verdict, None
+        layout, needs = tree.layout, self._step_needs
+        cache_span = self.execution.cache_span(self.cache.length, tree.num_nodes)
+        self.reserve(cache_span.rows_with(tree.num_nodes))
         start = torch.full((), self.cache.length, device=self.device)
-        length = layout.padded_path_length
-        path, token_ids, last, *copies = self._gather(chosen, start, length=length)
-        self.cache.append_rows(copies)
-        verdict = Verdict.read(chosen)
-        self.cache.length += len(verdict.path)
-        return verdict, AcceptedPath(path, token_ids, last)
+        inputs = (tree.tokens, layout.depths, layout.bias(self.dtype), start, *more)
+        step = partial(self._joined_step, cache_span=cache_span, needs=needs, then=then)
+        logits, *others = step(*inputs, **named)
+        hidden = others.pop(0) if needs.hidden else None
+        layer_inputs = {layer: others.pop(0) for layer in needs.layer_inputs}
+        return Forward(logits, hidden, layer_inputs), others
 
     def crop(self, length: int) -> None:
         """Go back to the first `length` committed tokens."""
@@ -252,10 +251,12 @@ class Target:
             return (logits, hidden, *captured)
         return (logits, *captured)
 
-    def _gather_path(self, chosen: Tensor, start: Tensor, *, length: int) -> tuple[Tensor, ...]:
-        """The chosen path as `AcceptedPath`, and copies of its rows, which begin at `start` []."""
-        accepted = AcceptedPath.from_choice(chosen, length)
-        return *accepted, *self.cache.gather_rows(start + accepted.path)
+    def _step_then(
+        self, *inputs: Tensor, cache_span: CacheSpan, needs: Needs, then: Function, **named: Any
+    ) -> tuple[Tensor, ...]:
+        """`_tree_step` over the first inputs, then `then` on its logits and all inputs."""
+        outputs = self._step(*inputs[:4], cache_span=cache_span, needs=needs)
+        return *outputs, *then(outputs[0], *inputs, **named)
 
     def _run_model(
         self, ids: Tensor, positions: Tensor, mask: Tensor | dict[str, Tensor] | None

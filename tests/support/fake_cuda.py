@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
-from specbench.engine.graphs.cuda import Graphs
+from specbench.engine.graphs.cuda import Graphs, _Captured
 
 DEVICE = torch.device("cuda:0")
 Capability = tuple[int, int]
@@ -52,10 +52,10 @@ class CheckedGraphs(Graphs):
         like = (captured.function, *(x.shape for x in inputs), *others)
         if like not in self._checked:
             self._checked.add(like)
-            keep = (self, *self._captured.values())
-            self.refused |= refusals(
-                captured.function, inputs, named, keep=keep, capability=self.capability
-            )
+            with self.paused():  # functions that it calls run by themselves
+                self.refused |= refusals(
+                    captured.function, inputs, named, keep=(self,), capability=self.capability
+                )
         return super().record(captured, inputs, named)
 
 
@@ -224,6 +224,9 @@ def _twins(fake: FakeTensorMode) -> Iterator[None]:
                 )
         return memo[id(tensor)]
 
+    def function_of(captured: _Captured, memo: dict[int, Any]) -> Any:
+        return copy.deepcopy(captured.function, memo)
+
     reduced = {
         torch.device: lambda device: (torch.device, (str(DEVICE),)),
         torch.Generator: lambda generator: (_FakeGenerator, ()),
@@ -232,5 +235,6 @@ def _twins(fake: FakeTensorMode) -> Iterator[None]:
         patch.dict(copyreg.dispatch_table, reduced),
         patch.object(Tensor, "__deepcopy__", twin),
         patch.object(nn.Parameter, "__deepcopy__", twin),
+        patch.object(_Captured, "__deepcopy__", function_of, create=True),
     ):
         yield

@@ -7,13 +7,15 @@ size would be captured in the middle of a sample.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
-from specbench.engine.accept import accept_path
 from specbench.engine.buckets import run_in_every_bucket
+from specbench.engine.clock import Stopwatch
 from specbench.engine.target import Target
+from specbench.engine.verify import verify
 from specbench.types import Sampling
 
 if TYPE_CHECKING:
@@ -32,10 +34,10 @@ def capture_graphs(
     with target.capture(drafter.needs):
         for sampling in samplings:
             sampler = target.sampler(sampling, seed=0)
+            drafter.capture_draws(num_tokens, sampler)
             trees = list(drafter.trees_to_record(num_new, sampler))
             for tree in reversed(trees):  # large ones first, as in `run_in_every_bucket`
                 tree = tree.padded(target.execution.num_nodes(tree.num_nodes))
-                logits = run_in_every_bucket(target, tree, num_tokens)
-                chosen = accept_path(drafter.rule, tree, logits, sampler, target.execution)
-                target.commit_path(tree.layout, chosen)
+                step = partial(verify, target, tree, drafter, sampler, Stopwatch())
+                run_in_every_bucket(target, tree.num_nodes, num_tokens, step)
     target.cache.reset()

@@ -42,7 +42,8 @@ class Graphs(Execution):
     """Runs functions as recordings. One that cannot be recorded runs eagerly; see `failures`.
 
     An input that is an output of another recording is read in place, and has a recording of its
-    own; other inputs are copied. No recording writes to another one's outputs. Recordings of
+    own; other inputs are copied. A function may call others that are recorded: its recording
+    includes their operations. No recording writes to another one's outputs. Recordings of
     one function share the memory of inputs and outputs of equal shape.
 
     `num_recordings` counts all recordings. `num_late` counts those made after `close`: each
@@ -128,10 +129,13 @@ class Graphs(Execution):
         samplers = [argument for argument in named.values() if hasattr(argument, "generator")]
         generators = [sampler.generator for sampler in samplers]
         states = [generator.get_state() for generator in generators]
+
+        def run() -> Outputs:
+            with self.paused():  # functions that it calls become part of the recording
+                return function(*read, **named)
+
         try:
-            recording = self._recorder(
-                lambda: function(*read, **named), generators, captured.outputs_like
-            )
+            recording = self._recorder(run, generators, captured.outputs_like)
         except Exception as error:  # models and methods may do anything that a graph cannot
             return f"{function.__qualname__}: {reason_of(error)}"
         finally:
