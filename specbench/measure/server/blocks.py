@@ -178,12 +178,12 @@ async def at_load(
     `whole` are all samples of the block, in order. Those that are not among `samples` are repeated
     beside these to keep the load: at a rate each at its time, else if the samples are too few.
     """
-    unfinished = set(map(id, samples))
-    others = [sample for sample in whole if id(sample) not in unfinished]
+    unfinished = {sample.key(0) for sample in samples}  # by their first turns
+    others = [sample for sample in whole if sample.key(0) not in unfinished]
     if load.request_rate:
         times = arrivals(whole, load.request_rate, seed)
-        missing = [arrival for arrival in times if id(arrival.sample) in unfinished]
-        repeated = [arrival for arrival in times if id(arrival.sample) not in unfinished]
+        missing = [arrival for arrival in times if arrival.sample.key(0) in unfinished]
+        repeated = [arrival for arrival in times if arrival.sample.key(0) not in unfinished]
         async with beside([at_times(repeated, repeat)]):
             await at_times(missing, work)
         return

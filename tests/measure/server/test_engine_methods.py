@@ -150,8 +150,7 @@ def test_a_table_that_all_requests_share_is_told(tmp_path: Path) -> None:
     warnings = setup.describe().warnings
     assert (
         "ngram_mod learns from earlier requests, "
-        "so it looks faster in later passes and at later loads."
-        in (warnings)
+        "so it looks faster in later passes and at later loads." in (warnings)
     )
 
 
