@@ -10,6 +10,7 @@ import torch
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
 from specbench.engine.layers import ops
+from specbench.engine.layers.experts import mix
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
@@ -110,7 +111,7 @@ def test_a_tree_over_experts_has_tinys_logits_and_an_expert_left_out_is_found(
 ) -> None:
     """Every expert is chosen in the tree, and each gives tiny's output."""
     _, big = stand_in_and_target(MIXTURE)
-    chosen, mix = set[int](), ops.mix
+    chosen = set[int]()
     left_out = -1  # none
 
     def mixed(x: Any, experts: Any, ids: Any, shares: Any, act: Any) -> torch.Tensor:

@@ -15,6 +15,7 @@ from torch.nn.functional import silu
 
 from specbench.engine.kernels.pick_ops import ALLOWED_ERRORS, relative_error
 from specbench.engine.layers import ops as torch_ops
+from specbench.engine.layers.experts import Experts, mix
 from specbench.engine.layers.operands import CacheRows, CacheSpan, Heads, TreeMask
 from specbench.engine.layers.ops import TORCH, Ops
 from specbench.engine.tree import TreeLayout
@@ -23,6 +24,7 @@ from tests.engine.test_ops import by_hand, drawn
 pytest.importorskip("triton", reason="triton is not installed")
 
 from specbench.engine.kernels import triton_ops
+from specbench.engine.kernels.triton_attention import join_splits
 from specbench.engine.kernels.triton_ops import MOST_PAIRS
 from tests.engine.kernels.test_kernels import DEVICE, IS_INTERPRETED, KERNELS, MANY_PROGRAMS
 
@@ -78,15 +80,12 @@ def test_attention_is_right_far_into_a_long_context(
 class FirstSplits:
     """A planted fault: the sums of the last part of the cache are left out."""
 
-    def __init__(self, join: Any) -> None:
-        self._join = join
-
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         def launch(*operands: Any, **options: Any) -> None:
             num_splits = 6  # place of the argument
             fewer = [*operands]
             fewer[num_splits] -= 1
-            self._join[grid](*fewer, **options)
+            join_splits[grid](*fewer, **options)
 
         return launch
 
@@ -96,7 +95,7 @@ def test_a_part_of_a_long_context_that_is_left_out_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     case = far_attention(33_000, 8, 1)
-    monkeypatch.setattr(triton_ops, "join_splits", FirstSplits(triton_ops.join_splits))
+    monkeypatch.setattr(triton_ops, "join_splits", FirstSplits())
     output = case.by(KERNELS, None)
     with pytest.raises(AssertionError, match="Tensor-likes are not close"):
         torch.testing.assert_close(output, case.by(TORCH, None))
@@ -106,7 +105,7 @@ def error_of_experts(num_rows: int, dtype: torch.dtype) -> float:
     """Relative error of the sums of two chosen experts per row."""
     x, experts, ids, shares = drawn(num_rows)
     expected = by_hand(x, experts, ids, shares)
-    experts = type(experts)(experts.gate_up.to(DEVICE, dtype), experts.down.to(DEVICE, dtype))
+    experts = Experts(experts.gate_up.to(DEVICE, dtype), experts.down.to(DEVICE, dtype))
     sums = KERNELS.experts(
         x.to(DEVICE, dtype), experts, ids.to(DEVICE), shares.to(DEVICE, dtype), silu
     )
@@ -125,8 +124,6 @@ def test_trees_of_few_and_many_pairs_have_the_sums_of_their_experts(
 
 
 def test_an_expert_that_is_left_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    mix = torch_ops.mix
-
     def without_one(x: Tensor, experts: Any, ids: Tensor, shares: Tensor, act: Any) -> Tensor:
         return mix(x, experts, ids, shares.masked_fill(ids == 3, 0), act)
 
