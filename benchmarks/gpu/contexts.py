@@ -3,7 +3,11 @@
     python -m benchmarks.gpu.contexts --model M [--contexts 8192 32768] [--out FILE.jsonl]
 
 It uses a stand-in with a long enough context. One prompt of random tokens fills the cache. A
-step reads the weights, and the keys and values of the whole context.
+step reads the weights, and the keys and values of the whole context. Its logits are compared with
+those of a prompt that is longer by a path of its tree; the exit status is 1 if they differ.
+
+A model that cannot hold tiny (norms of queries, sinks, a clamped activation) has random weights,
+whose logits say nothing: its times alone are measured, and the figures say so.
 """
 
 from __future__ import annotations
@@ -13,30 +17,60 @@ import json
 import os
 import statistics
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+from transformers import AutoConfig
 
 from specbench.engine.clock import DeviceClock
+from specbench.engine.kernels.pick_ops import relative_error
 from specbench.engine.layers.torch_attention import without_cudnn_attention
-from specbench.engine.load import WeightSource, load_target
-from specbench.engine.model_parts import pass_bytes
-from specbench.engine.target import Target
-from specbench.engine.tree import DraftTree
-from specbench.machine.bandwidth import bandwidth
+from specbench.engine.load import WeightSource, load_target, without_weights
+from specbench.engine.target import Forward, Target
+from specbench.engine.tree import DraftTree, TreeLayout
+from specbench.log.backend import RooflineHeader
 from specbench.measure.local.device import Device, pick_device, pick_mode
 from specbench.measure.local.engine_load import make_execution
 from specbench.measure.local.stand_ins import stand_in_of
-from specbench.models.cards import find_model
+from specbench.measure.local.traffic import measure_traffic
+from specbench.models.cards import ModelCard, find_model
+from specbench.models.checkpoints import config_if_readable
+from specbench.zoo.stand_in.plan import ARCHITECTURES
 
 ROWS = (1, 6, 26, 60)
 ROUNDS, STEPS = 5, 4
 EXTRA_ROWS = 256
 """Cache rows after the context, for trees and for the bucket that they end in."""
+NUM_WORDS = 2048
+"""Words of tiny, the only ones that have a meaning in a stand-in: prompts and logits are theirs."""
+ALLOWED_DIFFERENCES = {torch.float32: 1e-3, torch.bfloat16: 0.06, torch.float16: 0.03}
+"""Largest difference of a step's logits from a prompt's that is rounding.
+
+In bfloat16, 24 steps of tiny differ by at most 0.03. Without an eighth of their context, or 64 of
+300 to 1700 tokens, they differ by at least 0.07 for one of several trees.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RandomWeights:
+    """Weights of noise in the shape of a config: a `WeightSource` whose times alone count."""
+
+    name: str
+    config: Mapping[str, Any]
+
+    def tensors(self, device: torch.device, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor by its name; norms multiply by one."""
+        generator = torch.Generator(device).manual_seed(0)
+        model = without_weights(AutoConfig.for_model(**self.config), dtype)
+        for name, parameter in model.named_parameters():
+            tensor = torch.ones(parameter.shape, device=device, dtype=dtype)
+            is_norm = name.endswith("norm.weight")
+            yield name, tensor if is_norm else tensor.normal_(0, 0.02, generator=generator)
 
 
 @torch.inference_mode()
@@ -51,39 +85,91 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path(os.devnull), help="lines of JSON")
     given = parser.parse_args(argv)
     device = torch.device(pick_device(given.device).name)
-    target = _load(
-        given.model, device, getattr(torch, given.dtype), max(given.contexts) + EXTRA_ROWS
-    )
-    fastest = bandwidth(device)
-    with given.out.open("a", encoding="utf-8") as out:
+    source = source_of(find_model(given.model), max(given.contexts) + EXTRA_ROWS)
+    target = _load(source, device, getattr(torch, given.dtype))
+    weights, allowed = measure_traffic(target), ALLOWED_DIFFERENCES[target.dtype]
+    wrong = []
+    with given.out.open("w", encoding="utf-8") as out:
         for length in given.contexts:
-            line = json.dumps({"context": length, **measure(target, length, fastest)})
+            prompt_ids = drawn_ids(target, length)
+            figures = {"context": length, **measure(target, prompt_ids, weights)}
+            if isinstance(source, RandomWeights):
+                figures["values"] = "random weights: times only"
+            else:
+                figures["values"] = differences(target, prompt_ids)
+                wrong += [
+                    f"A step over {num_rows} rows after {length} tokens has other logits than a "
+                    f"longer prompt: they differ by {difference:.2g}, {allowed:g} is rounding."
+                    for num_rows, difference in figures["values"].items()
+                    if not difference <= allowed
+                ]
+            line = json.dumps(figures)
             print(line, flush=True)
             print(line, file=out, flush=True)
-    return 0
+    for sentence in wrong:
+        print(sentence)
+    return 1 if wrong else 0
 
 
-def measure(target: Target, length: int, fastest: float) -> dict[str, Any]:
-    """Times of a prefill of `length` tokens, and of steps over several numbers of rows after it.
+def drawn_ids(target: Target, length: int) -> list[int]:
+    """Random tokens of a prompt."""
+    generator = torch.Generator().manual_seed(0)
+    num_words = min(target.vocab_size, NUM_WORDS)
+    return torch.randint(3, num_words, (length,), generator=generator).tolist()
 
-    `share` is the speed at which weights and cache are read / `fastest`, the bandwidth in bytes/s.
+
+def measure(target: Target, prompt_ids: Sequence[int], weights: RooflineHeader) -> dict[str, Any]:
+    """Times of a prefill, and of steps over several numbers of rows after it.
+
+    `share` is the speed at which weights and cache are read / the bandwidth. It is None for several
+    rows of a mixture of experts, which read an unknown number of them.
     """
-    ids = torch.randint(3, target.vocab_size, (length,), generator=torch.Generator().manual_seed(0))
     clock = DeviceClock(target.device)
-    prefill_s = _seconds(lambda: target.prefill(ids.tolist(), num_new=EXTRA_ROWS), clock, rounds=2)
-    num_bytes = pass_bytes(target.model) + length * target.cache.bytes_per_token
+    prefill_s = _seconds(lambda: target.prefill(prompt_ids, num_new=EXTRA_ROWS), clock, rounds=2)
+    cache_bytes = len(prompt_ids) * target.cache.bytes_per_token
+    num_bytes = weights.target_bytes - weights.unread_bytes + cache_bytes
     steps = {}
     for num_rows in ROWS:
         tree = DraftTree.chain(torch.full((num_rows,), 5, device=target.device))
         step_s = _seconds(partial(_run_steps, target, tree), clock, ROUNDS) / STEPS
-        share = num_bytes / (step_s * fastest)
-        steps[num_rows] = {"step_ms": round(1e3 * step_s, 3), "share": round(share, 4)}
+        share = round(num_bytes / (step_s * weights.bandwidth_bytes_per_s), 4)
+        is_known = num_rows == 1 or not weights.is_mixture_of_experts
+        steps[num_rows] = {"step_ms": round(1e3 * step_s, 3), "share": share if is_known else None}
     return {
         "prefill_s": round(prefill_s, 4),
-        "cache_share": round(1 - pass_bytes(target.model) / num_bytes, 4),
+        "cache_share": round(cache_bytes / num_bytes, 4),
         "rows": steps,
         "failures": sorted(target.execution.failures),
     }
+
+
+def differences(target: Target, prompt_ids: Sequence[int]) -> dict[int, float]:
+    """Differences of a step's logits from those after a longer prompt, by its number of rows.
+
+    A difference is |step - prompt| / |prompt|, of logits less their mean. The step's tree has two
+    branches. The prompt is longer by the path to its last node.
+    """
+    target.prefill(prompt_ids, num_new=EXTRA_ROWS)
+    trees = {num_rows: _two_branches(num_rows, target.device) for num_rows in ROWS}
+    logits = {num_rows: _centred(target.forward(tree)) for num_rows, tree in trees.items()}
+    by_rows = {}
+    for num_rows, tree in trees.items():
+        path_ids = tree.tokens[tree.layout.ancestors[-1]].tolist()
+        expected = _centred(target.prefill([*prompt_ids, *path_ids]))
+        by_rows[num_rows] = round(relative_error(logits[num_rows], expected), 6)
+    return by_rows
+
+
+def _centred(forward: Forward) -> Tensor:
+    """The last row's logits of tiny's words, less their mean."""
+    logits = forward.logits[-1, :NUM_WORDS].float()
+    return logits - logits.mean()
+
+
+def _two_branches(num_rows: int, device: torch.device) -> DraftTree:
+    """A tree whose nodes are the children of the nodes two before them."""
+    layout = TreeLayout.from_parents([max(node - 2, 0) for node in range(num_rows)], device)
+    return DraftTree(torch.arange(5, 5 + num_rows, device=device), layout, num_rows)
 
 
 def _run_steps(target: Target, tree: DraftTree) -> None:
@@ -102,13 +188,31 @@ def _seconds(work: Callable[[], object], clock: DeviceClock, rounds: int) -> flo
     return statistics.median(times)
 
 
-def _load(name: str, device: torch.device, dtype: torch.dtype, context: int) -> Target:
-    """Load a model's stand-in with this context; tiny is loaded itself, with its own context."""
-    card = find_model(name)
-    source: WeightSource | Path = Path(card.repo)
-    if not card.is_embedded:
-        stand_in = stand_in_of(card).target
-        source = replace(stand_in, config={**stand_in.config, "max_position_embeddings": context})
+def source_of(card: ModelCard, context: int) -> WeightSource | Path:
+    """A model's stand-in with this context, or random weights if it cannot hold tiny.
+
+    An embedded model is loaded itself, with its own context.
+    """
+    if card.is_embedded:
+        return Path(card.repo)
+    config = config_if_readable(Path(card.repo))
+    if card.shape:
+        shape = card.shape
+        config = {
+            "model_type": shape.architecture,
+            **shape.config,
+            "num_experts": shape.num_experts,
+            "moe_intermediate_size": shape.intermediate_size,
+        }
+    changes = {"max_position_embeddings": context}
+    if config.get("model_type") not in (None, *ARCHITECTURES):
+        config = {**config, **changes, "tie_word_embeddings": False}
+        return RandomWeights(f"random weights in the shape of {card.name}", config)
+    stand_in = stand_in_of(card).target
+    return replace(stand_in, config={**stand_in.config, **changes})
+
+
+def _load(source: WeightSource | Path, device: torch.device, dtype: torch.dtype) -> Target:
     execution = make_execution(pick_mode("auto", Device(str(device))), device, dtype)
     return load_target(source, dtype=dtype, device=device, execution=execution)
 
