@@ -123,6 +123,38 @@ def test_files_are_back_after_a_command_and_after_a_stop(
     assert put_back(checkout) == 0 and sizes(checkout) == before
 
 
+def test_a_checkout_of_70_mib_travels_without_what_the_suite_does_not_read(checkout: Path) -> None:
+    fill(checkout, {"reports/page.html": 10 * MIB})
+    subprocess.run(["git", "add", "-A"], cwd=checkout, check=True)
+    assert size_text(checkout).startswith("70.0 MiB travel") and "aside" in size_text(checkout)
+    before = sizes(checkout)
+    set_aside(checkout, UNREAD)
+    assert size_text(checkout).startswith("48.0 MiB travel")
+    assert put_back(checkout) == 3 and sizes(checkout) == before
+
+
+@pytest.mark.parametrize("moment", ["set aside", "put back"])
+def test_files_are_back_after_a_stop_while_they_are_moved(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    before, replace = sizes(checkout), Path.replace
+    moved: list[Path] = []
+
+    def stopped(path: Path, target: Path) -> Path:
+        moved.append(path)
+        if len(moved) == (2 if moment == "set aside" else 4):
+            raise KeyboardInterrupt
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", stopped)
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        aside(checkout, UNREAD, [sys.executable, "-c", ""])
+    signal.signal(signal.SIGTERM, handler)
+    assert put_back(checkout) == (0 if moment == "set aside" else 1)
+    assert sizes(checkout) == before
+
+
 def test_pieces_are_joined_and_a_missing_or_damaged_one_is_named(tmp_path: Path) -> None:
     whole = tmp_path / "a.whl"
     whole.write_bytes(bytes(range(256)) * 10)
