@@ -66,6 +66,12 @@ class LoadChoice:
             return self.chosen
         return max(self.measured[1:], key=lambda measured: measured.ratio.value)
 
+    @property
+    def paying(self) -> set[DraftSize]:
+        """The sizes that may be recommended here, plain decoding aside."""
+        drafting = self.measured[1:]
+        return {entry.size for entry in drafting if entry.ratio.value >= NOT_WORSE}
+
     def token_s(self, size: DraftSize) -> float:
         """Seconds per token of one request with a size; infinite if it failed at this load."""
         speeds = (entry.tokens_per_s for entry in self.measured if entry.size == size)
@@ -111,24 +117,10 @@ class MethodResult:
         return break_even({choice.load: choice.best_draft.ratio for choice in self.choices})
 
     def size_at(self, load: int) -> DraftSize:
-        """The size for any load. Beyond the measured loads, it is the nearest load's size.
-
-        Between two measured loads, it is plain decoding if that was chosen at one of them, because
-        drafts are recommended only where measurements show that they pay. Otherwise it is the
-        faster of the two sizes: the time per token of one request is taken to lie on a straight
-        line over the load, since each request adds rows to a step.
-        """
+        """The size for any load. Beyond the measured loads, it is the nearest load's size."""
         for choice, following in pairwise(self.choices):
             if choice.load < load < following.load:
-                sizes = {choice.chosen.size, following.chosen.size}
-                if PLAIN in sizes:
-                    return PLAIN
-                share = (load - choice.load) / (following.load - choice.load)
-                token_s_of = {
-                    size: (1 - share) * choice.token_s(size) + share * following.token_s(size)
-                    for size in sorted(sizes, key=lambda size: size.num_tokens)
-                }
-                return min(token_s_of, key=token_s_of.__getitem__)  # the smaller of two equal ones
+                return _size_between(choice, following, load)
         nearest = min(self.choices, key=lambda choice: abs(choice.load - load))
         return nearest.chosen.size
 
@@ -146,6 +138,26 @@ class MethodResult:
     def table(self) -> LoadTable:
         """Draft tokens by load."""
         return LoadTable.of((load, size.num_tokens) for load, size in self.sizes_by_load)
+
+
+def _size_between(choice: LoadChoice, following: LoadChoice, load: int) -> DraftSize:
+    """The size for a load between two neighbours that were measured.
+
+    It is the fastest of the two chosen sizes and of those that pay at both loads: the time per
+    token of one request is taken to lie on a straight line over the load, since each request adds
+    rows to a step. It is plain decoding if that was chosen at one of the two loads: drafts are
+    recommended only where they were measured to pay.
+    """
+    chosen = {choice.chosen.size, following.chosen.size}
+    if PLAIN in chosen:
+        return PLAIN
+    sizes = chosen | (choice.paying & following.paying)
+    share = (load - choice.load) / (following.load - choice.load)
+    token_s_of = {
+        size: (1 - share) * choice.token_s(size) + share * following.token_s(size)
+        for size in sorted(sizes, key=lambda size: size.num_tokens)
+    }
+    return min(token_s_of, key=token_s_of.__getitem__)  # the smaller of two equal ones
 
 
 def choose(sizes: Sequence[DraftSize], blocks: Blocks, load: int) -> LoadChoice:

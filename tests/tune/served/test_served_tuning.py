@@ -163,6 +163,18 @@ def test_between_measured_loads_the_faster_of_both_sizes_holds() -> None:
     assert [result.table.at(load) for load in (8, 10)] == [2, 1]
 
 
+def test_between_measured_loads_a_third_size_may_be_the_fastest() -> None:
+    """A token of one request takes 7, 6.25 and 10.5 units at load 9 with 1, 2 and 3 tokens."""
+    token_s = {1: {1: 4, 17: 10}, 2: {1: 1.5, 17: 11}, 3: {1: 1, 17: 20}}
+
+    def ratio(size: DraftSize, load: int) -> float:
+        return load / token_s[size.num_tokens][load] if size != PLAIN else 0.2
+
+    result = tuned(FixedBench(ratio), [1, 17])
+    assert [choice.chosen.size.num_tokens for choice in result.choices] == [3, 1]
+    assert [result.table.at(load) for load in (1, 9, 17)] == [3, 2, 1]
+
+
 def test_drafts_are_recommended_only_up_to_a_load_at_which_they_paid() -> None:
     def ratio(size: DraftSize, load: int) -> float:
         return 1.0 if size == PLAIN else {1: 1.4, 4: 1.4, 16: 0.6}[load]
