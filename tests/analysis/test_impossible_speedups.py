@@ -68,9 +68,8 @@ def test_without_a_mat_the_longest_draft_bounds_a_step(num_tokens: int, expected
 
 
 @pytest.mark.slow
-def test_honest_methods_at_their_bound_are_hardly_ever_named() -> None:
-    num_named = 0
+def test_honest_methods_at_their_bound_are_never_named() -> None:
+    """Their steps cost no more than plain ones, as those of a method that drafts nothing."""
     for seed in range(60):
         metrics = measure(served_run(MAT, seed=seed), Bootstrap(100))
-        num_named += bool(warnings_of(metrics, "impossible_speedup"))
-    assert num_named <= 4, "a step that costs no more than a plain one: 1 of 40 is expected"
+        assert not any(warning.key == "impossible_speedup" for warning in metrics.warnings)
