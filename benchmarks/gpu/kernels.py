@@ -26,7 +26,9 @@ from triton.runtime.driver import driver
 from benchmarks.layer_time import _layers, _works
 from specbench.engine.kernels.pick_ops import TRIED, Trial
 from specbench.engine.kernels.triton_ops import TritonOps
+from specbench.engine.read_kernel import block_sums
 from specbench.errors import reason_of
+from specbench.machine.bandwidth import GPU_BYTES
 from specbench.models.cards import find_model
 from specbench.types import Shape
 
@@ -73,6 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     target = driver.active.get_current_target()
     num_processors = torch.cuda.get_device_properties(0).multi_processor_count
     with listed() as kernels:
+        block_sums(torch.empty(GPU_BYTES // 8, dtype=torch.int64, device=NOWHERE))
         for is_early in (True, False) if target.arch >= 90 else (False,):
             ops = TritonOps(num_processors, is_early=is_early)
             for checked_dtype in {dtype, torch.float32}:

@@ -71,6 +71,9 @@ class Roofline:
     block_bytes: int = 0
     """The bytes read or copied to measure the bandwidth, 0 if unknown."""
 
+    copy_bandwidth: float = 0.0
+    """Bytes/s of a GPU's copies, 0 on a CPU. Older runs measured copies alone: they have 0 too."""
+
     nominal_bandwidth: float = 0.0
     """Bytes/s by the memory's clock and bus width, 0 if unknown."""
 
@@ -138,6 +141,7 @@ def read_roofline(
         no_bound=no_bound,
         speedups=_bandwidth_ratios(header, threads) if threads else {},
         block_bytes=header.block_bytes,  # read or copied to measure the bandwidth
+        copy_bandwidth=header.copy_bytes_per_s,
         nominal_bandwidth=header.nominal_bytes_per_s,
         least_bandwidth=min(header.bandwidth_samples, default=header.bandwidth_bytes_per_s),
     )

@@ -71,13 +71,15 @@ class RooflineHeader(Struct, frozen=True, omit_defaults=True):
     bandwidth_by_threads: dict[str, float] = {}
     """Bandwidth by number of CPU threads; absent if all have one."""
     block_bytes: int = 0
-    """Bytes that a CPU read, or a GPU copied, to measure it; 0 if unknown."""
+    """Bytes read to measure it, or copied in older runs on a GPU; 0 if unknown."""
     unread_bytes: int = 0
     """Part of target_bytes: experts that a token does not choose; 0 if dense or unknown."""
     bandwidth_samples: tuple[float, ...] = ()
     """Bandwidth before and after the run; absent if measured once."""
     nominal_bytes_per_s: float = 0.0
     """Bandwidth by the memory's clock and bus width; 0 if the driver does not report them."""
+    copy_bytes_per_s: float = 0.0
+    """Bandwidth of a GPU's copies; absent on a CPU, and in older runs, which only copied."""
     vanilla_ratios: tuple[float, ...] = ()
     """Ratio of a step's time of vanilla to that of one row, both in turn, before and after the
     run.

@@ -1,8 +1,7 @@
 """Memory bandwidth, measured on blocks larger than any cache.
 
-A GPU copies, which counts the bytes read and those written. A CPU reads, as a step reads weights:
-its copies are slower than its reads. It reads huge pages, where weights lie too: pages of 4 KB are
-read up to 40 % slower.
+Blocks are read, as a step reads weights. Copies are slower, on a CPU and on a GPU. A CPU reads huge
+pages, where weights lie too: pages of 4 KB are read up to 40 % slower.
 """
 
 import time
@@ -21,7 +20,7 @@ from specbench.machine.nvml import driver, find_card
 
 MIB = 2**20
 GPU_BYTES = 512 * MIB
-"""Block size on a GPU: ten times its cache, copied in a fraction of a millisecond."""
+"""Block size on a GPU: ten times its cache, read in a fraction of a millisecond."""
 LEAST_BYTES = 64 * MIB
 """Smallest block on a CPU; CPU caches differ by a factor of a hundred."""
 MOST_BYTES = 512 * MIB
@@ -35,24 +34,28 @@ _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 def bandwidth(device: torch.device, block: int | None = None) -> float:
-    """Bandwidth of the device's memory in bytes/s: the best of several copies, or reads of a CPU.
+    """Bandwidth of the device's memory in bytes/s: the best of several reads.
 
     `block` is the number of bytes, by default `block_bytes`. A CPU uses torch's number of threads.
     The measurement takes about a second and at most a gigabyte.
     """
     num_integers = (block or block_bytes(device)) // 8
-    huge = huge_block(8 * num_integers) if device.type == "cpu" else None
-    if huge is None:
-        source = torch.ones(num_integers, dtype=torch.int64, device=device)
-    else:
-        source = huge.view(torch.int64).fill_(1)
     if device.type == "cuda":
-        copy = torch.zeros_like(source)  # written once, so that all its pages exist
-        seconds = _fastest(partial(copy.copy_, source), _timed_on_gpu)
-        del copy
-        torch.cuda.empty_cache()  # leave the memory to the model
-        return 2 * source.nbytes / seconds
+        read = _reader(device)
+        return 8 * num_integers / _gpu_seconds(device, num_integers, lambda source, _: read(source))
+    huge = huge_block(8 * num_integers)
+    source = torch.ones(num_integers, dtype=torch.int64) if huge is None else huge.view(torch.int64)
+    source.fill_(1)
     return source.nbytes / _fastest(source.sum, _timed)
+
+
+def copy_bandwidth(device: torch.device, block: int | None = None) -> float:
+    """Bytes/s that a GPU reads and writes when it copies a block; 0 on a CPU."""
+    if device.type != "cuda":
+        return 0.0
+    num_integers = (block or block_bytes(device)) // 8
+    seconds = _gpu_seconds(device, num_integers, lambda source, target: target.copy_(source))
+    return 2 * 8 * num_integers / seconds
 
 
 def nominal_bandwidth(device: torch.device) -> float:
@@ -106,14 +109,41 @@ def block_bytes(device: torch.device, weights: int = 0) -> int:
     return max(MIB, min(preferred_bytes, free_bytes("cpu") // 4))
 
 
+def _reader(device: torch.device) -> Callable[[Tensor], Tensor]:
+    """Sums of all numbers of a block on a GPU: a kernel of ours if it is right here, else torch."""
+    with suppress(Exception):  # no Triton, no compiler, or a GPU that is too old
+        from specbench.engine.read_kernel import READ_BLOCK, block_sums
+
+        if block_sums(torch.ones(READ_BLOCK + 1, dtype=torch.int64, device=device))[1] == 1:
+            return block_sums
+    return torch.sum
+
+
+def _gpu_seconds(
+    device: torch.device, num_integers: int, work: Callable[[Tensor, Tensor], Tensor]
+) -> float:
+    """Seconds of the fastest work from one block of a GPU to another."""
+    first, second = torch.ones((2, num_integers), dtype=torch.int64, device=device)
+    timed = partial(_timed_on_gpu, partial(work, first, second))
+    seconds = _fastest(partial(work, second, first), timed)
+    del first, second, timed
+    torch.cuda.empty_cache()  # leave the memory to the model
+    return seconds
+
+
 def _timed(call: Callable[[], Tensor]) -> float:
     began = time.perf_counter()
     call()
     return time.perf_counter() - began
 
 
-def _timed_on_gpu(call: Callable[[], Tensor]) -> float:
+def _timed_on_gpu(before: Callable[[], Tensor], call: Callable[[], Tensor]) -> float:
+    """Seconds of a call that is launched while the GPU works on what comes before it.
+
+    So the time of the launch is not counted, and the cache holds other memory.
+    """
     began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    before()
     began.record()
     call()
     ended.record()

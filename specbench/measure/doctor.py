@@ -232,9 +232,15 @@ def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]
     yield Diagnosis("baseline speed", speed, time_ratio <= MARGIN)
     # Bytes of weights that a step reads, of the last-level cache, and the memory's bandwidth.
     traffic = measure_traffic(target)
+    ways = {
+        "by reads": traffic.bandwidth_bytes_per_s,
+        "by copies": traffic.copy_bytes_per_s,
+        "by clock and bus width": traffic.nominal_bytes_per_s,
+    }
+    speeds = ", ".join(f"{speed / 1e9:.1f} GB/s {way}" for way, speed in ways.items() if speed)
     yield Diagnosis(
         "memory bandwidth",
-        f"{traffic.bandwidth_bytes_per_s / 1e9:.1f} GB/s; vanilla reads its weights "
+        f"{speeds}; vanilla reads its weights "
         f"({traffic.target_bytes / 1e6:.1f} MB per step, cache {traffic.cache_bytes / 1e6:.1f} MB) "
         f"at {traffic.target_bytes * tokens_per_s / 1e9:.1f} GB/s",
     )

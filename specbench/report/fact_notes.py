@@ -18,7 +18,7 @@ from specbench.log.usage import Span
 from specbench.report import facts, server_notes
 from specbench.report.cpu_notes import slow_on_cpu
 from specbench.report.texts import Note, Numbers, make_note
-from specbench.report.warning_notes import bandwidth_shares, failures
+from specbench.report.warning_notes import bandwidth_shares, bandwidth_way, failures
 
 _MEMORY_NOTES = {
     IN_CACHE: "memory_in_cache",
@@ -226,9 +226,10 @@ def _memory(run: RunMetrics, roofline: Roofline) -> tuple[str, Numbers]:
     least = roofline.least_bandwidth  # of those measured before and after the run
     return _MEMORY_NOTES[roofline.no_bound], {
         "bandwidth": roofline.bandwidth,
-        "way": "gpu" if facts.is_on_gpu(run.info) else "cpu",  # how it was measured
+        "way": bandwidth_way(run, roofline),
         "least": least if 0 < least < roofline.bandwidth else None,
         "block": roofline.block_bytes or None,
+        "copies": roofline.copy_bandwidth or None,
         "nominal": roofline.nominal_bandwidth or None,
         "target_bytes": roofline.target_bytes,
         "cache_bytes": roofline.cache_bytes,

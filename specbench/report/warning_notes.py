@@ -161,7 +161,7 @@ def _slow_baseline(run: RunMetrics) -> Iterator[_Warning]:
             "share": low_shares[0],
             "least": LEAST_SHARE,
             "cause": device,  # selects the words for the likely cause
-            "way": device,  # and for how the bandwidth was measured
+            "way": bandwidth_way(run, roofline),
             "bandwidth": roofline.least_bandwidth or roofline.bandwidth,  # bytes/s
             "block": roofline.block_bytes or None,  # read or copied to measure it; 0: unknown
         }
@@ -257,6 +257,11 @@ def failures(run: RunMetrics) -> Mapping[str, int]:
     for (method, _), overall in run.overall.items():
         num_failed[method] += overall.pooled.num_failed
     return {method: number for method, number in num_failed.items() if number}
+
+
+def bandwidth_way(run: RunMetrics, roofline: Roofline) -> str:
+    """How the bandwidth was measured. Older runs on a GPU measured copies alone."""
+    return "reads" if roofline.copy_bandwidth or not facts.is_on_gpu(run.info) else "copies"
 
 
 def bandwidth_shares(run: RunMetrics, roofline: Roofline) -> list[Numbers]:

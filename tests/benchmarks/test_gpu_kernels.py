@@ -18,6 +18,7 @@ from triton.runtime.jit import JITFunction
 from benchmarks.gpu import kernels
 from benchmarks.gpu.kernels import Offline, check, compile_all, layers, listed
 from specbench.engine.kernels.triton_ops import TritonOps
+from specbench.engine.read_kernel import block_sums
 from specbench.engine.layers.operands import Norm
 from specbench.models.cards import find_model
 from torch.nn.functional import silu
@@ -32,6 +33,7 @@ def work():
         ops.project(rows, weight, norm=norm)
         ops.gated(rows, weight, None, norm, silu)
         ops.topk_logprobs(rows, 10)
+    block_sums(torch.ones(10_000, dtype=torch.int64))
     assert ops.fallbacks == {}, ops.fallbacks
 
 if __name__ == "__main__":

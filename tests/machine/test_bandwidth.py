@@ -13,7 +13,14 @@ from specbench.engine.drafter import Drafter
 from specbench.engine.target import Target
 from specbench.log.backend import RooflineHeader
 from specbench.machine import bandwidth as module
-from specbench.machine.bandwidth import MIB, bandwidth, block_bytes, cache_bytes, nominal_bandwidth
+from specbench.machine.bandwidth import (
+    MIB,
+    bandwidth,
+    block_bytes,
+    cache_bytes,
+    copy_bandwidth,
+    nominal_bandwidth,
+)
 from specbench.measure.local.traffic import draft_bytes, measure_again, measure_traffic
 from specbench.types import Record
 from tests.analysis.run_factory import record
@@ -31,6 +38,25 @@ def test_the_last_cache_is_the_largest_one(tmp_path: Path, monkeypatch: pytest.M
         (tmp_path / name / "size").write_text(size + "\n")
     monkeypatch.setattr(module, "_CACHES", tmp_path)
     assert cache_bytes(CPU) == 32 * MIB
+
+
+def test_a_gpus_reads_and_copies_are_timed_behind_work_on_other_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Times of a GPU are 2 s, on blocks of 1000 bytes."""
+    ones, calls = torch.ones, []
+
+    def timed(before: Any, call: Any) -> float:
+        calls.append((before.args, call.args))
+        return 2.0
+
+    monkeypatch.setattr(module, "_timed_on_gpu", timed)
+    monkeypatch.setattr(torch, "ones", lambda shape, *, dtype, device: ones(shape, dtype=dtype))
+    gpu = torch.device("cuda")
+    assert (bandwidth(gpu, 1000), copy_bandwidth(gpu, 1000)) == (500.0, 1000.0)
+    assert copy_bandwidth(CPU, 1000) == 0
+    for (first, second), (source, target) in calls:
+        assert source is second and target is first and source is not target
 
 
 def test_the_bytes_of_the_fastest_read_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,7 @@ def measure_traffic(target: Target) -> RooflineHeader:
         bandwidth,
         block_bytes,
         cache_bytes,
+        copy_bandwidth,
         nominal_bandwidth,
     )
 
@@ -63,6 +64,7 @@ def measure_traffic(target: Target) -> RooflineHeader:
         is_mixture_of_experts=num_experts > 1,
         unread_bytes=round(weight_bytes(*expert_modules) * unread_share),
         nominal_bytes_per_s=nominal_bandwidth(target.device),
+        copy_bytes_per_s=copy_bandwidth(target.device, num_block_bytes),
     )
 
 
