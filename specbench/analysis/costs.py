@@ -9,17 +9,20 @@ holds exactly. A method with a high MAT and a low speedup has expensive steps. T
 if they were measured, show which part is expensive.
 """
 
-from dataclasses import astuple, dataclass
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
 from specbench.analysis.cells import ALL_FAILED, NO_BASELINE, NO_STEPS, NOT_RUN, CellKey
-from specbench.analysis.energy import NOT_METERED, joules_per_token
-from specbench.analysis.records import PHASES, RecordTable
+from specbench.analysis.energy import NOT_METERED, joules_per_token, joules_per_token_alone
+from specbench.analysis.records import PHASES, POOLED, RecordTable
 from specbench.analysis.roofline import NO_BANDWIDTH, Roofline
 from specbench.analysis.stats.arrays import IntArray
 from specbench.analysis.stats.bootstrap import Draws
 from specbench.analysis.stats.estimates import Estimate, Missing, Value
+from specbench.log.usage import MethodEnergy
 from specbench.types import Phases
 
 
@@ -48,7 +51,7 @@ class Cost:
     """The measured share of the bandwidth bound."""
 
     joules_per_token: Value
-    """Energy of the whole card, prefill included (see `energy`)."""
+    """Energy of the whole card, prefill included (see `energy`): alone, or of all answers."""
 
     peak_memory_bytes: int | None
     """Peak memory of a completion, without memory that only other methods needed."""
@@ -145,6 +148,20 @@ def measure_cost(
         step_bytes=step_bytes,
         nominal_bytes_per_s=nominal_bytes_per_s,
     )
+
+
+def costs_alone(
+    costs: Mapping[CellKey, Cost], energies: Sequence[MethodEnergy]
+) -> dict[CellKey, Cost]:
+    """The costs over all tasks of methods that also ran alone, with the energy measured then."""
+    of_cells: dict[CellKey, list[MethodEnergy]] = defaultdict(list)
+    for energy in energies:
+        of_cells[CellKey(energy.method, energy.temperature, POOLED)].append(energy)
+    return {
+        key: replace(costs[key], joules_per_token=joules_per_token_alone(energies_of_cell))
+        for key, energies_of_cell in of_cells.items()
+        if key in costs
+    }
 
 
 def _quotient(top: Value, bottom: Value) -> Value:

@@ -1,6 +1,7 @@
 """Energy per token of a method, from a counter that advances in ticks."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,8 @@ from specbench.analysis.ratios import cluster_sums
 from specbench.analysis.records import RecordTable
 from specbench.analysis.stats.arrays import IntArray
 from specbench.analysis.stats.bootstrap import Draws, Ratio
-from specbench.analysis.stats.estimates import Interval, Missing, Value
+from specbench.analysis.stats.estimates import Estimate, Interval, Missing, Value
+from specbench.log.usage import MethodEnergy
 
 NOT_METERED = Missing("not measured")
 TOO_COARSE = Missing("the counter is too coarse")
@@ -18,6 +20,15 @@ TICK_S = 0.1
 """Seconds between two ticks of a GPU's energy counter, and between two samples of its power."""
 MOST_HALF_WIDTH = 0.25
 """Largest half width of the interval / the value. With a wider interval, the value is missing."""
+
+
+def joules_per_token_alone(energies: Sequence[MethodEnergy]) -> Value:
+    """The energy per token of a method that repeated its prompts alone, in each run of a pool."""
+    if reasons := [energy.absent for energy in energies if energy.joules_per_token is None]:
+        return Missing(reasons[0] or NOT_METERED.reason)
+    joules = sum((energy.joules_per_token or 0.0) * energy.num_tokens for energy in energies)
+    num_tokens = sum(energy.num_tokens for energy in energies)
+    return Estimate(joules / num_tokens) if num_tokens else NOT_METERED
 
 
 def joules_per_token(table: RecordTable, rows: IntArray, draws: Draws) -> Value:

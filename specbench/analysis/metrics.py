@@ -25,7 +25,7 @@ from specbench.analysis.cells import (
 )
 from specbench.analysis.cells import rows_by_cell as rows_by_cell
 from specbench.analysis.cheats import find_cheats
-from specbench.analysis.costs import NO_COST, Cost, measure_cost
+from specbench.analysis.costs import NO_COST, Cost, costs_alone, measure_cost
 from specbench.analysis.divergence import Agreement, find_agreements
 from specbench.analysis.drafting import find_drafting
 from specbench.analysis.idle_after_long import find_idle_after_long
@@ -128,10 +128,9 @@ def measure(
     header = run.header  # all about the run but its records
     spec = header.spec.values  # its options
     table = tabled(run).table  # a row per record
-    frame = table.frame  # the same in pandas
-    survivors = find_survivors(frame)  # rows of requests that every ranked method finished
-    axes = axes_of(header, frame)  # methods, temperatures, tasks
-    no_times = _no_times(header, frame)
+    survivors = find_survivors(table.frame)  # rows of requests that every ranked method finished
+    axes = axes_of(header, table.frame)  # methods, temperatures, tasks
+    no_times = _no_times(header, table.frame)
     cell_source = CellSource(table, header, survivors, no_times)
     roofline = read_roofline(header.roofline, run.records, header.threads)  # memory traffic
     costs: dict[CellKey, Cost] = {}  # of steps, by cell
@@ -140,6 +139,7 @@ def measure(
     for key, rows in shared_rows.items():
         cost = measure_cost(key, table, rows, Draws(bootstrap, key.task), roofline, no_times)
         costs[key] = drafting.checked_cost(cost, key)
+    costs |= costs_alone(costs, header.energy)
     cells = measure_cells(cell_source, axes, costs, drafting, bootstrap, arithmetic)
     overall = measure_overall(cells, axes)  # means over tasks, by method and temperature
     rankings = _rank_methods(overall, axes)  # by temperature

@@ -15,7 +15,7 @@ from specbench.log.methods import MethodHeader, MethodLabel
 from specbench.log.model import ModelHeader
 from specbench.log.options import role
 from specbench.log.spec import SpecHeader, SpecValues
-from specbench.log.usage import CpuUse, GpuUse
+from specbench.log.usage import CpuUse, GpuUse, MethodEnergy
 
 SCHEMA = 1
 """Version of the run files."""
@@ -157,6 +157,8 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     """The GPU during the run; absent on a CPU."""
     cpu: Annotated[CpuUse | None, role("note")] = None
     """The processor during the run; absent if not sampled."""
+    energy: Annotated[tuple[MethodEnergy, ...], role("note")] = ()
+    """Energy of methods, each alone; absent without --energy."""
     servers: Annotated[dict[str, backend.ServerHeader], role("machine")] = {}
     """Servers by method; absent without --backend server."""
     arrangement: Annotated[backend.Arrangement | None, role("note")] = None
@@ -201,11 +203,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     @property
     def copied_prompts(self) -> dict[str, str]:
         """Ids of prompts with the text of an earlier one of the task, and that one's id."""
-        return {
-            copy_id: first_id
-            for prompts in self.prompts
-            for copy_id, first_id in prompts.copies.items()
-        }
+        return {copy: first for prompts in self.prompts for copy, first in prompts.copies.items()}
 
     @property
     def device_phrase(self) -> str:

@@ -203,6 +203,7 @@ def _header(
         weights_print=changed_print(headers),
         gpu=None,
         cpu=None,
+        energy=(),
         blocks=tuple(blocks),
         origins=tuple(origin for run in runs for origin in _origins(run)),
         workers=workers,

@@ -228,9 +228,9 @@ def _is_copy(run: Run, earlier_run: Run) -> bool:
 
 
 def _pooled_header(headers: Sequence[RunHeader]) -> RunHeader:
-    """The header of a pool: that of the first run, with the repeats, records, blocks and warnings
-    of all, numbered on from run to run. A repeat is a pass over the prompts; a block, the requests
-    of one method, task and repeat to a server.
+    """The header of a pool: that of the first run, with the repeats, records, blocks, energies and
+    warnings of all, numbered on from run to run. A repeat is a pass over the prompts; a block, the
+    requests of one method, task and repeat to a server.
     """
     first_header = headers[0]
     blocks: list[BlockHeader] = []
@@ -254,6 +254,7 @@ def _pooled_header(headers: Sequence[RunHeader]) -> RunHeader:
         spec=structs.replace(first_header.spec, values=spec_values),
         num_records=sum(record_counts) if are_all_counted else None,
         blocks=tuple(blocks),
+        energy=tuple(energy for header in headers for energy in header.energy),
         hooks=added_hooks(headers),  # seconds of methods' untimed work
         weights_print=changed_print(headers),  # fingerprint of the target's weights
         warnings=tuple(dict.fromkeys(_pooled_warnings(headers))),

@@ -88,6 +88,9 @@ class SpecValues(Struct, frozen=True):
     phases: Annotated[bool, option(
         "Time the phases of a step; reports no speedup.", "decoding", "work",
         backend="engine", is_compared=True)] = False
+    energy: Annotated[bool, option(
+        "Measure the energy of each method alone, for 6 s or more.", "measure", "note",
+        backend="engine")] = False
     weights: Annotated[str, option(
         "hub, or stand-in: tiny in the model's real shape, no download.", "model", "work",
         "KIND", choices=("hub", "stand-in"), noun="kind of weights", backend="engine")] = "hub"

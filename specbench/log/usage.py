@@ -98,6 +98,29 @@ class GpuUse(Struct, frozen=True):
         return sentences
 
 
+class MethodEnergy(Struct, frozen=True, omit_defaults=True):
+    """Energy of a method that repeated the run's prompts alone."""
+
+    method: str
+    """Method."""
+    temperature: float
+    """Sampling temperature."""
+    joules_per_token: float | None = None
+    """Joules / new tokens, with what the idle machine draws; absent if not measured."""
+    num_tokens: int = 0
+    """New tokens between the readings of the counters."""
+    duration_s: float = 0.0
+    """Seconds between the readings."""
+    tick_j: float = 0.0
+    """Joules by which the counters advance at once: the median."""
+    idle_w: float = 0.0
+    """Watts of the idle machine, before the first method."""
+    meters: tuple[str, ...] = ()
+    """GPUs or processor packages whose energy this is."""
+    absent: str = ""
+    """The reason why it was not measured; absent if it was."""
+
+
 class CpuUse(Struct, frozen=True):
     """The processor during a run, from the system's counters."""
 

@@ -1,15 +1,19 @@
 """Energy counters of this machine: those of GPUs by NVML, those of processor packages by RAPL."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 
 from specbench.machine.nvml import Card, driver, visible_cards
+from specbench.machine.sampler import Sampler
 
 GPU_TICK_S = 0.1
 """Seconds between two changes of a GPU's counter."""
 PACKAGE_TICK_S = 0.001
 """The same of a package's."""
+IDLE_S = 2.0
+"""Seconds for which the power of an idle machine is measured."""
 _POWERCAP = Path("/sys/class/powercap")
 """Where Linux has RAPL, for processors of Intel and AMD."""
 
@@ -60,18 +64,55 @@ class EnergyMeter:
             joules[name] = int((folder / "energy_uj").read_text()) / 1e6
         return joules
 
-    def growth(self, before: Mapping[str, float]) -> dict[str, float]:
-        """Joules since an earlier reading, by counter.
+    def growth(
+        self, before: Mapping[str, float], after: Mapping[str, float] | None = None
+    ) -> dict[str, float]:
+        """Joules from an earlier reading to a later one, by default to now, by counter.
 
         The counter of a package begins anew when it has reached its largest number.
         """
         joules = {}
-        for name, now in self.read().items():
+        for name, now in (self.read() if after is None else after).items():
             grown = now - before.get(name, now)
             if grown < 0 and name in self._packages:
                 grown += int((self._packages[name] / "max_energy_range_uj").read_text()) / 1e6
             joules[name] = max(grown, 0.0)
         return joules
+
+
+class TickSampler(Sampler):
+    """The energy from now on by some of a meter's counters, and its ticks, sampled in a thread."""
+
+    interval_s = 0.02
+
+    def __init__(self, meter: EnergyMeter, names: Iterable[str]) -> None:
+        self._meter = meter
+        self._latest = meter.read()
+        self._ticks: dict[str, list[float]] = {name: [] for name in names}
+
+    def sample(self) -> None:
+        """Read the counters."""
+        now = self._meter.read()
+        growth = self._meter.growth(self._latest, now)
+        for name, ticks in self._ticks.items():
+            if joules := growth.get(name):
+                ticks.append(joules)
+        self._latest |= now  # the energy of a counter that was not read comes with the next reading
+
+    @property
+    def joules(self) -> float:
+        """The energy up to the last sample."""
+        return sum(map(sum, self._ticks.values()))
+
+    @property
+    def tick_j(self) -> float:
+        """Joules by which the counters advance at once: the median of each."""
+        return sum(median(ticks) for ticks in self._ticks.values() if ticks)
+
+    @property
+    def still(self) -> list[str]:
+        """The counters that did not advance."""
+        return [name for name, ticks in self._ticks.items() if not ticks]
 
 
 def is_partitioned(card: Card) -> bool:

@@ -37,7 +37,7 @@ from specbench.log.model import ModelHeader
 from specbench.log.options import role
 from specbench.log.run import NO_LOAD, Load, loads_of
 from specbench.log.spec import SpecValues
-from specbench.log.usage import GpuUse
+from specbench.log.usage import GpuUse, MethodEnergy
 from specbench.measure.progress import Progress as Progress
 from specbench.measure.spec import RunSpec
 from specbench.models.chat import ChatCodec
@@ -73,6 +73,7 @@ class BackendInfo:
     kernels: Kernels | None = None
     execution: dict[str, ExecutionHeader] = field(default_factory=dict)
     gpu: GpuUse | None = None
+    energy: tuple[MethodEnergy, ...] = ()
     servers: dict[str, ServerHeader] = field(default_factory=dict)
     arrangement: Arrangement | None = None
     blocks: tuple[BlockHeader, ...] = ()
@@ -96,6 +97,7 @@ class BackendInfo:
             kernels=self.kernels,
             execution=execution,
             gpu=self.gpu,
+            energy=self.energy or header.energy,
             servers=header.servers | self.servers,
             arrangement=self.arrangement or header.arrangement,
             blocks=(*header.blocks, *self.blocks),
@@ -185,9 +187,8 @@ class Plan:
     def samples(self) -> tuple[Sample, ...]:
         """The samples of the run in order: pass by pass over all tasks.
 
-        `prompts` has the prompts by the name of their task. A load is a server's requests at once
-        or per second; the engine has a single, empty one. A sample's `num_before` counts the turns
-        of earlier samples at its temperature and load: its methods' order is drawn by this number.
+        The engine has a single, empty load. A sample's `num_before` counts the turns of earlier
+        samples at its temperature and load: its methods' order is drawn by this number.
         """
         num_turns = Counter[tuple[float, Load]]()  # so far, by temperature and load
         temperatures = self.spec.temperatures
@@ -247,8 +248,7 @@ class Backend(Protocol):
     def runner(self, plan: Plan, log: Log, progress: Progress) -> PlanRunner:
         """The runner of a plan on this backend: one request after the other, or blocks of them.
 
-        The log receives the records. It is notified of changes of the backend while no request is
-        under way.
+        The log receives the records, and changes of the backend while no request is under way.
         """
 
 

@@ -70,6 +70,7 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     yield "cpu_trees", slow_on_cpu(run)  # methods slower than vanilla on a CPU
     yield "processor", _processor(info)  # load and clock
     yield "gpu", _gpu(info)  # clocks, temperature and power
+    yield "energy", _energy(info)  # of methods alone
 
 
 def _settings(info: RunHeader) -> Numbers:
@@ -257,6 +258,25 @@ def _gpu(info: RunHeader) -> Numbers:
         "memory_clock": _span(info.gpu.memory_clock_mhz),
         "temperature_c": _span(info.gpu.temperature_c),
         "power": _span(info.gpu.power_w),
+    }
+
+
+def _energy(info: RunHeader) -> Numbers:
+    """How the energy of methods alone was measured, and the reasons why some have none."""
+    metered = [energy for energy in info.energy if energy.joules_per_token is not None]
+    methods_by_reason: dict[str, list[str]] = defaultdict(list)
+    for energy in info.energy:
+        if energy.absent:
+            methods_by_reason[energy.absent].append(energy.method)
+    return {
+        "meters": [*dict.fromkeys(name for energy in metered for name in energy.meters)],
+        "seconds": min((energy.duration_s for energy in metered), default=None),
+        "idle": max((energy.idle_w for energy in metered), default=0.0) or None,
+        "tick": max((energy.tick_j for energy in metered), default=0.0) or None,
+        "absent": [
+            {"reason": reason, "methods": [*dict.fromkeys(methods)]}
+            for reason, methods in methods_by_reason.items()
+        ],
     }
 
 

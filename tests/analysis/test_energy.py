@@ -5,13 +5,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 
-from specbench.analysis.energy import TICK_S, TOO_COARSE, joules_per_token
+from specbench.analysis.energy import (
+    TICK_S,
+    TOO_COARSE,
+    joules_per_token,
+    joules_per_token_alone,
+)
+from specbench.analysis.metrics import measure
 from specbench.analysis.records import make_table
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws
-from specbench.analysis.stats.estimates import Estimate, Value
+from specbench.analysis.stats.estimates import Estimate, Missing, Value
+from specbench.log.usage import MethodEnergy
 from specbench.types import Record
-from tests.analysis.run_factory import record
+from tests.analysis.run_factory import make_run, record
 
 POWER_W = 400.0
 NUM_TOKENS = 40
@@ -64,3 +72,23 @@ def test_answers_of_a_few_ticks_have_none() -> None:
 def test_an_energy_of_few_prompts_has_no_interval(num: int) -> None:
     energy = measured(answers(3.0, num))
     assert isinstance(energy, Estimate) and energy.interval is None
+
+
+def alone(joules: float | None, num_tokens: int = 10, absent: str = "") -> MethodEnergy:
+    return MethodEnergy("pld", 0.0, joules, num_tokens, absent=absent)
+
+
+def test_the_energy_of_a_method_alone_counts_more_than_that_of_its_answers() -> None:
+    run = make_run(answers(0.6, 24))
+    of_answers = measure(run).cost("pld", 0.0, "gsm8k").joules_per_token
+    header = structs.replace(run.header, energy=(alone(7.0),))
+    metrics = measure(replace(run, header=header))
+    assert metrics.cost("pld", 0.0).joules_per_token == Estimate(7.0)
+    assert metrics.cost("pld", 0.0, "gsm8k").joules_per_token == of_answers != Estimate(7.0)
+
+
+def test_runs_of_a_pool_have_one_energy_and_a_missing_one_is_missing() -> None:
+    assert joules_per_token_alone([alone(7.0), alone(4.0, 20)]) == Estimate(150 / 30)
+    still = alone(None, absent="the counter stood still")
+    assert joules_per_token_alone([alone(7.0), still]) == Missing("the counter stood still")
+    assert joules_per_token_alone([alone(7.0, 0)]) == Missing("not measured")

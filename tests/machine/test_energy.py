@@ -9,11 +9,12 @@ import psutil
 import pytest
 
 from specbench.machine import processes
-from specbench.machine.energy import GPU_TICK_S, PACKAGE_TICK_S, EnergyMeter
+from specbench.machine.energy import GPU_TICK_S, PACKAGE_TICK_S, EnergyMeter, TickSampler
 from specbench.machine.nvml import Card
 from specbench.machine.processes import gpu_memory_bytes, listening_process, memory_bytes
 from tests.machine.fake_nvml import MISSING, FakeNvml
 
+COUNTER = "nvmlDeviceGetTotalEnergyConsumption"
 MOST_UJ = 262_143_328_850
 
 
@@ -87,6 +88,22 @@ def test_a_card_without_energy_of_its_own_is_absent(
     meter = EnergyMeter([card(**answers)[0]], tmp_path)
     assert meter.absent == ["a GPU has no counter, or is partitioned (MIG)"]
     assert {*meter.read()} == {"package-0"}
+
+
+def test_ticks_are_the_changes_of_a_counter_and_missed_readings_are_made_up_for(
+    tmp_path: Path,
+) -> None:
+    package(tmp_path, "intel-rapl:0", 5)
+    gpu, nvml = card(**{COUNTER: 1_000})
+    ticks = TickSampler(EnergyMeter([gpu], tmp_path), ["GPU 0"])
+    assert ticks.still == ["GPU 0"]
+    for millijoules in (1_000, 41_000, 41_000, 81_000, MISSING, 201_000):
+        nvml.answers[COUNTER] = millijoules
+        ticks.sample()
+    package(tmp_path, "intel-rapl:0", 9_000_000)  # the processor's is not asked for
+    ticks.sample()
+    assert (ticks.joules, ticks.tick_j) == (200.0, 40.0)
+    assert ticks.still == []
 
 
 def test_memory_is_that_of_a_process_and_its_children(monkeypatch: pytest.MonkeyPatch) -> None:

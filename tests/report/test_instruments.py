@@ -1,10 +1,11 @@
-"""The notes on what measured a run."""
+"""The notes on what measured a run: the memory's bandwidth and the energy."""
 
 from typing import Any
 
 import pytest
 
 from specbench.report.build import make_report
+from specbench.report.step_costs import step_costs
 from tests.analysis.run_factory import make_run, record
 
 ROOFLINE = {"bandwidth_bytes_per_s": 3.1e12, "target_bytes": 2 * 10**10, "block_bytes": 5 * 10**8}
@@ -34,3 +35,30 @@ def test_a_report_says_how_the_bandwidth_was_measured(
 ) -> None:
     header = {"spec": {"values": {"device": device}}, "roofline": {**ROOFLINE, **changes}}
     assert note("memory", header).startswith(text)
+
+
+def test_a_report_says_how_energy_was_measured_and_why_it_is_missing() -> None:
+    metered = {"duration_s": 6.3, "tick_j": 40.0, "idle_w": 71.5, "meters": ["GPU 0"]}
+    still = "the counter stood still: GPU 0"
+    energies = [
+        {"method": "vanilla", "temperature": 0.0, "joules_per_token": 3.7, **metered},
+        {"method": "pld", "temperature": 0.0, "absent": still},
+    ]
+    assert note("energy", {"energy": energies}) == (
+        "J per token are of each method alone for 6.3 s or more, by the counter of GPU 0, in ticks "
+        f"of 40 J, 71.5 W when idle, not measured: {still} (pld)."
+    )
+    assert note("energy", {"energy": energies[1:]}) == f"not measured: {still} (pld)."
+    assert note("energy", {}) == ""
+
+
+def test_a_report_shows_the_energy_of_methods_alone() -> None:
+    energies = [
+        {"method": method, "temperature": 0.0, "joules_per_token": joules, "num_tokens": 9}
+        for method, joules in {"vanilla": 3.71, "pld": 2.46}.items()
+    ]
+    records = [record(method, decode_s=0.4) for method in ("vanilla", "pld")]
+    report = make_report(make_run(records, {"energy": energies}))
+    table = step_costs(report, report.blocks[0])
+    joules = [column.title for column in table.columns].index("J per token")
+    assert [row.cells[joules].text for row in table.rows] == ["3.71", "2.46"]

@@ -71,6 +71,8 @@ def make_cluster_setup(ray: Any, spec: RunSpec, *, is_offline: bool) -> ClusterS
             "--ray is for methods that specbench runs itself, not for servers.",
             "Leave out --ray, or --backend and --engine.",
         )
+    if spec.energy:
+        raise UserError("--energy is for one machine, not for --ray.", "Leave out one of them.")
     # Sizes of drafts: AUTO would measure them on one machine of several, PAPER takes the papers'.
     if spec.settings == AUTO:
         spec = msgspec.structs.replace(spec, settings=PAPER)

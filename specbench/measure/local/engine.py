@@ -23,7 +23,7 @@ from specbench.measure.local.choices import (
     choose_settings,
     with_thread_bandwidths,
 )
-from specbench.measure.local.energy import metered
+from specbench.measure.local.energy import measure_energies, metered
 from specbench.measure.local.engine_load import (
     LoadedEngine,
     broken_drafter,
@@ -98,7 +98,8 @@ class EngineBackend:
         self._is_metered = is_metered
         self._loaded = loaded
         self._choices = Choices.at_start(setup, before)  # methods' settings, and CPU threads
-        self._info = BackendInfo()  # filled with what is measured, for the header
+        # Filled with what is measured, for the header. A continued run keeps the energy it has.
+        self._info = BackendInfo(energy=before.energy if before else ())
         self.drafters: dict[str, Drafter] = {}  # by method
         self._num_late_before = 0  # CUDA graphs captured after the warm-ups of earlier uses
         self._stopwatch: Stopwatch | None = None  # of a step's phases, if they are to be timed
@@ -268,6 +269,10 @@ class EngineBackend:
         if answer_s and not self._choices.are_threads_kept:
             seconds = plan.num_records * sum(answer_s) / len(answer_s)
             progress.expected(seconds, f"{num_tokens} tokens per answer; measured in the warm-up")
+        if plan.spec.energy and not self._info.energy:
+            progress.message("Measuring the energy of each method alone …")
+            self._info.energy = measure_energies(plan, self._decode, self._setup.device.name)
+            log.changed()
         return Runner(plan, self, log, progress)
 
     def complete(self, method: str, request: Request) -> Completion:

@@ -19,7 +19,7 @@ from specbench.log.backend import ServerUse
 from specbench.log.usage import BUSY_SHARE
 from specbench.machine import environment
 from specbench.machine.cpu_sampler import read_moment, share_of_others
-from specbench.machine.energy import EnergyMeter, energy_meter
+from specbench.machine.energy import IDLE_S, EnergyMeter, energy_meter
 from specbench.machine.nvml import Card
 from specbench.machine.processes import (
     cpu_seconds,
@@ -29,8 +29,6 @@ from specbench.machine.processes import (
     process_tree,
 )
 
-IDLE_S = 2.0
-"""Seconds for which the power of idle servers is measured."""
 _LEAST_SHARE = 0.01
 """Share of a core below which an idle server rests."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")

@@ -13,7 +13,7 @@ from specbench.analysis.stats.estimates import Estimate, Missing
 from specbench.log.backend import ServerUse
 from specbench.log.run import Run
 from specbench.machine.cpu_sampler import CpuMoment
-from specbench.machine.energy import EnergyMeter
+from specbench.machine.energy import IDLE_S, EnergyMeter
 from specbench.machine.nvml import Card
 from specbench.measure.server import server_meter
 from specbench.measure.server.server_meter import ELSEWHERE, BlockMeter, ServerMeters, local_process
@@ -167,7 +167,7 @@ def test_the_idle_power_is_measured_once_before_the_first_block(
         return meter.use()
 
     assert asyncio.run(use()).energy_j == pytest.approx(1700.0)
-    assert waits == [server_meter.IDLE_S]
+    assert waits == [IDLE_S]
 
 
 def served(uses: Mapping[str, list[dict[str, Any]]]) -> Run:
