@@ -91,11 +91,27 @@ def run_row(row: Row, folder: Path, left_s: float) -> dict[str, Any]:
                     only_killed=True,
                 )
         check_figures(row, folder)
+        check_energy(row, folder)
     except SpecbenchError as error:
         is_late = time.monotonic() - began >= left_s
         status, reason = "stopped" if is_late else "failed", error.message
     seconds = round(time.monotonic() - began, 1)
     return {"row": row.name, "status": status, "seconds": seconds, "reason": reason}
+
+
+def check_energy(row: Row, folder: Path) -> None:
+    """Check that a run on a GPU has the energy that it was made for.
+
+    Raises:
+        SpecbenchError: a method has none.
+    """
+    if row.spec is None or not row.spec.energy or row.spec.device == "cpu":
+        return
+    energies = read_run(folder).header.energy
+    metered = {energy.method for energy in energies if energy.joules_per_token is not None}
+    if missing := sorted({*row.spec.methods} - metered):
+        message = f"{row.name} has no energy of {', '.join(missing)}."
+        raise SpecbenchError(message, "See `energy` in its run.json.")
 
 
 def check_figures(row: Row, folder: Path) -> None:

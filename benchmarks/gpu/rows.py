@@ -44,6 +44,8 @@ EXPLAINED = ("vanilla", "eagle2", "eagle3")
 """Methods of the runs that explain where the time of a step goes."""
 SAMPLED = ("vanilla", "sps", "eagle2", "eagle3")
 """Methods of the run at T = 1."""
+METERED = ("vanilla", "sps", "pld", "eagle2", "eagle3")
+"""Methods of the run that measures energy."""
 OTHERS_MODEL = "llama3-8b"
 """The model that SGLang publishes figures of."""
 REAL_MODEL = "smollm2-135m"
@@ -76,6 +78,7 @@ def all_rows(given: argparse.Namespace) -> list[Row]:
         *_recorded(first, given),
         *_explaining(first, given),
         *_published(first, given),
+        _energy(first, given),
         *_looked_at(first, given),
     ]
     rows += [replace(row, is_required=False) for model in others for row in _of_model(model, given)]
@@ -193,6 +196,11 @@ def _contexts(model: str, given: argparse.Namespace) -> Row:
         figures=Figures("contexts.jsonl", "step_ms"), command=(
         "benchmarks.gpu.contexts", *where, "--out", "{}/contexts.jsonl", "--contexts", *contexts,
     ), is_required=False)  # fmt: skip
+
+
+def _energy(model: str, given: argparse.Namespace) -> Row:
+    spec = structs.replace(_spec(model, given), tasks=TASK, methods=METERED, energy=True)
+    return Row(f"energy-{Path(model).name}", "energy of five methods", 90, spec, is_required=False)
 
 
 def _looked_at(model: str, given: argparse.Namespace) -> list[Row]:
