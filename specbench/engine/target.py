@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,37 +19,17 @@ from transformers import PreTrainedModel
 
 from specbench.engine import model_parts
 from specbench.engine.execution import Execution, Function
+from specbench.engine.forward import Forward as Forward
+from specbench.engine.forward import Needs as Needs
 from specbench.engine.kv import KVCache, layer_shapes
 from specbench.engine.layers.models import unsupported_reason
 from specbench.engine.layers.operands import CacheSpan, TreeMask, dense_mask
 from specbench.engine.layers.stack import Stack
 from specbench.engine.layers.torch_attention import attention_kinds, windowed
 from specbench.engine.sampler import Sampler
+from specbench.engine.state_hooks import States, keep_states
 from specbench.engine.tree import DraftTree
 from specbench.types import Sampling
-
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """Outputs of the target's forwards that a drafter reads.
-
-    `hidden`: final hidden states, after the last norm. `layer_inputs`: inputs of these decoder
-    layers, counted from 0; the number of layers stands for the last one's output.
-    `all_prompt_positions`: both for every prompt token, not only the last one.
-    """
-
-    hidden: bool = False
-    layer_inputs: tuple[int, ...] = ()
-    all_prompt_positions: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Forward:
-    """Outputs of one target forward, one row per node (prefill: see `Target.prefill`)."""
-
-    logits: Tensor  # [nodes, vocab]
-    hidden: Tensor | None = None  # [nodes, hidden]
-    layer_inputs: dict[int, Tensor] = field(default_factory=dict)  # layer -> [nodes, hidden]
 
 
 class Target:
@@ -80,7 +60,7 @@ class Target:
         self._step = self.execution.wrap(self._tree_step)
         self._joined_step = self.execution.wrap(self._step_then)
         self._needs = self._step_needs = Needs()
-        self._captured: dict[int | str, Tensor] = {}
+        self._captured: States = {}
 
     def first_layers(self, num_layers: int) -> Target:
         """The same model with only its first layers, on the same cache.
@@ -112,7 +92,7 @@ class Target:
     @contextmanager
     def capture(self, needs: Needs) -> Iterator[None]:
         """Collect the outputs in `needs` while the block runs."""
-        handles = [] if self._stack else self._hooks(needs)
+        handles = [] if self._stack else keep_states(self.model, needs, self._captured)
         self._needs = needs
         self._step_needs = replace(needs, all_prompt_positions=False)  # for prefill only
         try:
@@ -274,27 +254,3 @@ class Target:
         states = {layer: self._captured[layer] for layer in self._needs.layer_inputs}
         layer_inputs = model_parts.rows_of(self.model, states, self.device)
         return Forward(out.logits[0], hidden, layer_inputs)
-
-    def _hooks(self, needs: Needs) -> list[Any]:
-        """Register hooks on only the modules that `needs` names."""
-        layers = self.layers
-        handles = []
-        if needs.hidden:
-            hook = partial(self._keep_output, "hidden")
-            handles.append(model_parts.decoder(self.model).register_forward_hook(hook))
-        for index in needs.layer_inputs:
-            if index == len(layers):
-                hook = partial(self._keep_output, index)
-                handles.append(layers[-1].register_forward_hook(hook))
-            else:
-                hook = partial(self._keep_input, index)
-                handles.append(layers[index].register_forward_pre_hook(hook, with_kwargs=True))
-        return handles
-
-    def _keep_input(
-        self, index: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        self._captured[index] = args[0] if args else kwargs["hidden_states"]
-
-    def _keep_output(self, key: int | str, module: nn.Module, args: object, output: Any) -> None:
-        self._captured[key] = output if isinstance(output, Tensor) else output[0]
