@@ -10,7 +10,6 @@ from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.log.run import Load, Run
 from specbench.report.build import make_report
 from specbench.types import Record
-from tests.analysis.run_factory import warnings_of
 from tests.analysis.test_serving import NUM_TOKENS, ONE, answer, block, run
 from tests.judge.changing import with_header
 
