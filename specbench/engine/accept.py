@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 
 from specbench.engine.execution import Execution
 from specbench.engine.sampler import Sampler
-from specbench.engine.tree import DraftTree, TreeLayout
+from specbench.engine.tree import DraftTree, RuleInputs, TreeLayout
 from specbench.errors import NonFiniteError
 
 BROKEN_TARGET = -(2**63)
@@ -123,26 +123,17 @@ def accept_path(
     """
     if not execution.is_static:
         return _mark_non_finite(rule(tree, logits, sampler), tree, logits, sampler)
-    layout = tree.layout
-    inputs = [tree.tokens, layout.parents, layout.depths, layout.ancestors, logits]
-    num_verify = tree.num_verify
-    if not isinstance(num_verify, Tensor):  # filled on the device: a copy would wait
-        num_verify = torch.full((), num_verify, device=logits.device)
-    inputs.append(num_verify)
-    siblings = None if tree.q is None else layout.siblings
-    optional = {"q": tree.q, "siblings": siblings, "scores": tree.scores}
-    present = {name: tensor for name, tensor in optional.items() if tensor is not None}
-    (chosen,) = execution.wrap(_choose)(
-        *inputs, *present.values(), names=tuple(present), rule=rule, sampler=sampler
-    )
+    inputs = RuleInputs.of(tree)
+    tensors = (logits, tree.tokens, tree.layout.depths, *inputs.tensors)
+    (chosen,) = execution.wrap(choose)(*tensors, names=inputs.names, rule=rule, sampler=sampler)
     return chosen
 
 
-def _choose(
-    tokens: Tensor, parents: Tensor, depths: Tensor, ancestors: Tensor, logits: Tensor,
+def choose(
+    logits: Tensor, tokens: Tensor, depths: Tensor, parents: Tensor, ancestors: Tensor,
     num_verify: Tensor, *present: Tensor, names: tuple[str, ...], rule: Rule, sampler: Sampler,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Apply a rule to plain tensors: `present` are those of q, siblings and scores in `names`."""
+    """`accept_path` of plain tensors: `present` are those of q, siblings and scores in `names`."""
     optional = dict(zip(names, present, strict=True))
     layout = TreeLayout(
         parents, depths, ancestors, max_depth=parents.shape[0] - 1,

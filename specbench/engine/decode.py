@@ -52,6 +52,7 @@ def decode(
     steps: list[Step] = []
     traced: list[_TracedTree] = []
     checked: list[CheckedStep] = []
+    is_joined = execution.is_joined and stopwatch is None and not is_traced
     is_on_host = target.device.type == "cpu" and not execution.is_static
     with target.capture(drafter.needs), _naming_step(state, steps):
         prefill_begin_s = clock.now()
@@ -73,7 +74,9 @@ def decode(
             if not drafter.has_fixed_size:
                 tree = proposed.padded(execution.num_nodes(proposed.num_nodes))
             watch.lap("draft")  # includes `observe` of the last step
-            forward, verdict, accepted_path = verify(target, tree, drafter, sampler, watch)
+            forward, verdict, accepted_path = verify(
+                target, tree, drafter, sampler, watch, is_joined=is_joined
+            )
             watch.lap("commit")
             if is_on_host or is_checked:
                 checked.append(CheckedStep.read(state.pending, proposed, verdict))

@@ -179,6 +179,11 @@ class KVCache(Cache):
         for slab, rows in zip(self._slabs, copies, strict=True):
             slab.narrow(1, self.length, rows.shape[1]).copy_(rows)
 
+    def write_rows(self, rows: Tensor, copies: Sequence[Tensor]) -> None:
+        """Write copied rows to `rows` [n]."""
+        for slab, copied in zip(self._slabs, copies, strict=True):
+            slab.index_copy_(1, rows.to(slab.device), copied)
+
     def crop(self, length: int) -> None:
         """Forget all committed tokens after the first `length`."""
         if not 0 <= length <= self.length:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -186,3 +187,29 @@ class DraftTree:
         """A chain of `tokens` [nodes]: the pending token, then draft tokens."""
         n = tokens.shape[0]
         return cls(tokens, chain_layout(n, tokens.device), n, q, scores=scores)
+
+
+class RuleInputs(NamedTuple):
+    """What an acceptance rule reads of a tree, besides its tokens and depths."""
+
+    tensors: tuple[Tensor, ...]
+    """Parents, ancestors, `num_verify`, and those in `names`."""
+    names: tuple[str, ...]
+    """Those of q, siblings and scores that the tree has."""
+
+    @classmethod
+    def of(cls, tree: DraftTree) -> RuleInputs:
+        layout, num_verify = tree.layout, tree.num_verify
+        if not isinstance(num_verify, Tensor):
+            num_verify = _on_device(num_verify, tree.tokens.device)
+        siblings = None if tree.q is None else layout.siblings
+        optional = {"q": tree.q, "siblings": siblings, "scores": tree.scores}
+        present = {name: tensor for name, tensor in optional.items() if tensor is not None}
+        tensors = (layout.parents, layout.ancestors, num_verify, *present.values())
+        return cls(tensors, tuple(present))
+
+
+@cache
+def _on_device(number: int, device: torch.device) -> Tensor:
+    """A number [], the same tensor each time: what is replayed copies it once."""
+    return torch.full((), number, device=device)  # filled there: a copy would wait

@@ -1,17 +1,17 @@
 """Verify a draft tree: run the target over it, accept a path, and commit the path."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from specbench.engine.accept import AcceptedPath, Verdict, accept_path
+from specbench.engine.accept import AcceptedPath, Verdict, accept_path, choose
 from specbench.engine.clock import Stopwatch
 from specbench.engine.drafter import Drafter
 from specbench.engine.kv import KVCache
 from specbench.engine.sampler import Sampler
 from specbench.engine.target import Forward, Target
-from specbench.engine.tree import DraftTree, TreeLayout
+from specbench.engine.tree import DraftTree, RuleInputs, TreeLayout
 
 
 class Verified(NamedTuple):
@@ -28,13 +28,73 @@ def verify(
     tree: DraftTree,
     drafter: Drafter,
     sampler: Sampler,
-    watch: Stopwatch,
+    watch: Stopwatch | None = None,
+    *,
+    is_joined: bool,
 ) -> Verified:
-    """Run the target over a tree of a drafter, and commit the path that its rule accepts."""
+    """Run the target over a tree of a drafter, and commit the path that its rule accepts.
+
+    If `is_joined`, one recording does all of it; else `watch` has a lap after the target.
+    """
+    if is_joined and target.has_recorded_steps:
+        return _verify_at_once(target, tree, drafter, sampler)
     forward = target.forward(tree)
-    watch.lap("verify")
+    if watch:
+        watch.lap("verify")
     chosen = accept_path(drafter.rule, tree, forward.logits, sampler, target.execution)
     return Verified(forward, *commit_path(target, tree.layout, chosen))
+
+
+def _verify_at_once(
+    target: Target, tree: DraftTree, drafter: Drafter, sampler: Sampler
+) -> Verified:
+    """As `verify`, in one recording. If it cannot be made, its parts are recorded."""
+    layout, inputs = tree.layout, RuleInputs.of(tree)
+    # Rows that the recording moves in the cache. A chain needs none. The depth of trees of
+    # changing size would need recordings of its own: they are committed after the recording.
+    length = 0
+    if drafter.has_fixed_size and not layout.is_chain:
+        length = layout.padded_path_length
+    forward, (chosen, *accepted) = target.forward_then(
+        tree,
+        _choose_and_commit,
+        *inputs.tensors,
+        target=target,
+        length=length,
+        names=inputs.names,
+        rule=drafter.rule,
+        sampler=sampler,
+    )
+    if not accepted:
+        return Verified(forward, *commit_path(target, layout, chosen))
+    verdict = Verdict.read(chosen)
+    target.cache.length += len(verdict.path)
+    return Verified(forward, verdict, AcceptedPath(*accepted))
+
+
+def _choose_and_commit(
+    logits: Tensor,
+    tokens: Tensor,
+    depths: Tensor,
+    bias: Tensor,
+    start: Tensor,
+    *tensors: Tensor,
+    target: Target,
+    length: int,
+    **named: Any,
+) -> tuple[Tensor, ...]:
+    """The result of `choose`. Unless `length` is 0, also commit the path, padded to that length.
+
+    The path's rows move, so it may run again only after the forward, which writes them anew.
+    """
+    execution, cache = target.execution, target.cache
+    (chosen,) = execution.wrap(choose)(logits, tokens, depths, *tensors, **named)
+    if not length:
+        return (chosen,)
+    gather = execution.wrap(_gather_path)
+    path, token_ids, last, *copies = gather(chosen, start, cache=cache, length=length)
+    cache.write_rows(start + torch.arange(length, device=start.device), copies)
+    return chosen, path, token_ids, last
 
 
 def commit_path(

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from msgspec import Struct
 
 from specbench.log.machine import UNKNOWN, Environment, Threads
-from specbench.log.options import shown_as
+from specbench.log.options import role, shown_as
 from specbench.log.usage import CpuUse, GpuUse
 
 
@@ -121,6 +121,8 @@ class ExecutionHeader(Struct, frozen=True, omit_defaults=True):
     """One by one, or replayed as CUDA graphs."""
     reason: str | None
     """The reason if graphs are not used; null if they are, or if eager mode was requested."""
+    is_joined: Annotated[bool, role("note")] = False
+    """One recording runs a step; absent if its parts stay apart, as with phases and traces."""
     layer_inputs: tuple[int, ...] = ()
     """Target layers whose inputs the drafter reads; absent if none."""
     weights_layout: str = ""

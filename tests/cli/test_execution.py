@@ -80,3 +80,21 @@ def test_layers_by_transformers_and_a_recording_that_fails_after_the_warm_up_are
     cut(Path("out"), 2)
     assert specbench(*call, "--resume").code == 0  # where all is recorded
     assert read_run(Path("out")).header.execution == run.header.execution
+
+
+def test_the_header_says_where_a_step_is_one_graph(
+    specbench: Specbench, prompt_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_setup, "pick_mode", lambda *given: Mode("graph"))
+    monkeypatch.setattr(recorder, "CudaRecorder", Recorder)
+    monkeypatch.setattr(pick_ops, "pick_ops", lambda *given: TORCH)
+    token_ids = []
+    for option in (None, "--phases", "--trace", "--check-drafts"):
+        call = ["run", "--prompts", prompt_file, "--method", "eagle2", "--max-new-tokens", 12]
+        given = [option] if option else []
+        assert specbench(*call, *given, "--output", f"out{option}").code == 0
+        run = read_run(Path(f"out{option}"))
+        token_ids.append([record.token_ids for record in run.records])
+        assert {entry.is_joined for entry in run.header.execution.values()} == {option is None}
+        assert {entry.mode for entry in run.header.execution.values()} == {"graph"}
+    assert all(of_run == token_ids[0] for of_run in token_ids)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from specbench.engine.buckets import run_in_every_bucket
-from specbench.engine.clock import Stopwatch
 from specbench.engine.target import Target
 from specbench.engine.verify import verify
 from specbench.types import Sampling
@@ -30,6 +29,7 @@ def capture_graphs(
 
     At most `num_new` of these tokens are generated; the others are the prompt.
     """
+    is_joined = target.execution.is_joined
     drafter.capture_graphs(num_tokens)
     with target.capture(drafter.needs):
         for sampling in samplings:
@@ -38,6 +38,6 @@ def capture_graphs(
             trees = list(drafter.trees_to_record(num_new, sampler))
             for tree in reversed(trees):  # large ones first, as in `run_in_every_bucket`
                 tree = tree.padded(target.execution.num_nodes(tree.num_nodes))
-                step = partial(verify, target, tree, drafter, sampler, Stopwatch())
+                step = partial(verify, target, tree, drafter, sampler, is_joined=is_joined)
                 run_in_every_bucket(target, tree.num_nodes, num_tokens, step)
     target.cache.reset()

@@ -51,6 +51,7 @@ class Graphs(Execution):
     """
 
     is_static = True
+    is_joined = True
 
     def __init__(self, recorder: Recorder, ops: Ops = TORCH) -> None:
         super().__init__(ops)

@@ -222,10 +222,11 @@ class EngineBackend:
             self._choose_threads(requests[0])
         self._usual_request = requests[0]
         self._compare_vanilla()
+        is_joined = self.target.execution.is_joined
         for label, eager_reason in eager_reasons.items():
             eager_reason = eager_reason or self._setup.mode.reason  # why no method has graphs
             mode = "eager" if eager_reason else self._setup.mode.name
-            header = describe_execution(self.drafters[label], mode, eager_reason)
+            header = describe_execution(self.drafters[label], mode, eager_reason, is_joined)
             self._info.execution[label] = header
         warm_up_s = round(perf_counter() - began, 3)
         if self._info.preparation:
@@ -299,7 +300,8 @@ class EngineBackend:
             execution = self._info.execution.get(method)  # for the header; None in the warm-up
             if failures and execution and not execution.reason:  # it counted as replayed
                 reason = f"{min(failures)}, after the warm-up"
-                self._info.execution[method] = replace_part(execution, mode="eager", reason=reason)
+                eager = replace_part(execution, mode="eager", is_joined=False, reason=reason)
+                self._info.execution[method] = eager
 
     def _check(self, method: str, request: Request) -> Completion:
         """A checked completion. A method that breaks its contract here fails in every sample."""

@@ -162,6 +162,9 @@ def load_model(setup: EngineParts) -> Target:
     # The plan of a stand-in's weights, or the folder of the checkpoint.
     source = setup.stand_in.target if setup.stand_in else setup.path
     execution = make_execution(setup.mode, device, dtype)
+    spec = setup.spec
+    if spec.phases or spec.trace or spec.check_drafts:  # they look into a step
+        execution.is_joined = False
     spread = None  # the placement of the layers on several GPUs
     if len(gpus) > 1:
         from specbench.engine.spread import Spread
@@ -205,11 +208,12 @@ def _ops(mode: Mode, device: torch.device, dtype: torch.dtype) -> Ops:
 
 
 def describe_execution(
-    drafter: Drafter, mode: Literal["eager", "graph"], reason: str | None
+    drafter: Drafter, mode: Literal["eager", "graph"], reason: str | None, is_joined: bool
 ) -> ExecutionHeader:
     """The execution of a method's steps, and its drafter's facts about its checkpoint.
 
-    `reason` says why its steps are not replayed as graphs; None if they are.
+    `reason` says why its steps are not replayed as graphs; None if they are. With `is_joined`, a
+    graph is a whole step.
     """
     layer_inputs: tuple[int, ...] = ()  # target layers whose inputs the drafter reads
     with suppress(Exception), containing("The needs of a drafter"):  # its samples will fail
@@ -217,6 +221,7 @@ def describe_execution(
     return ExecutionHeader(
         mode=mode,
         reason=reason,
+        is_joined=is_joined and mode == "graph",
         layer_inputs=layer_inputs,
         weights_layout=drafter.weights_layout,  # of its checkpoint, as published
         weights_facts=drafter.weights_facts,

@@ -1,0 +1,149 @@
+"""One recording runs a step: it verifies a tree, accepts a path and commits it.
+
+Where something looks between these parts, each is a recording of its own, with the same tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from specbench.engine.accept import lossless
+from specbench.engine.clock import HostStopwatch
+from specbench.engine.decode import decode
+from specbench.engine.graphs.cuda import Graphs
+from specbench.engine.graphs.recorder import Recording
+from specbench.engine.sampler import Sampler
+from specbench.engine.target import Target
+from specbench.engine.tree import DraftTree
+from specbench.registry import names
+from specbench.types import Completion, Request, Sampling
+from tests.support.fake_cuda import CheckedGraphs
+from tests.support.models import prompts, random_llama
+from tests.support.products import each_once
+from tests.support.recorders import rerun
+from tests.support.tracing import TraceRecorder
+from tests.support.weights import build
+
+SAMPLINGS = [Sampling(), Sampling(1.0)]
+
+
+class Counting:
+    """Records like `TraceRecorder`, and counts the replays."""
+
+    def __init__(self) -> None:
+        self.num_replays = 0
+        self._record = TraceRecorder()
+
+    def __call__(self, *given: Any) -> Recording:
+        recording = self._record(*given)
+
+        def replay() -> None:
+            self.num_replays += 1
+            recording.replay()
+
+        return replace(recording, replay=replay)
+
+
+def completed(
+    target: Target, name: str, folder: Path, sampling: Sampling, **options: Any
+) -> list[Completion]:
+    """Two completions with a drafter; `options` are the loop's."""
+    drafter = build(name, target, folder)
+    requests = [Request(prompt, 30, sampling, seed=3) for prompt in prompts()[:2]]
+    return [decode(target, drafter, request, **options) for request in requests]
+
+
+def recorded_functions(graphs: Graphs) -> set[str]:
+    """The names of functions that have recordings."""
+    return {
+        captured.function.__name__
+        for captured in graphs._captured.values()
+        if any(not isinstance(entry, str) for entry in captured.entries.values())
+    }
+
+
+@pytest.mark.parametrize(("name", "sampling"), each_once(names(), SAMPLINGS), ids=str)
+def test_a_step_in_parts_gives_the_tokens_of_a_whole_one(
+    name: str, sampling: Sampling, tmp_path: Path
+) -> None:
+    model = random_llama(layers=8)
+    joined, in_parts = Graphs(TraceRecorder()), CheckedGraphs(TraceRecorder())
+    answers = [
+        [(done.token_ids, done.steps) for done in completions]
+        for completions in (
+            completed(Target(model), name, tmp_path, sampling),
+            completed(Target(model, joined), name, tmp_path, sampling),
+            completed(Target(model, in_parts), name, tmp_path, sampling, stopwatch=HostStopwatch()),
+            completed(Target(model, in_parts), name, tmp_path, sampling, is_traced=True),
+        )
+    ]
+    assert all(answer == answers[0] for answer in answers)
+    assert joined.failures | in_parts.failures | in_parts.refused == set()
+    assert "_step_then" in recorded_functions(joined)
+    parts = recorded_functions(in_parts)
+    assert {"_tree_step", "choose"} <= parts
+    assert "_step_then" not in parts or name in ("sps", "layerskip")  # their drafts are steps too
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("name", ["medusa", "eagle2"])
+def test_a_recording_may_run_a_step_more_than_once(
+    name: str, sampling: Sampling, tmp_path: Path
+) -> None:
+    """A CUDA graph's function runs before it is captured, and moves rows of the cache each time."""
+    plain, rerunning = (
+        completed(Target(random_llama(), execution), name, tmp_path, sampling)
+        for execution in (None, Graphs(rerun))
+    )
+    assert [done.steps for done in plain] == [done.steps for done in rerunning]
+    assert [done.token_ids for done in plain] == [done.token_ids for done in rerunning]
+
+
+@pytest.mark.parametrize(
+    ("name", "num_whole", "num_in_parts"), [("vanilla", 1, 2), ("eagle2", 2, 4), ("medusa", 2, 4)]
+)
+def test_a_step_is_one_replay_besides_the_draft(
+    name: str, num_whole: int, num_in_parts: int, tmp_path: Path
+) -> None:
+    counting = Counting()
+    target = Target(random_llama(), Graphs(counting))
+    for options, num_replays in (({}, num_whole), ({"is_traced": True}, num_in_parts)):
+        counting.num_replays = 0
+        answers = completed(target, name, tmp_path, Sampling(), **options)
+        num_steps = sum(len(done.steps) for done in answers)
+        # The rule is also applied after each prefill.
+        assert counting.num_replays == num_replays * num_steps + len(answers)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_a_draft_model_draws_each_token_in_one_replay(sampling: Sampling, tmp_path: Path) -> None:
+    counting = Counting()
+    target = Target(random_llama(), Graphs(counting))
+    answers = completed(target, "sps", tmp_path, sampling)
+    num_nodes = sum(sum(done.num_nodes) for done in answers)  # of draft tokens and roots
+    # The first draft token of an answer comes from the draft model's prefill; the rule is also
+    # applied after the target's.
+    assert counting.num_replays == num_nodes - len(answers) + len(answers)
+
+
+def test_the_parts_around_a_rule_that_reads_values_are_still_recorded(tmp_path: Path) -> None:
+    def reading(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
+        assert logits.max().item() > 0
+        return lossless(tree, logits, sampler)
+
+    graphs, answers = Graphs(TraceRecorder()), []
+    for execution in (None, graphs):
+        target = Target(random_llama(), execution)
+        drafter = build("medusa", target, tmp_path)
+        drafter.rule = reading
+        answers.append(decode(target, drafter, Request(prompts()[0], 30)).token_ids)
+    assert answers[0] == answers[1]
+    assert sorted(reason.partition(":")[0] for reason in graphs.failures) == [
+        "Target._step_then", "choose"
+    ]  # fmt: skip
+    assert {"_tree_step", "_gather_path"} <= recorded_functions(graphs)
