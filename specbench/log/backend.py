@@ -79,7 +79,7 @@ class RooflineHeader(Struct, frozen=True, omit_defaults=True):
     nominal_bytes_per_s: float = 0.0
     """Bandwidth by the memory's clock and bus width; 0 if the driver does not report them."""
     copy_bytes_per_s: float = 0.0
-    """Bandwidth of a GPU's copies; absent on a CPU, and in older runs, which only copied."""
+    """Bandwidth of a GPU's copies; 0 on a CPU, and in older runs, which only copied."""
     vanilla_ratios: tuple[float, ...] = ()
     """Ratio of a step's time of vanilla to that of one row, both in turn, before and after the
     run.

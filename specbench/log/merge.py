@@ -158,9 +158,8 @@ def _header(
     """
     headers = [run.header for run in runs]
     first_header = headers[0]
-    columns: dict[str, str] = {}  # task -> title of its column in tables
-    for header in headers:
-        columns |= header.columns
+    # Task -> title of its column in tables.
+    columns = {task: title for header in headers for task, title in header.columns.items()}
     # `limit` or `sample`: the number of prompts of a task to use; `limit_order`: which of them.
     limit = _shared({header.spec.values.limit for header in headers})
     is_one_order = len({header.spec.values.limit_order for header in headers}) == 1
