@@ -39,7 +39,7 @@ class Variant:
 
 def ruled(name: str, check: str, rule: Any, *, effort: int = 0, **options: Any) -> Variant:
     bound = partial(rule, **options) if options else rule
-    return Variant(name, check, lambda target: under(NoisyTarget(target), bound), effort=effort)
+    return Variant(name, check, _noisy_under(bound), effort=effort)
 
 
 def patched(name: str, check: str, emit_: Any, **more: Any) -> Variant:
@@ -47,11 +47,40 @@ def patched(name: str, check: str, emit_: Any, **more: Any) -> Variant:
 
 
 def drawn(name: str, change: Any, **more: Any) -> Variant:
-    return Variant(name, "sampled", lambda target: f.Drawn(target, change), **more)
+    def drafter(target: Target) -> Drafter:
+        return f.Drawn(target, change)
+
+    return Variant(name, "sampled", drafter, **more)
+
+
+def _noisy(**options: Any) -> Callable[[Target], Drafter]:
+    return partial(NoisyTarget, **options)
+
+
+def _noisy_under(rule: Any, **options: Any) -> Callable[[Target], Drafter]:
+    """Makes a noisy target, with options, whose steps follow a rule of acceptance."""
+
+    def drafter(target: Target) -> Drafter:
+        return under(NoisyTarget(target, **options), rule)
+
+    return drafter
+
+
+def _remembers(target: Target) -> Drafter:
+    return Remembers({})
+
+
+def _accepts_scratch(target: Target) -> Drafter:
+    rule = partial(rules.faulty, has_scratch=True)
+    return under(f.HasScratch(target), rule)
+
+
+def _is_once_in_50() -> bool:
+    return randrange(50) == 0
 
 
 BUGS = (
-    Variant("answers remembered", "recall", lambda target: Remembers({}), is_output=False),
+    Variant("answers remembered", "recall", _remembers, is_output=False),
     ruled("accepts 10 % too often", "rule", rules.faulty, leniency=1.1),
     ruled("accepts 50 % too often", "rule", rules.faulty, leniency=1.5),
     ruled("no residual after a rejection", "rule", rules.faulty, residual="none"),
@@ -71,12 +100,7 @@ BUGS = (
     ruled("first guess always accepted", "greedy", rules.first_always),
     ruled("token of another child", "planted", rules.wrong_child),
     ruled("rule reads the parent's logits", "planted", rules.parents_logits),
-    Variant(
-        "scratch nodes accepted",
-        "sampled",
-        lambda target: under(f.HasScratch(target), partial(rules.faulty, has_scratch=True)),
-        is_output=False,
-    ),
+    Variant("scratch nodes accepted", "sampled", _accepts_scratch, is_output=False),
     ruled("typical acceptance", "rule", typical, threshold=0.09, alpha=0.3),
     Variant("cache keeps a rejected row", "sampled", target=f.KeepsRejected),
     Variant("cache loses an accepted row", "planted", target=f.LosesAccepted),
@@ -109,15 +133,14 @@ SMALL = (
     ruled("temperature 5 % too high in the rule", "rule", rules.heated, by=1.05, effort=316_000),
     ruled("accepts 2 % too often", "rule", rules.faulty, leniency=1.02, effort=330_000),
     ruled("bonus drawn from p^1.1", "rule", rules.faulty, bonus="cool", effort=656_000),
-    patched("an answer that ends before EOS, once in 50", "ends",
-            ends.ends_early(lambda: randrange(50) == 0), effort=80),
-)  # fmt: skip
+    patched(
+        "an answer that ends before EOS, once in 50",
+        "ends",
+        ends.ends_early(_is_once_in_50),
+        effort=80,
+    ),
+)
 """Bugs that need more than the usual effort. Their tests simulate this effort."""
-
-
-def _noisy(**options: Any) -> Callable[[Target], Drafter]:
-    return lambda target: NoisyTarget(target, **options)
-
 
 SOUND = (
     Variant("siblings", drafter=_noisy()),
@@ -128,8 +151,7 @@ SOUND = (
     Variant("fixed guesses", drafter=_noisy(is_drawn=False)),
     Variant("fixed guesses, much noise", drafter=_noisy(is_drawn=False, noise=3.0)),
     Variant("wide and deep", drafter=_noisy(shape=(4, 3, 2, 2, 1, 1))),
-    Variant("own rule", drafter=lambda target: under(NoisyTarget(target), rules.faulty)),
-    Variant("own rule on a chain",
-            drafter=lambda target: under(NoisyTarget(target, shape=(1, 1, 1)), rules.faulty)),
-)  # fmt: skip
+    Variant("own rule", drafter=_noisy_under(rules.faulty)),
+    Variant("own rule on a chain", drafter=_noisy_under(rules.faulty, shape=(1, 1, 1))),
+)
 """Sound variants, for false alarms."""

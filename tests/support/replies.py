@@ -8,5 +8,8 @@ def answer(codec: ChatCodec, raw: str, num_reasoning: int = 0) -> Record:
     """The record of an answer whose tokens spell `raw`."""
     ids = codec.token_ids(raw)
     key = RecordKey("vanilla", 0.0, "chat", "chat/0", 0, 0)
-    serving = Serving(0.0, num_reasoning=num_reasoning) if num_reasoning else None
-    return Record(key, "ok", 5, token_ids=ids, text=codec.text(ids), serving=serving)
+    serving = None
+    if num_reasoning:
+        serving = Serving(0.0, num_reasoning=num_reasoning)
+    text = codec.text(ids)
+    return Record(key, "ok", prompt_tokens=5, token_ids=ids, text=text, serving=serving)

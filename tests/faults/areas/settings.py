@@ -48,11 +48,12 @@ def _odd_names(random: Random, folder: Path) -> None:
 
 
 def _odd_values(random: Random, folder: Path) -> None:
-    options: dict[str, Any] = {
-        random.choice(("ngram", "num_tokens", "nope", "weights")): random.choice(VALUES)
-        for _ in range(2)
-    }
-    _use(folder, toml_text(SettingsFile({random.choice(("pld", "medusa", "nope")): options})))
+    options: dict[str, Any] = {}
+    for _ in range(2):
+        option = random.choice(("ngram", "num_tokens", "nope", "weights"))
+        options[option] = random.choice(VALUES)
+    method = random.choice(("pld", "medusa", "nope"))
+    _use(folder, toml_text(SettingsFile({method: options})))
 
 
 def _damaged(random: Random, folder: Path) -> None:
