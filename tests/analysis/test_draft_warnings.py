@@ -38,7 +38,7 @@ def test_drafts_of_which_next_to_none_is_accepted_are_named(
 def weighted(*methods: str, **options: Any) -> dict[str, Any]:
     """A header whose methods draft with weights, except vanilla."""
     about = header(("vanilla", *methods), TASKS)
-    weights = {"revision": None, "files": {}}
+    weights: dict[str, Any] = {"revision": None, "files": {}}
     for method in methods:
         about["methods"][method] |= {"weights": weights, "options": options}
     return about

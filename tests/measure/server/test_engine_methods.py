@@ -147,11 +147,11 @@ def test_a_lossy_rule_of_acceptance_takes_the_method_its_promise(
 def test_a_table_that_all_requests_share_is_told(tmp_path: Path) -> None:
     write_gguf(tmp_path / "small.gguf")
     setup = setup_of("ngram_mod", engine="llamacpp", model=str(tmp_path / "small.gguf"))
-    warnings = setup.describe().warnings
-    assert (
+    warning = (
         "ngram_mod learns from earlier requests, "
-        "so it looks faster in later passes and at later loads." in (warnings)
+        "so it looks faster in later passes and at later loads."
     )
+    assert warning in setup.describe().warnings
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "llamacpp"])
