@@ -242,3 +242,21 @@ def test_a_machine_too_busy_for_ray_is_one_message(tmp_path: Path) -> None:
     assert done.returncode == 2, done.stderr
     assert "Error: Ray did not start on this machine: " in done.stderr
     assert "15 s" in done.stderr and not (tmp_path / "run").exists()
+
+
+def test_the_death_of_the_heads_raylet_is_one_message_and_the_run_goes_on(
+    nodes: Nodes, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    words = ("run", "--method", "pld", "--dataset", "gsm8k", "--max-new-tokens", 32, "--device",
+             "cpu", "--repeats", 4, "--output", folder, "--ray", nodes.address)  # fmt: skip
+    nodes.add(num_gpus=0)
+    process = nodes.specbench(*words)
+    wait_for(lambda: num_lines(folder) >= 6, process)
+    while nodes.nodes:
+        nodes.kill(0)
+    nodes.cluster.head_node.kill_raylet()
+    said, _ = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 1 and "Traceback" not in said, said
+    assert "No worker is left" in said and "--resume" in said.splitlines()[-1]
+    assert read_header(folder).status == "failed"
