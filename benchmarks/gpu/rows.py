@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,6 +80,7 @@ def all_rows(given: argparse.Namespace) -> list[Row]:
         *_explaining(first, given),
         *_published(first, given),
         _energy(first, given),
+        *_candidates(first, given),
         *_looked_at(first, given),
     ]
     rows += [replace(row, is_required=False) for model in others for row in _of_model(model, given)]
@@ -201,6 +203,24 @@ def _contexts(model: str, given: argparse.Namespace) -> Row:
 def _energy(model: str, given: argparse.Namespace) -> Row:
     spec = structs.replace(_spec(model, given), tasks=TASK, methods=METERED, energy=True)
     return Row(f"energy-{Path(model).name}", "energy of five methods", 90, spec, is_required=False)
+
+
+def _candidates(model: str, given: argparse.Namespace) -> list[Row]:
+    """Kernels that wait for a measurement. A CPU needs Triton's interpreter for them."""
+    sizes = ("--rows", "2", "--cached", "16") if given.device == "cpu" else ()
+    if sizes and find_spec("triton") is None:
+        return []
+    where = ("--device", given.device, "--dtype", given.dtype, "--model", model)
+    command = ("benchmarks.gpu.candidates", *where, *sizes, "--out", "{}/products.jsonl")
+    row = Row(
+        f"products-{Path(model).name}",
+        "a candidate for products of 16 to 64 rows",
+        90,
+        command=command,
+        is_required=False,
+        figures=Figures("products.jsonl", "stages.*gain"),
+    )
+    return [row]
 
 
 def _looked_at(model: str, given: argparse.Namespace) -> list[Row]:
