@@ -157,7 +157,9 @@ class RunModel:
     @without_cudnn_attention()
     def logits(self, token_ids: Sequence[int]) -> FloatArray:
         """The target's logits [vocab] after these tokens, in one pass over all of them."""
-        return self.target.prefill(token_ids).logits[0].double().cpu().numpy().copy()
+        with self.target.execution.paused():  # not padded, as prompts of captured graphs are
+            logits = self.target.prefill(token_ids).logits[0]
+        return logits.double().cpu().numpy().copy()
 
     def watch(self, method: str, request: Request) -> Evidence:
         """A method's answer to a request, watched, with its numbers.

@@ -147,7 +147,8 @@ class Drafter:
     def start(self, state: State, prefill: Forward) -> None:
         """Begin a completion and drop the last, except what `remember` kept.
 
-        `state` holds the prompt and the first token.
+        `state` holds the prompt and the first token. With captured graphs, tensors of `prefill`
+        are valid until the target's next forward.
         """
 
     def propose(self, state: State) -> DraftTree:

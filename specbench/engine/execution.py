@@ -47,6 +47,10 @@ class Execution:
         """Number of nodes that a tree of `num_nodes` nodes is padded to."""
         return num_nodes
 
+    def prompt_size(self, num_tokens: int) -> int | None:
+        """Number of tokens that a prompt of `num_tokens` is padded to; None if it is not padded."""
+        return None
+
     def discard_graphs(self) -> None:
         """Drop graphs, because memory that functions use besides their inputs has moved."""
 

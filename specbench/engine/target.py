@@ -107,28 +107,49 @@ class Target:
         """Start a new sequence with `prompt_ids`, and reserve `num_new` more tokens.
 
         Returns logits [1, vocab] of the last position. Hidden states and layer inputs are also
-        of the last position, or of every prompt token with `Needs.all_prompt_positions`.
+        of the last position, or of every prompt token with `Needs.all_prompt_positions`. With
+        captured graphs, all of them are valid until the next forward.
         """
         n = len(prompt_ids)
         self.cache.reset()
         self.reserve(n + num_new)
-        ids = torch.tensor(prompt_ids, device=self.device)
-        rows = torch.arange(n, device=self.device)
-        positions = rows.clamp(max=self.context - 1)  # a draft model may have a shorter context
-        needs = self._needs
-        if self._stack is None:
-            forward = self._run_model(ids, positions, None)
+        size = None if self.eager_reason else self.execution.prompt_size(n)
+        if size is None:
+            forward = self._plain_prefill(prompt_ids)
         else:
-            cached = self.cache.rows
-            hidden, inputs = self._stack(ids, cached, rows, positions, None, needs.layer_inputs)
-            logits = self._stack.logits(hidden[-1:])
-            forward = Forward(logits, hidden if needs.hidden else None, inputs)
+            forward = self._padded_prefill(prompt_ids, size)
         self.cache.length = n
-        if needs.all_prompt_positions:
-            return forward
-        last_hidden = None if forward.hidden is None else forward.hidden[-1:]
-        last_inputs = {layer: states[-1:] for layer, states in forward.layer_inputs.items()}
-        return Forward(forward.logits, last_hidden, last_inputs)
+        kept = slice(n) if self._needs.all_prompt_positions else slice(-1, None)
+        hidden = None if forward.hidden is None else forward.hidden[kept]
+        layer_inputs = {layer: states[kept] for layer, states in forward.layer_inputs.items()}
+        logits = forward.logits[:]  # a view: with it, rules need no recordings of their own
+        return Forward(logits, hidden, layer_inputs)
+
+    def _plain_prefill(self, prompt_ids: Sequence[int]) -> Forward:
+        """Run over the prompt as it is; only the logits are of the last position alone."""
+        ids = torch.tensor(prompt_ids, device=self.device)
+        rows = torch.arange(len(prompt_ids), device=self.device)
+        positions = rows.clamp(max=self.context - 1)  # a draft model may have a shorter context
+        if self._stack is None:
+            return self._run_model(ids, positions, None, 1)
+        needs = self._needs
+        cached = self.cache.rows
+        hidden, inputs = self._stack(ids, cached, rows, positions, None, needs.layer_inputs)
+        logits = self._stack.logits(hidden[-1:])
+        return Forward(logits, hidden if needs.hidden else None, inputs)
+
+    def _padded_prefill(self, prompt_ids: Sequence[int], size: int) -> Forward:
+        """Run over the prompt as a chain of `size` tokens, as a step after no tokens.
+
+        No token sees the padding, which follows the prompt. Without `Needs.all_prompt_positions`,
+        all outputs are of the last position alone, otherwise only the logits.
+        """
+        n = len(prompt_ids)
+        self.reserve(size)
+        tokens = torch.tensor([*prompt_ids, *[0] * (size - n)], device=self.device)
+        last = torch.full((1,), n - 1, device=self.device)
+        span = CacheSpan(size, is_exact=False)
+        return self._run_step(DraftTree.chain(tokens), span, self._needs, last)
 
     def extend(self, tokens: Tensor) -> Tensor:
         """Append and commit `tokens` [n]; returns logits [vocab] of the last position."""
@@ -146,19 +167,24 @@ class Target:
         """
         n = tree.num_nodes
         length = self.cache.length
-        needs = self._step_needs
         cache_span = self.execution.cache_span(length, n)
         self.reserve(cache_span.rows_with(n))
-        depths = tree.layout.depths
-        bias = tree.layout.bias(self.dtype)
-        start = torch.full((), length, device=self.device)
         if self._stack is None and (self.eager_reason or not self.execution.is_static):
-            positions = (depths + length).clamp_(max=self.context - 1)
+            bias = tree.layout.bias(self.dtype)
+            start = torch.full((), length, device=self.device)
+            positions = (tree.layout.depths + length).clamp_(max=self.context - 1)
             mask = windowed(dense_mask(start, bias, length + n), positions, start, self._kinds)
-            return self._run_model(tree.tokens, positions, mask)
-        logits, *captured = self._step(
-            tree.tokens, depths, bias, start, cache_span=cache_span, needs=needs
-        )
+            return self._run_model(tree.tokens, positions, mask, 0)
+        return self._run_step(tree, cache_span, self._step_needs)
+
+    def _run_step(
+        self, tree: DraftTree, cache_span: CacheSpan, needs: Needs, *last: Tensor
+    ) -> Forward:
+        """Run `_tree_step` after the committed tokens, over a tree or a prompt (with `last`)."""
+        layout = tree.layout
+        start = torch.full((), self.cache.length, device=self.device)
+        inputs = tree.tokens, layout.depths, layout.bias(self.dtype), start, *last
+        logits, *captured = self._step(*inputs, cache_span=cache_span, needs=needs)
         hidden = captured.pop(0) if needs.hidden else None
         layer_inputs = dict(zip(needs.layer_inputs, captured, strict=True))
         return Forward(logits, hidden, layer_inputs)
@@ -205,10 +231,14 @@ class Target:
         return sampler
 
     def _tree_step(
-        self, tokens: Tensor, depths: Tensor, bias: Tensor, start: Tensor, *, cache_span: CacheSpan,
-        needs: Needs,
+        self, tokens: Tensor, depths: Tensor, bias: Tensor, start: Tensor, *last: Tensor,
+        cache_span: CacheSpan, needs: Needs,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        """Run over a tree after `start` [] tokens: logits, then outputs in `needs`."""
+        """Run over a tree after `start` [] tokens: logits, then outputs in `needs`.
+
+        Given the `last` row [1] of a prompt, the logits are of this row alone. So are the others,
+        unless they are needed at all positions of the prompt.
+        """
         n = tokens.shape[0]
         rows = start + torch.arange(n, device=self.device)
         # A node beyond the context is never emitted, but its position must be valid.
@@ -217,18 +247,20 @@ class Target:
             span = cache_span.rows_with(n)
             mask = windowed(dense_mask(start, bias, span), positions, start, self._kinds)
             with self.cache.fixed(rows, span):
-                forward = self._run_model(tokens, positions, mask)
+                forward = self._run_model(tokens, positions, mask, *last or (0,))
             logits, hidden, inputs = forward.logits, forward.hidden, forward.layer_inputs
         else:
             tree_mask = TreeMask(start, bias, cache_span, positions)
             hidden, inputs = self._stack(
                 tokens, self.cache.rows, rows, positions, tree_mask, needs.layer_inputs
             )
-            logits = self._stack.logits(hidden)
+            logits = self._stack.logits(hidden.index_select(0, *last) if last else hidden)
         captured = [inputs[layer] for layer in needs.layer_inputs]
         if needs.hidden:
             assert hidden is not None
-            return (logits, hidden, *captured)
+            captured.insert(0, hidden)
+        if last and not needs.all_prompt_positions:
+            captured = [states.index_select(0, *last) for states in captured]
         return (logits, *captured)
 
     def _step_then(
@@ -239,16 +271,23 @@ class Target:
         return *outputs, *then(outputs[0], *inputs, **named)
 
     def _run_model(
-        self, ids: Tensor, positions: Tensor, mask: Tensor | dict[str, Tensor] | None
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        mask: Tensor | dict[str, Tensor] | None,
+        logits_to_keep: int | Tensor,
     ) -> Forward:
-        """Run the model's own forward over tokens [n]; without a mask it is a prefill."""
+        """Run the model's own forward over tokens [n]; without a mask it is a prefill.
+
+        `logits_to_keep` is the number of last rows with logits, 0 for all, or their indices.
+        """
         out = self.model(
             input_ids=ids[None],
             position_ids=positions[None],
             attention_mask=mask,
             past_key_values=self.cache,
             use_cache=True,
-            logits_to_keep=1 if mask is None else 0,
+            logits_to_keep=logits_to_keep,
         )
         hidden = self._captured["hidden"][0] if self._needs.hidden else None
         states = {layer: self._captured[layer] for layer in self._needs.layer_inputs}

@@ -19,6 +19,12 @@ NUM_NODES = (1, 4, 8, 16, 32, 48, 64, 96, 128, 160)
 Each size has its own graphs. A GPU multiplies 16 rows at once, so more sizes would save little.
 """
 
+PROMPT_SIZES = (*(size for size in NUM_NODES if size >= 16), 192, 256)
+"""Numbers of tokens that prompts are padded to with captured graphs; longer ones are not.
+
+For long prompts the GPU is the limit, not the host, so that a graph would save little.
+"""
+
 
 def padded_size(num_nodes: int) -> int:
     """Number of nodes that a tree of `num_nodes` nodes is padded to."""

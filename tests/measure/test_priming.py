@@ -131,8 +131,13 @@ def test_each_size_of_the_cache_is_reached_from_the_one_before() -> None:
     assert lengths == [256, 512, 768, 1280, 2238]
 
 
+PREFILL = Target.prefill
+
+
 def prefilled(self: Target, prompt_ids: Sequence[int], num_new: int = 0) -> Forward:
-    """A prefill that computes nothing."""
+    """A prefill that computes nothing, unless it is captured."""
+    if self.execution.prompt_size(len(prompt_ids)):
+        return PREFILL(self, prompt_ids, num_new)
     n, needs, hidden = len(prompt_ids), self._needs, self.config.hidden_size
     self.cache.reset()
     self.reserve(n + num_new)
@@ -144,7 +149,7 @@ def prefilled(self: Target, prompt_ids: Sequence[int], num_new: int = 0) -> Forw
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("context", "temperatures", "most"), [(2048, (0.0, 1.0), 260), (32768, (0.0,), 380)]
+    ("context", "temperatures", "most"), [(2048, (0.0, 1.0), 320), (32768, (0.0,), 450)]
 )
 def test_all_methods_together_need_few_recordings(
     context: int,

@@ -6,24 +6,22 @@ size would be captured in the middle of a sample.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 
 from specbench.engine.buckets import run_in_every_bucket
+from specbench.engine.drafter import Drafter, State
 from specbench.engine.target import Target
+from specbench.engine.tree import PROMPT_SIZES
 from specbench.engine.verify import verify
-from specbench.types import Sampling
-
-if TYPE_CHECKING:
-    from specbench.engine.drafter import Drafter
+from specbench.types import Request, Sampling
 
 
 @torch.inference_mode()
 def capture_graphs(
-    target: Target, drafter: Drafter, num_tokens: int, num_new: int, samplings: Iterable[Sampling]
+    target: Target, drafter: Drafter, num_tokens: int, num_new: int, samplings: Sequence[Sampling]
 ) -> None:
     """Run every step that the drafter's trees may need, in sequences of up to `num_tokens` tokens.
 
@@ -32,6 +30,7 @@ def capture_graphs(
     is_joined = target.execution.is_joined
     drafter.capture_graphs(num_tokens)
     with target.capture(drafter.needs):
+        _capture_prompts(target, drafter, num_tokens, samplings[0])
         for sampling in samplings:
             sampler = target.sampler(sampling, seed=0)
             drafter.capture_draws(num_tokens, sampler)
@@ -41,3 +40,20 @@ def capture_graphs(
                 step = partial(verify, target, tree, drafter, sampler, is_joined=is_joined)
                 run_in_every_bucket(target, tree.num_nodes, num_tokens, step)
     target.cache.reset()
+
+
+def _capture_prompts(target: Target, drafter: Drafter, num_tokens: int, sampling: Sampling) -> None:
+    """Begin a completion for each size that prompts in up to `num_tokens` tokens are padded to.
+
+    A prompt has a token less than its size, because a draft model also reads the first new one.
+    """
+    for size in reversed(PROMPT_SIZES):
+        length = max(1, min(size - 1, num_tokens - 3))  # leaves tokens to draft
+        if target.execution.prompt_size(length) != size:
+            continue
+        request = Request((0,) * length, num_tokens - length, sampling)
+        state = State(request, target.sampler(sampling, seed=0), request.max_new_tokens)
+        prefill = target.prefill(request.prompt_ids, num_new=state.remaining)
+        state.append(0)
+        drafter.start(state, prefill)
+        drafter.propose(state)

@@ -18,7 +18,7 @@ from specbench.engine.execution import Execution, Function
 from specbench.engine.graphs.recorder import Outputs, Recorder, Recording
 from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.layers.ops import TORCH, Ops
-from specbench.engine.tree import padded_size
+from specbench.engine.tree import PROMPT_SIZES, padded_size
 from specbench.errors import reason_of
 
 
@@ -78,6 +78,11 @@ class Graphs(Execution):
 
     def num_nodes(self, num_nodes: int) -> int:
         return padded_size(num_nodes)
+
+    def prompt_size(self, num_tokens: int) -> int | None:
+        if self.is_paused:
+            return None
+        return next((size for size in PROMPT_SIZES if size >= num_tokens), None)
 
     def close(self) -> None:
         self._is_closed = True

@@ -105,8 +105,8 @@ def _build(target: Target, method: RunMethod) -> Drafter:
     if not isinstance(drafter, Drafter):
         raise TypeError(f"build returned a {type(drafter).__name__}, no Drafter")
     if drafter.needs.layer_inputs:
-        with target.capture(drafter.needs), inference_mode():
-            target.prefill([0])
+        with target.capture(drafter.needs), inference_mode(), target.execution.paused():
+            target.prefill([0])  # captures nothing, since the cache will grow
         target.cache.reset()
     return drafter
 
