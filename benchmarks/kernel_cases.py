@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specbench.engine.kernels import triton_attention as attention
+from specbench.engine.kernels import triton_growth as growth
 from specbench.engine.kernels import triton_kernels as kernels
 from specbench.engine.kernels import triton_topk as triton_best
 from specbench.engine.kernels.triton_experts import project_experts
@@ -164,12 +165,42 @@ OTHER_CASES = [
             "vocab_size": I, "stride": I, "K": 10, "BLOCK": CHUNK,
         },
     ),
+    *(
+        Case(
+            "a row of logits" + ", scored" * is_scored, triton_best.topk_of_row,
+            {
+                **dict.fromkeys(("best", "tops", "totals"), F), "ids": "*i32", "above": "*fp64",
+                "scores": "*fp64" if is_scored else F,
+                **dict.fromkeys(("token_ids", "chosen"), "*i64"), "num_chunks": I,
+                "HAS_ABOVE": is_scored, "HAS_IDS": is_scored, "K": 10, "CHUNKS": 32, "BLOCK": 512,
+            },
+        )
+        for is_scored in (False, True)
+    ),
     Case(
-        "a row of logits", triton_best.topk_of_row,
+        "nodes to expand", growth.choose_beam,
         {
-            **dict.fromkeys(("best", "tops", "totals", "log_probs"), F), "ids": "*i32",
-            "chosen": "*i64", "num_chunks": I, "K": 10, "CHUNKS": 32, "BLOCK": 512,
+            **dict.fromkeys(("scores", "penalty", "above"), "*fp64"),
+            **dict.fromkeys(("tokens", "nodes", "rows", "kept"), "*i64"),
+            **dict.fromkeys(("mask", "sees_itself", "beam_mask"), T),
+            **dict.fromkeys(("size", "width"), I), "K": 10, "PLACES": 16, "BLOCK": 128,
+            "COLUMNS": 128,
         },
+    ),
+    *(
+        Case(
+            "normed inputs of a draft" if has_norms else "inputs of a draft", growth.pair_rows,
+            {
+                **dict.fromkeys(
+                    ("table", "hidden", "token_norm", "hidden_norm", "pairs", "residual"), T
+                ),
+                **dict.fromkeys(("tokens", "rows"), "*i64"), **dict.fromkeys(("size", "stride"), I),
+                **dict.fromkeys(("token_eps", "hidden_eps"), "fp32"), "HAS_ROWS": True,
+                "HAS_NORMS": has_norms, "IS_NORMED": False, "BLOCK": 8192,
+            },
+            {"num_warps": 16},
+        )
+        for has_norms in (False, True)
     ),
 ]  # fmt: skip
 CASES = [*ROW_CASES, *ATTENTION_CASES, *OTHER_CASES]

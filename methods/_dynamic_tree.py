@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specbench.engine.drafter import BuildContext, State
-from specbench.engine.layers.operands import CacheSpan
+from specbench.engine.layers.operands import Beam, CacheSpan
 from specbench.engine.layers.ops import TORCH, JoinedHead, Ops
 from specbench.engine.method_options import MethodOptions
 from specbench.engine.tree import DraftTree, TreeLayout, chain_layout
@@ -18,15 +18,6 @@ from specbench.types import option
 
 TIE = 1e-9
 """Penalty per level. A child scores below its parent, so the parent of a kept node is kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class Beam:
-    """Nodes of the last level to expand next."""
-
-    rows: Tensor  # [top_k] parent of each, as a row of the previous beam
-    tokens: Tensor  # [top_k]
-    mask: Tensor  # [top_k, expanded nodes so far] additive; each sees itself and its ancestors
 
 
 class CandidatePool:
@@ -68,30 +59,32 @@ class CandidatePool:
         self._sees_itself.fill_diagonal_(0)
         self._root_score = torch.full((1,), torch.inf, dtype=torch.float64, device=device)
         self._zero = torch.zeros(1, dtype=torch.long, device=device)
-        self._above_children = torch.full((1, 1), -TIE, dtype=torch.float64, device=device)
+        self._penalty = torch.full((1, 1), -TIE, dtype=torch.float64, device=device)
 
     def start(self, root: Tensor) -> None:
         """Begin a draft with the root's token [1]."""
         self._tokens = [root]
         self._scores = [self._root_score]
         self._expanded: list[Tensor] = []
-        self._above = self._above_children
+        self.above = self._penalty  # [beam, 1] the scores of the beam's nodes, less TIE
         self._mask = self._sees_itself[:1, :0]
 
     def add(self, log_probs: Tensor, tokens: Tensor) -> None:
         """Add the best children [beam, top_k] of each beam node; the first beam is the root."""
-        self._scores.append((log_probs + self._above).view(-1))
+        self.add_scored(log_probs + self.above, tokens)
+
+    def add_scored(self, scores: Tensor, tokens: Tensor) -> None:
+        """As `add`, with scores: `above` is added to the log-probabilities."""
+        self._scores.append(scores.view(-1))
         self._tokens.append(tokens.view(-1))
 
     def beam(self) -> Beam:
         """Choose the best nodes of the last level to expand."""
-        scores, nodes = self._ops.topk(self._scores[-1], self.top_k)
-        self._above = scores[:, None] - TIE
-        self._expanded.append(nodes)
-        rows = nodes // self.top_k
-        parents_mask = self._mask.index_select(0, rows)
-        self._mask = torch.cat([parents_mask, self._sees_itself], 1)
-        return Beam(rows, self._tokens[-1].index_select(0, nodes), self._mask)
+        scores, tokens = self._scores[-1], self._tokens[-1]
+        beam = self._ops.beam(scores, tokens, self._mask, self._sees_itself, self._penalty)
+        self._expanded.append(beam.nodes)
+        self.above, self._mask = beam.above, beam.mask
+        return beam
 
     def grow(self, stack: DraftStack, head: JoinedHead, hidden: Tensor, end: Tensor) -> None:
         """Choose nodes and add their children for all levels, as one call of `head`."""
@@ -204,7 +197,9 @@ class DynamicDrafter(EagleDrafter):
 
     def __init__(self, model: AnyModel, context: BuildContext, options: Options) -> None:
         depth = options.depth
-        draft_vocabulary = model.parts.head.weight.shape[0]
+        parts = model.parts
+        self._token_ids = parts.token_ids
+        draft_vocabulary = parts.head.weight.shape[0]
         top_k = min(options.top_k, draft_vocabulary)
         super().__init__(model, context, num_scratch=(depth + 1) * top_k, depth=depth + 1)
         self._depth = depth
@@ -215,7 +210,7 @@ class DynamicDrafter(EagleDrafter):
         )
         self.tree_sizes = (self._pool.num_nodes,)
         self._grow = self._execution.wrap(self._grown)
-        self._joined = self._ops.join_head(model.parts, top_k)
+        self._joined = self._ops.join_head(parts, top_k)
 
     def propose(self, state: State) -> DraftTree:
         tokens, parents, depths, log_probs = self._grow(
@@ -232,22 +227,21 @@ class DynamicDrafter(EagleDrafter):
         model, pool = self.model, self._pool
         root, hidden = self.feed(end, *missing, cache_span=cache_span)
         pool.start(root)
-        pool.add(*self._candidates(hidden))
+        pool.add_scored(*self._candidates(hidden))
         if self._joined:
             pool.grow(model.stack, self._joined, hidden, end)
             return pool.tree()
         for slots in model.stack.tree_slots(end, [pool.top_k] * self._depth):
             beam = pool.beam()
-            pairs = model.draft_pairs(hidden.index_select(0, beam.rows), beam.tokens)
+            pairs = model.draft_pairs(hidden, beam.tokens, beam.rows)
             hidden = model.stack.extend(*pairs, slots, end, beam.mask, cache_span)
-            pool.add(*self._candidates(hidden))
+            pool.add_scored(*self._candidates(hidden))
         return pool.tree()
 
     def bytes_read(self, num_nodes: int) -> float:
         return self.model.bytes_read(self._depth + 1)
 
     def _candidates(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and ids [n, top_k] of the best draft tokens after each output."""
-        logits = self.model.logits(hidden)
-        log_probs, draft_ids = self._ops.topk_logprobs(logits, self._pool.top_k)
-        return log_probs, self.model.token_ids(draft_ids)
+        """Scores and tokens [n, top_k] of the best children of each beam node, by its output."""
+        logits, pool = self.model.logits(hidden), self._pool
+        return self._ops.topk_scores(logits, pool.top_k, pool.above, self._token_ids)

@@ -5,10 +5,9 @@ from typing import TypeAlias
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
 
 from specbench.engine.drafter import BuildContext, State
-from specbench.engine.layers.operands import CacheSpan, Norm
+from specbench.engine.layers.operands import CacheSpan, Norm, PairNorms
 from specbench.engine.layers.ops import DraftHead
 from specbench.engine.layers.weights import weight_bytes
 from specbench.engine.target import Needs
@@ -92,14 +91,18 @@ class EagleModel(PairModel):
         self.num_positions = head.num_positions
 
     def target_pairs(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        embedded = embedding(tokens, self._embedding)
-        pairs = torch.cat([embedded, features], -1)  # [n, 2 * hidden]
+        return self.draft_pairs(features, tokens)
+
+    def draft_pairs(
+        self, hidden: Tensor, tokens: Tensor, rows: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Layer inputs for draft tokens [n], whose parents' outputs are `rows` [n] of `hidden`.
+
+        By default these are all rows.
+        """
+        pairs, _ = self._ops.pairs(self._embedding, tokens, hidden, rows)
         inputs = self._ops.project(pairs, self._fc.weight, self._fc.bias)
         return inputs, inputs
-
-    def draft_pairs(self, hidden: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Layer inputs for draft tokens [n]; `hidden` [n, hidden] are their parents' outputs."""
-        return self.target_pairs(hidden, tokens)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [n, draft vocabulary] of the token after each output."""
@@ -191,17 +194,20 @@ class Eagle3Model(PairModel):
         hidden = self._ops.project(features, fc.weight, fc.bias, norm=self._input_norm)
         return self._inputs(hidden, tokens)
 
-    def draft_pairs(self, hidden: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def draft_pairs(
+        self, hidden: Tensor, tokens: Tensor, rows: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         if self._is_output_normed:
             hidden = self._ops.norm(hidden, self._norm)
-        return self._inputs(hidden, tokens)
+        return self._inputs(hidden, tokens, rows)
 
-    def _inputs(self, hidden: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Layer inputs for pairs of a feature, reduced to [n, hidden], and a token [n]."""
-        embedded = self._ops.norm(embedding(tokens, self._embedding), self._token_norm)
-        normed = self._ops.norm(hidden, self._feature_norm)
-        residual = normed if self._is_residual_normed else hidden
-        return residual, torch.cat([embedded, normed], -1)
+    def _inputs(
+        self, hidden: Tensor, tokens: Tensor, rows: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Layer inputs for tokens [n] and `rows` [n] of features, reduced to [.., hidden]."""
+        norms = PairNorms(self._token_norm, self._feature_norm, self._is_residual_normed)
+        pairs, residual = self._ops.pairs(self._embedding, tokens, hidden, rows, norms)
+        return residual, pairs
 
     def logits(self, hidden: Tensor) -> Tensor:
         head = self._head

@@ -91,9 +91,8 @@ class Eagle(EagleDrafter):
                 drawn.append(candidates)
             tokens.append(candidates.view(-1).index_select(0, level.source))
             if slots.rows.shape[0]:
-                parents = hidden.index_select(0, level.above)
                 expanded = tokens[-1].index_select(0, level.expanders)
-                pairs = model.draft_pairs(parents, expanded)
+                pairs = model.draft_pairs(hidden, expanded, level.above)
                 hidden = model.stack.extend(*pairs, slots, end, mask, cache_span)
         ids = torch.cat(tokens)
         if not probs:

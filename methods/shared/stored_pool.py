@@ -10,9 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from specbench.engine.layers.operands import Beam
 from specbench.engine.layers.ops import TORCH, Ops
 from specbench.engine.tree import DraftTree
-from specbench.methods._dynamic_tree import TIE, Beam, CandidatePool
+from specbench.methods._dynamic_tree import TIE, CandidatePool
 
 
 class StoredPool(NamedTuple):

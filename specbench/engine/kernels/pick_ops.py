@@ -19,6 +19,7 @@ from specbench.engine.layers.operands import (
     HeadNorm,
     Heads,
     Norm,
+    PairNorms,
     TreeMask,
     additive,
 )
@@ -203,6 +204,7 @@ class Trial:
         self.expert_x = drawn(few, EXPERT_HIDDEN)
         gate_up = drawn(4, 32, EXPERT_HIDDEN, scale=0.04)
         down = drawn(4, EXPERT_HIDDEN, 16)
+        self.candidates = torch.randperm(100, generator=generator).double().to(device)
         self.experts = Experts(gate_up, down)
         self.expert_ids = drawn(few, 4).topk(3).indices
         self.expert_shares = drawn(few, 3)
@@ -258,13 +260,30 @@ class Trial:
         results |= {
             "the most likely tokens": torch.cat([log_probs, self.logits.gather(1, ids)]),
             "the largest values": torch.cat([largest, scores[indices]]),
+            **self._growth(ops),
         }
         return {name: result.float() for name, result in results.items()}
 
+    def _growth(self, ops: Ops) -> dict[str, Tensor]:
+        """Results of the operations that grow a draft tree of 10 nodes per level."""
+        x, logits, scores = self.x, self.logits, self.candidates
+        tokens = scores.long()
+        sees_itself = additive(torch.eye(10, device=x.device) > 0, x.dtype)
+        beam = ops.beam(scores, tokens, sees_itself, sees_itself, -scores[:1, None])
+        norms, rows = PairNorms(self.norm, self.norm, True), beam.rows % len(x)
+        token_ids = torch.arange(VOCAB, device=x.device).flip(0)
+        child_scores, ids = ops.topk_scores(logits, 10, scores[: len(logits), None], token_ids)
+        return {
+            "the nodes to expand": torch.stack([beam.above[:, 0], beam.rows, beam.tokens]),
+            "their mask": beam.mask == 0,
+            "inputs of a draft": torch.cat(ops.pairs(self.gate_up, tokens[: len(x)], x), 1),
+            "normed inputs": torch.cat(ops.pairs(self.gate_up, beam.tokens, x, rows, norms), 1),
+            "scores of candidates": torch.cat([child_scores, logits.gather(1, VOCAB - 1 - ids)]),
+        }
+
     def _cached(self, rows: Tensor) -> CacheRows:
         """The rows of a cache by head."""
-        key_shape = (self.heads.num_kv, self.heads.dim)
-        return CacheRows.of(rows, key_shape, key_shape)
+        return CacheRows.of(rows, *[(self.heads.num_kv, self.heads.dim)] * 2)
 
     def _two_layers(self, ops: Ops, cached: CacheRows) -> Tensor:
         """Output [n, hidden] of two equal layers, one after the other."""

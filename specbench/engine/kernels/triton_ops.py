@@ -27,6 +27,7 @@ from torch.nn.functional import linear, silu
 from triton.errors import TritonError
 
 from specbench.engine.kernels.triton_attention import attend_split, join_splits
+from specbench.engine.kernels.triton_drafts import launch_beam, launch_pairs, launch_topk
 from specbench.engine.kernels.triton_experts import project_experts
 from specbench.engine.kernels.triton_kernels import (
     gate_rows,
@@ -35,9 +36,18 @@ from specbench.engine.kernels.triton_kernels import (
     rotate_and_write_kv,
 )
 from specbench.engine.kernels.triton_plan import CACHE_ROWS, WIDEST_KEY, plan_attention
-from specbench.engine.kernels.triton_topk import topk_of_chunk, topk_of_few, topk_of_row
+from specbench.engine.kernels.triton_topk import topk_of_few
 from specbench.engine.layers.experts import Act, Experts, gated, has_grouped
-from specbench.engine.layers.operands import CacheRows, CacheSlots, HeadNorm, Heads, Norm, TreeMask
+from specbench.engine.layers.operands import (
+    Beam,
+    CacheRows,
+    CacheSlots,
+    HeadNorm,
+    Heads,
+    Norm,
+    PairNorms,
+    TreeMask,
+)
 from specbench.engine.layers.ops import Ops, gelu_tanh
 from specbench.engine.layers.torch_attention import PLAIN, Scoring
 from specbench.errors import reason_of
@@ -98,6 +108,8 @@ CHUNK = 1024
 """Logits per program."""
 MOST_FEW = 4096
 """Largest number of values that one program searches for the largest."""
+LARGEST_MASK = 4096
+"""Largest number of nodes of a beam times nodes that it sees, for which one program is used."""
 TILES = {
     16: {"num_warps": 4, "num_stages": 3},
     32: {"num_warps": 8, "num_stages": 2},
@@ -245,26 +257,17 @@ class TritonOps(Ops):
 
     @or_torch("most likely tokens")
     def topk_logprobs(self, logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        n, vocab_size = logits.shape
         if k > MAX_TOPK or logits.itemsize > 4:
             return super().topk_logprobs(logits, k)
-        num_chunks = triton.cdiv(vocab_size, CHUNK)
-        best = logits.new_empty(n, num_chunks, k, dtype=torch.float32)  # of each chunk
-        best_ids = torch.empty_like(best, dtype=torch.int32)
-        tops = best.new_empty(n, num_chunks)  # the largest of each chunk
-        totals = best.new_empty(n, num_chunks)  # sums of exponentials, relative to it
-        topk_of_chunk[(n, num_chunks)](
-            logits, best, best_ids, tops, totals, vocab_size, logits.stride(0), k, CHUNK,
-            **self._launch,
-        )  # fmt: skip
-        log_probs = best.new_empty(n, k)
-        ids = best_ids.new_empty(n, k, dtype=torch.long)
-        topk_of_row[(n,)](
-            best, best_ids, tops, totals, log_probs, ids, num_chunks, k,
-            triton.next_power_of_2(num_chunks), triton.next_power_of_2(num_chunks * k),
-            **self._launch,
-        )  # fmt: skip
-        return log_probs, ids
+        return launch_topk(logits, k, None, None, CHUNK, self._launch)
+
+    @or_torch("scores of candidates")
+    def topk_scores(
+        self, logits: Tensor, k: int, above: Tensor, token_ids: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        if k > MAX_TOPK or logits.itemsize > 4:
+            return super().topk_scores(logits, k, above, token_ids)
+        return launch_topk(logits, k, above, token_ids, CHUNK, self._launch)
 
     def topk_ids(self, logits: Tensor, k: int) -> Tensor:
         return self.topk_logprobs(logits, k)[1]
@@ -279,6 +282,29 @@ class TritonOps(Ops):
         block = triton.next_power_of_2(num_values)
         topk_of_few[(1,)](values, best, indices, num_values, k, block, **self._launch)
         return best, indices
+
+    @or_torch("levels of a tree")
+    def beam(
+        self, scores: Tensor, tokens: Tensor, mask: Tensor, sees_itself: Tensor, penalty: Tensor
+    ) -> Beam:
+        is_small = len(scores) <= MOST_FEW and mask.shape[1] * len(sees_itself) <= LARGEST_MASK
+        if not is_small or scores.dtype != torch.float64:
+            return super().beam(scores, tokens, mask, sees_itself, penalty)
+        return launch_beam(scores, tokens, mask, sees_itself, penalty, self._launch)
+
+    @or_torch("inputs of a draft")
+    def pairs(
+        self,
+        table: Tensor,
+        tokens: Tensor,
+        hidden: Tensor,
+        rows: Tensor | None = None,
+        norms: PairNorms | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        is_alike = table.dtype == hidden.dtype and table.shape[1] == hidden.shape[1]
+        if not is_alike or not table.is_contiguous() or hidden.stride(1) != 1:
+            return super().pairs(table, tokens, hidden, rows, norms)
+        return launch_pairs(table, tokens, hidden, rows, norms, self._launch)
 
     @or_torch("rotary embeddings")
     def write_kv(

@@ -1,7 +1,7 @@
 """Triton kernels for top-k: the most likely tokens, and a draft's candidates.
 
-`kernels.triton_ops` launches them, and `kernels.triton_kernels` explains how a kernel begins
-early. Of equal values the first wins.
+`kernels.triton_ops` and `kernels.triton_drafts` launch them, and `kernels.triton_kernels` explains
+how a kernel begins early. Of equal values the first wins.
 """
 
 import triton
@@ -58,10 +58,14 @@ def topk_of_chunk(
 
 @triton.jit
 def topk_of_row(
-    best, ids, tops, totals, log_probs, chosen, num_chunks,
-    K: tl.constexpr, CHUNKS: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
+    best, ids, tops, totals, above, token_ids, scores, chosen, num_chunks,
+    HAS_ABOVE: tl.constexpr, HAS_IDS: tl.constexpr, K: tl.constexpr, CHUNKS: tl.constexpr,
+    BLOCK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Log-probabilities and ids of a row's K most likely tokens, from its chunks' best."""
+    """Log-probabilities and ids of a row's K most likely tokens, from its chunks' best.
+
+    If given, the float64 score `above` the row is added, and ids are looked up in `token_ids`.
+    """
     row = tl.program_id(0).to(tl.int64)
     chunks, places = tl.arange(0, CHUNKS), tl.arange(0, BLOCK)
     follow(EARLY)
@@ -75,6 +79,12 @@ def topk_of_row(
     values = tl.load(best + first + places, mask=is_in, other=float("-inf"))
     for i in range(K):
         value, at = tl.max(values, 0, return_indices=True, return_indices_tie_break_left=True)
-        tl.store(log_probs + row * K + i, value - log_total)
-        tl.store(chosen + row * K + i, tl.load(ids + first + at).to(tl.int64))
+        score = value - log_total
+        if HAS_ABOVE:
+            score = score.to(tl.float64) + tl.load(above + row)
+        tl.store(scores + row * K + i, score)
+        token = tl.load(ids + first + at).to(tl.int64)
+        if HAS_IDS:
+            token = tl.load(token_ids + token)
+        tl.store(chosen + row * K + i, token)
         values = tl.where(places == at, float("-inf"), values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -154,6 +155,25 @@ class HeadNorm:
         head_dim = heads.shape[-1:]
         normed = rms_norm(heads.to(self.weight.dtype), head_dim, eps=self.eps)
         torch.mul(normed, self.weight, out=heads)
+
+
+class PairNorms(NamedTuple):
+    """Norms of a draft model's inputs: a token's embedding, and the output before it."""
+
+    token: Norm
+    hidden: Norm
+    is_residual_normed: bool
+    """The residual is the normed output."""
+
+
+class Beam(NamedTuple):
+    """Nodes of the last level of a draft tree to expand next, the best first."""
+
+    nodes: Tensor  # [top_k] places among the level's candidates
+    above: Tensor  # [top_k, 1] their scores with the penalty, float64
+    rows: Tensor  # [top_k] parent of each, as a row of the previous beam
+    tokens: Tensor  # [top_k]
+    mask: Tensor  # [top_k, expanded nodes so far] additive; each sees itself and its ancestors
 
 
 def additive(sees: Tensor, dtype: torch.dtype) -> Tensor:

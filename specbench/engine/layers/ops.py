@@ -10,11 +10,20 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu
+from torch.nn.functional import embedding, gelu
 
 from specbench.engine.layers.emulated import is_emulated, product
 from specbench.engine.layers.experts import Act, Experts, gated, mix
-from specbench.engine.layers.operands import CacheRows, CacheSlots, HeadNorm, Heads, Norm, TreeMask
+from specbench.engine.layers.operands import (
+    Beam,
+    CacheRows,
+    CacheSlots,
+    HeadNorm,
+    Heads,
+    Norm,
+    PairNorms,
+    TreeMask,
+)
 from specbench.engine.layers.torch_attention import PLAIN, Scoring, causal, masked
 
 MOST_SPLIT_ROWS = 64
@@ -175,6 +184,52 @@ class Ops:
         """The k largest of values [m], largest first, and their indices [k]."""
         best = values.topk(k)
         return best.values, best.indices
+
+    def topk_scores(
+        self, logits: Tensor, k: int, above: Tensor, token_ids: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """As `topk_logprobs`, with the score `above` [n, 1] of each row added, in float64.
+
+        If `token_ids` is given, it has the target's id of each id.
+        """
+        log_probs, ids = self.topk_logprobs(logits, k)
+        return log_probs + above, ids if token_ids is None else token_ids[ids]
+
+    def beam(
+        self, scores: Tensor, tokens: Tensor, mask: Tensor, sees_itself: Tensor, penalty: Tensor
+    ) -> Beam:
+        """The k best candidates of a level, which has k for each node of the last beam.
+
+        `scores` and `tokens` are the level's, `mask` [nodes of the last beam, expanded] is that
+        beam's, `sees_itself` [k, k] is the mask among k nodes, `penalty` [1, 1] is added to scores.
+        """
+        k = len(sees_itself)
+        best, nodes = self.topk(scores, k)
+        rows = nodes // k
+        beam_mask = torch.cat([mask.index_select(0, rows), sees_itself], 1)
+        above = best[:, None] + penalty
+        return Beam(nodes, above, rows, tokens.index_select(0, nodes), beam_mask)
+
+    def pairs(
+        self,
+        table: Tensor,
+        tokens: Tensor,
+        hidden: Tensor,
+        rows: Tensor | None = None,
+        norms: PairNorms | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Pairs [n, 2 * hidden] of a token's embedding in `table` and the output before it.
+
+        The outputs are `rows` [n] of `hidden`, by default all. Both are normed if `norms` are
+        given. Also returns the residual [n, hidden]: the outputs.
+        """
+        residual = hidden if rows is None else hidden.index_select(0, rows)
+        embedded = embedding(tokens, table)
+        if norms is None:
+            return torch.cat([embedded, residual], -1), residual
+        normed = self.norm(residual, norms.hidden)
+        pairs = torch.cat([self.norm(embedded, norms.token), normed], -1)
+        return pairs, normed if norms.is_residual_normed else residual
 
     def write_kv(
         self, qkv: Tensor, cached: CacheRows, slots: CacheSlots, heads: Heads,
