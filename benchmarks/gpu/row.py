@@ -81,6 +81,7 @@ def run_row(row: Row, folder: Path, left_s: float) -> dict[str, Any]:
             order = Order(row.spec, given, str(folder), is_offline=True)
             complete_apart(order, Progress(print), row.limit_s, left_s)
         else:
+            (folder / row.figures.file).unlink(missing_ok=True)  # of a try that was cut
             words = [word.replace("{}", str(folder)) for word in row.command]
             with (folder / "log.txt").open("w", encoding="utf-8") as out:
                 run_tried(
@@ -121,8 +122,11 @@ def check_figures(row: Row, folder: Path) -> None:
         SpecbenchError: the row is empty, or all of its tests were skipped.
     """
     if row.spec is not None:
-        if not any(record.status == "ok" for record in read_run(folder).records):
-            raise SpecbenchError(f"{row.name} has no finished answer.", "See its samples.jsonl.")
+        run = read_run(folder)
+        answered = {record.key.method for record in run.records if record.status == "ok"}
+        if missing := sorted({*run.header.methods} - answered):
+            message = f"{row.name} has no finished answer of {', '.join(missing)}."
+            raise SpecbenchError(message, "See its samples.jsonl.")
         return
     file, pattern = row.figures
     path = folder / file
@@ -133,6 +137,7 @@ def check_figures(row: Row, folder: Path) -> None:
 
 def read_rows(log: Path, settings: Sequence[object]) -> dict[str, Mapping[str, Any]]:
     """The last line of each row that ended with these settings."""
-    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-    ended = [json.loads(line) for line in lines]
+    text = log.read_text(encoding="utf-8") if log.exists() else ""
+    lines = text.splitlines(keepends=True)
+    ended = [json.loads(line) for line in lines if line.endswith("\n")]  # not one cut short
     return {row["row"]: row for row in ended if row["settings"] == [*settings]}

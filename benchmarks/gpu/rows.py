@@ -49,6 +49,8 @@ METERED = ("vanilla", "sps", "pld", "eagle2", "eagle3")
 """Methods of the run that measures energy."""
 OTHERS_MODEL = "llama3-8b"
 """The model that SGLang publishes figures of."""
+HALF_OF_MIXTRAL = "benchmarks/gpu/shapes/half-of-mixtral-8x7b"
+"""Mixtral 8x7B with half its layers: its 93 GB do not fit into 80."""
 REAL_MODEL = "smollm2-135m"
 """The model whose weights a package brings, without the Hub."""
 
@@ -97,7 +99,8 @@ def _preparing(given: argparse.Namespace) -> list[Row]:
         dtype="float32", temperatures=(0.0, 1.0), repeats=1,
     )  # fmt: skip
     return [
-        Row("kernels", "all kernels, compiled in parallel", 90, is_required=False, command=(
+        Row("kernels", "all kernels, compiled in parallel", 90, is_required=False,
+            figures=Figures("log.txt", r"\b(\d+) of \1 kernels"), command=(
             "benchmarks.gpu.kernels", "--dtype", given.dtype, *models,
         )),
         Row("doctor", "the baseline, and each kind of kernels, on tiny", 40, command=(
@@ -147,7 +150,8 @@ def _recorded(model: str, given: argparse.Namespace) -> list[Row]:
     return [
         Row(run, "the run to record: four prompts per task, three passes", 360, spec),
         _audit(run, 150),
-        Row("report", "its tables and plots", 20, after=run, command=(
+        Row("report", "its tables and plots", 20, after=run,
+            figures=Figures("report/table.md", r"\d"), command=(
             "specbench", "report", f"{{}}/../{run}", "--out", "{}/report",
         )),
     ]  # fmt: skip
@@ -176,6 +180,7 @@ def _published(model: str, given: argparse.Namespace) -> list[Row]:
     trees = structs.replace(
         _spec(OTHERS_MODEL, given), tasks=TASK, methods=("vanilla", *sglang.TREES)
     )
+    experts = structs.replace(_spec(HALF_OF_MIXTRAL, given), tasks=TASK, methods=EXPLAINED)
     real = structs.replace(
         _spec(REAL_MODEL, given), methods=("vanilla", "eagle3", "sam"), temperatures=(0.0, 1.0)
     )
@@ -187,6 +192,7 @@ def _published(model: str, given: argparse.Namespace) -> list[Row]:
         )),
         *rows,
         _contexts(OTHERS_MODEL, given),
+        Row("experts-half-of-mixtral", "mixtures of experts", 60, experts, is_required=False),
         *(replace(row, is_required=False) for row in checked),
     ]  # fmt: skip
 
@@ -227,7 +233,8 @@ def _looked_at(model: str, given: argparse.Namespace) -> list[Row]:
     """Rows about the first model that need more than half an hour."""
     name = Path(model).name
     one_task = structs.replace(_spec(model, given), tasks=TASK, methods=EXPLAINED)
-    runs = [f"{part.kind}-{name}" for part in (*PARTS, EAGER)]
+    compared = [part for part in (*PARTS, EAGER) if "phases" not in part.changes]  # other work
+    runs = [f"{part.kind}-{name}" for part in compared]
     rows = [
         _part(EAGER, name, one_task),
         Row(f"compare-{name}", "kinds of kernels side by side", 30, is_required=False,

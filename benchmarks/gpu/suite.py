@@ -6,18 +6,22 @@ import argparse
 import json
 import math
 import os
+import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import benchmarks.gpu as package
+from benchmarks.gpu.dry import small
 from benchmarks.gpu.goals import GOAL_CARD, Judged, cards_of, judge
 from benchmarks.gpu.plan import CALL_S, make_plan, plan_text
 from benchmarks.gpu.row import Row, read_rows, run_row
 from benchmarks.gpu.rows import MODELS, all_rows, select
 from specbench.errors import SpecbenchError
+from specbench.log.files import LineFile
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,10 +32,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SpecbenchError as error:
         print(f"Error: {error.message}\n{error.hint}", file=sys.stderr)
         return error.exit_code
+    settings = [given.device, given.dtype, given.limit, given.max_new_tokens]
+    if given.dry_run:
+        rows, settings = [small(row) for row in rows], ["dry run"]
     output: Path = given.output.resolve()  # the commands run in the checkout
     os.environ.setdefault("TRITON_CACHE_DIR", str(output / "triton"))
     log = output / "rows.jsonl"
-    settings = [given.device, given.dtype, given.limit, given.max_new_tokens]
     if given.list:
         print(table(rows, read_rows(log, settings)))
         return 0
@@ -40,24 +46,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         missing = [row for row in rows if not _is_complete(row.name, done)]
         print(plan_text(make_plan(missing, given.plan, min(CALL_S, given.seconds))))
         return 0
-    ends = time.monotonic() + given.seconds
     output.mkdir(parents=True, exist_ok=True)
-    for row in rows:
-        done = read_rows(log, settings)
-        if _is_complete(row.name, done):
-            continue
-        left = ends - time.monotonic()
-        is_early = row.after != "" and not _is_complete(row.after, done)
-        if is_early or left < row.least_s:
-            print(f"{row.name} waits for {row.after if is_early else 'the next call'}.")
-            continue
-        print(f"{row.name}: {row.settles} …", flush=True)
-        ended = run_row(row, output / row.name, left)
-        with log.open("a", encoding="utf-8") as file:
-            print(json.dumps({**ended, "settings": settings}), file=file, flush=True)
-        print(
-            f"{row.name}: {ended['status']} in {ended['seconds']} s {ended['reason']}", flush=True
-        )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, which also ends the row
+    with closing(LineFile(log)) as file:
+        _run(rows, file, settings, given.seconds)
     done = read_rows(log, settings)
     runs = {row.name: output / row.name for row in rows if row.spec}
     judged, cards = [*judge(runs)], cards_of(runs)
@@ -69,6 +61,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"Required rows not complete: {', '.join(open_rows) or 'none'}")
     print(f"Bugs: {', '.join(bugs) or 'none'}")
     return 1 if open_rows or bugs else 0
+
+
+def _run(rows: Sequence[Row], log: LineFile, settings: Sequence[object], seconds: float) -> None:
+    """Run the rows that are not complete, as long as the call has time. `log` gets their lines."""
+    output = log.path.parent
+    ends = time.monotonic() + seconds
+    for row in rows:
+        done = read_rows(log.path, settings)
+        if _is_complete(row.name, done):
+            continue
+        left = ends - time.monotonic()
+        is_early = row.after != "" and not _is_complete(row.after, done)
+        if is_early or left < row.least_s:
+            print(f"{row.name} waits for {row.after if is_early else 'the next call'}.")
+            continue
+        print(f"{row.name}: {row.settles} …", flush=True)
+        ended = run_row(row, output / row.name, left)
+        log.append(f"{json.dumps({**ended, 'settings': settings})}\n".encode())
+        print(
+            f"{row.name}: {ended['status']} in {ended['seconds']} s {ended['reason']}", flush=True
+        )
 
 
 def _is_complete(name: str, done: Mapping[str, Mapping[str, Any]]) -> bool:
@@ -103,6 +116,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--list", action="store_true", help="show the rows without running them")
     parser.add_argument("--plan", type=float, metavar="MINUTES", help="show what fits, by call")
+    parser.add_argument("--dry-run", action="store_true", help="each row in small, on a CPU")
     parser.add_argument("--only", action="append", help="a row, or a kind of rows")
     parser.add_argument("--seconds", type=float, default=math.inf, help="time for this call")
     parser.add_argument("--device", default="cuda")
@@ -111,8 +125,10 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--limit", type=int, default=2, help="prompts per task")
     parser.add_argument("--max-new-tokens", type=int, default=128)
     parser.add_argument("--contexts", type=int, nargs="+", default=[8192, 32768])
-    parser.add_argument("--output", "--out", type=Path, default=Path("results/runs/gpu"))
+    parser.add_argument("--output", "--out", type=Path, help="default: results/runs/gpu")
     given = parser.parse_args(argv)
+    folder = "gpu-dry-run" if given.dry_run else "gpu"
+    given.output = given.output or Path("results/runs", folder)
     given.model = given.model or [*MODELS]
     given.dtype = given.dtype or ("float32" if given.device == "cpu" else "bfloat16")
     return given
