@@ -58,7 +58,7 @@ def test_the_output_layer_that_is_used_is_told(target: Target, tmp_path: Path) -
     )
     folder = eagle(target, tmp_path / "copied")
     changed(folder, lambda tensors: tensors.update({"lm_head.weight": output_weight(target)}))
-    header = describe_execution(build_in(folder, "eagle", target), "eager", None)
+    header = describe_execution(build_in(folder, "eagle", target), "eager", None, is_joined=False)
     assert header.weights_facts == ("output layer: its own lm_head.weight, equal to the target's",)
 
 
@@ -174,5 +174,5 @@ def test_the_positions_are_those_that_a_config_states(target: Target, tmp_path: 
     assert build_in(folder, "eagle3", larger).num_positions == 0
     pair_head = eagle(target, tmp_path / "pair", max_position_embeddings=33)
     drafter = build_in(pair_head, "sam", target, other="eagle2")
-    header = describe_execution(drafter, "eager", None)
+    header = describe_execution(drafter, "eager", None, is_joined=False)
     assert (header.num_positions, header.weights_facts) == (33, ("output layer: the target's",))

@@ -11,7 +11,7 @@ from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.log.run import Run
 from specbench.report.build import make_report
 from specbench.report.commands import full_command
-from tests.analysis.test_serving import ACCEPTING, of_counts
+from tests.analysis.test_server_steps import ACCEPTING, of_counts
 from tests.judge.changing import with_header
 from tests.report.drawing import LOADS, render, report_of, served
 from tests.support.headers import values_of

@@ -165,7 +165,11 @@ def test_between_measured_loads_the_faster_of_both_sizes_holds() -> None:
 
 def test_between_measured_loads_a_third_size_may_be_the_fastest() -> None:
     """A token of one request takes 7, 6.25 and 10.5 units at load 9 with 1, 2 and 3 tokens."""
-    token_s = {1: {1: 4, 17: 10}, 2: {1: 1.5, 17: 11}, 3: {1: 1, 17: 20}}
+    token_s: dict[int, dict[int, float]] = {
+        1: {1: 4, 17: 10},
+        2: {1: 1.5, 17: 11},
+        3: {1: 1, 17: 20},
+    }
 
     def ratio(size: DraftSize, load: int) -> float:
         return load / token_s[size.num_tokens][load] if size != PLAIN else 0.2
