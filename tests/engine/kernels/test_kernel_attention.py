@@ -9,7 +9,7 @@ from torch import Tensor
 from specbench.engine.layers.operands import CacheRows, CacheSpan, Heads, TreeMask
 from specbench.engine.layers.ops import TORCH
 from specbench.engine.layers.torch_attention import Scoring
-from specbench.engine.tree import TreeLayout
+from specbench.engine.tree import PROMPT_SIZES, TreeLayout, chain_layout
 from tests.engine.kernels.test_kernels import DEVICE, KERNELS, MANY_PROGRAMS
 
 
@@ -84,3 +84,18 @@ def test_attention_knows_windows_caps_and_sinks(scoring: Scoring, window: int | 
             wide = TORCH.attend(queries, cached, tree_mask, heads, scoring)
             difference = (expected - wide).abs().max()
             assert difference > 0.1
+
+
+@MANY_PROGRAMS
+@pytest.mark.parametrize("window", [None, 100])
+def test_a_prompt_as_a_chain_on_an_empty_cache_has_the_attention_of_a_prefill(
+    window: int | None,
+) -> None:
+    heads, size = Heads(1, 2, 16), PROMPT_SIZES[-1]
+    torch.manual_seed(0)
+    cached = keys_and_values(torch.randn(size, 2 * heads.kv_width, device=DEVICE), heads)
+    queries = torch.randn(size, heads.query_width, device=DEVICE)
+    chain = mask_after(0, chain_layout(size, DEVICE), CacheSpan(size, is_exact=False))
+    expected = TORCH.attend(queries, cached, None, heads, window=window)
+    output = KERNELS.attend(queries, cached, chain, heads, window=window)
+    torch.testing.assert_close(output, expected)
