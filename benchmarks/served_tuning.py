@@ -1,13 +1,14 @@
 """`specbench tune --engine` on simulated servers whose costs and acceptance are known.
 
-    python -m benchmarks.served_tuning [CASES]
+    python -m benchmarks.served_tuning [CASES] [DRIFT]
 
 A case is an engine with a drawn cost of a step by rows, a drawn cost of drafting and drawn
-acceptance. Its blocks take simulated time, each with 5 % of noise. The output has a line per case:
-the chosen draft tokens by load beside the truly best ones, and the break-even load. Then it counts
-the cells (a case at a load) in which the choice is within 3 % of the best, at measured loads and at
-others, with the smallest speed relative to the best and to plain decoding. Last, it counts the
-cases whose break-even load lies in its interval.
+acceptance. Its blocks take simulated time, each with 5 % of noise. Each start of a server adds a
+noise of DRIFT percent (0). The output has a line per case: the chosen draft tokens by load beside
+the truly best ones, and the break-even load. Then it counts the cells (a case at a load) in which
+the choice is within 3 % of the best, at measured loads and at others, with the smallest speed
+relative to the best and to plain decoding. Last, it counts the cases whose break-even load lies in
+its interval.
 
 A step at a load of n requests, with drafts of K tokens, takes
 
@@ -23,6 +24,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from msgspec.structs import replace
 
 from specbench.analysis.break_even import crossing
 from specbench.log.backend import BlockHeader
@@ -105,6 +107,8 @@ class SimulatedBench:
 
     case: Case
     generator: np.random.Generator
+    drift: float = 0.0
+    """Standard deviation of the logarithm of a server's speed, which changes with each start."""
     num_blocks: int = 0
 
     def measure(
@@ -116,15 +120,16 @@ class SimulatedBench:
         passes: int = 1,
         is_short: bool = False,
     ) -> list[BlockHeader]:
-        return [
-            self._block(
-                size, load, f"task {task}", pass_number, SHORT_TOKENS if is_short else ANSWER_TOKENS
-            )
-            for pass_number in range(passes)
-            for size in sizes
-            for load in loads
-            for task in range(NUM_TASKS)
-        ]
+        answer_tokens = SHORT_TOKENS if is_short else ANSWER_TOKENS
+        blocks = []
+        for pass_number in range(passes):
+            for size in sizes:
+                slowness = math.exp(self.generator.normal(0, self.drift)) if self.drift else 1.0
+                for load in loads:
+                    for task in range(NUM_TASKS):
+                        block = self._block(size, load, f"task {task}", pass_number, answer_tokens)
+                        blocks.append(replace(block, duration_s=block.duration_s * slowness))
+        return blocks
 
     def _block(
         self, size: DraftSize, load: int, task: str, pass_number: int, answer_tokens: int
@@ -207,18 +212,19 @@ def tuned_method() -> TunedMethod:
     return method
 
 
-def outcomes(num_cases: int, seed: int = 0) -> Iterator[Outcome]:
-    """The outcomes of drawn cases."""
+def outcomes(num_cases: int, seed: int = 0, drift: float = 0.0) -> Iterator[Outcome]:
+    """The outcomes of drawn cases, with servers that drift. Each case has noise of its own."""
     generator = np.random.default_rng(seed)
-    for _ in range(num_cases):
-        bench = SimulatedBench(Case.drawn(generator), generator)
+    for number in range(num_cases):
+        noise = np.random.default_rng([seed, number])
+        bench = SimulatedBench(Case.drawn(generator), noise, drift)
         (result,) = tune_methods(bench, [tuned_method()], LOADS, PASSES)
         yield Outcome(bench.case, result, bench.num_blocks)
 
 
-def main(num_cases: int = NUM_CASES) -> None:
+def main(num_cases: int = NUM_CASES, drift_percent: int = 0) -> None:
     """Print the outcomes of cases, and their shares."""
-    all_outcomes = list(outcomes(num_cases))
+    all_outcomes = list(outcomes(num_cases, drift=drift_percent / 100))
     print(f"requests at once: {', '.join(map(str, LOADS))}; K chosen (truly best)")
     for number, outcome in enumerate(all_outcomes, start=1):
         table = outcome.result.table

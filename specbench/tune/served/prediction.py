@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from specbench.log.backend import BlockHeader
 from specbench.tune.served.draft_size import DraftSize, TunedMethod
 
@@ -84,11 +86,44 @@ def predicted_tokens_per_s(
     return steps_per_s * (1 + sum(acceptance[: size.num_tokens]))
 
 
+def smooth_tokens_per_s(
+    sizes: Sequence[DraftSize], acceptance: Sequence[float], short_blocks: Blocks, load: int
+) -> dict[DraftSize, float]:
+    """The tokens/s of sizes that drafted at a load, from smooth times of their steps.
+
+    More draft tokens do not make a step cheaper, and each one more costs no less than the one
+    before. So the seconds of a step are fitted with rising bends, by relative least squares:
+
+        t(K) = a + b * K + sum over sizes j of c_j * max(0, K - K_j),  a, b, c_j >= 0
+
+    A size whose servers happened to be slow or fast is so compared with its neighbours.
+    """
+    from scipy.optimize import nnls
+
+    step_s: dict[DraftSize, float] = {}
+    for size in sizes:
+        blocks = short_blocks.at(size, load)
+        step_s[size] = sum(block.duration_s for block in blocks) / _counted(blocks, "num_drafts")
+    seconds = np.array([*step_s.values()])
+    num_tokens = np.array([size.num_tokens for size in step_s], dtype=np.float64)
+    bends = np.maximum(0, num_tokens[:, None] - num_tokens[1:-1])  # [sizes, bends]
+    terms = np.column_stack([np.ones_like(num_tokens), num_tokens, bends])
+    factors, _ = nnls(terms / seconds[:, None], np.ones_like(seconds))
+    smooth_s = (terms @ factors).tolist()
+    return {
+        size: (1 + sum(acceptance[: size.num_tokens])) / size_s
+        for size, size_s in zip(step_s, smooth_s, strict=True)
+    }
+
+
 def candidates(
     method: TunedMethod, acceptance: Sequence[float], short_blocks: Blocks, loads: Sequence[int]
 ) -> list[DraftSize]:
     """The sizes of a method to measure, the smallest first: those predicted to be fastest at some
     load.
+
+    They are NUM_CANDIDATES by the blocks. With an `acceptance` by position, they are the fastest
+    one by the blocks, and NUM_CANDIDATES by smooth times of steps.
     """
     chosen: set[DraftSize] = set()
     for load in loads:
@@ -96,8 +131,13 @@ def candidates(
             size: predicted_tokens_per_s(size, acceptance, short_blocks.at(size, load))
             for size in method.sizes
         }
-        fastest_first = sorted(method.sizes, key=lambda size: -speed_of[size])
-        chosen.update(size for size in fastest_first[:NUM_CANDIDATES] if speed_of[size])
+        answering = [size for size in method.sizes if speed_of[size]]
+        fastest_first = sorted(answering, key=lambda size: -speed_of[size])
+        if acceptance and answering:
+            smooth = smooth_tokens_per_s(answering, acceptance, short_blocks, load)
+            chosen.add(fastest_first[0])
+            fastest_first = sorted(answering, key=lambda size: -smooth[size])
+        chosen.update(fastest_first[:NUM_CANDIDATES])
     return [size for size in method.sizes if size in chosen]
 
 

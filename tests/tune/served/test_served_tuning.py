@@ -16,7 +16,7 @@ from specbench.registry import MethodChoice
 from specbench.tune.served.draft_size import PLAIN, DraftSize, TunedMethod, tuned_methods
 from specbench.tune.served.load_choice import MethodResult
 from specbench.tune.served.measuring import tune_methods
-from specbench.tune.served.prediction import acceptance_by_position
+from specbench.tune.served.prediction import Blocks, acceptance_by_position, candidates
 
 
 def test_drawn_cases_get_draft_tokens_near_the_best_and_a_break_even_load() -> None:
@@ -122,6 +122,31 @@ def test_a_chain_is_predicted_from_the_acceptance_of_its_largest_drafts() -> Non
     assert bench.measured["turns"] == ["vanilla", "eagle3:num_tokens=1", "eagle3:num_tokens=2"]
 
 
+@pytest.mark.parametrize("slow_size", [3, 4])
+def test_a_size_that_was_slow_by_chance_is_measured_all_the_same(slow_size: int) -> None:
+    """A step of K tokens takes 1 + K / 4; the fastest sizes are 3 and 4."""
+    (method,) = tuned_methods([MethodChoice("eagle3", {"num_tokens": "8"})], load_engine("vllm"))
+    blocks = [
+        BlockHeader(
+            method=size.label,
+            temperature=0.0,
+            task="a",
+            repeat=0,
+            duration_s=100
+            * (1 + size.num_tokens / 4)
+            * (1.2 if size.num_tokens == slow_size else 1),
+            num_requests=8,
+            num_tokens=100,
+            concurrency=1,
+            counters={"num_drafts": 100.0},
+        )
+        for size in method.sizes
+    ]
+    acceptance = [0.8**position for position in range(1, 9)]
+    measured = candidates(method, acceptance, Blocks.of(blocks), [1])
+    assert {3, 4} <= {size.num_tokens for size in measured} and len(measured) <= 3
+
+
 def test_a_server_without_counts_by_position_has_no_acceptance() -> None:
     assert acceptance_by_position([]) == ()
     bench = FixedBench(lambda size, load: 1.0)
@@ -165,11 +190,7 @@ def test_between_measured_loads_the_faster_of_both_sizes_holds() -> None:
 
 def test_between_measured_loads_a_third_size_may_be_the_fastest() -> None:
     """A token of one request takes 7, 6.25 and 10.5 units at load 9 with 1, 2 and 3 tokens."""
-    token_s: dict[int, dict[int, float]] = {
-        1: {1: 4, 17: 10},
-        2: {1: 1.5, 17: 11},
-        3: {1: 1, 17: 20},
-    }
+    token_s = {1: {1: 4.0, 17: 10.0}, 2: {1: 1.5, 17: 11.0}, 3: {1: 1.0, 17: 20.0}}
 
     def ratio(size: DraftSize, load: int) -> float:
         return load / token_s[size.num_tokens][load] if size != PLAIN else 0.2
