@@ -25,6 +25,8 @@ EXCEPTIONS = {
     "Every block records": "a threshold",
     "With one request at a time, MAT must be": "a tolerance of a test",
     "These are impossible: a negative count": "a tolerance",
+    "If the whole interval of a decode speedup": "a threshold",
+    "With a gain of 3 % the kernel enters": "a threshold",
 }
 """Beginnings of sentences whose units were not measured, with the reason."""
 
