@@ -20,7 +20,7 @@ class Execution:
     """True if a step's shapes must be the same from step to step."""
 
     is_joined = False
-    """True if one recording runs a step: verify a tree, accept a path and commit it."""
+    """True if one recording may verify a tree, accept a path and commit it."""
 
     is_paused = False
     """True within `paused`: functions run eagerly."""

@@ -34,9 +34,11 @@ def verify(
 ) -> Verified:
     """Run the target over a tree of a drafter, and commit the path that its rule accepts.
 
-    If `is_joined`, one recording does all of it; else `watch` has a lap after the target.
+    If `is_joined`, one recording does all of it, provided that all trees have the same size:
+    others share recordings of the target, over methods and temperatures. Else `watch` has a lap
+    after the target.
     """
-    if is_joined and target.has_recorded_steps:
+    if is_joined and drafter.has_fixed_size and target.has_recorded_steps:
         return _verify_at_once(target, tree, drafter, sampler)
     forward = target.forward(tree)
     if watch:
@@ -50,11 +52,7 @@ def _verify_at_once(
 ) -> Verified:
     """As `verify`, in one recording. If it cannot be made, its parts are recorded."""
     layout, inputs = tree.layout, RuleInputs.of(tree)
-    # Rows that the recording moves in the cache. A chain needs none. The depth of trees of
-    # changing size would need recordings of its own: they are committed after the recording.
-    length = 0
-    if drafter.has_fixed_size and not layout.is_chain:
-        length = layout.padded_path_length
+    length = 0 if layout.is_chain else layout.padded_path_length  # a chain's rows stay in place
     forward, (chosen, *accepted) = target.forward_then(
         tree,
         _choose_and_commit,

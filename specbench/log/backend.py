@@ -122,7 +122,7 @@ class ExecutionHeader(Struct, frozen=True, omit_defaults=True):
     reason: str | None
     """The reason if graphs are not used; null if they are, or if eager mode was requested."""
     is_joined: Annotated[bool, role("note")] = False
-    """One recording runs a step; absent if its parts stay apart, as with phases and traces."""
+    """A graph is a whole step; absent if not, as for changing trees, with phases or traces."""
     layer_inputs: tuple[int, ...] = ()
     """Target layers whose inputs the drafter reads; absent if none."""
     weights_layout: str = ""

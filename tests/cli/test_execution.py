@@ -90,11 +90,12 @@ def test_the_header_says_where_a_step_is_one_graph(
     monkeypatch.setattr(pick_ops, "pick_ops", lambda *given: TORCH)
     token_ids = []
     for option in (None, "--phases", "--trace", "--check-drafts"):
-        call = ["run", "--prompts", prompt_file, "--method", "eagle2", "--max-new-tokens", 12]
+        call = ["run", "--prompts", prompt_file, "--method", "eagle2,pld", "--max-new-tokens", 12]
         given = [option] if option else []
         assert specbench(*call, *given, "--output", f"out{option}").code == 0
         run = read_run(Path(f"out{option}"))
         token_ids.append([record.token_ids for record in run.records])
-        assert {entry.is_joined for entry in run.header.execution.values()} == {option is None}
+        is_joined = {label: entry.is_joined for label, entry in run.header.execution.items()}
+        assert is_joined == {"vanilla": not option, "eagle2": not option, "pld": False}
         assert {entry.mode for entry in run.header.execution.values()} == {"graph"}
     assert all(of_run == token_ids[0] for of_run in token_ids)
