@@ -1,0 +1,323 @@
+"""Count honest runs on servers that are refused or accused, and planted lies that are not named.
+
+    python -m benchmarks.honest_servers [RUNS] [LIES]
+
+Each run is a whole one in a folder, on two servers in simulated time: vanilla and a method. Loads,
+request rates, acceptance, schedules of draft tokens, noise, drift of the machine, refusals and
+failures are drawn. Servers may have counters, counts of answers, both or none. A third of the
+methods look up drafts, and some find none at all. The output has a line for each kind of honest
+run, with those that are refused or accused, and for each lie, with those that are named.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+from msgspec import structs
+
+from benchmarks.served_tuning import Case
+from specbench.analysis.baseline_drafts import count_baseline_drafts
+from specbench.analysis.metrics import RunMetrics, measure
+from specbench.analysis.stats.arrays import FloatArray
+from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.analysis.stats.estimates import Missing
+from specbench.analysis.tables import tabled
+from specbench.errors import UserError
+from specbench.judge.sources import check_sources_alone
+from specbench.log.run import Run
+from specbench.measure.plan import make_plan
+from specbench.measure.session import run_plan
+from specbench.measure.spec import RunSpec
+from specbench.models.cards import find_model
+from specbench.models.chat import ChatCodec, load_codec
+from specbench.settings.load_table import LoadTable
+from specbench.types import BASELINE
+from specbench.zoo import TINY
+from tests.support.virtual_server import PLAIN_TABLE, Clock, VirtualServer, virtual_servers
+from tests.support.watching import Watcher
+
+NUM_RUNS = 200
+NUM_LIES = 20
+"""Runs of each lie."""
+TASKS = ("gsm8k", "mt_bench")
+REQUESTS = 24
+"""Of a method in one pass at one load: eight prompts of a turn, and eight of two."""
+LOADS = ((1,), (4,), (8,), (1, 4, 8))
+RATES = ((2.0,), (2.0, 8.0))
+"""Requests per second."""
+UNSEEN = "cannot be seen"
+"""Said of a vanilla that reports no counts of drafts: no accusation."""
+DRIFT_S = 60.0
+"""Seconds in which the machine's speed changes."""
+NUM_SECONDS = 10_000
+"""Of a run, at most; then its changes come again."""
+EXPECTED = {
+    "busy",
+    "few_samples",
+    "not_significant",
+    "throttling",
+    "disagreement",
+    "survived",
+    "failed_completions",
+    "retries",
+    "interrupted_blocks",
+    "few_prompts",
+}
+"""Warnings about the sample, the machine, or what a server did openly. All others accuse."""
+
+
+class Seen(NamedTuple):
+    """What a server shows."""
+
+    has_counters: bool
+    """Counters of drafts since its start."""
+    has_counts: bool
+    """Counts with each answer, and that it is vLLM."""
+
+
+COUNTERS = Seen(has_counters=True, has_counts=False)
+COUNTS = Seen(has_counters=False, has_counts=True)
+NOTHING = Seen(has_counters=False, has_counts=False)
+BOTH = Seen(has_counters=True, has_counts=True)
+LIES = {
+    "baseline drafts": (COUNTERS, COUNTS, BOTH),
+    "baseline drafts from a later request on": (COUNTERS, BOTH),
+    "both labels on one server": (COUNTERS, COUNTS, BOTH),
+    "swapped addresses": (COUNTERS, COUNTS, BOTH),
+    "drafts stop": (COUNTS, BOTH),
+    "drafts stop, one request at a time": (COUNTERS, COUNTS, BOTH),
+    "drafting steps cheaper than plain ones": (COUNTS, BOTH),
+    "baseline drafts, unseen": (NOTHING,),
+}
+"""Each lie, and what a server may show for it to be seen. The baseline of the first may be a
+checkpoint that speculates without being asked.
+"""
+CLOSED = ("drafting steps cheaper than plain ones", "drafts stop, one request at a time")
+"""Lies in which no request rate is drawn."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A run on two servers. Without a `lie` it is honest."""
+
+    case: Case
+    method: str
+    spec: RunSpec
+    table: LoadTable
+    find_share: float
+    shows: Seen
+    noise: float
+    drift: float
+    """Standard deviation of the logarithm of the machine's speed."""
+    refused_share: float
+    failed_share: float
+    seed: int
+    lie: str = ""
+
+    @classmethod
+    def drawn(cls, generator: np.random.Generator, lie: str = "") -> Draw:
+        """A run of any kind; with a lie, one in which the lie could be seen."""
+        has_rate = generator.random() < 0.25 and lie not in CLOSED
+        rates = RATES[generator.integers(len(RATES))] if has_rate else ()
+        loads = () if rates else LOADS[generator.integers(len(LOADS))]
+        if lie == "drafts stop, one request at a time":
+            loads = (1,)
+        shown = LIES.get(lie, (COUNTERS, COUNTS, NOTHING, BOTH))
+        is_lookup = not lie and generator.random() < 1 / 3
+        num_tokens = int(generator.integers(1, 6))
+        schedule = [(1, num_tokens), (4, num_tokens - 1), (6, 0)]
+        has_schedule = not lie and not is_lookup and generator.random() < 0.25
+        return cls(
+            case=Case.drawn(generator),
+            method="ngram" if is_lookup else "eagle3",
+            spec=RunSpec(
+                "tiny",
+                backend="server",
+                urls=("http://a.test", "http://b.test"),
+                labels=(BASELINE, "ngram" if is_lookup else "eagle3"),
+                tasks=TASKS,
+                concurrency=loads,
+                request_rates=rates,
+                repeats=int(generator.integers(1, 3)),
+                max_new_tokens=64,
+                seed=int(generator.integers(1000)),
+            ),
+            table=LoadTable.of(schedule if has_schedule else schedule[:1]),
+            find_share=float(generator.choice((0.0, 0.05, 0.5))) if is_lookup else 1.0,
+            shows=shown[generator.integers(len(shown))],
+            noise=float(generator.uniform(0.02, 0.2)),
+            drift=float(generator.choice((0.0, 0.01, 0.02))),
+            refused_share=float(generator.choice((0.0, 0.0, 0.05))),
+            failed_share=float(generator.choice((0.0, 0.0, 0.03))),
+            seed=int(generator.integers(2**31)),
+            lie=lie,
+        )
+
+    @property
+    def kinds(self) -> Iterator[str]:
+        """The kinds of honest runs that this is of."""
+        yield "all"
+        yield "request rates" if self.spec.request_rates else "requests at once"
+        if self.shows == NOTHING:
+            yield "neither counters nor counts"
+        if self.find_share == 0:
+            yield "no drafts at all"
+        if len(self.table.starts) > 1:
+            yield "schedules down to K=0"
+        if self.drift:
+            yield "drift"
+        if self.failed_share:
+            yield "failures, repeated"
+        if self.refused_share:
+            yield "refusals"
+
+
+def drifting(generator: np.random.Generator, drift: float) -> FloatArray:
+    """The machine's factor on times in each second.
+
+    Its logarithm has the standard deviation `drift` and forgets within about DRIFT_S seconds.
+    """
+    kept = math.exp(-1 / DRIFT_S)
+    steps = generator.normal(0, drift * math.sqrt(1 - kept**2), NUM_SECONDS)
+    logs = [generator.normal(0, drift)]
+    for step in steps:
+        logs.append(kept * logs[-1] + step)
+    return np.exp(logs)
+
+
+def servers_of(draw: Draw, codec: ChatCodec) -> dict[str, VirtualServer]:
+    """The servers of a run by address, honest or as its lie says."""
+    clock = Clock()
+    generator = np.random.default_rng(draw.seed)
+    drift = drifting(generator, draw.drift)
+
+    def server(table: LoadTable, **more: Any) -> VirtualServer:
+        return VirtualServer(
+            clock,
+            codec,
+            generator,
+            step_s=draw.case.step_s,
+            accepted=draw.case.accepted,
+            table=table,
+            **draw.shows._asdict(),
+            slowness=lambda now_s: float(drift[int(now_s) % len(drift)]),
+            noise=draw.noise,
+            refused_share=draw.refused_share,
+            failed_share=draw.failed_share,
+            **more,
+        )
+
+    plain = server(PLAIN_TABLE)
+    drafting = server(draw.table, find_share=draw.find_share)
+    num_loads = len(draw.spec.concurrency) + len(draw.spec.request_rates)
+    middle = num_loads * (draw.spec.repeats or 1) * REQUESTS // 2
+    match draw.lie:
+        case "baseline drafts" | "baseline drafts, unseen":
+            plain = server(draw.table)
+        case "baseline drafts from a later request on":
+            plain = server(draw.table, is_drafting=lambda number: number >= middle)
+        case "both labels on one server":
+            plain = drafting
+        case "swapped addresses":
+            plain, drafting = drafting, plain
+        case "drafts stop" | "drafts stop, one request at a time":
+            drafting.is_drafting = lambda number: number < middle
+        case "drafting steps cheaper than plain ones":
+            num_tokens = draw.table.at(1)
+            plain.step_s = lambda _, load: 2 * draw.case.step_s(num_tokens, load)
+    return dict(zip(draw.spec.urls, (plain, drafting), strict=True))
+
+
+def completed(draw: Draw, codec: ChatCodec, folder: Path) -> Run:
+    """The whole run. Failed requests are repeated once. Raises UserError if it is refused."""
+    servers = servers_of(draw, codec)
+    clock = next(iter(servers.values())).clock
+    with virtual_servers(clock, servers):
+        run = run_plan(make_plan(draw.spec, is_offline=True), folder, Watcher(), given=())
+        if any(not record.is_ok for record in run.records):
+            plan = make_plan(draw.spec, is_offline=True)
+            run = run_plan(
+                plan, folder, Watcher(), given=(), repeats_failed=True, is_forced=True
+            )  # even if this checkout has changed meanwhile
+    if len(draw.table.starts) == 1:
+        return run
+    # As of a server that the run started with its schedule: a running one does not tell it.
+    rows = f'{{"num_speculative_tokens_per_batch_size": {draw.table.vllm_rows()}}}'
+    command = ("--speculative-config", rows.replace("(", "[").replace(")", "]"))
+    headers = run.header.servers
+    told = structs.replace(headers[draw.method], command=command)
+    return replace(run, header=structs.replace(run.header, servers={**headers, draw.method: told}))
+
+
+def findings(draw: Draw, codec: ChatCodec) -> set[str]:
+    """What is said against the servers of a run: a refusal, warnings, tasks without numbers."""
+    with TemporaryDirectory() as folder:
+        try:
+            run = completed(draw, codec, Path(folder) / "run")
+        except UserError as error:
+            return {"refused for drafts" if "drafts" in error.message else error.message}
+        found: set[str] = set()
+        if count_baseline_drafts(run.header, run.records) is None:
+            found.add(UNSEEN)
+        for load in run.loads:
+            run_at_load = run.at(load)
+            found |= {*_against(measure(run_at_load, Bootstrap(200)), draw.method)}
+            if any(check.status == "failed" for check in check_sources_alone(tabled(run_at_load))):
+                found.add("source of speed")
+        return found
+
+
+def _against(metrics: RunMetrics, method: str) -> Iterator[str]:
+    """Warnings that accuse, and whether a task has no numbers because drafts were off."""
+    yield from {warning.key for warning in metrics.warnings} - EXPECTED
+    cells = [metrics.cell(method, 0.0, task) for task in TASKS]
+    reasons = [cell.mat.reason for cell in cells if isinstance(cell.mat, Missing)]
+    if any("no drafts from" in reason or "no drafts in" in reason for reason in reasons):
+        yield "drafts stopped"
+    if any("drafted nothing" in reason for reason in reasons):
+        yield "nothing drafted"
+
+
+def is_named(draw: Draw, found: set[str]) -> bool:
+    """True if a lie was noticed: as unseen, if nothing can show it."""
+    return bool(found if draw.shows == NOTHING else found - {UNSEEN})
+
+
+def main(num_runs: int = NUM_RUNS, num_lies: int = NUM_LIES) -> None:
+    """Print the counts of honest runs and of lies."""
+    codec = load_codec(TINY / "target", find_model("tiny"), "auto")
+    generator = np.random.default_rng(0)
+    num_of_kind: Counter[str] = Counter()
+    num_accused: Counter[str] = Counter()
+    words: Counter[str] = Counter()
+    for _ in range(num_runs):
+        draw = Draw.drawn(generator)
+        found = findings(draw, codec) - {UNSEEN}
+        words.update(found)
+        num_of_kind.update(draw.kinds)
+        if found:
+            num_accused.update(draw.kinds)
+    for kind, number in num_of_kind.items():
+        print(f"honest, {kind}: {num_accused[kind]} of {number} refused or accused")
+    print(f"said of honest runs: {dict(words) or 'nothing'}", flush=True)
+    for lie in LIES:
+        words = Counter()
+        num_named = 0
+        for _ in range(num_lies):
+            draw = Draw.drawn(generator, lie)
+            found = findings(draw, codec)
+            words.update(found)
+            num_named += is_named(draw, found)
+        print(f"{lie}: {num_named} of {num_lies} named, {dict(words)}", flush=True)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

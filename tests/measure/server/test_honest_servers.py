@@ -1,0 +1,24 @@
+"""Honest servers in simulated time are neither refused nor accused, and lies are named."""
+
+import numpy as np
+import pytest
+
+from benchmarks.honest_servers import LIES, UNSEEN, Draw, findings, is_named
+from specbench.models.cards import find_model
+from specbench.models.chat import load_codec
+from specbench.zoo import TINY
+
+pytestmark = pytest.mark.slow
+CODEC = load_codec(TINY / "target", find_model("tiny"), "auto")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_an_honest_run_is_neither_refused_nor_accused(seed: int) -> None:
+    draw = Draw.drawn(np.random.default_rng(seed))
+    assert findings(draw, CODEC) <= {UNSEEN}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_lie_is_named(lie: str) -> None:
+    draw = Draw.drawn(np.random.default_rng(1), lie)
+    assert is_named(draw, findings(draw, CODEC))
