@@ -210,24 +210,31 @@ def _table(explanation: Explanation) -> Table:
 
 
 def _row(label: str, factor: Factor, explanation: Explanation) -> Row:
-    """The values of both sides, the factor and its interval."""
-    is_line = factor.name != label
-    unit = explanation.step_unit if is_line else ""
+    """The row of a factor: its value on each side, the quotient of the two, and its 95 % interval.
+
+    The cost of a step has further rows below it, for what the cost consists of. Their labels
+    differ from the names of their factors: "· target, in ms".
+    """
+    is_part_of_cost = factor.name != label
+    unit = explanation.step_unit if is_part_of_cost else ""
+    # Without vanilla in the run, the cost of a step is in seconds instead of steps of vanilla.
     is_in_seconds = factor.name in (COST, PER_TOKEN) and not explanation.subject.pairs.has_baseline
     values = [factor.subject] if factor.reference is None else [factor.subject, factor.reference]
     if unit == "s" or is_in_seconds:
-        texts = [f"{number_text(1e3 * value)} ms" for value in values]
+        value_texts = [f"{number_text(1e3 * value)} ms" for value in values]
     else:
-        texts = [f"{value:#.4g}" for value in values]
+        value_texts = [f"{value:#.4g}" for value in values]
+    interval = factor.effect.interval
+    interval_text = f"{interval.low:.3f}–{interval.high:.3f}" if interval else formats.NONE
+    effect_text = f"x{factor.effect.value:.3f}"
+    if is_part_of_cost and explanation.reference is None:  # one run: the seconds say all
+        effect_text = interval_text = ""
+    # The colour of the quotient: faster, slower, or not shown to differ from 1.
     tone: Tone = "unsure"
     if explanation.is_claimed(factor.name):
         tone = "good" if factor.effect.value > 1 else "bad"
-    interval = factor.effect.interval
-    ends = f"{interval.low:.3f}–{interval.high:.3f}" if interval else formats.NONE
-    effect = f"x{factor.effect.value:.3f}"
-    if is_line and explanation.reference is None:  # of one run, the seconds alone say something
-        effect = ends = ""
-    return Row("", label, (*map(Cell, texts), Cell(effect, "" if is_line else tone), Cell(ends)))
+    effect_cell = Cell(effect_text, "" if is_part_of_cost else tone)
+    return Row("", label, (*map(Cell, value_texts), effect_cell, Cell(interval_text)))
 
 
 def _phase_rows(explanation: Explanation, num_columns: int) -> Iterator[Row]:
