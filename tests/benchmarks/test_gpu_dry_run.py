@@ -28,7 +28,7 @@ from specbench.measure.local.stand_ins import stand_in_of
 from specbench.models.cards import find_model
 from tests.packaging.shell import ROOT
 
-UNUSED = ("datasets", "gguf", "pooch", "aiohttp", "xdist")
+UNUSED = ("datasets", "gguf", "pooch", "aiohttp")
 """Packages that a machine with a GPU may lack."""
 ROWS = all_rows(_parse([]))
 

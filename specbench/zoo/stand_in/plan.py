@@ -66,8 +66,8 @@ def _check(what: str, placement: Placement) -> None:
         experts = f" of {big.num_experts} experts" if is_mixture else ""
         raise UserError(
             f"{what} cannot be made: it is a {big.architecture} model{experts}.",
-            f"Stand-ins are made in the shape of {', '.join(ARCHITECTURES)} models, with several "
-            f"experts for {MIXTURE}.",
+            f"Stand-ins are made in the shapes of {', '.join(ARCHITECTURES)} models. Only those of "
+            f"{MIXTURE} have several experts.",
         )
     width = big.hidden_size
     num_heads = big.num_heads
