@@ -52,17 +52,19 @@ def change_lines(differences: Iterable[Difference]) -> list[str]:
     """A line for each difference, from the first run to the second: "sps: num_tokens 5 -> 3".
 
     A difference that several methods have alike is one line: "execution of 11 methods: eager ->
-    graph".
+    graph". The name of a method's field ends with the method: "execution of sps".
     """
+    # (name of the field without the method, change of its value) -> methods with this change
     methods_by_change: dict[tuple[str, str], list[str]] = {}
     for difference in differences:
-        if difference.options:
-            before_method, change = "", ", ".join(difference.options)
+        if difference.options:  # each says its change
+            field_name, change = "", ", ".join(difference.options)
         else:
-            before_method = difference.what.removesuffix(difference.method)
+            field_name = difference.what.removesuffix(difference.method)
             change = f"{difference.first} -> {difference.second}"
-        methods_by_change.setdefault((before_method, change), []).append(difference.method)
-    return [
-        f"{before_method}{methods[0] if len(methods) == 1 else f'{len(methods)} methods'}: {change}"
-        for (before_method, change), methods in methods_by_change.items()
-    ]
+        methods_by_change.setdefault((field_name, change), []).append(difference.method)
+    lines = []
+    for (field_name, change), methods in methods_by_change.items():
+        method_text = methods[0] if len(methods) == 1 else f"{len(methods)} methods"
+        lines.append(f"{field_name}{method_text}: {change}")
+    return lines
