@@ -210,10 +210,9 @@ def _table(explanation: Explanation) -> Table:
 
 
 def _row(label: str, factor: Factor, explanation: Explanation) -> Row:
-    """The row of a factor: its value on each side, the quotient of the two, and its 95 % interval.
+    """The row of a factor: its value on each side, the quotient, and the interval of the quotient.
 
-    The cost of a step has further rows below it, for what the cost consists of. Their labels
-    differ from the names of their factors: "· target, in ms".
+    The rows below the cost of a step have labels that differ from the names: "· target, in ms".
     """
     is_part_of_cost = factor.name != label
     unit = explanation.step_unit if is_part_of_cost else ""

@@ -104,8 +104,11 @@ def visit(out: Path, packages: Path) -> tuple[str, bool]:
             said += line
             if was_complete and line.endswith("…\n"):  # the next row has begun
                 suite_process = psutil.Process(process.pid)
-                for running in [*suite_process.children(recursive=True), suite_process]:
+                suite_process.suspend()  # it starts no more processes
+                all_processes = [*suite_process.children(recursive=True), suite_process]
+                for running in all_processes:
                     running.kill()
+                psutil.wait_procs(all_processes)  # a living one would still hold its run
                 return said, False
             was_complete |= bool(re.match(r"\S+: ok in ", line))
     return said, True
