@@ -228,12 +228,11 @@ def _row(label: str, factor: Factor, explanation: Explanation) -> Row:
     effect_text = f"x{factor.effect.value:.3f}"
     if is_part_of_cost and explanation.reference is None:  # one run: the seconds say all
         effect_text = interval_text = ""
-    # The colour of the quotient: faster, slower, or not shown to differ from 1.
-    tone: Tone = "unsure"
+    tone: Tone = "unsure"  # the colour of the quotient
     if explanation.is_claimed(factor.name):
         tone = "good" if factor.effect.value > 1 else "bad"
-    effect_cell = Cell(effect_text, "" if is_part_of_cost else tone)
-    return Row("", label, (*map(Cell, value_texts), effect_cell, Cell(interval_text)))
+    effect = Cell(effect_text, "" if is_part_of_cost else tone)
+    return Row("", label, (*map(Cell, value_texts), effect, Cell(interval_text)))
 
 
 def _phase_rows(explanation: Explanation, num_columns: int) -> Iterator[Row]:
