@@ -24,7 +24,11 @@ WORDS = {
     "32768": "96",
 }
 """Words of commands, and those that stand in their place."""
-ADDED_WORDS = {"kernels": ("--capability", "90", "--most", "4"), "layers": ("--rows", "1")}
+ADDED_WORDS = {
+    "kernels": ("--capability", "90", "--most", "4"),
+    "layers": ("--rows", "1"),
+    "products": ("--rows", "2", "--cached", "16"),
+}
 """Words that commands have at their end, by the kind of row."""
 USUAL_S = 200.0
 """Usual time of a row: its limit is three times as long, enough for a busy machine."""
