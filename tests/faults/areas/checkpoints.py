@@ -121,7 +121,8 @@ def damage_header(random: Random, model: Path) -> None:
     (length,) = struct.unpack("<Q", content[:8])
     header, data = json.loads(content[8 : 8 + length]), content[8 + length :]
     name, other = random.sample([name for name in header if name != "__metadata__"], 2)
-    values = (*VALUES, [-1], [2**40, 2**40], [0.5, 1], [[1]], ["a"], "F99", header[other])
+    copied = {**header[other]}  # a copy, since it may come into the entry itself
+    values = (*VALUES, [-1], [2**40, 2**40], [0.5, 1], [[1]], ["a"], "F99", copied)
     kind = random.randrange(5)
     if kind == 0:
         header[name]["data_offsets"] = header[other]["data_offsets"]
