@@ -57,7 +57,7 @@ def claims(explanations: Sequence[Explanation]) -> list[str]:
 
 
 def _cause(explanation: Explanation, factor: str) -> str:
-    """The settings that can have moved a factor, or what it follows from."""
+    """The settings that can have moved a factor, else "no setting" or "other factors"."""
     if causes := explanation.causes(factor):
         return "; ".join(causes)
     return "no setting" if explanation.is_without_cause(factor) else "other factors"

@@ -49,16 +49,16 @@ NUM_LIES = 20
 """Runs of each lie."""
 TASKS = ("gsm8k", "mt_bench")
 REQUESTS = 24
-"""Of a method in one pass at one load: eight prompts of a turn, and eight of two."""
+"""Requests of a method in one pass at one load: eight prompts of one turn, and eight of two."""
 LOADS = ((1,), (4,), (8,), (1, 4, 8))
 RATES = ((2.0,), (2.0, 8.0))
 """Requests per second."""
 UNSEEN = "cannot be seen"
-"""Said of a vanilla that reports no counts of drafts: no accusation."""
+"""The finding for a vanilla that reports no counts of drafts. It accuses no server."""
 DRIFT_S = 60.0
-"""Seconds in which the machine's speed changes."""
+"""Seconds in which the correlation of the machine's speed falls to 1/e."""
 NUM_SECONDS = 10_000
-"""Of a run, at most; then its changes come again."""
+"""Seconds of drawn changes of the machine's speed; a longer run repeats them."""
 EXPECTED = {
     "busy",
     "few_samples",
@@ -97,8 +97,8 @@ LIES = {
     "drafting steps cheaper than plain ones": (COUNTS, BOTH),
     "baseline drafts, unseen": (NOTHING,),
 }
-"""Each lie, and what a server may show for it to be seen. The baseline of the first may be a
-checkpoint that speculates without being asked.
+"""Each lie, with the values of `Seen` that its runs may have. The last lie has servers that show
+nothing. The first lie is also the case of a checkpoint that speculates without being asked.
 """
 CLOSED = ("drafting steps cheaper than plain ones", "drafts stop, one request at a time")
 """Lies in which no request rate is drawn."""
@@ -163,7 +163,7 @@ class Draw:
 
     @property
     def kinds(self) -> Iterator[str]:
-        """The kinds of honest runs that this is of."""
+        """The kinds of honest runs that this run belongs to."""
         yield "all"
         yield "request rates" if self.spec.request_rates else "requests at once"
         if self.shows == NOTHING:
@@ -287,7 +287,7 @@ def _against(metrics: RunMetrics, method: str) -> Iterator[str]:
 
 
 def is_named(draw: Draw, found: set[str]) -> bool:
-    """True if a lie was noticed: as unseen, if nothing can show it."""
+    """True if the run has a finding. UNSEEN counts as one only if the servers show nothing."""
     return bool(found if draw.shows == NOTHING else found - {UNSEEN})
 
 

@@ -68,7 +68,7 @@ def simulate(num_runs: int, num_prompts: int = 8, seed: int = 0) -> Iterator[Out
 
 
 def _at(estimates: Mapping[str, Estimate], truths: Mapping[str, float]) -> dict[str, Estimate]:
-    """The estimates of equal methods as those of methods with these true speedups."""
+    """The estimates of equally fast methods, scaled to these true speedups."""
     scaled = {}
     for method, truth in truths.items():
         estimate = estimates[method]

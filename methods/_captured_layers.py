@@ -17,11 +17,11 @@ def captured_layers(
     """Target layers whose inputs form EAGLE-3's features, in increasing order.
 
     `chosen`, such as "2+16+29", overrides the config. A flat list in the config names inputs of
-    layers (0 is the first layer's), as in vLLM. Publishers disagree on nested lists. A nested list
-    names inputs if it has the default layers of n, [2, n // 2, n - 3], or n itself (as for
-    gpt-oss), because no output has number n. It names outputs if it has the default layers less 1.
-    Other nested lists need `chosen`. So do lists of outputs for gpt-oss, since SGLang #32334 reads
-    them as inputs.
+    layers (0 is the first layer's), as in vLLM. Publishers disagree on nested lists. For a target
+    of n layers, the default list is [2, n // 2, n - 3]. A nested list names inputs if it is the
+    default list, or if it contains n (as for gpt-oss), because no output has number n. It names
+    outputs if each number is 1 less than in the default list. Other nested lists need `chosen`. So
+    do lists of outputs for gpt-oss, since SGLang #32334 reads such lists as inputs.
     """
     formula = [2, num_layers // 2, num_layers - 3]
     flat = head.fields.get(LAYERS)

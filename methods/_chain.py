@@ -14,8 +14,8 @@ def draft_chain(
 ) -> DraftTree:
     """Draft a chain of `count` tokens after `missing` [n], whose last token is the root.
 
-    `draw` takes tokens, first `missing`, then each draft token except the last, reads them and
-    returns what `draw_next` does.
+    `draw` is called `count` times: with `missing`, then with each draft token except the last. It
+    runs the draft model over these tokens, and returns a token and a row as `draw_next` does.
     """
     tokens = [missing[-1:]]
     rows: list[Tensor] = []

@@ -22,9 +22,9 @@ def head_of(
     """A projection to a draft vocabulary, and the target's token id of each row [size].
 
     The projection is the checkpoint's, or the target's if both are equal or the checkpoint has
-    none. With `may_share_rows` (EAGLE), a `d2t` without a projection names rows of the target's.
-    If the config ties the projection to an embedding that the checkpoint has, the target's does
-    not replace a missing projection. For EAGLE it does.
+    none. With `may_share_rows` (EAGLE), a `d2t` without a projection names rows of the target's
+    projection. Without `may_share_rows`, the target's projection does not replace a missing one
+    that the config ties to an embedding of the checkpoint.
     """
     key = "lm_head.weight"
     has_flag = bool(head.fields.get("tie_word_embeddings"))

@@ -206,7 +206,7 @@ def _architecture(checkpoint: Checkpoint) -> str:
 def _heads(checkpoint: Checkpoint, target: Target, has_prefix: bool) -> list[Head]:
     """All heads of the checkpoint. Its keys give the number of heads and blocks."""
     first_block = 0
-    stride = 1  # from a block's number to the next one's
+    stride = 1  # difference between the numbers of successive blocks
     projection = ""
     if has_prefix:  # a dropout before every block and projection takes a number too
         first_block = 1

@@ -51,8 +51,8 @@ class Rest(Drafter):
     Deviation: of equally frequent nodes the shallower is kept, then the one found first, and of
     paths with equally many distinct tokens the longest is dropped; officially chance decides.
     Without a match the step runs on the pending token alone; officially a dummy token (id 100) is
-    drafted. Continuations end with the text that they are from; a context that only ends texts is
-    shortened.
+    drafted. A continuation ends at the end of its text. A context that occurs only at the ends of
+    texts has no continuation, so a shorter context is tried.
     """
 
     profile = "text"

@@ -144,11 +144,11 @@ class Suffix(Drafter):
     def _successors(
         self, token_ids: Sequence[int], ends: list[int]
     ) -> Iterator[tuple[int, list[int]]]:
-        """Tokens after `ends` with the ends after them, the most frequent first.
+        """The tokens that follow `ends`, each with the ends after it, the most frequent first.
 
-        Of equally frequent tokens, the one that reached its count first comes first.
+        Of equally frequent tokens, the one whose last occurrence is earliest comes first.
         """
-        next_ends: dict[int, list[int]] = {}  # by the token before them
+        next_ends: dict[int, list[int]] = {}  # ends after each next token
         for end in ends:
             if end < len(token_ids) and token_ids[end] != SEPARATOR:
                 next_ends.setdefault(token_ids[end], []).append(end + 1)

@@ -51,8 +51,8 @@ NUM_WORDS = 2048
 ALLOWED_DIFFERENCES = {torch.float32: 1e-3, torch.bfloat16: 0.06, torch.float16: 0.03}
 """Largest difference of a step's logits from a prompt's that is rounding.
 
-In bfloat16, 24 steps of tiny differ by at most 0.03. Without an eighth of their context, or 64 of
-300 to 1700 tokens, they differ by at least 0.07 for one of several trees.
+In bfloat16, 24 steps of tiny differ by at most 0.03. If an eighth of the context is left out, or 64
+of its 300 to 1700 tokens, the steps of one of several trees differ by at least 0.07.
 """
 
 

@@ -2,9 +2,10 @@
 
     python -m benchmarks.gpu.sglang RUN
 
-SGLang published tokens/s of Llama-3.1-8B-Instruct on one H100 and the accepted tokens of some.
-A stand-in accepts other tokens. Its steps cost what those of the model cost, so published accepted
-tokens / our seconds per step are the tokens/s that this engine would decode. Prompts are left out.
+SGLang published tokens/s of Llama-3.1-8B-Instruct on one H100, and accepted tokens for some
+settings. A stand-in accepts other tokens, but its steps take as long as the model's steps. So
+published accepted tokens / our seconds per step are the tokens/s that this engine would decode. The
+time of prefills is left out.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def errors_of_pairs(sweep: Sweep) -> list[float]:
 
 
 def errors_with_longer_steps(sweep: Sweep, rows: Sequence[Row], ratio: float) -> list[float]:
-    """The errors by the cost, if vanilla's step takes `ratio` times as long as in the curve."""
+    """The error of each row by a curve whose vanilla step takes `ratio` times as long."""
     longer_model = CostModel(longer_curve(sweep.model.curve, ratio), NUM_RESAMPLES)
     errors = []
     for row in rows:
@@ -87,7 +87,7 @@ def errors_with_longer_steps(sweep: Sweep, rows: Sequence[Row], ratio: float) ->
 
 
 def longer_curve(curve: Curve, ratio: float) -> Curve:
-    """The curve if vanilla's step took `ratio` times as long, and all steps as many seconds more.
+    """The curve with equal extra time for all steps, so that vanilla's takes `ratio` times as long.
 
     Each step reads the weights once, so a change of memory speed adds the same time to all.
     """

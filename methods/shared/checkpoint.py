@@ -168,7 +168,7 @@ class Checkpoint:
         return next(n for n in itertools.count() if key(n) not in self._tensors)
 
     def note_zeros(self, key: str, tensor: Tensor) -> None:
-        """Note a tensor of that name without any other number than zero."""
+        """Add a note if the tensor of that name is all zeros."""
         if not tensor.any():
             self.notes.append(
                 f"Its {self.published(key)} is all zeros, so its drafts fit no text. Copy or "

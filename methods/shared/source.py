@@ -24,7 +24,7 @@ def read_options(method: str) -> Any:
 def _bindings(module: str) -> dict[str, Any]:
     """The top-level statements of a module in this package, by the name that each one binds.
 
-    For an imported name, a pair takes the statement's place: its module, and its name there.
+    An imported name has a pair instead of a statement: the module, and the name in that module.
     """
     path = Path(__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py")
     bindings: dict[str, Any] = {}
@@ -43,7 +43,7 @@ def _bindings(module: str) -> dict[str, Any]:
 
 
 def _value_of(name: str, bindings: dict[str, Any]) -> Any:
-    """The value of a name: runs the statement that binds it, after those of names that it uses."""
+    """The value of a name: runs its statement after the statements of the names that it uses."""
     node = bindings[name]
     if isinstance(node, tuple):
         module, original_name = node

@@ -57,7 +57,8 @@ TREES: dict[str, tuple[tuple[int, ...], ...]] = {
 
 Zeros at the end of a row are left out. `mc_sim_7b_63` is the tree of Medusa and Hydra. EAGLE's
 own code gives its tree the same name; here it is `eagle_25`. `recycling_80` is Token
-Recycling's tree "2.2.2", `sam_60` the tree of SAM-Decoding's copy of it.
+Recycling's tree "2.2.2". `sam_60` is the tree of the copy of Token Recycling in SAM-Decoding's
+code.
 """
 
 
@@ -79,7 +80,10 @@ class TreeOptions(MethodOptions):
         return frozenset({"tree", "nodes"})
 
     def tree_sha256(self) -> str | None:
-        """The hash of the tree's paths, sorted: of two files with the same paths it is the same."""
+        """The hash of the tree's sorted paths: equal for two files with the same paths.
+
+        None if the tree cannot be read.
+        """
         with suppress(OSError, ValueError, TypeError, UserError):  # building the drafter reports it
             paths = sorted({*_named_paths(self.tree)})
             return sha256(json.dumps(paths).encode()).hexdigest()

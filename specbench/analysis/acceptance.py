@@ -33,7 +33,7 @@ class DepthAcceptance:
     """Steps that accepted every draft token above and have a known outcome here."""
 
     num_accepted: int
-    """Of these steps, those that accepted here."""
+    """Steps of `num_reached` that accepted a draft token at this depth."""
 
     conditional: Estimate
     """`num_accepted` / `num_reached`."""

@@ -1,7 +1,7 @@
 """Answers of a method, each with vanilla's to the same request: the table that `factors` explains.
 
-It holds what every source of answers has, and NaN for what one lacks: an imported file may have
-only a total time, or no steps.
+Every source of answers fills the same columns. A number that a source lacks is NaN: an imported
+file may have only a total time, or no steps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Arithmetic = Literal["tasks", "totals", "rates", "ratios"]
 
 - tasks: the mean over tasks of each task's speedup, as reports do,
 - totals: all tokens and all seconds as one,
-- rates: the mean over questions of the method's tokens/s / that of vanilla's (the published way),
+- rates: the method's mean tokens/s over questions / vanilla's mean (the published way),
 - ratios: the mean over questions of the quotient of the two rates.
 
 A question has all turns of a prompt in one pass.
@@ -91,7 +91,7 @@ class AnswerPairs:
     units: IntArray
     """The pass, or the run of a pool, of each row [requests]."""
     has_baseline: bool = True
-    """False: the explained number is tokens/s, or the throughput."""
+    """True if `vanilla` has real answers. If not, the number is tokens/s or the throughput."""
     arithmetic: Arithmetic = "tasks"
     """The average behind the printed number."""
     step_unit_s: float = 1.0

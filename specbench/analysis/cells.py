@@ -183,8 +183,8 @@ class CellSource:
         """The numbers of a cell, which may have no rows; with intervals if there are draws.
 
         They cover the rows (numbers of records in the table) that methods are compared on: requests
-        that every ranked method finished. `arithmetic` says if "speedup" is ours or the papers'. In
-        `a or b`, the first that is not None counts: a number, or why it is missing.
+        that every ranked method finished. `arithmetic` says if "speedup" is ours or the papers'.
+        Reasons and estimates are joined by `or`: the first of them that is not None is the result.
         """
         table = self._table
         all_rows = self._rows_of(key)

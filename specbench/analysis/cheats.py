@@ -32,8 +32,8 @@ SLOW_VANILLA = "slow_vanilla"
 LEAST_STEP = 0.9
 """Smallest ratio of a step's time to vanilla's that noise and kernels explain."""
 LEAST_STEP_MORE = 0.95
-"""The same for a step with more threads than vanilla's. The number of threads is the fastest to
-within 5 %.
+"""The same for a step with more threads than vanilla's. With its own number of threads, vanilla's
+step is at most 5 % slower than with the fastest number.
 """
 LEAST_PREFILL = 0.8
 """Smallest ratio of a prefill's time to vanilla's that noise and kernels explain."""

@@ -73,7 +73,7 @@ class Product:
     subject: float
     """The printed number of the subject."""
     reference: float | None
-    """That of the reference; None if the subject is explained alone."""
+    """The printed number of the reference; None if the subject is explained alone."""
     factors: tuple[Factor, ...]
     """The factors, in the order of the steps back."""
     steps: tuple[Factor, ...]

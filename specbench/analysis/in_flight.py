@@ -15,7 +15,7 @@ class InFlight:
     """Requests that a server worked on at once."""
 
     mean: float = 0.0
-    """Over time."""
+    """Mean over time of the requests at once."""
 
     most: int = 0
 

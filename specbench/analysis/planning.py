@@ -1,8 +1,8 @@
 """Numbers of prompts and passes that show a difference, from the variances of a pilot.
 
-The variance of a log ratio is the variance of prompts, divided by their number, plus that of
-passes or runs, divided by theirs. A difference is shown if a two-sided test at 5 % finds it in
-80 % of experiments.
+The variance of a log ratio is (variance of prompts / number of prompts) + (variance of passes or
+runs / number of passes or runs). A difference is shown if a two-sided test at 5 % finds it in 80 %
+of experiments.
 """
 
 import math
@@ -53,7 +53,7 @@ class Pilot:
         candidates = range(2, _MOST_PROMPTS + 1)
 
         def closeness(num_prompts: int) -> float:
-            """The negative of the smallest difference that is shown: it grows with the prompts."""
+            """-(smallest difference that is shown): a key of bisection has to rise with prompts."""
             return -self.smallest(num_prompts, num_units)
 
         return candidates[bisect_left(candidates, -difference, key=closeness)]

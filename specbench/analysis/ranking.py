@@ -69,8 +69,8 @@ def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
     for first_method, second_method in combinations(speeds, 2):
         speed, other_speed = speeds[first_method], speeds[second_method]
         ratio = speed if second_method == baseline else quotient(speed, other_speed)
-        machine = _larger(ratio.machine, pooled_machine)  # the pair's, or that of all
-        # with this variance in its interval
+        machine = _larger(ratio.machine, pooled_machine)  # the pair's variance, or the pooled one
+        # The interval of the ratio includes this variance.
         ratios[first_method, second_method] = with_machine(ratio, machine)
         p_values[first_method, second_method] = differs(speed, other_speed, machine)
     corrected_p_values = holm(p_values)  # for the number of pairs

@@ -114,8 +114,9 @@ class RecordTable:
     def lengths(self, rows: IntArray) -> IntArray:
         """Accept lengths [steps] of these rows, one record after the other.
 
-        Rows with 2 and 3 steps that begin at positions 7 and 4 take the positions 7 8, 4 5 6:
-        that of the row's first step, plus the step's number in its row, 0 1, 0 1 2.
+        The position of a step is the position of its row's first step + the step's number in its
+        row. Two rows with 2 and 3 steps, which begin at positions 7 and 4, take the positions
+        7 + (0 1) and 4 + (0 1 2): 7 8 4 5 6.
         """
         num_steps, first_steps = self.values(rows, "num_steps", "first_step")
         steps_before = num_steps.cumsum() - num_steps  # [rows]

@@ -12,9 +12,10 @@ times the bandwidth with the method's CPU threads / with vanilla's, if their num
 In a mixture of experts, the target's bytes are what one row reads. Several rows choose more
 experts, at most all, so trees stay further below their bound than with a dense model.
 
-Keys and values are left out. Every method's target forward reads nearly the same ones, so they
-change the bound by a fraction of their own share (`kv_share`), a few percent for the papers'
-prompts. If the weights fit into the processor's cache, this bound does not hold.
+Keys and values are left out. The target forwards of all methods read nearly the same keys and
+values. Their bytes would change the bound by less than their share (`kv_share`), which is a few
+percent for the papers' prompts. If the weights fit into the processor's cache, this bound does not
+hold.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -24,7 +24,9 @@ MOST_HIDDEN = 0.1
 HIDDEN_S = 1e-3
 """The outer clock may exceed it by this many seconds more."""
 LEAST_HIDDEN = 0.2
-"""The outer clock has to exceed what is allowed in this share of completions."""
+"""A method is suspect if the outer clock exceeds the allowed time in more than this share of its
+completions.
+"""
 HIDDEN_ALPHA = 0.001
 """Chance that any honest method of a run is said to hide time."""
 MOST_UNTIMED = 0.05
@@ -34,7 +36,7 @@ BUILD_S = 0.5
 LOADED_BYTES_PER_S = 50e6
 """Bytes of weights that building a method may load per second."""
 _BYTES_PER_NUMBER = 4
-"""The same for weights that are made in memory."""
+"""Bytes of a number in weights that are made in memory."""
 USUAL_UNTIMED = 2.0
 """Untimed completions may take this many times the time of their steps and prefills in the run:
 they are checked, and do not yet use the method's own number of threads.
@@ -65,7 +67,7 @@ def hidden_time(table: RecordTable) -> dict[Subject, float]:
     ratios: dict[Subject, float] = {}  # of the suspects
     for subject, second_pairs in seconds_by_subject.items():
         outer_s, own_s = np.array(second_pairs).T  # seconds [completions]
-        # Either test allows a share of the own time and a fixed time per completion more.
+        # Both tests allow the own time, a share of it, and a fixed time per completion.
         is_more = outer_s > own_s * (1 + MOST_HIDDEN) + HIDDEN_S
         is_more_by_subject[subject] = is_more
         allowed_s = own_s.sum() * (1 + MOST_HIDDEN) + HIDDEN_S * len(second_pairs)
@@ -142,8 +144,8 @@ def _untimed_seconds(frame: DataFrame, header: RunHeader) -> dict[str, float]:
     """Seconds that methods worked outside the run's completions, beyond what is usual.
 
     A build, loading weights, and completions of the warm-up and the priming that take no longer
-    than others are usual. `frame` has one row per record. Vanilla is never named: it is the
-    measure.
+    than others are usual. `frame` has one row per record. Vanilla is left out, since methods are
+    compared with it.
     """
     measured = frame[frame["is_measured"]]
     seconds = {}

@@ -89,8 +89,8 @@ def _equal_times(answers: Sequence[Record]) -> Iterator[str]:
 def _by_chance(num_both: int, *, num_prefill: int, num_decode: int, num_pairs: int) -> float:
     """The number of pairs in which both times are equal by chance, as a coarse clock makes likely.
 
-    Pairs with equal prefill times are copies or chance, and so are those with equal decode times.
-    If the two times are independent but for the copies, the number e by chance is
+    A pair with equal prefill times, or with equal decode times, is a copy or a coincidence. If the
+    two times of pairs that are not copies are independent, the number e of coincidences is
 
         e = (num_prefill - copies) * (num_decode - copies) / num_pairs,  copies = num_both - e
     """

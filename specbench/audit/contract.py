@@ -102,7 +102,7 @@ def _tokens_per_step(subject: Subject, prompts: Sequence[tuple[int, ...]]) -> Ra
     """
     drafter = subject.build()
     completions = [subject.complete(drafter, prompt, eos_ids=subject.eos_ids) for prompt in prompts]
-    # Per step: its tokens. An answer of one token has no step, and counts as one of one token.
+    # Tokens of each step. An answer of one token has no step, and counts as one step of one token.
     lengths = [completion.accept_lengths or (1,) for completion in completions]
     num_tokens = np.array([[sum(of_answer)] for of_answer in lengths], dtype=np.float64)
     num_steps = np.array([[len(of_answer)] for of_answer in lengths], dtype=np.float64)

@@ -127,7 +127,7 @@ def _chunk(
     """Numbers for logits [tokens, vocab] and token ids [tokens, 1]. Depths are unknown.
 
     `within_share` [tokens], uniform in [0, 1), places a token within its own share of the
-    distribution. The samplers are that of the tokens and one with looser top-p and top-k. A name
+    distribution. `samplers` are the tokens' own and one with looser top-p and top-k. A name
     without a shape holds [tokens]; a mass is a sum of probabilities, "third" a central moment.
     """
     p = samplers.sampler.probs(logits.double())  # [tokens, vocab]
@@ -141,11 +141,11 @@ def _chunk(
     likelier_mass = p.masked_fill(p <= token_p, 0.0).sum(-1)
     equal_mass = p.masked_fill(p != token_p, 0.0).sum(-1)
     rank = likelier_mass + equal_mass / 2
-    # The rank is the middle of the drawn token's own stretch of [0, 1), on which tokens lie end to
-    # end by falling probability. A uniform point of [0, 1) has variance 1/12 and no third moment.
-    # Given its stretch of length w and middle m it has mean m, variance w**2/12 and no third
-    # moment; so its moments are those of m plus E[w**2/12] and 3 E[(m - 1/2) w**2/12], where the
-    # stretch has probability w. What is left are the moments of m, which is the rank.
+    # Tokens lie end to end on [0, 1) by falling probability. The stretch of a token has a length w,
+    # which is its probability, and a middle m. The rank is the m of the drawn token. A uniform
+    # point u of [0, 1) has variance 1/12 and third central moment 0. Given its stretch, u has mean
+    # m, variance w**2/12 and third central moment 0. So, solved for the moments of the rank:
+    #     variance(m) = 1/12 - E[w**2/12],  third(m) = -3 E[(m - 1/2) w**2/12]
     falling_p = p.sort(-1, descending=True).values  # w: [tokens, vocab]
     # m - 1/2: [tokens, vocab]
     middle_from_half = falling_p.cumsum(-1) - falling_p / 2 - 0.5

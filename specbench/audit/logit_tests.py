@@ -14,11 +14,12 @@ def logit_tests(
 ) -> Iterator[AuditTest]:
     """Tests of logits along accepted paths: the largest deviation, flips and bits.
 
-    Flips are compared with vanilla's. Bits are tested if all of vanilla's bits equal those of the
-    engine's steps over plain chains. The test uses rows of steps whose shape does not change bits:
-    a difference in them is a bug. A flip is a row [vocab] whose best token is not the plain
-    forward's. `allowed` is the largest deviation that passes, in epsilons of the dtype times the
-    logits' scale; that of a method's rows with the bits of the engine's own steps passes too.
+    A flip is a row [vocab] whose best token is not the plain forward's. The method's share of flips
+    is compared with vanilla's share. Bits are tested only if every row of vanilla has the bits of
+    the engine's steps over plain chains. Rows of steps whose shape changes bits are left out, so
+    a row with other bits is a bug. `allowed` is the largest deviation that passes, in epsilons of
+    the dtype times the logits' scale. If bits are tested, the deviations of rows with the bits of
+    the engine's own steps pass too, however large.
     `logits` and `baseline` (vanilla's) have columns [rows].
     """
     if not (num_rows := len(logits)):

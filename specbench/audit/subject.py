@@ -52,7 +52,7 @@ class Subject:
     unseen_prompts: Sequence[tuple[int, ...]] = ()
     """A prompt of no task for each of `task_prompts`, made of prompts of the same task."""
     eos_ids: frozenset[int] = frozenset()
-    """End tokens of the model: answers that a method might have end with one."""
+    """End tokens of the model. An answer that a method knows in advance would end with one."""
     drawn: list[TokenNumbers] = field(default_factory=list)
     """The sampled tokens of the tests so far at temperature 1."""
 

@@ -74,7 +74,7 @@ class Effort:
     num_tokens: int = 2000
     """Tokens per method and temperature; without any, only recorded greedy answers are compared."""
     power: float | None = None
-    """A total variation to be found. The number of tokens is raised as far as that needs."""
+    """Total variation that the tests should find; the number of tokens is raised for this."""
     num_outcomes: int = 40_000
     """Outcomes that are drawn of each acceptance rule."""
 

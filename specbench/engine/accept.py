@@ -133,7 +133,10 @@ def choose(
     logits: Tensor, tokens: Tensor, depths: Tensor, parents: Tensor, ancestors: Tensor,
     num_verify: Tensor, *present: Tensor, names: tuple[str, ...], rule: Rule, sampler: Sampler,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """`accept_path` of plain tensors: `present` are those of q, siblings and scores in `names`."""
+    """As `accept_path`, with a tree's tensors as arguments.
+
+    `present` are the optional tensors of the tree that `names` lists: q, siblings, scores.
+    """
     optional = dict(zip(names, present, strict=True))
     layout = TreeLayout(
         parents, depths, ancestors, max_depth=parents.shape[0] - 1,

@@ -34,8 +34,8 @@ def decode(
     """Complete one request. `stopwatch` measures the parts of its steps.
 
     `is_traced` keeps the trees of drafters that set `log_probs`. `is_checked` checks every
-    tree and verdict; without it, eager steps on a CPU are checked after the timed region, as
-    far as that needs no tensors. `on_prefilled` is called after the prefill, untimed.
+    tree and verdict. Without it, only eager steps on a CPU are checked, after the timed region
+    and by copies on the host. `on_prefilled` is called after the prefill, untimed.
 
     Raises:
         UserError: the budget is not positive, or the prompt is empty or fills the context.

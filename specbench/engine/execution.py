@@ -29,7 +29,7 @@ class Execution:
         """`ops` are the operations that compute the layers."""
         self.ops = ops
         self.failures: set[str] = set()
-        """Names and reasons of functions that could not run this way, since it was last emptied."""
+        """Name and reason of each function that could not run this way, since the last `clear`."""
 
     def wrap(self, function: Function) -> Function:
         """The same function, run this way. Its outputs are valid until the next call.

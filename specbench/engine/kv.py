@@ -175,7 +175,7 @@ class KVCache(Cache):
         return [slab.index_select(1, rows.to(slab.device)) for slab in self._slabs]
 
     def append_rows(self, copies: Sequence[Tensor]) -> None:
-        """Write copied rows right after the committed ones: the host knows no other position."""
+        """Write copied rows right after the committed rows. `write_rows` writes them elsewhere."""
         for slab, rows in zip(self._slabs, copies, strict=True):
             slab.narrow(1, self.length, rows.shape[1]).copy_(rows)
 

@@ -10,7 +10,9 @@ from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.errors import reason_of
 
 _PARENTS = (0, 0, 0, 0, 2, 2, 1, 4, 5, 7)
-"""A tree with siblings and a depth of 4. Only the first two nodes' rows equal their depths."""
+"""Parents of the nodes of a tree with siblings and a depth of 4. From the third node on, the row
+of a node differs from its depth.
+"""
 
 _LEAVES = (3, 6, 8, 9)
 """Nodes without children."""

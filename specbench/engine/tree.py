@@ -181,7 +181,10 @@ class DraftTree:
 
     @classmethod
     def star(cls, num_nodes: int, device: torch.device, max_depth: int = 1) -> DraftTree:
-        """A tree of arbitrary tokens below the root, whose layout claims depth `max_depth`."""
+        """A root with `num_nodes` - 1 children of the same token.
+
+        `max_depth` becomes the layout's bound of the depths; the real depth is 1.
+        """
         layout = TreeLayout.from_parents([0] * num_nodes, device)
         tokens = torch.zeros(num_nodes, dtype=torch.long, device=device)
         return cls(tokens, replace(layout, max_depth=max_depth), num_nodes)
@@ -196,12 +199,12 @@ class DraftTree:
 
 
 class RuleInputs(NamedTuple):
-    """What an acceptance rule reads of a tree, besides its tokens and depths."""
+    """Tensors of a tree that an acceptance rule reads, besides its tokens and depths."""
 
     tensors: tuple[Tensor, ...]
-    """Parents, ancestors, `num_verify`, and those in `names`."""
+    """Parents, ancestors, `num_verify`, then the optional tensors in the order of `names`."""
     names: tuple[str, ...]
-    """Those of q, siblings and scores that the tree has."""
+    """Names of the optional tensors that are present: q with siblings, and scores."""
 
     @classmethod
     def of(cls, tree: DraftTree) -> RuleInputs:
@@ -217,5 +220,5 @@ class RuleInputs(NamedTuple):
 
 @cache
 def _on_device(number: int, device: torch.device) -> Tensor:
-    """A number [], the same tensor each time: what is replayed copies it once."""
+    """A number as a tensor [], the same object in each call, so that a recording copies it once."""
     return torch.full((), number, device=device)  # filled there: a copy would wait

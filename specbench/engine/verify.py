@@ -34,9 +34,9 @@ def verify(
 ) -> Verified:
     """Run the target over a tree of a drafter, and commit the path that its rule accepts.
 
-    If `is_joined`, one recording does all of it, provided that all trees have the same size:
-    others share recordings of the target, over methods and temperatures. Else `watch` has a lap
-    after the target.
+    With `is_joined`, one recording does both if steps are recorded and all trees of the drafter
+    have the same size. Trees of several sizes use recordings of the target alone, which methods
+    and temperatures share. Without one joint recording, `watch` has a lap after the target.
     """
     if is_joined and drafter.has_fixed_size and target.has_recorded_steps:
         return _verify_at_once(target, tree, drafter, sampler)

@@ -122,7 +122,8 @@ def check_copies(paths: Sequence[Path]) -> None:
     """Refuse files with two different values of one tensor. Only repeated tensors are read.
 
     Raises:
-        CheckpointError: a file cannot be read, or names the tensor and both files.
+        CheckpointError: a file cannot be read, or two files have different values of a tensor; the
+            message then names the tensor and both files.
     """
     holders: dict[str, Path] = {}  # the first file of each tensor
     for path in paths if len(paths) > 1 else ():

@@ -160,8 +160,8 @@ def _machine_variance(changes: FloatArray, num_baselines: int, degrees: int) -> 
         variance of (next run - mean of n baselines) = variance of one run * (1 + 1 / n)
 
     For one method, sum(d**2) over the n (n - 1) / 2 pairs is n times the sum of squares around
-    the mean, which has n - 1 degrees of freedom. The first n of the last axis are the run's own
-    pairs with the baselines; those of two baselines come after them.
+    the mean, which has n - 1 degrees of freedom. On the last axis, the first n entries are the
+    pairs of the run with a baseline; the pairs of two baselines come after them.
     """
     between_baselines = changes[..., num_baselines:]
     squares = float((between_baselines**2).sum()) / num_baselines

@@ -16,7 +16,7 @@ from specbench.log.run import Load, Run
 from specbench.types import Record, RecordKey
 
 LEAST_ANSWERS = 2
-"""Number of answers with other steps that fails the check: rounding may move a token in one."""
+"""Answers with more or fewer steps that a failed check needs: rounding may change one answer."""
 
 
 class _ExactPair(NamedTuple):

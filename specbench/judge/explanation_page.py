@@ -44,7 +44,7 @@ def explanation_html(
 def waterfall(
     product: Product, factors: Sequence[Factor], claimed: Container[str]
 ) -> tuple[Bar, ...]:
-    """The bars of the factors, in this order. Of a pair, those that are not claimed are pale."""
+    """A bar per factor, in this order. With a reference, factors that are not claimed are faint."""
     start = 1.0 if product.reference is None else product.reference
     levels = [start]  # the product up to each factor
     for factor in factors:

@@ -42,7 +42,7 @@ MEAN = results.MEAN_TITLE
 NOT_PUBLISHED = Missing("not published")
 NOT_SERVED = Missing("not over all tasks of a server")
 _SERVED = ", served by "
-"""Before the engine in the title of a served model; a row has the engine apart."""
+"""Text before the engine in the title of a served model; a row has a field for the engine."""
 
 
 @dataclass(frozen=True, slots=True)

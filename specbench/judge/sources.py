@@ -61,7 +61,7 @@ def check_sources_alone(run: TabledRun) -> Iterator[Check]:
 
 
 def _is_honest_work(warning: RunWarning) -> bool:
-    """True for untimed work that leaves every method a speedup once it is counted."""
+    """True for untimed work that, once counted, takes no method from a speedup of 1 to below 1."""
     return warning.key == UNTIMED and not any(
         entry.get("counted", 1.0) < 1.0 <= entry.get("timed", 0.0)
         for entry in warning.numbers["methods"]

@@ -163,7 +163,7 @@ class Arrangement(Struct, frozen=True, omit_defaults=True):
     """The turns of servers that the run started, and the memory that decided them."""
 
     is_side_by_side: bool
-    """All are up together and take turns by block; else one at a time is up, for a pass."""
+    """True if all servers run at once, in turns by block; else one runs at a time, for a pass."""
     needed_bytes: int = 0
     """Estimated bytes of their weights, caches and processes together; absent if not counted."""
     free_bytes: int = 0
@@ -171,7 +171,7 @@ class Arrangement(Struct, frozen=True, omit_defaults=True):
     gpu_share: float = 0.0
     """Share of the GPU's memory that each server got; absent without one."""
     reason: str = ""
-    """The reason why they take turns; absent if it is the memory."""
+    """The reason why only one server runs at a time; absent if it is the memory."""
 
 
 DRAFT_COUNTERS = ("num_drafts", "num_draft_tokens", "num_accepted", "num_verify_calls")
@@ -214,7 +214,7 @@ class BlockHeader(Struct, frozen=True, omit_defaults=True):
     repeat: int
     """Pass over the prompts."""
     duration_s: float
-    """Seconds in which a request was under way, up to its last token; at a rate, all up to it."""
+    """Seconds in which any request was under way; at a rate, all seconds up to the last token."""
     num_requests: int
     """Requests."""
     num_failed: int = 0
@@ -224,7 +224,7 @@ class BlockHeader(Struct, frozen=True, omit_defaults=True):
     num_before: int = 0
     """Requests of the block done before it was interrupted; absent if none."""
     num_repeats: int = 0
-    """Requests beside them that kept the load and have no record; absent if none."""
+    """Further requests that only kept up the load and have no record; absent if none."""
     client_s: float = 0.0
     """CPU seconds of the client."""
     concurrency: int = 0

@@ -106,7 +106,7 @@ class TickSampler(Sampler):
 
     @property
     def tick_j(self) -> float:
-        """Joules by which the counters advance at once: the median of each."""
+        """Joules of one tick of all counters: the sum of each counter's median tick."""
         return sum(median(ticks) for ticks in self._ticks.values() if ticks)
 
     @property

@@ -64,7 +64,7 @@ def find_card(nvml: Any, properties: Any) -> Card | None:
 def visible_cards(nvml: Any) -> Sequence[Card]:
     """The GPUs that programs see, the first one first: those of CUDA_VISIBLE_DEVICES, or all.
 
-    It lists numbers or UUIDs. Its numbers are those of NVML if all GPUs are alike.
+    CUDA_VISIBLE_DEVICES lists numbers or UUIDs. Its numbers equal NVML's if all GPUs are alike.
     """
     try:
         handles = [*map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))]

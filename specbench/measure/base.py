@@ -1,4 +1,4 @@
-"""The seam between a run and the backend that completes its requests.
+"""The protocols between a run and the backend that completes its requests.
 
 Runner, log and reports know these protocols only; no device, dtype or weights appear here.
 """

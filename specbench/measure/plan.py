@@ -69,8 +69,9 @@ def make_plan(
         check_early(spec)
     spec = with_defaults(spec)
     tasks = plan_tasks(spec.tasks, spec.prompts)
-    # Before torch is imported, with as many prompts and methods as there may be. `limit` is the
-    # number of prompts to take of each task, `sample` that to draw; None for all.
+    # This check runs before torch is imported, with the most prompts and methods that there can
+    # be. `limit` is the number of prompts to take per task, `sample` the number of prompts to draw
+    # per task; None for all.
     max_prompts = min(spec.limit or MAX_PROMPTS, spec.sample or MAX_PROMPTS)
     # If no methods are named: vanilla and another, since the check refuses fewer than two. It asks
     # if the goal of `--until-ci`, an interval of a given width, can be reached.

@@ -133,8 +133,8 @@ def check_records(plan: Plan, stored: Run) -> None:
 def without_failed(records: Sequence[Record]) -> tuple[Record, ...]:
     """The records without those that failed, whose requests can then be repeated.
 
-    A failed turn stays if a later turn of its chat has an answer: that one was to a chat without
-    it, and is kept.
+    A failed turn stays if a later turn of its chat has an answer. The later answer is kept, and
+    it was given to a chat without the answer of the failed turn.
     """
     last_answered: dict[RecordKey, int] = {}  # the last turn with an answer, by chat
     for record in records:

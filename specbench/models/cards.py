@@ -177,7 +177,7 @@ def find_model(name: str) -> ModelCard:
 def pick_dtype(card: ModelCard, requested: str, device: str, path: Path | None = None) -> Dtype:
     """The dtype to load in, for `--dtype requested` on `device` ("cpu", "cuda", "cuda:1").
 
-    auto: on a CPU the card's `cpu_dtype`, bfloat16 for a GGUF file that has become that, else
+    auto: on a CPU the card's `cpu_dtype`, bfloat16 for a GGUF file converted to bfloat16, else
     float32; on a GPU the card's dtype, else the one in `path`/config.json, else float16.
 
     Raises:

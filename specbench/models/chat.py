@@ -133,7 +133,7 @@ class ChatCodec:
         special = special_tokens(self.tokenizer)
         marks = [i for token, i in special.items() if token == CHANNEL or is_think_mark(token)]
         text = record.text
-        if {*marks} & {*record.token_ids}:  # which the text lacks
+        if {*marks} & {*record.token_ids}:  # `record.text` lacks these marks
             text = self.tokenizer.decode(
                 [*record.token_ids], skip_special_tokens=False, clean_up_tokenization_spaces=False
             )

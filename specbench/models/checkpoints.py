@@ -151,8 +151,8 @@ def weight_files(path: Path, kind: str = "", *, prefers_index: bool = False) -> 
     """The weight files of a folder that are read, in one format.
 
     Files named by an index may be missing. Training state and copies in other formats are left out.
-    Without a file of the names for this kind of weights, those of a plug-in's method: all in one
-    format, safetensors first.
+    If no file has a name for this kind of weights, as for the method of a plug-in, all weight files
+    of one format are returned, safetensors first.
     """
     if paths := find_weights(path, names_of(kind), prefers_index=prefers_index).paths:
         return paths

@@ -89,7 +89,7 @@ class Template:
         if self.jinja is None:
             return None
         mode = "\nthinking" if self.is_thinking else ""
-        usual_values = self.modes.items()  # which no hash includes
+        usual_values = self.modes.items()  # the hash does not include these values
         if values := {n: v for n, v in self.values.items() if (n, v) not in usual_values}:
             mode += f"\n{json.dumps(values, sort_keys=True)}"
         return hashlib.sha256(f"{self.jinja}\n{self.system}{mode}".encode()).hexdigest()

@@ -210,7 +210,8 @@ def _answer_ids(
 ) -> tuple[int, ...]:
     """The last answer as the model would give it after `prompt`, with the token that ends it.
 
-    That token is what the template writes between the answer and a next request.
+    It is the end token that the template writes right after the answer if another request follows;
+    if there is none, it is the tokenizer's EOS, if the tokenizer has one.
     """
     answer = codec.token_ids(messages[-1]["content"])
     following = codec.render([*messages, {"role": "user", "content": "?"}])[len(prompt) :]

@@ -29,7 +29,7 @@ def write_head(head: Head, folder: Path) -> None:
     has_whole_vocab = fields.get("draft_vocab_size", vocab_size) == vocab_size
     tensors: dict[str, Tensor] = {}
     for name, tensor in head.state_dict().items():
-        if has_whole_vocab and name in _VOCABULARY_MAPS:  # which vLLM then refuses
+        if has_whole_vocab and name in _VOCABULARY_MAPS:  # vLLM refuses maps of a whole vocabulary
             continue
         half = tensor.half() if tensor.is_floating_point() else tensor
         tensors[name] = half.cpu().contiguous()

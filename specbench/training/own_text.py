@@ -47,7 +47,7 @@ class _Frame:
 
     def __init__(self, codec: ChatCodec) -> None:
         self.codec = codec
-        # What the prompts of two requests without a common token share.
+        # The common beginning and end of the prompts of two requests without a common token.
         first = codec.render([{"role": "user", "content": "x"}])
         second = codec.render([{"role": "user", "content": "7"}])
         self.before = _common_start(first, second)

@@ -22,7 +22,7 @@ def continued(
 ) -> list[list[int]]:
     """The continuation of each prompt, until a token in `ends` or for `most` tokens.
 
-    One row in `sampled_every`, the first among them, is drawn with `draws`. The others are greedy.
+    The first of every `sampled_every` prompts is sampled with `draws`; the others are greedy.
     """
     width = max((len(prompt) for prompt in prompts), default=0)
     padded = [[0] * (width - len(prompt)) + prompt for prompt in prompts]

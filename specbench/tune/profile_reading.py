@@ -1,4 +1,4 @@
-"""Reading a profile's files, and what is checked before they are believed."""
+"""Reading a profile's files, with checks of their content."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ NUM_PRODUCTS = 3
 
 
 class Way(NamedTuple):
-    """A way to compute the products of a step, and what is timed of it, by operation."""
+    """A way to compute the products of a step: its kernels, and the timed work by operation."""
 
     name: str
     ops: Ops

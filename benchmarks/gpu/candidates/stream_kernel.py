@@ -110,13 +110,15 @@ def _join(
 ):
     """Leave the sums of a tile that programs share; the one that arrives last writes their total.
 
-    A program shares at most two tiles, since those between are its own: one that another program
-    began, and one that it begins itself (`is_begun`). Each has its place in `parts`.
+    A program has consecutive steps, so it shares at most two tiles: its first tile, which another
+    program began, and its last tile, which it begins itself (`is_begun`). Tiles between them belong
+    to this program alone. Each of the two shared tiles has a place in `parts`.
     """
     height: tl.constexpr = sums.shape[0]
     width: tl.constexpr = sums.shape[1]
     program, num_programs = tl.program_id(0), tl.num_programs(0)
-    # Program p begins at unit p * num_units // num_programs. Those of the first and last unit:
+    # Program p begins at unit p * num_units // num_programs. The programs that have the first and
+    # the last unit of the tile are:
     num_units = tl.cdiv(num_out, height) * num_steps
     first = ((tile * num_steps + 1) * num_programs - 1) // num_units
     last = ((tile + 1) * num_steps * num_programs - 1) // num_units

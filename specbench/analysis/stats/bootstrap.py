@@ -43,7 +43,7 @@ class Ratio:
     """Sums per cluster [clusters, k]."""
 
     units: tuple[FloatArray, ...] = ()
-    """As in `Estimate`."""
+    """The ratio's logarithms in each pass or run [units]: an array per run or pool."""
 
     machine: Variance | None = EXACT
     """The variance that the machine adds, if there are no units."""

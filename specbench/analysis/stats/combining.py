@@ -17,7 +17,7 @@ def mean(estimates: Sequence[Estimate]) -> Estimate:
     """
     mean_value = sum(estimate.value for estimate in estimates) / len(estimates)
     # Logs [units] of the estimates, by run or pool of runs; a unit is a pass or a run.
-    # None are left if an estimate has none, as a number that does not depend on the machine.
+    # If one estimate has no logs, since it does not depend on the machine, the mean has none.
     logs_of_groups = zip(*(estimate.units for estimate in estimates), strict=False)
     unit_logs = tuple(_log_of_mean(logs) for logs in logs_of_groups)
     machine = largest([estimate.machine for estimate in estimates])  # None if any is unknown
@@ -60,8 +60,8 @@ def quotient(top: Estimate, bottom: Estimate, *, is_one_run: bool = True) -> Est
     scale. The quotient has an interval if both have bootstrap resamples [num_resamples].
     """
     ratio_value = top.value / bottom.value
-    # Logarithms of each unit's number, whose spread is the machine's: [units] per run or pool. Of
-    # one run those of the quotient, of two runs those of both sides.
+    # Logarithms per unit [units], whose spread is the machine's. One run or pool has an array of
+    # the quotient's logarithms; two runs have the arrays of both sides.
     unit_logs: tuple[FloatArray, ...]
     if is_one_run:
         # Not strict: no pair is left if one side has no units.

@@ -54,7 +54,7 @@ class Estimate:
     """The variance that passes or runs add to the logarithm; None if unknown, as after one pass."""
 
     wide_interval: Interval | None = field(default=None, compare=False)
-    """The interval of so few clusters that it is shown, but supports no claim."""
+    """An interval to show if there are too few clusters for `interval`; it supports no claim."""
 
     @property
     def shown_interval(self) -> Interval | None:
@@ -154,7 +154,7 @@ def unit_sd(value: Value) -> float | None:
     if not isinstance(value, Estimate) or len(value.units) != 1:
         return None
     logs = value.units[0]  # [units]; NaN where it is unknown
-    mean_variance = of_mean(logs)  # that of a unit / their number; None of fewer than two
+    mean_variance = of_mean(logs)  # variance of a unit / number of units; None below two units
     if mean_variance is None:
         return None
     num_units = np.isfinite(logs).sum()

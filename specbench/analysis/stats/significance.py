@@ -21,7 +21,9 @@ GATE_ALPHA = 0.01
 exist.
 """
 _NO_SPREAD = 1e-9
-"""Logarithms that differ by less are equal, as acceptance is if nothing changed."""
+"""Standard deviations and distances of logarithms below this count as 0, such as those of MAT if
+no step changed.
+"""
 
 Key = TypeVar("Key")
 

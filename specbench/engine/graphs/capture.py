@@ -45,7 +45,8 @@ def capture_graphs(
 def _capture_prompts(target: Target, drafter: Drafter, num_tokens: int, sampling: Sampling) -> None:
     """Begin a completion for each size that prompts in up to `num_tokens` tokens are padded to.
 
-    A prompt has a token less than its size, because a draft model also reads the first new one.
+    A prompt has one token fewer than its padded size, because a draft model also reads the first
+    new token.
     """
     for size in reversed(PROMPT_SIZES):
         length = max(1, min(size - 1, num_tokens - 3))  # leaves tokens to draft

@@ -19,8 +19,8 @@ _MODELS = frozenset({
     "GptOssForCausalLM", "LlamaForCausalLM", "MistralForCausalLM", "MixtralForCausalLM",
     "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM",
 })  # fmt: skip
-"""Classes of transformers that the stack runs. A family whose layers `fused_layer` can read only
-has to be named here.
+"""Classes of transformers that the stack runs. To support another class whose layers `fused_layer`
+can read, add its name here; nothing else is needed.
 """
 CAPPED = frozenset({"Gemma2ForCausalLM", "Gemma3ForCausalLM"})
 """Classes that cap their logits if the config says so. The others ignore the field."""

@@ -196,7 +196,8 @@ def _baseline(asked: str, methods: Sequence[str]) -> str:
     """The name of the baseline; empty if there is none.
 
     Raises:
-        UserError: the one that was asked for is not there, or another method has its name.
+        UserError: no file has the requested label, or a file of another method has the label
+            that is reserved for the baseline.
     """
     if asked and asked not in methods:
         raise unknown_name("label", asked, methods)

@@ -62,7 +62,7 @@ def _rule_of_tokens(differences: Iterable[int]) -> str:
 
 
 def _rule_of_steps(method: str, records: Sequence[Record]) -> Iterator[str]:
-    """The rule of a method whose steps are listed, by tokens less those of steps."""
+    """The rule of a method with listed steps, by its tokens - the tokens that its steps emitted."""
     records_with_steps = [record for record in records if record.accept_lengths]
     # tokens of an answer - tokens of its steps
     differences = {record.num_tokens - sum(record.accept_lengths) for record in records_with_steps}

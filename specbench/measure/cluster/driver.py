@@ -79,7 +79,7 @@ class ClusterBackend:
         closed, _ = self._ray.wait([*closing], num_returns=len(closing), timeout=CLOSE_S)
         for reference in closed:
             worker_name = self._names[closing[reference]]
-            # Of a worker that failed, the earlier description stays.
+            # A worker that failed keeps its earlier description.
             with suppress(self._ray.exceptions.RayError):
                 self._infos[worker_name] = self._ray.get(reference)
         for actor in self._actors:
@@ -242,12 +242,12 @@ class ClusterBackend:
             self._waiting.appendleft(job._replace(num_lost=num_lost))  # the next to be given out
             return ()
         error = f"{MOST_ATTEMPTS} workers were lost while they completed it: {reason}"
-        seed = self._plan.spec.seed  # of the run; `seed_of` makes that of a request of it
+        seed = self._plan.spec.seed  # the run's seed; `seed_of` derives a request's seed from it
         return [
             Record(key, "error", prompt_tokens=0, seed=seed_of(seed, key.request), error=error)
-            for label in self._plan.setup.labels  # of the methods
-            for key in job.sample.keys(label)  # of the records of one method, a record per turn
-            if key not in job.stored  # records that the run has already, by key
+            for label in self._plan.setup.labels  # the methods' labels
+            for key in job.sample.keys(label)  # the keys of a method's records, one per turn
+            if key not in job.stored  # the run does not have the record already
         ]
 
 

@@ -73,7 +73,8 @@ def make_cluster_setup(ray: Any, spec: RunSpec, *, is_offline: bool) -> ClusterS
         )
     if spec.energy:
         raise UserError("--energy is for one machine, not for --ray.", "Leave out one of them.")
-    # Sizes of drafts: AUTO would measure them on one machine of several, PAPER takes the papers'.
+    # AUTO would choose the sizes of drafts by times of one machine of several. So the run uses the
+    # sizes of the papers.
     if spec.settings == AUTO:
         spec = msgspec.structs.replace(spec, settings=PAPER)
     started = _start_workers(ray, spec, is_offline=is_offline)  # their actors and reports
@@ -155,7 +156,7 @@ class StartedWorkers(NamedTuple):
     actors: tuple[Any, ...]
     """Ray's handles of the workers."""
     reports: Sequence[WorkerReport]
-    """The setup of each."""
+    """The report of each worker, in the order of `actors`."""
 
 
 def _start_workers(ray: Any, spec: RunSpec, *, is_offline: bool) -> StartedWorkers:

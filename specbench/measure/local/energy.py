@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 LEAST_S = 6.0
 """Seconds after which a method begins no further round over the prompts."""
 MOST_OF_TICKS = 0.05
-"""Largest share of two ticks, which both readings may be off by, in the energy between them."""
+"""Largest share of a measured energy that two ticks may be: each of the two readings may be off
+by one tick.
+"""
 
 
 def metered(complete: Callable[[], Completion], sampler: GpuSampler | None) -> Completion:

@@ -80,7 +80,8 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
     others = share_of_others(began, read_moment())
     best, step_s = trial.best, trial.medians  # median seconds by number of threads
     if others > BUSY_SHARE and best > 1:
-        # As many as processors are left, and steps at a stretch.
+        # Other programs are busy: try at most as many threads as they leave processors, and time
+        # steps with each number without a change between them.
         num_free = max(1, round((1 - others) * largest))
         sustained_s = _sustained([n for n in counts if n <= min(best, num_free)], time_step)
         best = _fastest(sustained_s)

@@ -13,7 +13,7 @@ from specbench.settings.step_times import FASTER
 FAR = 1.5
 """A number of threads is dropped if its steps take this many times as long as the best number's."""
 FAR_STEPS = 7
-"""Steps of both numbers that are compared by FAR."""
+"""Steps that both numbers of threads must have before FAR applies."""
 HOPELESS = 10.0
 """A number of threads is dropped early if its steps take this many times as long."""
 HOPELESS_STEPS = 2
@@ -23,7 +23,7 @@ MAX_STEPS = 200
 LEAST_S = 1e-9
 """Least seconds that a step counts with: a clock may go back or stand still."""
 LEVEL = 0.01
-"""Chance that the median ratio of two numbers is on the other side of `FASTER`."""
+"""Significance level of the sign test by which the step times of two numbers are compared."""
 
 
 class _Choice(NamedTuple):

@@ -61,7 +61,7 @@ def warm_up(
             with suppress(Exception), containing("A draft"):  # plug-ins may raise anything
                 capture_graphs(target, drafter, max_tokens, usual.max_new_tokens, samplings)
 
-    if execution.is_static:  # with graphs, of which each is for a size of the cache
+    if execution.is_static:  # with graphs: each graph is for one size of the cache
         longest = max(len(request.prompt_ids) + request.max_new_tokens for request in requests)
         max_tokens = min(longest, target.context)  # of a prompt and its answer together
         prompts += prompts_to(max_tokens, usual.prompt_ids)  # for each cache size, longest last

@@ -175,8 +175,9 @@ async def at_load(
 ) -> None:
     """Work on samples of a block at a load: a number at once, or per second at random times.
 
-    `whole` are all samples of the block, in order. Those that are not among `samples` are repeated
-    beside these to keep the load: at a rate each at its time, else if the samples are too few.
+    `whole` are all samples of the block, in order; `samples` are the samples to complete. The
+    other samples are only repeated, to keep the load: at a request rate, each at its own time;
+    with a number at once, as many at once as `samples` has fewer than that number.
     """
     unfinished = {sample.key(0) for sample in samples}  # by their first turns
     others = [sample for sample in whole if sample.key(0) not in unfinished]

@@ -28,13 +28,13 @@ from specbench.types import Request
 HELLO = [{"role": "user", "content": "Hello"}]
 """The chat to which a server answers when it is asked what it is."""
 PROBE_TOKENS = 8
-"""Tokens of that answer."""
+"""Most tokens of the answer to `HELLO`."""
 _HOW_TO_START = (
     "Start one, for example `vllm serve MODEL --port 8000` or `llama-server -m MODEL.gguf --port "
     "8000`, and give its address: --url http://127.0.0.1:8000."
 )
 _MOST_CONTEXT = 2**31
-"""Tokens: a longer context is a mistake of the server."""
+"""Tokens: a reported context of this length or more counts as a mistake of the server."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,8 @@ def make_record(
 def _num_tokens(answer: Answer, token_ids: Sequence[int]) -> int:
     """The number of an answer's tokens.
 
-    Those of a text may differ from the ones that were generated: the server's own count is right.
+    If the server sent text only, its own count is used, if any: the tokens of the text may differ
+    from the tokens that the model generated.
     """
     if answer.token_ids is None and answer.num_tokens is not None:
         return answer.num_tokens

@@ -122,7 +122,7 @@ class StartedServers:
             place.num_starts = MOST_STARTS  # it is not tried again
             await place.close()
             raise SpecbenchError(place.failure) from error
-        # For the next call, if the server dies again.
+        # The error of a later call, if the server has died MOST_STARTS times by then.
         place.failure = f"The server of {method} died {MOST_STARTS} times."
         return place.server
 

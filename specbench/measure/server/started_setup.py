@@ -211,7 +211,8 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
     codec = load_codec(model_path, card, spec.template, spec.template_args)
     # Raises if the engine cannot read it. "": the model, not the weights of a method.
     engine.check_folder(model_path, "")
-    # In tokens. An engine's memory grows with it, so it is limited; if unknown, it is the limit.
+    # Tokens of context, at most _MOST_CONTEXT because an engine's memory grows with the context.
+    # If the context of the model is unknown, it is _MOST_CONTEXT.
     context = min(context_length(model_path, card.name) or _MOST_CONTEXT, _MOST_CONTEXT)
     vanilla = Launch(  # a server to start, without speculation
         model=model_path,

@@ -47,8 +47,8 @@ class Preview:
     memory_bytes: int | None = None
     """Memory of the models with their caches."""
     max_seconds: float | None = None
-    """Seconds at the speed of a baseline that waits for memory alone, with the whole budget used
-    by every answer.
+    """Seconds if every answer has the most new tokens, and each token takes only the time to read
+    all weights once from memory.
     """
     sizes: tuple[int | None, ...] = ()
     """Bytes of each file that is not on this machine."""

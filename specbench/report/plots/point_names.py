@@ -155,8 +155,8 @@ def name_methods(
 
 
 def _spread(marks: Mapping[str, Mark], gap: float, lowest: float) -> dict[str, float]:
-    """Heights of names in pixels, near those of their marks: of marks at one x, in their order and
-    with this gap or more between two, from `lowest` up.
+    """The height of each name in pixels, near its mark. Names at one x keep the order of their
+    marks and at least this gap from each other, and none is below `lowest`.
     """
     heights = {}
     for x in {round(mark.x) for mark in marks.values()}:

@@ -6,27 +6,27 @@ lengths are tiny's, and the time is the real model's. Importing this package imp
 
 The corner is kept apart from the noise as follows (D is the big width, d the small one):
 
-- **Zeros only where they decide.** A channel of the residual stream that the small model lacks is
-  always zero, so that columns that read it may hold anything. A row whose result has to be zero
-  is noise in those columns and zero in the few that carry something. So are the values (`v_proj`)
-  and the `up_proj` of added layers, heads and neurons: attention and MLP add nothing, although
-  every matrix in them is noise but for a stripe of d columns. (Zeroing the output projections
-  instead would leave a third of the weights zero, which draw less power than data.)
+- **Few zeros.** A channel of the residual stream that the small model lacks is always zero, so
+  the columns that read it may hold noise. A row whose result has to be zero is noise in these
+  columns, and zero in the few columns whose channels are not always zero. The rows of `v_proj`
+  and `up_proj` of added layers, heads and neurons are such rows: attention and MLP add nothing,
+  although every matrix in them is noise except for a stripe of d columns. (Zeroing the
+  output projections instead would make a third of the weights zero, which draw less power.)
 - **Norms.** RMSNorm divides by sqrt(|x|^2 / D + eps'). With norm weights times sqrt(d / D) and
   eps' = eps d / D it is the small norm: w x sqrt(d / D) / sqrt((|x|^2 + d eps) / D).
 - **The constant channel.** Channel d of every embedding is a constant c, which no layer changes. It
-  makes |x|^2 + c^2 of |x|^2, so that eps' = (d eps - c^2) / D gives the same denominator as before:
+  changes |x|^2 to |x|^2 + c^2, so eps' = (d eps - c^2) / D gives the same denominator as before:
   (|x|^2 + c^2) / D + eps' = (|x|^2 + d eps) / D. This requires c^2 < d eps; c is the largest such
   power of two, which every dtype holds exactly. Norms inside the layers have weight 0 there.
 - **Added vocabulary.** After the final norm the constant is h = g c sqrt(d) / sqrt(|x|^2 + d eps)
-  for a norm weight of g sqrt(d / D). Rows of the head that the small vocabulary lacks read only h,
-  with weight -2^15: a logit below -1000, where the small model's are within 50. Heads on hidden
-  states carry h on. A softmax gives such a token exactly nothing.
+  for a norm weight of g sqrt(d / D). Rows of the head for added tokens read only h, with weight
+  -2^15. Their logits are below -1000, and the logits of the small model are within 50. Draft
+  heads over hidden states keep h. After a softmax, an added token has exactly probability 0.
 - **Experts.** Each expert of a mixture holds the small MLP, beside noise of its own, and the router
   is noise. The shares of the chosen experts add up to one, and so does the output.
-- **Rotary positions.** Pair i of a head of 64 turns by theta^(-2i/64) per position, as does pair m
-  i of a head of 64 m: pairs go there, and queries are scaled by sqrt(m) against the attention's 1 /
-  sqrt(64 m).
+- **Rotary positions.** Pair i of a head of size 64 turns by theta^(-2i/64) per position. Pair m i
+  of a head of size 64 m turns by the same angle, so pair i is placed there. Queries are multiplied
+  by sqrt(m), because attention divides by sqrt(64 m) and not by sqrt(64).
 - **Grouped heads.** Small head h is the first query head of group h, and the only one that reads
   the group's keys and values: the outputs of the group's other heads are multiplied by zeros.
 

@@ -81,7 +81,8 @@ def spread_layers(
 ) -> list[int | None]:
     """The small layer in the place of each big one, None for an added layer.
 
-    The inputs of tapped layers agree: as many small layers are before them as in the small model.
+    A tapped big layer has the same small layers before it as its small layer has in the small
+    model, so the inputs of both agree.
     """
     layers: list[int | None] = [None] * num_big
     ends = [(0, 0), *taps, (num_small, num_big)]
