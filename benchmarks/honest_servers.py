@@ -75,12 +75,12 @@ EXPECTED = {
 
 
 class Seen(NamedTuple):
-    """What a server shows."""
+    """Evidence of drafts that a server reports."""
 
     has_counters: bool
-    """Counters of drafts since its start."""
+    """True if it has counters of drafts since its start."""
     has_counts: bool
-    """Counts with each answer, and that it is vLLM."""
+    """True if each answer has counts of drafts, and the server identifies itself as vLLM."""
 
 
 COUNTERS = Seen(has_counters=True, has_counts=False)
@@ -253,26 +253,27 @@ def completed(draw: Draw, codec: ChatCodec, folder: Path) -> Run:
     rows = f'{{"num_speculative_tokens_per_batch_size": {draw.table.vllm_rows()}}}'
     command = ("--speculative-config", rows.replace("(", "[").replace(")", "]"))
     headers = run.header.servers
-    told = structs.replace(headers[draw.method], command=command)
-    return replace(run, header=structs.replace(run.header, servers={**headers, draw.method: told}))
+    started_server = structs.replace(headers[draw.method], command=command)
+    all_headers = {**headers, draw.method: started_server}
+    return replace(run, header=structs.replace(run.header, servers=all_headers))
 
 
 def findings(draw: Draw, codec: ChatCodec) -> set[str]:
-    """What is said against the servers of a run: a refusal, warnings, tasks without numbers."""
+    """Findings against the servers of a run: a refusal, warnings, and tasks without numbers."""
     with TemporaryDirectory() as folder:
         try:
             run = completed(draw, codec, Path(folder) / "run")
         except UserError as error:
             return {"refused for drafts" if "drafts" in error.message else error.message}
-        found: set[str] = set()
+        accusations: set[str] = set()
         if count_baseline_drafts(run.header, run.records) is None:
-            found.add(UNSEEN)
+            accusations.add(UNSEEN)
         for load in run.loads:
             run_at_load = run.at(load)
-            found |= {*_against(measure(run_at_load, Bootstrap(200)), draw.method)}
+            accusations |= {*_against(measure(run_at_load, Bootstrap(200)), draw.method)}
             if any(check.status == "failed" for check in check_sources_alone(tabled(run_at_load))):
-                found.add("source of speed")
-        return found
+                accusations.add("source of speed")
+        return accusations
 
 
 def _against(metrics: RunMetrics, method: str) -> Iterator[str]:
@@ -286,9 +287,9 @@ def _against(metrics: RunMetrics, method: str) -> Iterator[str]:
         yield "nothing drafted"
 
 
-def is_named(draw: Draw, found: set[str]) -> bool:
+def is_named(draw: Draw, accusations: set[str]) -> bool:
     """True if the run has a finding. UNSEEN counts as one only if the servers show nothing."""
-    return bool(found if draw.shows == NOTHING else found - {UNSEEN})
+    return bool(accusations if draw.shows == NOTHING else accusations - {UNSEEN})
 
 
 def main(num_runs: int = NUM_RUNS, num_lies: int = NUM_LIES) -> None:
@@ -300,10 +301,10 @@ def main(num_runs: int = NUM_RUNS, num_lies: int = NUM_LIES) -> None:
     words: Counter[str] = Counter()
     for _ in range(num_runs):
         draw = Draw.drawn(generator)
-        found = findings(draw, codec) - {UNSEEN}
-        words.update(found)
+        accusations = findings(draw, codec) - {UNSEEN}
+        words.update(accusations)
         num_of_kind.update(draw.kinds)
-        if found:
+        if accusations:
             num_accused.update(draw.kinds)
     for kind, number in num_of_kind.items():
         print(f"honest, {kind}: {num_accused[kind]} of {number} refused or accused")
@@ -313,9 +314,9 @@ def main(num_runs: int = NUM_RUNS, num_lies: int = NUM_LIES) -> None:
         num_named = 0
         for _ in range(num_lies):
             draw = Draw.drawn(generator, lie)
-            found = findings(draw, codec)
-            words.update(found)
-            num_named += is_named(draw, found)
+            accusations = findings(draw, codec)
+            words.update(accusations)
+            num_named += is_named(draw, accusations)
         print(f"{lie}: {num_named} of {num_lies} named, {dict(words)}", flush=True)
 
 

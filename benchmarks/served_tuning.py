@@ -189,8 +189,9 @@ class Outcome:
 
     @cached_property
     def true_break_even(self) -> float:
-        """The load at which the best draft is no faster than plain decoding, between measured
-        loads on a straight line in the logarithm of the load.
+        """The smallest load at which no draft size is faster than plain decoding.
+
+        Between measured loads, the ratio lies on a straight line over the logarithm of the load.
         """
         ratios = [
             max(self.case.tokens_per_s(num_tokens, load) for num_tokens in self.sizes[1:])
