@@ -11,7 +11,6 @@ from tests.packaging.shell import ROOT
 
 SOURCE = """
 import sys, torch
-from contextlib import suppress
 from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
@@ -47,11 +46,11 @@ if __name__ == "__main__":
         ops = TritonOps(8, is_early=True)
         with listed() as without_memory:
             check(ops, torch.bfloat16)
+        # No kernel writes its result here: memory of zeros holds ids that can be looked up.
+        torch.empty, torch.empty_like = torch.zeros, torch.zeros_like
+        torch.Tensor.new_empty = torch.Tensor.new_zeros
         with listed() as on_cpu:
-            for one in kernels.TRIED:
-                kernels.TRIED = (one,)
-                with suppress(IndexError, RuntimeError):  # places that no kernel has written
-                    check(ops, torch.bfloat16, torch.device("cpu"))
+            check(ops, torch.bfloat16, torch.device("cpu"))
         with listed() as of_model:
             layers(ops, find_model("vicuna-13b").shape, torch.bfloat16)
         assert without_memory == on_cpu and len(on_cpu) > 30, (len(without_memory), len(on_cpu))
