@@ -8,7 +8,7 @@ from torch import Tensor
 
 from specbench.engine.accept import AcceptedPath
 from specbench.engine.drafter import BuildContext, Drafter, State, StepResult
-from specbench.engine.execution import Execution
+from specbench.engine.execution import Execution, Function
 from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.target import Forward, Needs
 from specbench.engine.tree import padded_path_length
@@ -47,13 +47,16 @@ class PathDrafter(Drafter):
     """Keeps the target's states on the last step's accepted path until a draft reads them."""
 
     _execution: Execution
+    _prompt_size: Callable[[int], int | None]
+    """`Target.prompt_size`."""
     _num_scratch: int
     """Most rows of a draft in the drafter's own cache."""
     _captured: tuple[Tensor, ...]  # of the last forward, one row per node
     _missing: AcceptedPath  # states not yet read, as rows of `_captured`
 
     def start(self, state: State, prefill: Forward) -> None:
-        self._captured = tuple(states[-1:] for states in self.captured(prefill))
+        last = state.num_committed - 1 if self.needs.all_prompt_positions else 0
+        self._captured = tuple(states[last : last + 1] for states in self.captured(prefill))
         self._missing = AcceptedPath.single(state.pending, self._captured[0].device)
 
     def observe(self, state: State, result: StepResult) -> None:
@@ -77,6 +80,22 @@ class PathDrafter(Drafter):
     def cache_span(self, state: State) -> CacheSpan:
         """Rows of the drafter's own cache that attention reads."""
         return self._execution.cache_span(state.num_committed, self._num_scratch)
+
+    def read_prompt(self, state: State, prefill: Forward, read: Function) -> None:
+        """Call `read` with the tokens [n] after the prompt's first n tokens, and their states.
+
+        The first draft reads the last token's states, so they are left out here. A recording has
+        padded states: it reads them all, and drafts write over the rows that are not committed.
+        """
+        num_prompt = state.num_committed
+        size = self._prompt_size(num_prompt)
+        num_read = size or num_prompt - 1
+        if num_read == 0:
+            return
+        token_ids = [*state.token_ids[1:], *[0] * (num_read - num_prompt)][:num_read]
+        tokens = torch.tensor(token_ids, device=state.sampler.generator.device)
+        run = self._execution.wrap(read) if size else read
+        run(tokens, *self.captured(prefill))
 
     def make_room(self, state: State, reserve: Callable[[int], bool]) -> None:
         """Reserve rows of the drafter's own cache for the whole completion, with `reserve`."""
@@ -103,16 +122,18 @@ class FeatureDrafter(PathDrafter, Generic[ModelT]):
         self.weights_facts, self.num_positions = model.facts, model.num_positions
         self.has_guessed_layers = model.has_guessed_layers
         self._execution = context.target.execution
+        self._prompt_size = context.target.prompt_size
         longest = padded_path_length(max(depth, context.skipped_depth))
         self._num_scratch = max(num_scratch, longest)
 
     def start(self, state: State, prefill: Forward) -> None:
         """Make room in the model's cache, and let it read the prompt's features."""
         super().start(state, prefill)
-        model = self.model
-        self.make_room(state, model.reserve)
-        tokens = torch.tensor(state.token_ids[1:], device=state.sampler.generator.device)
-        if len(tokens) > 1:
-            rows = torch.arange(len(tokens) - 1, device=tokens.device)
-            features = model.features(self.captured(prefill), rows)
-            model.prefill(features, tokens[:-1])
+        self.make_room(state, self.model.reserve)
+        self.read_prompt(state, prefill, self._read)
+
+    def _read(self, tokens: Tensor, *captured: Tensor) -> tuple[Tensor, ...]:
+        """Begin a sequence with the first rows of `captured`; `tokens` [n] follow them."""
+        rows = torch.arange(tokens.shape[0], device=tokens.device)
+        self.model.prefill(self.model.features(captured, rows), tokens)
+        return ()

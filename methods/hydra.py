@@ -84,9 +84,11 @@ class Prefix:
         self.stack = DraftStack(checkpoint, [name], config, config.hidden_size, self._ops)
         self._norm = rms_norm(checkpoint, f"{_PREFIX}.norm", config)
 
-    def prefill(self, hidden: Tensor) -> None:
-        """Begin a sequence with rows [n, hidden]."""
+    def read(self, tokens: Tensor, hidden: Tensor) -> tuple[Tensor, ...]:
+        """Begin a sequence with the first rows of `hidden`, one for each of `tokens` [n]."""
+        hidden = hidden[: tokens.shape[0]]
         self.stack.prefill(hidden, self._ops.norm(hidden, self._input_norm))
+        return ()
 
     def feed(self, hidden: Tensor, last: Tensor, end: Tensor, cache_span: CacheSpan) -> Tensor:
         """Feed rows [n, hidden] up to `end` []; returns [1, hidden] for row `last` [1]."""
@@ -128,15 +130,14 @@ class Hydra(PathDrafter):
         self._embedding = target.model.get_input_embeddings().weight
         self.needs = Needs(hidden=True, all_prompt_positions=has_prefix)
         self._execution = target.execution
+        self._prompt_size = target.prompt_size
         self._fill = self._execution.wrap(self._filled)
 
     def start(self, state: State, prefill: Forward) -> None:
         super().start(state, prefill)
         if self._prefix:
             self.make_room(state, self._prefix.stack.reserve)
-            (hidden,) = self.captured(prefill)
-            if hidden.shape[0] > 1:
-                self._prefix.prefill(hidden[:-1])
+            self.read_prompt(state, prefill, self._prefix.read)
 
     def propose(self, state: State) -> DraftTree:
         inputs = self.draft_inputs(state)

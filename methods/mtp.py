@@ -153,6 +153,7 @@ class Mtp(FeatureDrafter[MtpModel]):
     def __init__(self, options: Options, context: BuildContext) -> None:
         self._num_tokens = count = options.num_tokens
         super().__init__(MtpModel(context), context, num_scratch=count, depth=count)
+        self._prompt_size = lambda _: None  # its layer counts rows on the host: no recordings
         self.tree_sizes = (1 + count,)
 
     def start(self, state: State, prefill: Forward) -> None:

@@ -152,7 +152,8 @@ class Recycling(Drafter):
         if prefill.hidden is None:
             return
         prompt = torch.tensor(state.request.prompt_ids, device=self._device)
-        chunks = zip(prompt.split(ROWS), prefill.hidden.split(ROWS), strict=True)
+        hidden_states = prefill.hidden[: len(prompt)]  # without padding
+        chunks = zip(prompt.split(ROWS), hidden_states.split(ROWS), strict=True)
         for tokens, hidden in chunks:
             logits = self._ops.project(hidden, self._head.weight, self._head.bias)
             num_tokens = torch.full_like(tokens[:1], len(tokens))

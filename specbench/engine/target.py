@@ -79,6 +79,10 @@ class Target:
         """True if the execution records its steps."""
         return self.execution.is_static and not self.eager_reason
 
+    def prompt_size(self, num_tokens: int) -> int | None:
+        """Number of tokens that a prompt is padded to, to be a recorded step; None if it is not."""
+        return None if self.eager_reason else self.execution.prompt_size(num_tokens)
+
     @property
     def max_exact_rows(self) -> int:
         """Number of nodes up to which a node's logits have the same bits in any tree; 0 if none."""
@@ -106,23 +110,24 @@ class Target:
     def prefill(self, prompt_ids: Sequence[int], num_new: int = 0) -> Forward:
         """Start a new sequence with `prompt_ids`, and reserve `num_new` more tokens.
 
-        Returns logits [1, vocab] of the last position. Hidden states and layer inputs are also
-        of the last position, or of every prompt token with `Needs.all_prompt_positions`. With
-        captured graphs, all of them are valid until the next forward.
+        Returns logits [1, vocab] of the last position. Hidden states and layer inputs are also of
+        the last position, or with `Needs.all_prompt_positions` of the whole prompt, padded to its
+        `prompt_size`. With captured graphs, all of them are valid until the next forward.
         """
         n = len(prompt_ids)
         self.cache.reset()
         self.reserve(n + num_new)
-        size = None if self.eager_reason else self.execution.prompt_size(n)
+        size = self.prompt_size(n)
         if size is None:
             forward = self._plain_prefill(prompt_ids)
         else:
             forward = self._padded_prefill(prompt_ids, size)
         self.cache.length = n
-        kept = slice(n) if self._needs.all_prompt_positions else slice(-1, None)
-        hidden = None if forward.hidden is None else forward.hidden[kept]
-        layer_inputs = {layer: states[kept] for layer, states in forward.layer_inputs.items()}
         logits = forward.logits[:]  # a view: with it, rules need no recordings of their own
+        if self._needs.all_prompt_positions:
+            return replace(forward, logits=logits)
+        hidden = None if forward.hidden is None else forward.hidden[-1:]
+        layer_inputs = {layer: states[-1:] for layer, states in forward.layer_inputs.items()}
         return Forward(logits, hidden, layer_inputs)
 
     def _plain_prefill(self, prompt_ids: Sequence[int]) -> Forward:

@@ -5,6 +5,7 @@ Where something looks between these parts, each is a recording of its own, with 
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,15 @@ from specbench.engine.clock import HostStopwatch
 from specbench.engine.decode import decode
 from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.graphs.recorder import Recording
+from specbench.engine.layers import experts
 from specbench.engine.sampler import Sampler
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
 from specbench.registry import names
 from specbench.types import Completion, Request, Sampling
+from tests.engine.test_prompts import FUSED, UNFUSED
+from tests.engine.test_target import random_model
+from tests.support.architectures import config_of, random_of
 from tests.support.fake_cuda import CheckedGraphs
 from tests.support.models import prompts, random_llama
 from tests.support.products import each_once
@@ -90,6 +95,23 @@ def test_a_step_in_parts_gives_the_tokens_of_a_whole_one(
     parts = recorded_functions(in_parts)
     assert {"_tree_step", "choose"} <= parts
     assert ("_step_then" in parts) == drafts_in_steps
+
+
+@pytest.mark.parametrize(
+    ("architecture", "sampling"), each_once([*FUSED, *UNFUSED], SAMPLINGS), ids=str
+)
+def test_whole_steps_with_windows_caps_and_experts_give_the_tokens_of_eager_ones(
+    architecture: str, sampling: Sampling, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experts, "_one_by_one", experts._gathered)  # the way of a GPU
+    is_fused = architecture in FUSED
+    model = random_model(architecture) if is_fused else random_of(config_of(architecture))
+    graphs = Graphs(TraceRecorder())
+    targets = Target(deepcopy(model)), Target(model, graphs)
+    answers = [completed(target, "recycling", tmp_path, sampling) for target in targets]
+    eager, whole = ([(done.token_ids, done.steps) for done in answer] for answer in answers)
+    assert whole == eager and graphs.failures == set()
+    assert "_step_then" in recorded_functions(graphs)
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)

@@ -76,6 +76,24 @@ def test_replayed_prompts_give_the_tokens_of_eager_ones(
     assert graphs.failures == set()
 
 
+@pytest.mark.parametrize("name", ["hydra", "eagle", "eagle2", "eagle3", "peagle", "dflash"])
+def test_a_draft_layer_reads_prompts_in_recordings_from_the_memory_of_the_targets(
+    name: str, tmp_path: Path
+) -> None:
+    graphs = Graphs(TraceRecorder())
+    target = Target(random_llama(layers=8), graphs)
+    drafter = build(name, target, tmp_path, {"arch": "prefix-mlp"} if name == "hydra" else {})
+    for length in (20, 31, 257):  # the first makes the room, the last is read eagerly
+        decode(target, drafter, Request(prompt_of(length), BUDGET))
+        decode(target, drafter, Request(prompt_of(length), BUDGET))
+    by_name = {captured.function.__name__: captured for captured in graphs._captured.values()}
+    reading: Any = by_name["read" if name == "hydra" else "_read"]
+    assert graphs.failures == set()
+    assert {key[0] for key in reading.entries} == {((32,), torch.int64, None)}
+    (entry,) = reading.entries.values()
+    assert [buffer is None for buffer in entry.inputs[1:]] == [True] * (len(entry.inputs) - 1)
+
+
 FUSED = ("mistral, window", "qwen3, windows", "gemma2", "gemma3", "mixtral", "gpt-oss")
 """Models with limited attention, capped scores and experts."""
 UNFUSED = ("glm4", "cohere2", "gpt2", "glm4_moe")
@@ -93,7 +111,9 @@ def check_prefills(model: PreTrainedModel, lengths: Sequence[int]) -> Graphs:
                 with target.capture(needs), torch.inference_mode():
                     prefill = target.prefill(prompt_of(length))
                     rows = target.cache.rows(1).all[:length]
-                    outputs.append((prefill.logits, prefill.hidden, prefill.layer_inputs, rows))
+                    states = [prefill.hidden, *prefill.layer_inputs.values()]
+                    unpadded = [rows_of[:length] for rows_of in states if rows_of is not None]
+                    outputs.append((prefill.logits, unpadded, rows))
                     assert target.cache.length == length
             torch.testing.assert_close(*outputs, rtol=1e-4, atol=1e-4)
     assert graphs.failures == set()
