@@ -14,17 +14,22 @@ from specbench.analysis.warnings import RunWarning
 from specbench.log.header import RunHeader
 from specbench.log.run import loads_of
 
-MOST_DRIFT = 1.05
+MOST_DRIFT = 1.02
 """The factor by which equal servers may differ: the machine changes between their blocks, which the
-interval of one pass does not show. A method that drafts nothing is as fast as vanilla, so that its
-speedup lies at the bound.
+interval of one pass does not show.
 """
+MOST_PLAIN_DRIFT = 1.05
+"""The same factor for a method that drafts almost nothing. No cost of drafts keeps its speedup
+below the bound, so any drift may lift it over it.
+"""
+LEAST_MAT = 1.1
+"""Tokens per step below which a method drafts almost nothing."""
 
 
 def find_impossible_speedups(
     cells: Mapping[CellKey, CellMetrics], header: RunHeader
 ) -> Iterator[RunWarning]:
-    """Cells whose decode speedup has its whole interval above the tokens of a step * MOST_DRIFT.
+    """Cells whose decode speedup has its whole interval above the tokens of a step * the drift.
 
     The tokens of a step are the MAT of the cell, or else the longest draft + 1. Runs at request
     rates are left out: vanilla's queue makes such speedups possible.
@@ -37,7 +42,8 @@ def find_impossible_speedups(
             continue
         interval = cell.decode_speedup.interval
         most_tokens = _tokens_per_step(cell, header, key.method)
-        if interval and most_tokens and interval.low > MOST_DRIFT * most_tokens:
+        drift = MOST_DRIFT if most_tokens >= LEAST_MAT else MOST_PLAIN_DRIFT
+        if interval and most_tokens and interval.low > drift * most_tokens:
             numbers = {
                 "method": key.method,
                 "temperature": key.temperature,

@@ -1,12 +1,17 @@
 """A server that gains more time per token than its drafts can give is named, and no honest one."""
 
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
 
+from specbench.analysis.cells import CellKey
+from specbench.analysis.impossible_speedups import find_impossible_speedups
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.analysis.stats.estimates import Estimate, Interval
+from specbench.analysis.warnings import RunWarning
 from specbench.log.run import Load, Run
 from specbench.report.build import make_report
 from specbench.types import Record
@@ -63,6 +68,30 @@ def test_without_a_mat_the_longest_draft_bounds_a_step(num_tokens: int, expected
     served = served_run(2.6, has_steps=False)
     assert is_named(with_header(served, methods__eagle3__options={"num_tokens": num_tokens})) == (
         expected
+    )
+
+
+@pytest.mark.parametrize(
+    ("speedup", "low", "high", "mat", "expected"),
+    [
+        (3.04, 2.86, 3.22, 2.78, True),  # engines that were started one after the other
+        (2.37, 2.20, 2.55, 1.10, True),
+        (1.04, 1.03, 1.06, 1.00, False),  # drafts nothing, on a machine that became faster
+        (1.08, 1.06, 1.10, 1.00, True),
+        (2.80, 2.60, 3.00, 2.78, False),
+    ],
+)
+def test_a_method_that_drafts_almost_nothing_may_gain_more_by_drift(
+    speedup: float, low: float, high: float, mat: float, expected: bool
+) -> None:
+    served = served_run(MAT)
+    cells = measure(served, None).cells
+    key = CellKey("eagle3", 0.0, "gsm8k")
+    drifting = replace(
+        cells[key], decode_speedup=Estimate(speedup, Interval(low, high)), mat=Estimate(mat)
+    )
+    assert [*find_impossible_speedups({key: drifting}, served.header)] == (
+        [RunWarning("impossible_speedup", mock.ANY)] if expected else []
     )
 
 
