@@ -53,6 +53,7 @@ def spoil(lines: list[dict[str, Any]]) -> None:
             line["token_ids"][3] = (line["token_ids"][3] + 1) % 200
 
 
+@pytest.mark.slow
 def test_spoiled_answers_are_a_bug_and_a_model_that_is_gone_or_another_is_refused(
     specbench: Specbench, folder: Path, model: Path, tmp_path: Path
 ) -> None:

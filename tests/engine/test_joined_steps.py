@@ -72,6 +72,7 @@ def recorded_functions(graphs: Graphs) -> set[str]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "sampling"), each_once(names(), SAMPLINGS), ids=str)
 def test_a_step_in_parts_gives_the_tokens_of_a_whole_one(
     name: str, sampling: Sampling, tmp_path: Path
