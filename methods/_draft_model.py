@@ -18,6 +18,8 @@ from specbench.methods.shared.checkpoint import given_weights
 class DraftModelDrafter(Drafter):
     """Drafts a chain with a language model that has its own cache."""
 
+    has_chains = True
+
     def __init__(self, model: Target, vocab_size: int) -> None:
         """`vocab_size` is the target's."""
         self._model = model

@@ -62,8 +62,9 @@ class PathDrafter(Drafter):
     def observe(self, state: State, result: StepResult) -> None:
         self._captured = self.captured(result.forward)
         self._missing = result.accepted
-        if self._execution.is_static:
-            self._missing = self._missing.padded(result.tree.layout.padded_path_length)
+        length = result.tree.layout.padded_path_length
+        if self._execution.is_static and len(self._missing.path) < length:
+            self._missing = self._missing.padded(length)
 
     def captured(self, forward: Forward) -> tuple[Tensor, ...]:
         """The states of a forward that drafts read, one row per node."""

@@ -44,6 +44,7 @@ class PromptLookup(Drafter):
     """
 
     profile = "text"
+    has_chains = True
 
     def __init__(self, options: Options, context: BuildContext) -> None:
         self._options = options

@@ -62,6 +62,7 @@ class Suffix(Drafter):
         self._device = context.target.device
         self.tree_depth = min(options.num_tokens, options.depth - 1)
         self.tree_sizes = range(1, 2 + self.tree_depth)
+        self.has_chains = options.shape == "chain"
         self._request = Occurrences()
         self._outputs = Occurrences()
         self._num_kept = 0

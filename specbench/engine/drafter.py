@@ -136,13 +136,15 @@ class Drafter:
     tree_sizes: Collection[int] = NUM_NODES
     """Numbers of nodes that its trees may have, as far as known.
 
-    With captured graphs, trees of several sizes are padded to a few sizes, which are all
-    captured before anything is timed. For a single size, the first steps capture all that it
-    needs.
+    With captured graphs, trees of several sizes are padded to a few sizes, which are all captured
+    before anything is timed. For a single size, the first steps capture all that it needs.
     """
 
     tree_depth: int = 1
     """Upper bound of the depth of its trees."""
+
+    has_chains: bool = False
+    """True if all its trees are chains."""
 
     def start(self, state: State, prefill: Forward) -> None:
         """Begin a completion and drop the last, except what `remember` kept.
@@ -188,12 +190,15 @@ class Drafter:
         return len(self.tree_sizes) == 1
 
     def trees_to_record(self, num_tokens: int, sampler: Sampler) -> Iterable[DraftTree]:
-        """A tree of each size to capture; none if the size is fixed.
+        """A tree of each size to capture, with `q` if it is sampled; none if the size is fixed.
 
-        `num_tokens` bounds a completion. Trees have `q` if their draft tokens are sampled.
+        `num_tokens` bounds a completion.
         """
+        device = sampler.generator.device
         sizes = () if self.has_fixed_size else sorted(set(map(padded_size, self.tree_sizes)))
-        return (DraftTree.star(size, sampler.generator.device, self.tree_depth) for size in sizes)
+        if self.has_chains:
+            return (DraftTree.chain(torch.zeros(n, dtype=torch.long, device=device)) for n in sizes)
+        return (DraftTree.star(size, device, self.tree_depth) for size in sizes)
 
     def capture_graphs(self, num_tokens: int) -> None:
         """Run code that first steps do not reach, to capture its graphs before timing.
@@ -274,10 +279,7 @@ class Method:
         return self.weights if name == OWN_WEIGHTS else name
 
     def scope_with(self, options: Any) -> Scope:
-        """Return the lifetime of the method's memory: its option `scope`, by default "request".
-
-        In scope "run", a method remembers completions of earlier prompts of the same pass.
-        """
+        """Its option `scope`: "run" if it remembers earlier prompts of a pass, else "request"."""
         return meaning_of(options).scope
 
     def is_repeatable_with(self, options: Any) -> bool:

@@ -11,7 +11,7 @@ from specbench.engine.drafter import Drafter
 from specbench.engine.kv import KVCache
 from specbench.engine.sampler import Sampler
 from specbench.engine.target import Forward, Target
-from specbench.engine.tree import DraftTree, RuleInputs, TreeLayout
+from specbench.engine.tree import DraftTree, RuleInputs, TreeLayout, padded_path_length
 
 
 class Verified(NamedTuple):
@@ -34,11 +34,10 @@ def verify(
 ) -> Verified:
     """Run the target over a tree of a drafter, and commit the path that its rule accepts.
 
-    With `is_joined`, one recording does both if steps are recorded and all trees of the drafter
-    have the same size. Trees of several sizes use recordings of the target alone, which methods
-    and temperatures share. Without one joint recording, `watch` has a lap after the target.
+    With `is_joined`, one recording does both if steps are recorded. Otherwise `watch` has a lap
+    after the target.
     """
-    if is_joined and drafter.has_fixed_size and target.has_recorded_steps:
+    if is_joined and target.has_recorded_steps:
         return _verify_at_once(target, tree, drafter, sampler)
     forward = target.forward(tree)
     if watch:
@@ -51,23 +50,35 @@ def _verify_at_once(
     target: Target, tree: DraftTree, drafter: Drafter, sampler: Sampler
 ) -> Verified:
     """As `verify`, in one recording. If it cannot be made, its parts are recorded."""
-    layout, inputs = tree.layout, RuleInputs.of(tree)
-    length = 0 if layout.is_chain else layout.padded_path_length  # a chain's rows stay in place
+    inputs = RuleInputs.of(tree)
     forward, (chosen, *accepted) = target.forward_then(
         tree,
         _choose_and_commit,
         *inputs.tensors,
         target=target,
-        length=length,
+        length=_copied_length(drafter, tree.layout),
         names=inputs.names,
         rule=drafter.rule,
         sampler=sampler,
     )
     if not accepted:
-        return Verified(forward, *commit_path(target, layout, chosen))
+        return Verified(forward, *commit_path(target, tree.layout, chosen))
     verdict = Verdict.read(chosen)
     target.cache.length += len(verdict.path)
     return Verified(forward, verdict, AcceptedPath(*accepted))
+
+
+def _copied_length(drafter: Drafter, layout: TreeLayout) -> int:
+    """Number of nodes that a path is padded to, to copy its rows; 0 for a chain, whose rows stay.
+
+    All trees of one number of nodes have the same, so that they share a recording.
+    """
+    if drafter.has_fixed_size:
+        return 0 if layout.is_chain else layout.padded_path_length
+    if drafter.has_chains and layout.is_chain:
+        return 0
+    depth = max(drafter.tree_depth, layout.max_depth)
+    return min(layout.num_nodes, padded_path_length(depth))
 
 
 def _choose_and_commit(

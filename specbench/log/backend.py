@@ -122,7 +122,7 @@ class ExecutionHeader(Struct, frozen=True, omit_defaults=True):
     reason: str | None
     """The reason if graphs are not used; null if they are, or if eager mode was requested."""
     is_joined: Annotated[bool, role("note")] = False
-    """A graph is a whole step; absent if not, as for changing trees, with phases or traces."""
+    """A graph is a whole step; absent if not, as with phases, traces or checks of drafts."""
     layer_inputs: tuple[int, ...] = ()
     """Target layers whose inputs the drafter reads; absent if none."""
     weights_layout: str = ""

@@ -213,17 +213,15 @@ def describe_execution(
     """The execution of a method's steps, and its drafter's facts about its checkpoint.
 
     `reason` says why its steps are not replayed as graphs; None if they are. With `is_joined`, a
-    graph is a whole step if all trees have the same size.
+    graph is a whole step.
     """
     layer_inputs: tuple[int, ...] = ()  # target layers whose inputs the drafter reads
-    has_fixed_size = False
     with suppress(Exception), containing("The needs of a drafter"):  # its samples will fail
         layer_inputs = tuple(drafter.needs.layer_inputs)
-        has_fixed_size = drafter.has_fixed_size
     return ExecutionHeader(
         mode=mode,
         reason=reason,
-        is_joined=is_joined and has_fixed_size and mode == "graph",
+        is_joined=is_joined and mode == "graph",
         layer_inputs=layer_inputs,
         weights_layout=drafter.weights_layout,  # of its checkpoint, as published
         weights_facts=drafter.weights_facts,
