@@ -27,7 +27,7 @@ def connected(address: str) -> Iterator[Any]:
     """The module `ray`, connected to a cluster until the block ends.
 
     `address` is "local" to start Ray on this machine, "auto" for the cluster that runs on this
-    machine already, else that of a cluster's head, such as "10.0.0.1:6379".
+    machine already, else the address of a cluster's head, such as "10.0.0.1:6379".
 
     Raises:
         UserError: Ray is not installed, or the cluster cannot be reached.
@@ -51,10 +51,10 @@ def connected(address: str) -> Iterator[Any]:
             "--ray needs Ray, which is not installed.",
             'Install it: pip install "ray[default]>=2.40".',
         ) from error
-    except Exception as error:  # of several classes: Ray has none for a failed connection
+    except Exception as error:  # Ray has no class of its own for a failed connection
         raise _connection_error(address, error) from error  # a UserError with the reason
     finally:
-        signal.signal(signal.SIGTERM, sigterm_handler)  # Ray's own would end the process
+        signal.signal(signal.SIGTERM, sigterm_handler)  # Ray's handler would end the process
     try:
         yield ray
     finally:
@@ -64,8 +64,8 @@ def connected(address: str) -> Iterator[Any]:
 def _prepare_local_ray() -> None:
     """Set the variables that Ray reads when it is imported.
 
-    Workers are as nice as this process, not 15 nicer. Ray's ports are open to the network: the
-    token of this run keeps others out (Ray 2.52 or newer).
+    Workers get the niceness of this process; Ray's default adds 15. Ray's ports are open to the
+    network: a token drawn for this run keeps others out (Ray 2.52 or newer).
     """
     os.environ.setdefault("RAY_worker_niceness", "0")
     os.environ.setdefault("RAY_AUTH_MODE", "token")
@@ -83,14 +83,14 @@ def _reach_head(address: str) -> None:
 def _connection_error(address: str, error: Exception) -> UserError:
     """The error for a user whose cluster cannot be reached: the failure and its reason.
 
-    `address` is "auto", "local" or that of a cluster's head, HOST:PORT; `error` is what Ray, or
-    the connection to the head, raised. Its first line is the reason.
+    `address` is "auto", "local" or the address of a cluster's head, HOST:PORT. `error` was raised
+    by Ray or by the connection to the head; its first line is the reason.
     """
     problem = f"The Ray cluster at {address} cannot be reached"
-    hint = _HOW_TO_REACH  # a sentence: how to start a cluster, and how to name it
+    hint = _HOW_TO_REACH
     if address == "auto":
         problem = "No Ray cluster runs on this machine"
     elif address == "local":
         problem = "Ray did not start on this machine"
-        hint = _BUSY  # sentences: try again later, since Ray gives up on a busy machine
+        hint = _BUSY
     return UserError(f"{problem}: {reason_of(error).rstrip('.')}.", hint)

@@ -35,8 +35,7 @@ class Call(NamedTuple):
 class ClusterBackend:
     """The workers of a cluster while a run uses them. They load their models in `warm_up`.
 
-    They are named from "worker-1" on, after `num_named` workers of earlier parts of the run.
-    `about` is the setup that all of them share.
+    Workers are named worker-1, worker-2 and so on. Numbers go on when a run is resumed.
     """
 
     def __init__(
@@ -48,15 +47,15 @@ class ClusterBackend:
             ray: the module `ray`, connected to the cluster.
             actors: Ray's handles of the workers.
             about: model, methods and versions, as in the run's header: the same for all workers.
-            num_named: number of workers of the run before it was resumed, which have the names
-                worker-1 and so on; the next is worker-{num_named + 1}. 0 for a new run.
+            num_named: number of workers that the run had before it was resumed; 0 for a new run.
+                The next worker is worker-{num_named + 1}.
         """
         self._ray = ray
         self._actors = actors
         self._about = about
         self._num_named = num_named
-        self._names: dict[Any, str] = {}  # of workers, by actor
-        self._infos: dict[str, BackendInfo] = {}  # what workers measured, by worker's name
+        self._names: dict[Any, str] = {}  # names of workers, by actor
+        self._infos: dict[str, BackendInfo] = {}  # descriptions of workers, by worker's name
         self._idle = deque[Any]()  # actors that have loaded their models and have no job
         # A job is a prompt to complete, with all its turns, in one pass over the prompts.
         self._waiting = deque[Job]()  # jobs of the present pass that no worker has yet
@@ -69,9 +68,9 @@ class ClusterBackend:
     def __exit__(self, *exception: object) -> None:
         """Close the idle workers, keep their last descriptions, and end all workers.
 
-        An actor is Ray's handle of a worker; `_idle` has those that loaded the model and have no
-        job, `_actors` has all. `_infos` has the descriptions, by the worker's name. `exception` is
-        the error that ended the block, if any; it is not caught.
+        An actor is Ray's handle of a worker. `_idle` has the actors that loaded the model and have
+        no job, `_actors` has all. `exception` is the error that ended the block, if any; it is not
+        caught.
         """
         # The idle actors, by Ray's reference to the description that `close` will return.
         closing = {actor.close.remote(): actor for actor in self._idle}
@@ -83,16 +82,16 @@ class ClusterBackend:
             with suppress(self._ray.exceptions.RayError):
                 self._infos[worker_name] = self._ray.get(reference)
         for actor in self._actors:
-            with suppress(self._ray.exceptions.RayError):  # of a cluster that has failed
+            with suppress(self._ray.exceptions.RayError):  # the cluster may have failed
                 self._ray.kill(actor)
 
     def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
-        """The first worker's part of the header, with the workers themselves.
+        """The first worker's part of the header, with the headers of all workers.
 
         A method whose steps any worker had to run eagerly counts as eager.
         """
         infos = self._infos
-        # Pairs of a method and its execution. `dict` keeps the last one of a method: an eager one.
+        # Pairs of a method and its execution, eager ones last: `dict` keeps a method's last pair.
         executions = [pair for info in infos.values() for pair in info.execution.items()]
         executions.sort(key=lambda pair: pair[1].mode == "eager")
         return replace(
@@ -110,9 +109,9 @@ class ClusterBackend:
     def warm_up(self, requests: Sequence[Request]) -> None:
         """Let all workers load and warm up. Errors show when the run begins.
 
-        They get the opening with each call (Ray sends up to 100 KiB so), not through Ray's store.
-        If the raylet of this machine dies while the store holds an object of this process, Ray ends
-        the process at once, without a message.
+        Each call carries the opening as an argument (up to 100 KiB), not through Ray's object
+        store. If the raylet of this machine dies while the store holds an object of this process,
+        Ray ends the process at once, without a message.
         """
         self._opening = Opening(self._about, requests)
         for actor in self._actors:
@@ -143,20 +142,21 @@ class ClusterBackend:
         # A job is a sample with missing records; `repeat` is the number of its pass.
         for _, jobs_of_pass in groupby(_jobs(self._plan, done), lambda job: job.sample.repeat):
             self._waiting.extend(jobs_of_pass)  # jobs that no worker has yet
-            while self._waiting or self._is_working:  # a worker has a job
+            while self._waiting or self._is_working:
                 while self._idle and self._waiting:
                     self._submit(self._idle.popleft(), self._waiting.popleft())  # worker, job
-                for record in self._next_records():  # of the next call that ends
+                for record in self._next_records():  # waits for the next call that ends
                     self._log.append(record)
                     self._progress.sample_finished(record)
                     yield record
 
     @property
     def _is_working(self) -> bool:
+        """True if any worker has a job."""
         return any(call.job for call in self._calls.values())
 
     def _submit(self, actor: Any, job: Job | None = None) -> None:
-        """Begin a job; without one, load the model, also after a restart by Ray."""
+        """Begin a job. Without a job, load the model; Ray repeats this call after a restart."""
         max_task_retries = 0 if job else -1
         complete = actor.complete.options(max_task_retries=max_task_retries)
         self._calls[complete.remote(self._opening, job)] = Call(actor, job)
@@ -165,11 +165,13 @@ class ClusterBackend:
         """Wait until a call of a worker ends.
 
         A call lets a worker complete a sample (its job), or only load its model. `_calls` has the
-        worker (as Ray's handle, an actor) and the job of each, by Ray's reference to its result.
+        worker (as Ray's handle, an actor) and the job of each call, by Ray's reference to the
+        result of the call.
 
-        Returns the records of its sample with the worker's name. They are error records if the
-        sample is given up, and none if a worker has only loaded its model, or is lost and
-        another one is to repeat the sample.
+        Returns:
+            The records of the sample, with the worker's name: error records if the sample is given
+            up. Empty if the worker has only loaded its model, or is lost and another worker will
+            repeat the sample.
 
         Raises:
             SpecbenchError: a worker refuses the model (`get` raises its error), the cluster fails,
@@ -185,11 +187,11 @@ class ClusterBackend:
                 "Repair the cluster (`ray status`), then go on with --resume.",
             )
         reference = ended[0]
-        actor, job = self._calls.pop(reference)  # without a job (None) it loaded its model
+        actor, job = self._calls.pop(reference)  # job is None if the worker loaded its model
         exceptions = self._ray.exceptions
         try:
             result: Result = self._ray.get(reference)
-        # The worker is lost, or the machine that it has to be on.
+        # The worker is lost, or the machine that it must run on.
         except (exceptions.RayActorError, exceptions.ActorUnschedulableError) as error:
             return self._handle_loss(actor, job, f"{reason_of(error).rstrip('.')}.")
         except exceptions.RayError as error:
@@ -213,7 +215,7 @@ class ClusterBackend:
         self._progress.message(f"{name} has joined.")
 
     def _handle_loss(self, actor: Any, job: Job | None, reason: str) -> Sequence[Record]:
-        """Let another worker repeat the job of a lost one.
+        """Let another worker repeat the job of a lost worker.
 
         Ray itself repeats the loading of a model. So a worker that is lost while it loads its
         model cannot be restarted: it is not used again.
@@ -225,10 +227,10 @@ class ClusterBackend:
             reason: why it is lost, as a sentence.
 
         Returns:
-            If MOST_ATTEMPTS workers were lost at this sample: an error record for each of its
-            records that is missing. Else none.
+            An error record for each missing record of the sample, if MOST_ATTEMPTS workers were
+            lost at it; else nothing.
         """
-        worker_name = self._names.get(actor, "A worker")  # it has a name once it has loaded
+        worker_name = self._names.get(actor, "A worker")  # named once its model is loaded
         if job is None:
             self._progress.message(f"{worker_name} is lost: {reason}")
             return ()
@@ -237,7 +239,7 @@ class ClusterBackend:
             f"{worker_name} is lost: {reason} Another worker repeats {prompt_id}."
         )
         self._submit(actor)  # to load its model again, if Ray can restart it
-        num_lost = job.num_lost + 1  # workers, at this sample
+        num_lost = job.num_lost + 1  # workers lost at this sample
         if num_lost < MOST_ATTEMPTS:
             self._waiting.appendleft(job._replace(num_lost=num_lost))  # the next to be given out
             return ()
@@ -247,7 +249,7 @@ class ClusterBackend:
             Record(key, "error", prompt_tokens=0, seed=seed_of(seed, key.request), error=error)
             for label in self._plan.setup.labels  # the methods' labels
             for key in job.sample.keys(label)  # the keys of a method's records, one per turn
-            if key not in job.stored  # the run does not have the record already
+            if key not in job.stored
         ]
 
 

@@ -48,7 +48,7 @@ class Opening(NamedTuple):
     """The inputs for a worker to load its model."""
 
     about: SetupInfo
-    """The setup of the run, which must be the worker's too."""
+    """The setup of the run. The worker's setup must be equal to it."""
     requests: Sequence[Request]
     """The requests of the warm-up."""
 

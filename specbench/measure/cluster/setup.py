@@ -73,20 +73,20 @@ def make_cluster_setup(ray: Any, spec: RunSpec, *, is_offline: bool) -> ClusterS
         )
     if spec.energy:
         raise UserError("--energy is for one machine, not for --ray.", "Leave out one of them.")
-    # AUTO would choose the sizes of drafts by times of one machine of several. So the run uses the
-    # sizes of the papers.
+    # AUTO would choose the sizes of drafts by the times of only one of the machines. So the run
+    # uses the sizes of the papers.
     if spec.settings == AUTO:
         spec = msgspec.structs.replace(spec, settings=PAPER)
     started = _start_workers(ray, spec, is_offline=is_offline)  # their actors and reports
-    # The run gets the setup of the first report. In the order of machines, that does not depend on
-    # which worker started first.
+    # The run gets the setup of the first report. Reports are sorted by machine, so that it does not
+    # matter which worker started first.
     reports = sorted(
         started.reports, key=lambda report: msgspec.json.encode(report.about.environment)
     )
     _check_agreement(reports)  # raises UserError
     first_report = reports[0]
-    # The headers of methods by label, built anew: a file leaves out fields that are the very
-    # default objects of this process, and a worker's defaults are equal objects, not the same.
+    # The headers of methods by label, rebuilt in this process. A header's file leaves out a field
+    # only if it holds the default object of this process. A worker's default is another object.
     method_headers = msgspec.convert(
         msgspec.to_builtins(first_report.about.methods), dict[str, MethodHeader]
     )
@@ -106,7 +106,7 @@ def make_cluster_setup(ray: Any, spec: RunSpec, *, is_offline: bool) -> ClusterS
 
 
 def _check_agreement(reports: Sequence[WorkerReport]) -> None:
-    """Check that all workers have the first one's setup, and versions as on this machine.
+    """Check that all workers have the first worker's setup, and the versions of this machine.
 
     Each worker has a report. Its `about` is the header's part about model, files and methods (by
     label), with the hardware and versions of the worker's machine as `environment`.
@@ -209,9 +209,9 @@ def _resources_of_workers(ray: Any, device: str) -> list[dict[str, Any]]:
     """The resources of each worker: one dict per worker, as Ray's options of an actor.
 
     The keys are num_gpus, or num_cpus and scheduling_strategy. `ray` is the connected module,
-    `device` that of `--device`: auto, cpu, cuda, cuda:1 or cuda:0-1. A worker has a GPU, or as
-    many on one machine as `--device` names. On a CPU each machine has one worker with all its
-    cores, so that none disturbs another.
+    `device` the value of `--device`: auto, cpu, cuda, cuda:1 or cuda:0-1. A worker has one GPU, or
+    as many GPUs of one machine as `--device` names. On CPUs each machine has one worker with all
+    its cores, so that workers do not disturb each other.
 
     Raises:
         UserError: no machine of the cluster has as much as one worker needs.
@@ -220,7 +220,7 @@ def _resources_of_workers(ray: Any, device: str) -> list[dict[str, Any]]:
     has_gpus = any(node["Resources"].get("GPU") for node in nodes)
     is_on_gpu = device.startswith("cuda") or (device != "cpu" and has_gpus)  # "auto"
     resource = "GPU" if is_on_gpu else "CPU"
-    # GPUs of a worker: "cuda:0-1" names two, "auto" names none and means one. Else CPUs at least.
+    # GPUs per worker ("cuda:0-1" names two, "auto" names none and means one), or the least CPUs.
     num_per_worker = max(1, len(gpu_numbers(device))) if is_on_gpu else 1
     # Numbers of GPUs or CPUs by the id of the machine.
     num_by_node = {node["NodeID"]: int(node["Resources"].get(resource, 0)) for node in nodes}
@@ -241,5 +241,5 @@ def _resources_of_workers(ray: Any, device: str) -> list[dict[str, Any]]:
         # soft=False: on this machine or on none.
         {"num_cpus": num_cpus, "scheduling_strategy": node_affinity(node_id, soft=False)}
         for node_id, num_cpus in num_by_node.items()
-        if num_cpus  # a machine may offer Ray none
+        if num_cpus  # a machine may offer Ray no CPU
     ]

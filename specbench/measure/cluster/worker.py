@@ -30,17 +30,13 @@ SHARED_VARIABLES = {*environment.VARIABLES} - {"CUDA_VISIBLE_DEVICES", "CUDA_DEV
 
 
 class Worker:
-    """Completes samples of a run. Ray makes it again, in another process, when this one dies.
-
-    `shared` are the driver's environment variables that change speed or numerics: Ray sets
-    some of them.
-    """
+    """Completes samples of a run. Ray starts it again, in another process, if its process dies."""
 
     def __init__(self, spec: RunSpec, *, is_offline: bool, shared: dict[str, str]) -> None:
         """Set the environment variables; the setup and the model are made later.
 
-        SHARED_VARIABLES are the names of variables that change speed or numerics. They are as in
-        the driver, the process that started the run: unset here if it has none.
+        Variables in SHARED_VARIABLES change speed or numerics. They get the values of the driver,
+        the process that started the run. What the driver has not set is unset here.
 
         Args:
             spec: the run's options.
@@ -54,12 +50,12 @@ class Worker:
         self._is_offline = is_offline
         self._shared = shared
         self._stack = ExitStack()  # frees the model and ends the samplers, when it is closed
-        self._sampler = CpuSampler()  # of the CPU's load and clock
+        self._sampler = CpuSampler()  # samples the CPU's load and clock
         # The model's files and the methods, found and checked; None before the first use.
         self._setup: Setup | None = None
         self._machine: Environment | None = None  # hardware and versions here; None until reported
         self._runner: SampleRunner | None = None  # None before the model is loaded
-        self._done: list[Record] = []  # of this worker so far, without tokens and texts
+        self._done: list[Record] = []  # this worker's records so far, without tokens and texts
         for name in SHARED_VARIABLES:
             os.environ.pop(name, None)  # Ray has set some
         os.environ.update(shared)
@@ -77,7 +73,7 @@ class Worker:
         address = str(self._ray.util.get_node_ip_address())
         try:
             setup = self._get_setup()
-            about = setup.describe()  # its part of the run's header
+            about = setup.describe()  # the setup's part of the run's header
         except SpecbenchError as error:
             raise error.at(address) from error  # names the machine in the message
         except Exception as error:
@@ -85,7 +81,7 @@ class Worker:
         # Hardware and versions, with the driver's environment variables alone (`_shared`): Ray's
         # own, such as its choice of GPUs, differ by worker.
         self._machine = msgspec.structs.replace(environment.capture(), variables=self._shared)
-        # The setup's, and one if other work keeps the processor busy, else None.
+        # The setup's warnings, and one if other work keeps the processor busy (else None).
         warnings = (*about.warnings, environment.busy_warning())
         return WorkerReport(
             address=address,
@@ -120,7 +116,7 @@ class Worker:
         return self._describe()
 
     def append(self, record: Record) -> None:
-        """Keep the description of the work; the driver writes the record."""
+        """Keep the record for `_describe`, without tokens and texts. The driver writes it."""
         self._done.append(replace(record, token_ids=(), text="", token_ends=(), trace=()))
 
     def _load(self, opening: Opening) -> BackendInfo:
@@ -131,9 +127,9 @@ class Worker:
         """
         self.report()  # makes the setup, if Ray started this process again
         setup = self._get_setup()  # the model's files and the methods, found and checked
-        # Servers, which have other backends, are refused with a cluster. The folder is not used.
+        # A run on a cluster has no servers, so this is the engine's backend. It uses no folder.
         backend = cast(RequestBackend, self._stack.enter_context(setup.open(Path())))
-        self._stack.enter_context(self._sampler)  # of the CPU's load and clock
+        self._stack.enter_context(self._sampler)
         self.report().check(opening.about)  # the files may have changed while they were loaded
         backend.warm_up(opening.requests)
         # The driver has the prompts: a worker is given one sample after the other. So the most
@@ -159,7 +155,7 @@ class Worker:
         return self._runner
 
     def _describe(self) -> BackendInfo:
-        """The worker as measured so far. It has no name yet."""
+        """The worker as measured so far. Its name in `workers` is empty: the driver names it."""
         info = self._get_runner().backend.describe(self._done)
         context = self._ray.get_runtime_context()
         gpu_ids = context.get_accelerator_ids().get("GPU", ())
