@@ -1,4 +1,4 @@
-"""Vanilla's step against a step without any method: a slow baseline raises every speedup."""
+"""Compare vanilla's step with a step without any method: a slow baseline raises every speedup."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from specbench.types import Completion, Request
 TURN_TOKENS = 9
 """Tokens of an answer: the prefill's, and one for each of eight steps."""
 LEAST_TURNS = 3
+"""Fewest turns of vanilla and of plain steps."""
 MOST_TURNS = 25
 TURN_SECONDS = 0.5
-"""Seconds after which no turn begins, once there are `LEAST_TURNS`."""
+"""Seconds after which no new turn begins, once `LEAST_TURNS` are done."""
 
 
 class OneRow(Drafter):
@@ -38,9 +39,9 @@ def with_vanilla_ratio(
 ) -> RooflineHeader:
     """The header with one more ratio: time of vanilla's step / time of a step of one row.
 
-    It is the median over turns. Both complete a request in turns, so that a machine that changes
-    its speed changes both. Steps that are replayed as graphs are left out: they would need graphs
-    of their own.
+    The ratio is the median over turns. The two take turns at one request, so that a change of the
+    machine's speed slows or speeds both. With CUDA graphs nothing is measured: steps of one row
+    would need graphs of their own.
 
     Args:
         roofline: has the ratios so far.
@@ -60,7 +61,7 @@ def with_vanilla_ratio(
         try:
             vanilla_s = _step_s(decode(target, vanilla, request))
             ratios.append(vanilla_s / _step_s(decode(target, one_row, request)))
-        except (ClockError, NonFiniteError):  # the records of the run say so, too
+        except (ClockError, NonFiniteError):  # the records of the run report it, too
             return roofline
     return replace(roofline, vanilla_ratios=(*roofline.vanilla_ratios, round(median(ratios), 4)))
 

@@ -65,14 +65,14 @@ class Choices:
         )
 
     def with_settings(self, changed: Sequence[RunMethod], threads: Threads) -> Choices:
-        """These choices, with some methods in place of those of the same label."""
+        """These choices with `threads`, and with `changed` in place of methods of equal labels."""
         by_label = {method.label: method for method in (*self.methods, *changed)}
         return replace(self, methods=tuple(by_label.values()), threads=threads)
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsChoice:
-    """The settings that were chosen, and the times that they were chosen by."""
+    """The settings that were chosen, and the times that decided."""
 
     methods: Sequence[RunMethod]
     """The methods that got settings."""
@@ -92,11 +92,11 @@ def choose_settings(
 
     Args:
         setup: names the target, whose acceptance with several settings is known.
-        methods: with the paper's options.
-        target: its steps are timed.
-        drafters: of the methods, by label.
-        threads: vanilla's number, and who chose it.
-        request: it is completed with each setting that is tried.
+        methods: the methods to give settings, with the paper's options.
+        target: the loaded model, whose steps are timed.
+        drafters: the methods' drafters, by label.
+        threads: vanilla's number of CPU threads, and who chose it.
+        request: the request to complete with each setting that is tried.
     """
     files = identify(setup.path).files
     acceptance = partial(quick_rule.acceptance_of, find_acceptance(setup.card.name, files))
@@ -144,8 +144,8 @@ def choose_decode_threads(
 ) -> Threads:
     """Choose the numbers of threads of prefills and of each method.
 
-    `decode` completes the request with a method, watched; `rows` has the rows of a usual step
-    by method.
+    `decode` completes the request with a method, timed by a stopwatch; `rows` has the rows of a
+    usual step, by method.
     """
     rows_of_drafts = {label: num_rows for label, num_rows in rows.items() if label != BASELINE}
     return choose_for_methods(threads, reading(target, request.prompt_ids), decode, rows_of_drafts)
@@ -154,7 +154,7 @@ def choose_decode_threads(
 def with_thread_bandwidths(
     roofline: RooflineHeader, target: Target, threads: Threads
 ) -> RooflineHeader:
-    """The bandwidth measured with each number of threads that a method has, too."""
+    """The header with the memory's bandwidth for each number of threads that a method has."""
     from specbench.machine.bandwidth import bandwidth
 
     by_threads = {str(threads.num): roofline.bandwidth_bytes_per_s}

@@ -23,9 +23,9 @@ class Device:
     """Device of a run."""
 
     name: str
-    """As "cpu", "cuda:1", or "cuda:0-1" for layers spread over GPUs."""
+    """Its name: "cpu", "cuda:1", or "cuda:0-1" for layers spread over GPUs."""
     reason: str = ""
-    """The reason why it is not a GPU, if none can be used."""
+    """The reason why no GPU can be used; empty if there is a GPU."""
 
     @property
     def kind(self) -> str:
@@ -65,8 +65,9 @@ class Mode:
 
     name: Literal["eager", "graph"]
     reason: str | None = None
-    """The reason why graphs are not used, unless eager steps were requested."""
+    """The reason why graphs are not used; None if they are, or if eager steps were requested."""
     kernels: str = "auto"
+    """The kind of kernels: a key of KERNELS, or "auto"."""
 
 
 EAGER = Mode("eager")
@@ -96,7 +97,7 @@ def pick_device(requested: str) -> Device:
             f"--device {requested} cannot be used: {problem}.",
             "Use --device cpu, or see `specbench doctor`.",
         )
-    return _gpus(requested_gpus)  # as a Device
+    return _gpus(requested_gpus)
 
 
 def fitted(requested: str, use: Callable[[Device], T]) -> T:
@@ -117,9 +118,9 @@ def fitted(requested: str, use: Callable[[Device], T]) -> T:
 def pick_mode(requested: str, device: Device, kernels: str = "auto") -> Mode:
     """Execution of steps on this device: eager or as CUDA graphs, and the kind of kernels.
 
-    `requested` is the value of `--execution` ("auto", "eager" or "graph"), `kernels` that of
+    `requested` is the value of `--execution` ("auto", "eager" or "graph"), `kernels` the value of
     `--kernels` ("auto" or a kind), and `device.kernels` the kinds that the device can run. With
-    "auto", steps are graphs if the device can replay them.
+    `--execution auto`, steps are graphs if the device can replay them.
 
     Raises:
         UserError: the device cannot replay graphs, or has no such kernels.
@@ -150,7 +151,7 @@ def _with_more_gpus(device: Device, requested: str, error: TooLarge) -> Device:
     """The device to try next after a model was too large: the first GPUs of the machine.
 
     It has as many GPUs as `error` says that the model needs, and at least one more than `device`,
-    for which it was too large. `requested` is the value of `--device`.
+    for which the model was too large. `requested` is the value of `--device`.
 
     Raises:
         TooLarge: this machine has no more GPUs, or the user named one.
@@ -168,7 +169,7 @@ def _with_more_gpus(device: Device, requested: str, error: TooLarge) -> Device:
             error.hint,
             num_gpus_needed=num_gpus_needed,
         ) from error
-    return _gpus(range(num_gpus_needed))  # as a Device
+    return _gpus(range(num_gpus_needed))
 
 
 def _gpus(numbers: range) -> Device:
@@ -177,7 +178,7 @@ def _gpus(numbers: range) -> Device:
 
 
 def count_gpus(torch: Any) -> int:
-    """The GPUs that torch can use here."""
+    """The number of GPUs that torch can use here."""
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 

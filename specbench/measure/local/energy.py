@@ -40,7 +40,7 @@ def metered(complete: Callable[[], Completion], sampler: GpuSampler | None) -> C
     before = sampler.energy_j() if sampler else None
     completion = complete()
     after = sampler.energy_j() if sampler else None
-    if before is None or after is None or after < before:  # the counter of a driver that restarted
+    if before is None or after is None or after < before:  # less: the driver has restarted
         return completion
     return replace(completion, energy_j=after - before)
 
@@ -50,10 +50,10 @@ def measure_energies(
 ) -> tuple[MethodEnergy, ...]:
     """The energy of each method at each temperature, while it repeats the run's prompts alone.
 
-    Of each prompt it is the first turn. The power of the idle machine is measured before.
+    Only first turns are completed. The power of the idle machine is measured before.
     """
     pairs = [*product(plan.spec.temperatures, plan.setup.labels)]
-    numbers = gpu_numbers(device)  # none of a CPU, which has packages
+    numbers = gpu_numbers(device)  # empty for a CPU: its meters are its packages
     with energy_meter(has_gpu=bool(numbers)) as meter:
         names = tuple(f"GPU {number}" for number in numbers) or tuple(meter.read())
         if not names or not {*names} <= meter.read().keys():
@@ -79,7 +79,7 @@ def _idle_watts(ticks: TickSampler) -> float:
 
 
 def _first_turns(plan: Plan, temperature: float) -> list[Request]:
-    """The requests of a pass, without later turns and prompts that the model cannot read."""
+    """The first turns of a pass as requests, without prompts that the model cannot read."""
     requests = []
     for sample in plan.samples:
         if (sample.temperature, sample.repeat) == (temperature, 0):
@@ -96,13 +96,13 @@ def _energy_alone(
     complete: Callable[[Request], Completion],
     ticks: TickSampler,
 ) -> MethodEnergy:
-    """The method's energy with its numbers, or with the reason why it has none."""
+    """`energy` with the measured numbers, or with the reason why there are none."""
     began, num_tokens = outer_clock(), 0
     try:
         with ticks:
             while outer_clock() - began < LEAST_S:
                 num_tokens += sum(complete(request).num_tokens for request in requests)
-    except Exception as error:  # of any method: its samples fail, too
+    except Exception as error:  # a method may raise anything; its samples fail, too
         reason = error.message if isinstance(error, SpecbenchError) else describe_fault(error)
         return replace_part(energy, absent=reason)
     ticks.sample()

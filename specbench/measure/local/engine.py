@@ -68,12 +68,12 @@ class EngineBackend:
     """The engine with a setup's model and methods, or those `loaded` for an equal setup.
 
     Torch's numbers of threads come from the setup or from the continued run (`before`), or are
-    measured: vanilla's when the backend opens, the others in the warm-up. When it closes, the
-    number is as it was. `drafters` has the drafter of each method, as records spell it.
+    measured: vanilla's when the backend opens, the others in the warm-up. Closing the backend
+    restores the number. `drafters` has the drafter of each method, by label.
 
     With `is_metered`, the GPU is sampled while the backend is open, the memory's bandwidth is
-    measured, and completions on a GPU have peak memory and energy. Each is primed: its method
-    completes a few tokens of the request before, untimed, to load the kernels for its shapes.
+    measured, and completions on a GPU have peak memory and energy. Each of them is primed: its
+    method first completes a few tokens of the request, untimed, to load kernels for its shapes.
     """
 
     target: Target
@@ -98,24 +98,24 @@ class EngineBackend:
         self._is_metered = is_metered
         self._loaded = loaded
         self._choices = Choices.at_start(setup, before)  # methods' settings, and CPU threads
-        # Filled with what is measured, for the header. A continued run keeps the energy it has.
+        # Measurements for the header. A continued run keeps the energies that it has.
         self._info = BackendInfo(energy=before.energy if before else ())
         self.drafters: dict[str, Drafter] = {}  # by method
         self._num_late_before = 0  # CUDA graphs captured after the warm-ups of earlier uses
-        self._stopwatch: Stopwatch | None = None  # of a step's phases, if they are to be timed
-        self._sampler: GpuSampler | None = None  # of a GPU's clocks and energy, if metered
+        self._stopwatch: Stopwatch | None = None  # times the phases of steps; None without --phases
+        self._sampler: GpuSampler | None = None  # samples the GPU's clocks and energy, if metered
         self._rows: dict[str, int] = {}  # most rows (tree nodes) of a step, by method
         self._paces: dict[str, _Pace] = {}  # fastest seconds per token so far, by method
-        self._usual_request: Request | None = None  # of the warm-up; None before it
+        self._usual_request: Request | None = None  # None before the warm-up
         self._stack = ExitStack()  # at the end: stops the sampler, sets back torch's threads
 
     def __enter__(self) -> Self:
         """Load the target and the drafters, choose vanilla's threads, and start the meters.
 
-        `_loaded` has them if they are loaded already, else None. `_choices` has the methods with
-        their settings, and the run's Threads (vanilla's number; later also those of methods), None
-        in a new run; `spec.threads` is the user's number, None to measure. If it fails, what was
-        started is ended.
+        `_loaded` has target and drafters if they are loaded already. `_choices` has the methods
+        with their settings, and the numbers of threads of a continued run. `spec.threads` is the
+        user's number, None to measure it. If an error is raised, everything that was started here
+        is ended.
         """
         import torch
 
@@ -134,7 +134,7 @@ class EngineBackend:
             self._info.hooks = {**loaded.ledger.hooks}  # seconds of building, by method
             if setup.spec.phases:  # the phases of steps are to be timed
                 self._stopwatch = phase_stopwatch(self.target.device)
-            stack.callback(torch.set_num_threads, torch.get_num_threads())  # at the end, as before
+            stack.callback(torch.set_num_threads, torch.get_num_threads())  # restored at the end
             threads = choose_threads(self.target, setup.spec.threads, self._choices.threads)
             self._choices = replace(self._choices, threads=threads)
             self._info.preparation = Preparation(load_s=round(loaded.seconds, 3))
@@ -182,7 +182,7 @@ class EngineBackend:
         method has `settings` if options were chosen for it that are not the paper's.
         """
         info = self._info  # its `preparation` is None until the model is loaded
-        gpu = self._sampler.describe() if self._sampler else None  # its use, with warnings
+        gpu = self._sampler.describe() if self._sampler else None  # the GPU's use, with warnings
         warnings = gpu.warnings if gpu else []  # sentences
         num_late_graphs = num_late(self.target) - self._num_late_before if info.preparation else 0
         if info.preparation and num_late_graphs:  # captured since the warm-up, during samples
@@ -190,9 +190,9 @@ class EngineBackend:
             info.preparation = replace_part(info.preparation, num_late=num_late_graphs)
         for label, drafter in self.drafters.items():
             warnings += [f"{label}: {note}" for note in drafter.weights_notes]  # on its checkpoint
-        if gpu and self._setup.device.num_gpus > 1:  # only the first one's energy is known
+        if gpu and self._setup.device.num_gpus > 1:  # only the first GPU's energy is known
             gpu = replace_part(gpu, energy_source=None)
-        bytes_by_label = draft_bytes(self.drafters, records)  # that a method's mean draft reads
+        bytes_by_label = draft_bytes(self.drafters, records)  # bytes that a mean draft reads
         methods_with_settings = [method for method in self._choices.methods if method.settings]
         return replace(
             info,
@@ -207,15 +207,15 @@ class EngineBackend:
     def warm_up(self, requests: Sequence[Request]) -> None:
         """Choose settings and threads, let every method decode a little, and capture graphs.
 
-        `requests` are of the run's sizes and temperatures, the usual one first. Notes how each
-        method's steps are executed and the seconds that all this took, for the header.
+        `requests` have the run's sizes and temperatures; the usual request is the first. Notes the
+        execution of each method's steps and the seconds of the warm-up, for the header.
         """
         from specbench.engine.layers.torch_attention import without_cudnn_attention
 
         began = perf_counter()
         gc.freeze()  # torch before 2.9 collects garbage before each capture
         with without_cudnn_attention():
-            if self._choices.are_settings_open and self._choices.threads:  # to be chosen here
+            if self._choices.are_settings_open and self._choices.threads:
                 self._choose_settings(requests[0], self._choices.threads)
             # By method, the reason why its steps are not replayed as graphs; None if they are.
             eager_reasons = warm_up(self.target, self.drafters, self._check, requests=requests)
@@ -258,7 +258,7 @@ class EngineBackend:
                 threads,
                 request,
                 decode=lambda method, watch: self._run(method, request, stopwatch=watch),
-                rows=self._rows,  # of each method's largest step
+                rows=self._rows,  # rows of each method's largest step
             )
             self._choices = replace(self._choices, threads=threads)
         if self._info.roofline and threads.own:  # methods have other numbers
@@ -289,7 +289,7 @@ class EngineBackend:
         try:
             if self._is_metered and self.target.device.type == "cuda":
                 self._prime(method, request)  # begins it once, untimed: kernels are loaded
-                is_one_gpu = self._setup.device.num_gpus == 1  # whose energy the sampler reads
+                is_one_gpu = self._setup.device.num_gpus == 1  # the sampler reads only one GPU
                 energy_meter = self._sampler if is_one_gpu else None
                 return self._ledger.measure(method, partial(metered, decode, energy_meter))
             return decode()
@@ -326,8 +326,8 @@ class EngineBackend:
     def _decode(self, method: str, request: Request, *, is_checked: bool = False) -> Completion:
         """Decode with the chosen threads: those of prefills first, then the method's own.
 
-        `is_checked` checks each step against the contract of methods. The seconds of the change
-        of threads are taken out of the completion's `outer_s`, the seconds of the whole call.
+        `is_checked` checks each step against the contract of methods. The completion's `outer_s`,
+        the seconds of the whole call, leaves out the seconds in which threads are changed.
         """
         decode = partial(
             self._run,
@@ -366,7 +366,7 @@ class EngineBackend:
             completion = decode(self.target, self.drafters[method], request, **options)
             completion = replace(completion, outer_s=outer_clock() - began)
             pace = _Pace(completion.decode_s / completion.num_tokens, completion.prefill_s)
-            self._paces[method] = min(self._paces.get(method, pace), pace)  # by s per token
+            self._paces[method] = min(self._paces.get(method, pace), pace)  # compares token_s first
             return completion
         except (Exception, KeyboardInterrupt):
             raise

@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EngineParts:
-    """A model and its methods of a spec, found and checked."""
+    """The model and the methods of a spec, found and checked."""
 
     spec: RunSpec
     card: ModelCard
-    """The model's card; for a stand-in, that of the model whose shape it takes."""
+    """The model's card; for a stand-in, the card of the model whose shape it takes."""
     path: Path
-    """The model's folder; for a stand-in, tiny's."""
+    """The model's folder; for a stand-in, the folder of tiny."""
     device: Device
     dtype: Dtype
     codec: ChatCodec
@@ -58,9 +58,9 @@ class EngineParts:
     stand_in: StandIn | None = None
     mode: Mode = EAGER
     quantization: str = ""
-    """The checkpoint's own format."""
+    """The format of the checkpoint's weights, as in run.json; empty for plain weights."""
     need: MemoryNeed | None = None
-    """The memory that was found to be free."""
+    """The memory that the run needs, which was free at the check; None if not estimated."""
     settings: str = "paper"
     """With "auto", the warm-up gives methods the settings that are fastest here."""
 
@@ -117,7 +117,7 @@ def broken_drafter(fault: SpecbenchError) -> Drafter:
 
     class Broken(Drafter):
         @property
-        def needs(self) -> Any:  # type: ignore[override]  # what a completion asks for first
+        def needs(self) -> Any:  # type: ignore[override]  # a completion reads this first
             raise fault.with_traceback(None)
 
     return Broken()
@@ -132,6 +132,7 @@ class LoadedEngine:
     seconds: float
     """The time it took to load them."""
     ledger: MemoryLedger
+    """The GPU memory that each method holds, and the seconds of building its drafter."""
     weights: Fingerprint | None = None
     """Fingerprint of the target's weights, taken before the drafters were built."""
 
@@ -175,7 +176,7 @@ def load_model(setup: EngineParts) -> Target:
 
 
 def make_execution(mode: Mode, device: torch.device, dtype: torch.dtype) -> Execution:
-    """How steps are executed: eagerly, or as CUDA graphs. The device becomes the current one."""
+    """The execution of steps: eager, or as CUDA graphs. The device becomes the current one."""
     import torch
 
     from specbench.engine.execution import Execution
@@ -192,7 +193,7 @@ def make_execution(mode: Mode, device: torch.device, dtype: torch.dtype) -> Exec
 
 
 def _ops(mode: Mode, device: torch.device, dtype: torch.dtype) -> Ops:
-    """The operations of layers. Without `--kernels`, eager steps on a GPU have torch's."""
+    """The operations of layers: without `--kernels`, torch's for eager steps on a GPU."""
     from specbench.engine.kernels.pick_ops import pick_native_ops, pick_ops
     from specbench.engine.layers.ops import Ops
 
@@ -212,7 +213,7 @@ def describe_execution(
 ) -> ExecutionHeader:
     """The execution of a method's steps, and its drafter's facts about its checkpoint.
 
-    `reason` says why its steps are not replayed as graphs; None if they are. With `is_joined`, a
+    `reason` says why its steps are not replayed as graphs; None if they are. With `is_joined`, one
     graph is a whole step.
     """
     layer_inputs: tuple[int, ...] = ()  # target layers whose inputs the drafter reads

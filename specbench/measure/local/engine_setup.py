@@ -50,7 +50,7 @@ def context_length(path: Path, what: str) -> int | None:
     `path` is the folder of a config.json, `what` the model's name for errors.
     """
     config = checkpoints.read_config(path, what)  # the config.json as a dict
-    text_config = config.get("text_config") or config  # a multimodal model has its own
+    text_config = config.get("text_config") or config  # multimodal models nest it
     # The table of the rotary embedding's type and scaling; empty without one.
     rope = text_config.get("rope_scaling") or text_config.get("rope_parameters") or {}
     lengths = [text_config.get("max_position_embeddings")]  # in tokens; None if absent
@@ -79,7 +79,7 @@ class EngineSetup(EngineParts):
 
     @property
     def context(self) -> int | None:
-        return context_length(self.path, self.card.name)  # loading the model will say why
+        return context_length(self.path, self.card.name)
 
     def fits(self) -> dict[str, str]:
         """The model, machine and versions that tuned settings and cost curves belong to."""
@@ -141,7 +141,7 @@ class EngineSetup(EngineParts):
                     yield f"{method.label}: {note}"
 
     def _float16_warning(self) -> str | None:
-        """A sentence if float16 stands for the model's own bfloat16."""
+        """A sentence if float16 replaces the model's own bfloat16."""
         if self.dtype != "float16" or self.device.has_bfloat16:
             return None
         usual = pick_dtype(self.card, "auto", self.device.name, self.path)
@@ -157,9 +157,9 @@ class EngineSetup(EngineParts):
 
 
 def make_engine_setup(spec: RunSpec, *, is_offline: bool = False) -> EngineSetup:
-    """Resolve and check the model and the methods that `spec` names, the cheap things first.
+    """Resolve and check the model and the methods that `spec` names, the cheap checks first.
 
-    A model too large for one GPU gets as many as it needs, unless `spec` names one.
+    A model too large for one GPU gets as many GPUs as it needs, unless `spec` names one.
 
     Raises:
         UserError: an unknown name, a wrong value, or a missing or broken file.
@@ -188,10 +188,10 @@ def _setup_on(
 def _with_settings(setup: EngineSetup, spec: RunSpec) -> EngineSetup:
     """The setup with the methods' settings that are known before the model is loaded.
 
-    `spec.settings` is "auto", "paper", or the path of a file of settings or of a run. "auto"
-    takes settings that the user tuned on this machine, if there are any. It chooses the others in
-    the warm-up on a CPU; on a GPU, and for stand-ins, they are the papers'. `spec.weights` is "hub"
-    (real ones) or "stand-in".
+    `spec.settings` is "auto", "paper", or the path of a file of settings or of a run. "auto" means
+    settings that the user tuned on this machine. Methods without tuned settings get settings in
+    the warm-up on a CPU, and the papers' settings on a GPU. For stand-ins (`spec.weights`), "auto"
+    means the papers' settings.
     """
     settings = spec.settings  # stays "auto" only if the warm-up is to choose
     if settings == AUTO and (setup.device.kind != "cpu" or spec.weights != "hub"):
@@ -219,7 +219,7 @@ class _StoredWeights(NamedTuple):
 
 def _setup(
     spec: RunSpec,
-    named: Sequence[RunMethod],  # empty for the default ones
+    named: Sequence[RunMethod],  # empty for the default methods
     *,
     device: Device,
     has_graphs: bool,  # keep memory for CUDA graphs
@@ -232,26 +232,26 @@ def _setup(
         TooLarge: the model does not fit on the device.
     """
     card = spec.card  # the model's
-    check_memory = partial(memory.check_fits, what=f"Model {card.name}")  # or raises TooLarge
+    check_memory = partial(memory.check_fits, what=f"Model {card.name}")  # raises TooLarge
 
     def check_shape() -> None:  # raises TooLarge before anything is downloaded
         if card.shape is not None:  # the sizes of the model are known
             check_memory(card.shape, _dtype(spec, device), device.name)
 
-    path = Path()  # of the checkpoint's folder
-    errors: list[CheckpointError] = []  # raised together with those of methods
+    path = Path()  # the checkpoint's folder
+    errors: list[CheckpointError] = []  # raised together with the errors of methods
     try:
         path = resolve_model(card, offline=is_offline, before_download=check_shape)
     except CheckpointError as error:
         errors.append(error)
-    selected = select_methods(  # those to run, those without a checkpoint, and broken ones
+    selected = select_methods(  # methods that run, lack a checkpoint, or are broken
         spec,
         named,
         resolve_weights=partial(find_checkpoint, card, is_offline=is_offline),
         num_parameters=memory.target_parameters(card, None if errors else path),
     )
     _raise_all([*errors, *selected.errors])
-    dtype = _dtype(spec, device, path)  # the one to load in, where `spec` may say "auto"
+    dtype = _dtype(spec, device, path)  # `spec` may say "auto"
     draft_folders = _draft_folders(selected.methods)  # checkpoints of the methods
     stored = _stored_weights(card, path, device)  # format, and if loading dequantises
     need = check_memory(  # in bytes
@@ -309,7 +309,7 @@ def _dtype(spec: RunSpec, device: Device, path: Path | None = None) -> Dtype:
 
 
 def _stored_weights(card: ModelCard, path: Path, device: Device) -> _StoredWeights:
-    """The format of a checkpoint's weights; True if loading turns them into plain weights.
+    """The format of a checkpoint's weights, and a flag if loading turns them into plain weights.
 
     `card` names the model for errors; `path` is the checkpoint's folder.
 
@@ -329,11 +329,11 @@ def _stored_weights(card: ModelCard, path: Path, device: Device) -> _StoredWeigh
     # The method of quantisation, such as "awq"; "" for plain weights.
     quantization = checkpoints.quantization_of(config)
     if quantization:
-        check_format(quantization, path)  # raises for one that the engine cannot read
-    # True if the device cannot compute with them (`kind` is "cpu" or "cuda").
+        check_format(quantization, path)  # raises for a format that the engine cannot read
+    # Weights are dequantised if the device cannot compute with them (`kind` is "cpu" or "cuda").
     if is_dequantized(quantization, torch.device(device.kind)):
         return _StoredWeights(f"dequantised {quantization}", is_dequantized=True)
-    # Here the format has the type of its numbers too, such as "awq int4".
+    # This format names the type of its numbers too, such as "awq int4".
     return _StoredWeights(checkpoints.stored_format(config), is_dequantized=False)
 
 
@@ -344,8 +344,8 @@ def _stand_in_setup(
 
     `named` are the methods that the user named. With `has_graphs`, memory is kept for CUDA graphs.
     """
-    card = spec.card  # of the model whose shape it takes
-    stand_in = stand_in_of(card)  # plans of the weights that are made up for it and its drafters
+    card = spec.card  # the card of the model whose shape it takes
+    stand_in = stand_in_of(card)  # plans of the weights of target and draft models
     resolve_weights = partial(find_checkpoint, card, is_offline=True, stand_in=stand_in)
     num_parameters = stand_in.shape.num_parameters  # of the target
     selected = select_methods(
@@ -356,8 +356,8 @@ def _stand_in_setup(
     what = f"The stand-in of {stand_in.name}"  # its name in errors
     context = stand_in.target.config["max_position_embeddings"]  # in tokens
     weights_of_methods = [method.weights for method in selected.methods]
-    # How many numbers (parameters) each draft model has that is to be made; the weights of other
-    # methods are a path, or None.
+    # The parameters of each draft model that is to be made. Weights of other methods are a path, or
+    # None.
     draft_sizes = [
         weights.num_numbers
         for weights in weights_of_methods
@@ -371,7 +371,7 @@ def _stand_in_setup(
         reserve_bytes=memory.GRAPH_RESERVE if has_graphs else 0,
     )
     memory.check_need(need, dtype, device.name, what=what)  # raises TooLarge
-    path = stand_in.target.folder  # tiny's: tokenizer, template, and weights to make others from
+    path = stand_in.target.folder  # tiny's folder: tokenizer, template, and weights to enlarge
     return EngineSetup(
         spec,
         card,

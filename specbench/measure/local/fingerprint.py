@@ -26,7 +26,7 @@ MIN_S = 0.1
 MAX_SHARE = 0.01
 """Share of the time of loading, or of the run, that a fingerprint may take."""
 _FACTOR = 0x9E3779B97F4A7C15 - 2**64
-"""An odd 64-bit number without a pattern, 2^64 by the golden ratio, as a signed one."""
+"""2^64 / the golden ratio: an odd 64-bit number without a pattern, here as a signed number."""
 
 
 class Fingerprint:
@@ -34,14 +34,14 @@ class Fingerprint:
 
     def __init__(self, model: nn.Module, *, load_s: float = 0.0, seed: int = 0) -> None:
         self._model = model
-        self._seconds = 0.0  # that all sums took
+        self._seconds = 0.0  # seconds that all sums took
         self._sizes = [chunk.nbytes for chunk in _chunks(model)]
         self._order = [*range(len(self._sizes))]
         random.Random(seed).shuffle(self._order)
         self._at_load = self._sums(MIN_S + MAX_SHARE * load_s, len(self._order))
 
     def compared(self, run_s: float) -> WeightsPrint:
-        """The fingerprint then and now, after a run of `run_s` seconds."""
+        """The fingerprints at load and now, after a run of `run_s` seconds."""
         allowed_s = max(MIN_S, MAX_SHARE * run_s - self._seconds)
         at_end = self._sums(allowed_s, len(self._at_load))
         at_load = self._at_load[: len(at_end)]
@@ -83,7 +83,7 @@ class Fingerprint:
                 factors[integers.device] = one_to_chunk * _FACTOR | 1
             products = integers.long() * factors[integers.device][: len(integers)]
             sums.append(int(products.sum()))
-        self._seconds += outer_clock() - began  # that all sums took
+        self._seconds += outer_clock() - began
         return sums
 
 

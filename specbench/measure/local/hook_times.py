@@ -1,4 +1,4 @@
-"""The seconds that methods work outside timed completions, for the run's header."""
+"""The seconds that methods spend outside timed completions, for the run's header."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specbench.types import Completion
 def counted_hook(
     hooks: MutableMapping[str, HookTimes], method: str, name: Literal["remember", "forget"]
 ) -> Iterator[None]:
-    """Add the seconds of the block to those of a hook of the method."""
+    """Add the seconds of the block to the seconds of a hook of the method."""
     began = outer_clock()
     try:
         yield

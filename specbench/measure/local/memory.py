@@ -1,7 +1,7 @@
 """The memory of a GPU that each method holds.
 
-The peak of a method is as if no other method were loaded: the bytes that torch has allocated,
-less those that caches and graphs say they hold.
+The peak of a method is counted as if no other method were loaded: the bytes that torch has
+allocated, less the bytes of other methods and of graphs that the method did not replay.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class MemoryLedger:
-    """Bytes that each method holds: those that stay allocated after it was built and after it ran.
+    """Bytes that each method holds: what stays allocated after it was built and after it ran.
 
-    They are its drafter with its caches. The target's weights and cache belong to every method,
-    and the memory of graphs to those that replay them. On a CPU nothing is counted. `hooks` has the
-    seconds that building each method took.
+    It holds its drafter with its caches. The target's weights and cache count for every method,
+    the memory of a graph for the methods that replay it. On a CPU nothing is counted. `hooks` has
+    the seconds that building each method took.
     """
 
     def __init__(self, target: Target) -> None:
@@ -44,15 +44,15 @@ class MemoryLedger:
     def measure(self, label: str, complete: Callable[[], Completion]) -> Completion:
         """The completion that `complete` makes on GPUs, with its peak memory in bytes.
 
-        The peak is that of all GPUs together, without what other methods hold (`_held`, bytes by
-        label) and without the memory of graphs that this completion did not use. `label` is the
-        method's.
+        The peak is summed over all GPUs, without what other methods hold (`_held`, bytes by label)
+        and without the memory of graphs that this completion did not use. `label` is the method's
+        label.
         """
         import torch
 
         execution = self._target.execution
         devices = self._target.devices
-        execution.used_bytes()  # counts from its last call on: forget completions before
+        execution.used_bytes()  # counts since its last call: forget earlier completions
         for device in devices:
             torch.cuda.reset_peak_memory_stats(device)
         with self.holder(label):  # what stays allocated after the block is the method's

@@ -17,7 +17,7 @@ _DRAFT_MODEL = "sps"
 """The method whose checkpoint on a card is a stand-in's draft model."""
 _FIELDS = {name: field for field, name in CONFIG_NAMES.items()}
 _FIELDS["num_local_experts"] = "num_experts"
-"""Names in config.json to fields of a shape."""
+"""Fields of a shape, by their names in config.json."""
 
 
 def stand_in_of(card: ModelCard) -> StandIn:
@@ -41,7 +41,7 @@ def stand_in_of(card: ModelCard) -> StandIn:
             "models`.",
         )
     draft_model = card.weights_of(_DRAFT_MODEL)  # the SpS checkpoint on the card, if any
-    # From the shapes of known draft models by repository; None if it is not one of them.
+    # The shape of the draft model, if its repository is known; else None.
     draft_shape = models_file().draft_shape.get(draft_model.repo) if draft_model else None
     return plan_stand_in(card.name, shape, draft_shape)
 
@@ -58,7 +58,7 @@ def _folder_shape(card: ModelCard) -> Shape | None:
         return None
     config = read_config(Path(card.repo), f"Model {card.name}")
     defaults = {"num_key_value_heads": config.get("num_attention_heads"), "num_local_experts": 1}
-    # By their names in config.json; None for a size that is missing.
+    # Sizes by their names in config.json; None for a size that is missing.
     sizes: dict[str, Any] = {name: config.get(name) or defaults.get(name) for name in _FIELDS}
     if sizes["head_dim"] is None:
         del sizes["head_dim"]  # it is the hidden size divided by the number of heads

@@ -47,7 +47,7 @@ PAUSE_S = 0.5
 SUSTAINED_S = 1.0
 """Seconds that each number decodes without a change, beside other programs."""
 SUSTAINED_STEPS = 10_000
-"""Steps after which a stretch ends, by any clock."""
+"""Most steps of one number in a sustained trial, in case the clock stands still."""
 
 
 def choose_threads(target: Target, asked: int | None, before: Threads | None = None) -> Threads:
@@ -99,9 +99,10 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
 def _sustained(counts: Sequence[int], time_step: Callable[[], float]) -> dict[int, float]:
     """Mean seconds of steps by number of threads, over `SUSTAINED_S` with each.
 
-    A trial changes the number at each step, and takes the median. Beside other programs the median
-    hides a cost of many threads: those that slept meanwhile run first, so most steps are fast, and
-    the few that wait for a thread take many times as long. These means contain it.
+    A `Trial` changes the number at each step, and takes the median. While other programs are busy,
+    the median hides a cost of many threads: threads that have slept run first, so most steps are
+    fast, and the few steps that wait for a thread take many times as long. The means of steps
+    without changes include this cost.
     """
     mean_s = {}
     for count in counts:
@@ -123,7 +124,7 @@ def _fastest(step_s: Mapping[int, float]) -> int:
 def _counts_beside(chosen: Threads) -> list[int]:
     """Numbers of threads to try for other steps than vanilla's.
 
-    Beside other programs they are at most vanilla's: only that one was tried without changes.
+    If other programs are busy, they are at most vanilla's, which a sustained trial has chosen.
     """
     counts = thread_counts()
     if chosen.share_of_others:
@@ -137,7 +138,8 @@ def step_times(
     """Times of steps of the target by rows, and by threads if their number is measured here.
 
     A row is a token that a step computes. Each number of rows is timed twice, for ROW_S seconds,
-    and the smaller median counts, so that another program's moment changes no number alone.
+    and the smaller median counts, so that another program's short burst does not slow one number
+    of rows alone.
 
     Args:
         target: its step over a chain of rows is timed.
@@ -167,10 +169,10 @@ def choose_for_methods(
     decode: Callable[[str, Stopwatch], object],
     rows: Mapping[str, int],
 ) -> Threads:
-    """The numbers `chosen`, with those of all prefills and of each method's decoding.
+    """The numbers `chosen`, with the numbers of prefills and of each method's decoding added.
 
     Args:
-        chosen: has vanilla's number, which stays unless another one is faster.
+        chosen: has vanilla's number, which prefills and methods keep unless another is faster.
         prefill: reads a usual prompt, and returns the seconds it took.
         decode: completes a request with the method of a label, watched by a stopwatch.
         rows: rows of a usual step by method. Methods with equally many share a number.
@@ -182,12 +184,7 @@ def choose_for_methods(
     trial_s = METHODS_S / max(1, len({*rows.values()}))  # seconds for each number of rows
 
     def try_decoding(method: str) -> Trial:
-        """Decode with a method until the trial of its steps is over, and return the trial.
-
-        `counts` are the numbers of threads to try, `usual` is the one to keep unless another is
-        faster, and `trial_s` the seconds of the trial. `next` is the number to try, None at its
-        end. `decode` completes a request with the method, watched by a stopwatch.
-        """
+        """Decode with a method until the trial of its steps is over, and return the trial."""
         trial = Trial(counts, kept=usual, seconds=trial_s)
         has_steps = True  # False if a completion ends, or fails, without a timed step
         while has_steps and trial.next() is not None:
@@ -216,8 +213,8 @@ def choose_for_methods(
 def _confirmed(run: Callable[[], Trial], usual: int) -> Trial:
     """A trial of numbers of threads, made by `run`.
 
-    If it leaves the usual number for a smaller one, it is repeated a moment later, and the
-    larger choice stays: a slow moment of one core does not decide.
+    If a number smaller than the usual one wins, the trial is repeated a moment later, and the trial
+    with the larger choice counts: a slow moment of one core does not decide.
     """
     trial = run()
     if trial.best >= usual:

@@ -30,8 +30,8 @@ _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 def measure_traffic(target: Target) -> RooflineHeader:
     """Measure the memory's bandwidth, and count the bytes that a step of the target reads.
 
-    For a mixture of experts, `target_bytes` counts all of them; a step of one row leaves out
-    `unread_bytes`, those of experts that it does not choose.
+    For a mixture of experts, `target_bytes` counts all experts; a step of one row leaves out
+    `unread_bytes`, the bytes of experts that it does not choose.
     """
     from specbench.engine.layers.weights import weight_bytes
     from specbench.engine.model_parts import pass_bytes
@@ -43,17 +43,17 @@ def measure_traffic(target: Target) -> RooflineHeader:
         nominal_bandwidth,
     )
 
-    config = target.config  # of the text model, from its config.json
+    config = target.config  # the text model's part of config.json
     # Experts per layer; 1 for a dense model. Configs have the number under one of several names.
     num_experts = max(getattr(config, name, None) or 1 for name in _EXPERTS)
-    num_chosen = getattr(config, "num_experts_per_tok", None) or num_experts  # by a token
-    if not isinstance(num_chosen, int):  # a number for each layer
+    num_chosen = getattr(config, "num_experts_per_tok", None) or num_experts  # per token
+    if not isinstance(num_chosen, int):  # a number per layer
         num_chosen = mean(num_chosen)
-    expert_modules = [  # with all experts of a layer each; none in a dense model
+    expert_modules = [  # each has all experts of a layer; empty for a dense model
         module for name, module in target.model.named_modules() if name.endswith(".experts")
     ]
     unread_share = 1 - num_chosen / num_experts  # of the experts' weights, in a step of one row
-    target_bytes = pass_bytes(target.model)  # of the weights that a step reads
+    target_bytes = pass_bytes(target.model)  # bytes of weights that a step reads
     num_block_bytes = block_bytes(target.device, target_bytes)  # read to time the memory
     return RooflineHeader(
         bandwidth_bytes_per_s=bandwidth(target.device, num_block_bytes),
@@ -75,14 +75,14 @@ def draft_bytes(drafters: Mapping[str, Drafter], records: Sequence[Record]) -> d
     """
     bytes_by_label = {}
     for label, drafter in drafters.items():
-        # how many steps have a tree of each number of nodes
+        # The number of steps, by the number of nodes of their tree.
         num_steps_by_nodes = Counter(
             num_nodes
             for record in records
             if record.key.method == label
             for num_nodes in record.num_nodes  # of each step's tree
         )
-        with suppress(Exception):  # a plug-in that fails here: it is left out, its samples stay
+        with suppress(Exception):  # a plug-in that fails here is left out; its samples stay
             if num_steps_by_nodes:
                 num_bytes = sum(
                     drafter.bytes_read(num_nodes) * num_steps

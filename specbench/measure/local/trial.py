@@ -15,9 +15,9 @@ FAR = 1.5
 FAR_STEPS = 7
 """Steps that both numbers of threads must have before FAR applies."""
 HOPELESS = 10.0
-"""A number of threads is dropped early if its steps take this many times as long."""
+"""Like FAR, for numbers of threads that are dropped after HOPELESS_STEPS already."""
 HOPELESS_STEPS = 2
-"""Steps of both numbers that are compared by HOPELESS."""
+"""Steps that both numbers of threads must have before HOPELESS applies."""
 MAX_STEPS = 200
 """Most steps for which a number is tried."""
 LEAST_S = 1e-9
@@ -37,9 +37,8 @@ class _Choice(NamedTuple):
 class Trial:
     """Seconds of steps with several numbers of threads, for at most `seconds`.
 
-    `kept` stays unless another number is faster by more than `FASTER`. That is tested by the
-    signs of differences between neighbours in time, so that a few steps that waited for
-    another program do not matter.
+    `kept` stays unless another number is faster by more than `FASTER`. A sign test of neighbouring
+    steps decides this, so that a few steps that waited for another program do not matter.
     """
 
     def __init__(self, counts: Sequence[int], kept: int, seconds: float) -> None:
@@ -60,16 +59,15 @@ class Trial:
     def add(self, count: int, seconds: float) -> None:
         """Keep the seconds of a step with `count` threads, and drop counts far from the best.
 
-        `_times` has the seconds of all steps by count, `_counts` those not dropped yet. If a count
-        is far slower than a larger one, smaller counts are dropped with it. If the usual number,
-        which is the first of `_counts`, is dropped, the best takes its place.
+        `_times` has the seconds of all steps by count, `_counts` the counts not dropped yet. If a
+        count is far slower than a larger one, smaller counts are dropped with it. If the usual
+        number, which is the first of `_counts`, is dropped, the best takes its place.
         """
         self._times[count].append(max(seconds, LEAST_S))
         medians = self.medians  # seconds, by number of threads
         best = min(medians, key=medians.__getitem__)  # the number with the least seconds
         for tried in medians:  # numbers of threads that were tried
             num_steps = min(len(self._times[tried]), len(self._times[best]))
-            # Many times as slow in this many steps of both.
             is_far = _is_far(medians[tried], medians[best], num_steps)
             if tried in self._counts and is_far:  # not dropped before
                 too_small = tried if best > tried else 0  # counts up to it are dropped
@@ -90,8 +88,9 @@ class Trial:
 
     @property
     def best(self) -> int:
-        """The number chosen so far, or one with steps ten times as fast: a single step shows
-        that.
+        """The number chosen so far, or a number whose steps are HOPELESS times as fast.
+
+        For such a difference a single step is enough.
         """
         chosen = self._choose().best
         medians = self.medians
@@ -101,7 +100,7 @@ class Trial:
 
     @property
     def medians(self) -> dict[int, float]:
-        """Median seconds by number of threads, of those that were tried."""
+        """Median seconds of steps, by each number of threads that was tried."""
         return {count: median(times) for count, times in self._times.items() if times}
 
     def _choose(self) -> _Choice:
@@ -149,12 +148,12 @@ class TrialOver(Exception):
 
 
 class TrialWatch(Stopwatch):
-    """Times the steps of a completion for a trial, and changes the number between them."""
+    """Times the steps of a completion for a trial, and changes the threads between steps."""
 
     def __init__(self, trial: Trial) -> None:
         self._trial = trial
         self._began = 0.0
-        self._count: int | None = None  # in the first step, which reads the prompt too
+        self._count: int | None = None  # None in the first step, which reads the prompt too
         self.num_steps = 0
 
     def lap(self, phase: Phase) -> None:
@@ -168,7 +167,7 @@ class TrialWatch(Stopwatch):
         """
         if phase != "host":
             return
-        if self._count is not None:  # None in the first step, which reads the prompt too
+        if self._count is not None:
             self._trial.add(self._count, perf_counter() - self._began)
             self.num_steps += 1
         self._count = self._trial.next()  # the number to try; None if the trial is over
@@ -179,7 +178,7 @@ class TrialWatch(Stopwatch):
 
 
 def set_threads(count: int) -> None:
-    """Set torch's number of threads. Their pool starts in an operation that nobody waits for."""
+    """Set torch's number of threads, and start their pool with an operation outside timed steps."""
     import torch
 
     if torch.get_num_threads() != count:

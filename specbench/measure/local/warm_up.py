@@ -32,9 +32,9 @@ def warm_up(
 
     Args:
         target: the loaded model.
-        drafters: of the methods, by label.
+        drafters: the methods' drafters, by label.
         complete: completes a request with the method of a label.
-        requests: of the run's sizes and temperatures, the usual one first.
+        requests: requests of the run's sizes and temperatures, the usual one first.
 
     Returns:
         For each method, the reason why its steps are not replayed as graphs; None if they are.
@@ -42,7 +42,7 @@ def warm_up(
     execution = target.execution
     usual = requests[0]
     samplings = list(dict.fromkeys(request.sampling for request in requests))  # per temperature
-    prompts = [usual.prompt_ids]  # token ids of each
+    prompts = [usual.prompt_ids]  # token ids per prompt
 
     def decode_a_little(
         label: str, prompt_ids: tuple[int, ...], samplings: Iterable[Sampling]
@@ -84,8 +84,8 @@ def warm_up(
 def prompts_to(longest: int, first: tuple[int, ...]) -> list[tuple[int, ...]]:
     """A prompt for each size of the cache that a sequence up to `longest` tokens reaches.
 
-    Their tokens repeat those of the `first` prompt. The last one is completed to the very end,
-    where trees may need the largest size.
+    Prompts repeat the tokens of the `first` prompt. Completing the last prompt reaches the very
+    end of a sequence, where trees may need the largest size.
     """
     from specbench.engine.buckets import BUCKET, buckets
 
