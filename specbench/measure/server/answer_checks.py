@@ -15,16 +15,16 @@ _MOST_SHARE_OFF = 0.2
 """The share of a long text's tokens by which the count may differ."""
 _COUNTS = "The counts of the server contradict each other"
 LONGEST_DRAFT = 1024
-"""Most tokens of a draft, which a last step may have accepted beyond the end of an answer."""
+"""Most tokens of a draft. The last step may accept that many beyond the end of an answer."""
 
 
 def prompt_problems(
     num_read: int, num_sent: int, turn: int, offset: PromptOffset, *, is_sent: bool
 ) -> Iterator[str]:
-    """Describe how the prompt that was read differs from ours, if that is an error.
+    """Describe how the prompt that a server read differs from ours, if that is an error.
 
     If the prompt was sent as tokens (`is_sent`), the server must count as many as were sent.
-    `num_read` is 0 without a count.
+    `num_read` is the server's count of the prompt's tokens, 0 without a count.
     """
     if is_sent and num_read and num_read != num_sent:
         yield (
@@ -54,7 +54,7 @@ def answer_problems(
         answer: what the server sent. Its `token_ids` are None if it sent text only; its numbers of
             tokens, of the answer and of the prompt, are the server's own, None if it sent none.
         codec: knows the number of tokens that the model can emit; 0 if unknown.
-        token_ids: the answer's tokens: those that were sent, else those of the text.
+        token_ids: the answer's tokens as sent; the tokens of its text if it was sent as text.
         num_tokens: number of these tokens; if only text was sent, as the server counted them.
     """
     if answer.num_tokens is not None and answer.num_tokens != num_tokens:

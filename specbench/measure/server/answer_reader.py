@@ -51,7 +51,7 @@ class AnswerReader(Struct):
 
         They are lines of server-sent events, `data: JSON`; a line may come in several pieces. The
         answer so far has `_ids` of tokens (None without), `_num_characters` of text, and
-        `_arrivals`, the times at which new ones came. `budget` is the most tokens asked for.
+        `_arrivals`, the times at which tokens or text came.
 
         Raises:
             RequestFailed: an error event, or a line that is not an event of the protocol.
@@ -68,11 +68,11 @@ class AnswerReader(Struct):
             data = data.strip().removeprefix(BOM_UTF8)
             if name == b"data" and data and data != b"[DONE]":
                 self.num_events += self._take(data)  # True (1) with text, tokens or an end token
-            elif name == b"error" and data:  # llama.cpp names the event so
+            elif name == b"error" and data:  # llama.cpp's name of such an event
                 raise RequestFailed(f"The server reported an error: {_shown(data)}")
         if self.num_events > num_events_before:
             self._arrivals.append(now)
-        # Cuts off an endless answer. One with a few tokens too many may end: its record then fails.
+        # Cuts off an endless answer. An answer with a few tokens too many may end, and then fails.
         most_tokens = 2 * self.budget + 64
         num_tokens = len(self._ids or ())
         if num_tokens > most_tokens or self._num_characters > most_tokens * _LONGEST_TOKEN:
@@ -104,10 +104,10 @@ class AnswerReader(Struct):
             text="".join(self._texts),
             token_ids=None if self._ids is None else tuple(self._ids),  # None: it sent text only
             stop=_ENDS[self._finish_reason],  # the server's word in ours: eos or budget
-            num_tokens=self._num_tokens,  # of the answer, by the server; None if it sent none
-            prompt_tokens=self._prompt_tokens,  # likewise of the prompt
-            cached_tokens=self._cached_tokens,  # those that it had in a cache
-            counts=self._counts,  # of drafts
+            num_tokens=self._num_tokens,  # the server's count; None if it sent none
+            prompt_tokens=self._prompt_tokens,  # the server's count; None if it sent none
+            cached_tokens=self._cached_tokens,  # prompt tokens that the server had in a cache
+            counts=self._counts,  # counts of drafts
             sent=self.sent,  # time of `perf_counter` at which the request was sent
             arrivals=tuple(self._arrivals),  # times at which text or tokens came
             num_reasoning=self._num_reasoning,
@@ -146,8 +146,8 @@ class AnswerReader(Struct):
             self._ids += new_ids
         self._reasoning_tokens = event.reasoning_tokens or self._reasoning_tokens
         self._finish_reason = event.finish or self._finish_reason  # the server's word for it
-        self._counts = event.counts or self._counts  # of drafts, and times
-        if event.num_tokens is not None:  # of the answer, by the server
+        self._counts = event.counts or self._counts  # counts of drafts, and times
+        if event.num_tokens is not None:  # the server's count of the answer's tokens
             self._num_tokens = event.num_tokens
         if event.prompt_tokens is not None:
             self._prompt_tokens = event.prompt_tokens

@@ -16,7 +16,7 @@ from specbench.models.checkpoints import config_if_readable
 from specbench.models.memory import kv_bytes
 
 _USED = 0.8
-"""Share of the free memory that all servers together may need: the need is an estimate."""
+"""Share of the free memory that all servers may need: below 1, since the need is an estimate."""
 _GIB = 2**30
 
 
@@ -25,9 +25,9 @@ def arrange(
 ) -> Arrangement | None:
     """The arrangement of the servers; None for a single one.
 
-    They are up side by side if weights, caches and processes of all fit into the free memory, in
-    equal shares of a GPU. `engine_args` are the user's further arguments. Their effect on memory is
-    unknown, so with them the servers take turns.
+    Servers are side by side if the weights, caches and processes of all fit into the free memory,
+    in equal shares of a GPU. `engine_args` are the user's further arguments. Their effect on memory
+    is unknown, so with them the servers take turns.
     """
     if len(launches) < 2:
         return None
@@ -70,7 +70,7 @@ def _in_shares(needs: Sequence[int], gpu: GpuMemory) -> Arrangement:
 
 
 def _needed_bytes(engine: Engine, launch: Launch) -> int:
-    """Estimated bytes that a server needs of its device."""
+    """Estimated bytes of a device's memory that a server needs."""
     folders = [launch.model, *([launch.weights] if launch.weights else [])]
     config = config_if_readable(launch.model)
     dtype = _dtype(launch.dtype, config)

@@ -47,7 +47,7 @@ class BlockRunner:
     _records: dict[RecordKey, Record] = field(default_factory=dict)
     """All records so far, those of an earlier part of the run first."""
     _unwritten: list[Record] = field(default_factory=list)
-    """The records among them that are not in the log yet."""
+    """Records that are not in the log yet."""
 
     def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
         """Run all blocks: the requests of one method, task and load in one pass over the prompts.
@@ -59,7 +59,7 @@ class BlockRunner:
         self._records = {record.key: record for record in done}
         running_pass = 0  # the pass that runs, counted from 0
         for block in blocks(self.plan, is_one_at_a_time=self.backend.source.is_one_at_a_time):
-            missing = [key for key in block.keys if key not in self._records]  # of its records
+            missing = [key for key in block.keys if key not in self._records]
             if not missing:
                 continue
             if block.first.repeat != running_pass:  # all samples of a block have one pass
@@ -67,7 +67,7 @@ class BlockRunner:
                 self.backend.run(self.backend.source.end_pass())  # ends what servers remember
             try:
                 self.backend.run(self._run_block(block))
-            except BaseExceptionGroup as group:  # of the tasks of a block: the first is raised
+            except BaseExceptionGroup as group:  # errors of the block's tasks: raise the first
                 raise group.exceptions[0] from None
             self.log.changed()  # writes the header again, with the block
             if self.backend.blocks:
@@ -75,11 +75,11 @@ class BlockRunner:
             yield from (self._records[key] for key in missing)
 
     async def _run_block(self, block: Block) -> None:
-        """Complete what is missing of a block, and describe it in the header.
+        """Complete the missing records of a block, and describe the block in the header.
 
         The description has the block's time and the growth of the server's counters, by name. If
-        the server does not answer, error records take the place of those that are missing. A sample
-        is a prompt with its turns: each turn has a record.
+        the server does not answer, the missing records become error records. A sample is a prompt
+        with its turns: each turn has a record.
         """
         try:
             server = await self.backend.open(block.method)
@@ -93,7 +93,7 @@ class BlockRunner:
             for sample in block.samples
             if any(key not in self._records for key in sample.keys(block.method))
         ]
-        counters_before = await server.counters()  # empty if it has none
+        counters_before = await server.counters()  # empty if the server has none
         process_ids = self.backend.source.process_ids()
         meter = await self.backend.meters.of_block(process_ids, block.method)
         clock = BlockClock(has_rate=bool(block.first.load.request_rate))
@@ -102,13 +102,13 @@ class BlockRunner:
         if has_drafts and block.first.load.concurrency == 1:  # one request at a time is under way
             answer_counts = AnswerCounts(server.counters, counters_before)
         num_repeats = await self._complete_samples(block, unfinished, server, clock, answer_counts)
-        client_s = clock.client_s  # CPU seconds of this process, without those of the wait below
+        client_s = clock.client_s  # CPU seconds of this process, without the wait below
         fields_of_meter = meter.header_fields()
         counters: dict[str, float] = {}
         if counters_before:
             await asyncio.sleep(SETTLE_S)  # the counters come after the answers
             counters = increase(counters_before, await server.counters())
-        new_records = list(self._records.values())[num_records_before:]  # they keep their order
+        new_records = list(self._records.values())[num_records_before:]  # new keys are the last
         header = block_header(block, clock, new_records, client_s, counters)
         self.backend.blocks.append(
             replace_header(header, **fields_of_meter, num_repeats=num_repeats)
@@ -124,11 +124,10 @@ class BlockRunner:
     ) -> int:
         """Complete samples of a block at its load, and write their records.
 
-        Returns the number of requests beside them that only kept the load.
-
-        A sample is a prompt with its turns; `samples` are those with missing records. `server` is
-        that of the block's method. `clock` gets the times of the requests. `answer_counts` reads
-        the counters after each answer, if they can count one.
+        A sample is a prompt with its turns; `samples` have missing records. `server` is the server
+        of the block's method. `clock` gets the times of the requests. `answer_counts` reads the
+        counters after each answer, if they can count a single answer. Returns the number of further
+        requests, which were sent only to keep the load.
         """
         num_active = 0  # samples under way
 
@@ -138,7 +137,7 @@ class BlockRunner:
             The new records of all samples are written when none is under way (`num_active` is 0).
             """
             nonlocal num_active
-            if num_active == 0:  # progress shows the first of those under way
+            if num_active == 0:  # progress shows only the first of the samples under way
                 self.progress.sample_started(block.method, sample.task, sample.prompt.sample_id)
             num_active += 1
             for key in sample.keys(block.method):  # the record's key of each turn
@@ -151,7 +150,7 @@ class BlockRunner:
             num_active -= 1
             if num_active == 0:
                 with clock.untimed():
-                    self._write()  # the records kept
+                    self._write()
 
         seed = self.plan.spec.seed + block.first.repeat  # other times in each pass
         repeats = Repeats(self.plan, self._records, block.method, server)
@@ -161,7 +160,7 @@ class BlockRunner:
     async def _complete(
         self, server: OpenServer, key: RecordKey, sample: Sample, clock: BlockClock
     ) -> Record:
-        """The record of one turn of a sample, a prompt. Any error becomes an error record.
+        """The record of one turn of a sample (a prompt). Any error becomes an error record.
 
         `key` says method, prompt and turn. The clock gets the time of the request. If the server's
         process ended, the error says so too.
@@ -181,15 +180,16 @@ class BlockRunner:
                 answer,
                 self.plan.setup.codec,
                 began=clock.began,
-                is_prompt_sent=server.found.protocol.takes_tokens,  # else as messages
+                is_prompt_sent=server.found.protocol.takes_tokens,  # else messages are sent
                 draft_length=server.draft_length,  # most tokens of a draft; 0 if unknown
                 offset=replace(server.found.offset, sent_prompts=server.sent_prompts),
             )
-        except Exception as error:  # of a server, a template or a tokenizer
+        except Exception as error:  # raised by a server, a template or a tokenizer
             clock.add(sent, perf_counter())
             record = self._error_record(key, num_prompt_tokens, error)
-            is_dead = server.client.dead_reason is not None  # it no longer answers
-            # How its process ended; empty if it runs. Connections fail a little before it ends.
+            is_dead = server.client.dead_reason is not None  # the server no longer answers
+            # The end of its process in words; empty while it runs. Connections fail a little before
+            # the process ends.
             death_text = await server.wait_for_death() if is_dead else server.death()
             if death_text:
                 return replace(record, error=f"{record.error} {death_text}")
@@ -264,7 +264,7 @@ class ServerBackend:
         while tasks := asyncio.all_tasks(loop):
             for task in tasks:
                 task.cancel()
-            with suppress(KeyboardInterrupt):  # a task raises the same one again
+            with suppress(KeyboardInterrupt):  # a task raises the interrupt again
                 loop.run_until_complete(asyncio.wait(tasks))
 
     def describe(self, records: Sequence[Record] = ()) -> BackendInfo:

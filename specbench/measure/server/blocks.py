@@ -38,7 +38,7 @@ class Block:
     """The samples of one method on one task, in one pass at one temperature and load."""
 
     method: str
-    """The method."""
+    """The method's label."""
     samples: tuple[Sample, ...]
     """At least one sample."""
 
@@ -73,7 +73,7 @@ class BlockClock:
 
     @contextmanager
     def untimed(self) -> Iterator[None]:
-        """Keep out of the client's time what runs within: writing records or reading counters."""
+        """Leave a block of code, such as writing records, out of the client's time."""
         cpu_now = thread_time()
         yield
         self._cpu_began += thread_time() - cpu_now
@@ -110,7 +110,7 @@ def block_header(
 ) -> BlockHeader:
     """The description of a block that was measured.
 
-    `records` are its new ones: `num_before` were made in earlier parts of the run. `client_s` are
+    `records` are its new records; earlier parts of the run made `num_before` others. `client_s` are
     CPU seconds of this process, and `counters` the growth of the server's counters.
     """
     first = block.first
@@ -173,11 +173,11 @@ async def at_load(
     whole: Sequence[Sample],
     repeat: Repeat,
 ) -> None:
-    """Work on samples of a block at a load: a number at once, or per second at random times.
+    """Complete samples of a block at a load: some at once, or some per second at random times.
 
     `whole` are all samples of the block, in order; `samples` are the samples to complete. The
-    other samples are only repeated, to keep the load: at a request rate, each at its own time;
-    with a number at once, as many at once as `samples` has fewer than that number.
+    other samples are only repeated, to keep the load. At a request rate, each is repeated at its
+    own time. At a concurrency above the number of `samples`, they fill the places left free.
     """
     unfinished = {sample.key(0) for sample in samples}  # by their first turns
     others = [sample for sample in whole if sample.key(0) not in unfinished]
@@ -196,7 +196,7 @@ async def at_load(
 
 @asynccontextmanager
 async def beside(works: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """Run work beside the block until it ends."""
+    """Run `works` while the block of code runs, and cancel them at its end."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
         await asyncio.sleep(0)  # they send their first requests
@@ -214,7 +214,7 @@ async def repeat_on(samples: Iterator[Sample], repeat: Repeat) -> None:
 
 
 async def closed_loop(samples: Sequence[Sample], concurrency: int, work: Work) -> None:
-    """Work on `concurrency` samples at once. When one is done, the next one begins."""
+    """Work on `concurrency` samples at once. When a sample is done, the next one begins."""
     waiting = iter(samples)
 
     async def worker() -> None:

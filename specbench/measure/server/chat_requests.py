@@ -14,7 +14,7 @@ from specbench.types import Record, RecordKey
 def chat_request(
     plan: Plan, records: Mapping[RecordKey, Record], key: RecordKey, sample: Sample
 ) -> ChatRequest:
-    """The request of a turn: the user's turns up to it, with the replies in `records` between.
+    """The request of a turn: the user's turns up to it, and between them the replies in `records`.
 
     `key` says method, prompt and turn; `key.request` is the same without the method.
     """
@@ -39,7 +39,7 @@ class Repeats:
     server: OpenServer
     """The method's server."""
     num_sent: int = field(default=0, init=False)
-    """Requests so far."""
+    """Requests sent so far."""
 
     async def send(self, sample: Sample) -> bool:
         """Send the turns that can be asked, and drop the answers; False if one fails."""

@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
 
 CONNECT_S = 10.0
-"""Seconds to connect."""
+"""Most seconds to connect."""
 SHORT_S = 5.0
-"""Seconds for a short question to the server."""
+"""Most seconds for a short question to the server."""
 REQUEST_S = 600.0
-"""Seconds for a request, by default."""
+"""Most seconds for a request, by default."""
 KEPT_S = 1.0
 """Seconds after which an idle connection is not used again."""
 MOST_TEXT = 4 * 2**20
-"""Most bytes of a server's models, version or metrics."""
+"""Most bytes of a server's list of models, version or metrics."""
 MOST_ATTEMPTS = 4
-"""Times that a request is sent that the server refuses."""
+"""Most times that a request is sent if the server refuses it."""
 FIRST_WAIT_S = 0.25
 """Seconds before the second attempt. The wait doubles with each further attempt."""
 MOST_WAIT_S = 10.0
@@ -162,7 +162,7 @@ class Client:
         Args:
             protocol: the form of requests and answers that the server takes, with their path.
             body: the request in JSON.
-            budget: the most tokens of the answer that it asks for.
+            budget: the most tokens of the answer that the request asks for.
 
         Raises:
             RequestFailed: there is no whole answer; `is_refused` if the server did not begin it.
@@ -171,7 +171,7 @@ class Client:
 
         url = self.root + protocol.path
         headers = {"Content-Type": "application/json"}
-        if not protocol.keeps_connections:  # the server drops those it said it keeps
+        if not protocol.keeps_connections:  # the server drops connections that it said it keeps
             headers["Connection"] = "close"
         # Puts the answer together from the pieces of the stream, and notes when they arrived.
         reader = AnswerReader(protocol, sent=perf_counter(), budget=budget)
@@ -195,7 +195,7 @@ class Client:
             # Without a connection the server has not begun: the request may be sent again.
             if isinstance(error, (ClientConnectorError, ConnectionTimeoutError)):
                 raise RequestFailed(reason, is_refused=True) from error
-            if isinstance(error, TimeoutError):  # of the whole request
+            if isinstance(error, TimeoutError):  # the whole request took too long
                 reason = f"No whole answer within {self._request_s:g} s:"
             raise RequestFailed(
                 f"{reason} {reader.num_events} events with tokens had arrived."

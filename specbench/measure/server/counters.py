@@ -31,12 +31,12 @@ def read_counters(text: str) -> dict[str, float]:
 
     For example, `num_drafts`; `accepted_at_1` counts accepted tokens at the first position of
     drafts. `text` has Prometheus' format: lines such as `vllm:name_total{position="0"} 12`.
-    Metrics without a name of ours are left out, and those with the same one are added up. Empty
-    for a text that is not a list of metrics.
+    Metrics without a name of ours are left out. Metrics with the same name are added up. The result
+    is empty for a text that is not a list of metrics.
     """
     our_names = {  # our names of counters by metric, such as `vllm:spec_decode_num_drafts`
         f"{engine}:{metric}": counter
-        for engine in NAMES  # of all engines, such as vllm
+        for engine in NAMES  # all engines, such as vllm
         for metric, counter in load_engine(engine).counters.items()
     }
     counters: dict[str, float] = {}
@@ -68,10 +68,11 @@ class AnswerCounts:
     """The counters after the last answer."""
 
     async def counted(self, record: Record) -> Record:
-        """The record of a new answer. If it lists no drafts, it gets those that the counters show.
+        """The record of a new answer, with the counters' number of drafts if it has none itself.
 
-        No other request of this run may be under way. The counters follow the answer, by SETTLE_S
-        at most. If they did not grow by the answer's tokens, they also count requests of others.
+        No other request of this run may be under way. The counters are up to date SETTLE_S after
+        the answer. If they did not grow by the answer's tokens, they also count requests of other
+        clients, and are not used.
         """
         before = self.counters
         deadline = perf_counter() + SETTLE_S

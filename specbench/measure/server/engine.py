@@ -58,7 +58,7 @@ class Launch:
     gpu_share: float = 0.0
     """Share of a GPU's memory; 0 for the engine's choice."""
     settings: SettingsHeader | None = None
-    """The source of a size that the user did not give."""
+    """The source of a draft size that the user did not give."""
     port: int = 0
     """A port of the loopback, known when the server is started."""
     scratch: Path = Path()
@@ -76,27 +76,27 @@ class EngineMethod:
     num_tokens: int = 0
     """Tokens per draft by default; 0 if the method decides."""
     weights: str | None = None
-    """Whose weights it reads, by the name on model cards; None if it has none."""
+    """The method whose weights it reads, by the name on model cards; None if it reads none."""
     needs_weights: bool = True
     """False if the weights may be part of the target's checkpoint."""
     scopes: tuple[Scope, ...] = ()
     """Lifetimes of its memory, the engine's default first; empty without a choice."""
     is_chain: bool = False
-    """It drafts token by token: a shorter draft is the beginning of a longer one, at all loads."""
+    """It drafts token by token: at all loads, a shorter draft is the beginning of a longer one."""
     is_default: bool = True
     """False for a method that needs an install or a model of its own: it runs only if named."""
     since: str = ""
-    """The engine's first version with it; empty for all that specbench knows."""
+    """The engine's first version with the method; empty if all versions known here have it."""
     gone_in: str = ""
-    """The engine's first version without it; empty if it is in the latest."""
+    """The engine's first version without the method; empty if the latest has it."""
     engine_name: str = ""
     """The engine's name of the method; empty if it is ours."""
     options: Mapping[str, type[OptionValue]] = field(default_factory=dict)
-    """Further options by the engine's names of them, with the types of their values."""
+    """The types of further options, by the engine's names of the options."""
 
 
 WHOLE = "spec"
-"""The method with the whole configuration of a speculation, from a file."""
+"""The method whose whole configuration comes from a file of the user."""
 WHOLE_METHOD = EngineMethod("Speculation", is_default=False, options={"file": str, "name": str})
 METHODS = {
     "vanilla": EngineMethod("Vanilla"),
@@ -127,9 +127,9 @@ class Engine:
     and the key's value is its version.
     """
     known_versions: tuple[str, str] = ("", "")
-    """The first and the last version whose methods and options are those of its file."""
+    """The first and the last version with the methods and options in its file in `engines`."""
     option_since: Mapping[str, str] = field(default_factory=dict)
-    """First version with an option, or a value (NAME=VALUE), if later than the first known one."""
+    """First version with an option, or its value (NAME=VALUE), if not the first known version."""
     packages: tuple[str, ...] = ()
     """Python packages that install its executable, for its version."""
     wheel: str = ""
@@ -159,7 +159,7 @@ class Engine:
     fills_gpu: bool = True
     """It takes all memory of a GPU, or a share that it is given."""
     share_flag: str = ""
-    """The flag of this share; empty if several servers cannot be given equal shares of a GPU."""
+    """The flag for a share of a GPU's memory; empty if servers cannot be given equal shares."""
     protocol: StreamProtocol | None = None
     """Its own form of requests, if it has one."""
     is_lossy: Callable[[Mapping[str, Any]], bool] = lambda options: False
@@ -169,7 +169,7 @@ class Engine:
     version.
     """
     info_options: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda info: {}
-    """The options of its speculation in these settings; empty without speculation."""
+    """Picks the options of its speculation from these settings; empty without speculation."""
     takes_size_per_request: bool = False
     """Some of its versions let a request name the most tokens of its drafts."""
     own_flags: tuple[str, ...] = ()
@@ -177,8 +177,8 @@ class Engine:
     speculation_flags: tuple[str, ...] = ()
     """Flags of speculation whose names do not begin like one."""
     counters: Mapping[str, str] = field(default_factory=dict)
-    """Names of its metrics, without prefix and suffix, to our names. `accepted_at` has a label
-    with the position.
+    """Our names of its metrics, by their names without prefix and suffix. The metric of
+    `accepted_at` has a label with the position.
     """
 
 

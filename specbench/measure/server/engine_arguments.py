@@ -1,4 +1,4 @@
-"""The user's further arguments for an engine: those that would change what specbench sets."""
+"""Check the user's further arguments for an engine: none may change what specbench sets."""
 
 from collections.abc import Sequence
 

@@ -55,7 +55,7 @@ def is_in_version(method: EngineMethod, version: str) -> bool:
 
 
 def is_known_version(engine: Engine, version: str) -> bool:
-    """True if the engine's methods and options in this version are those that specbench has."""
+    """True if specbench knows the engine's methods and options in this version."""
     first, last = map(_number, engine.known_versions)
     number = _number(version)
     return first <= number and number[: len(last)] <= last

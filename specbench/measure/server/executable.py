@@ -1,4 +1,4 @@
-"""The executable of a serving engine, or the script that serves the wheel of one."""
+"""The executable of a serving engine, or the script that serves the engine's wheel."""
 
 import shutil
 import sys
@@ -23,7 +23,7 @@ class Executable(NamedTuple):
 
 
 def find_executable(spec: RunSpec, engine: Engine) -> Executable:
-    """The engine's command: the given one, the one on the PATH, or the wheel's.
+    """The engine's command: as the user gave it, from the PATH, or for the engine's wheel.
 
     A wheel (a Python package with the engine in it) has no command of its own, and is served by
     the script `launcher`.
@@ -35,7 +35,7 @@ def find_executable(spec: RunSpec, engine: Engine) -> Executable:
             (`executable`), how to install it, and its wheel's name.
 
     Raises:
-        UserError: there is none, or it cannot be given what the user asks for.
+        UserError: there is none, or it cannot take the user's threads or arguments.
     """
     if spec.threads and not engine.thread_variables:  # it has no variable that sets threads
         raise UserError(
@@ -51,7 +51,7 @@ def find_executable(spec: RunSpec, engine: Engine) -> Executable:
             f"{engine.title} is not installed: there is no {program}.",
             f"Install {engine.install}, or name it: --engine-command PATH.",
         )
-    if reason := launcher.refusal(spec.engine_args):  # why the script cannot take them, or empty
+    if reason := launcher.refusal(spec.engine_args):  # empty if the script can take them
         raise UserError(
             f"--engine-args: {reason}",
             f"It takes {', '.join(launcher.free_flags())}. For others, name a {program}: "

@@ -26,7 +26,7 @@ from specbench.models.chat import ChatCodec
 from specbench.types import Request
 
 HELLO = [{"role": "user", "content": "Hello"}]
-"""The chat to which a server answers when it is asked what it is."""
+"""The chat that a server answers while we find out what it is."""
 PROBE_TOKENS = 8
 """Most tokens of the answer to `HELLO`."""
 _HOW_TO_START = (
@@ -80,7 +80,7 @@ async def find_server(
     # The name and the context of the model, from a list in JSON.
     model = _served_model(await _models_at(client), client.root, card, served_model)
     software = await _software(client, model.owner)  # name with version, and protocols to try
-    # HELLO, a chat of one message, as tokens and as it is: a protocol sends one of the two.
+    # HELLO, a chat of one message, as tokens and as messages: a protocol sends one of the two.
     probe = ChatRequest(Request(codec.render(HELLO), max_new_tokens=PROBE_TOKENS), HELLO)
     failures: list[str] = []  # a path and the reason, for each protocol tried in vain
     for protocol in software.protocols:
@@ -100,7 +100,7 @@ async def find_server(
             sends_token_ids=answer.token_ids is not None,  # else text alone
         )
         offset = UNKNOWN_OFFSET
-        if not protocol.takes_tokens:  # it renders chats itself
+        if not protocol.takes_tokens:  # the server renders chats itself
             num_sent = len(probe.request.prompt_ids)
             offset = await find_offset(client, protocol, codec, model.name, answer, num_sent)
         return FoundServer(
@@ -173,7 +173,7 @@ def _served_model(models_json: str, root: str, card: ModelCard, served_model: st
         served_model: the model's name at the server, if the user gave it; else empty.
 
     Returns:
-        Its name at the server, and the tokens of its context there (None if not reported).
+        The model's name at the server, and the tokens of its context there (None if not reported).
 
     Raises:
         UserError: the answer is not a list of models, the model is not in it, or its context has no
@@ -190,7 +190,7 @@ def _served_model(models_json: str, root: str, card: ModelCard, served_model: st
     names = {card.name, card.repo, card.repo.rpartition("/")[2]}
     if served_model:
         names = {served_model}
-    for model in models:  # listed ones; `root` is the folder or repository behind the name `id`
+    for model in models:  # `root` is the folder or repository behind the name `id`
         if model.id in names or (not served_model and model.root in names):
             return _ServedModel(model.id, _context(model, root), model.owned_by)
     listed_names = ", ".join(model.id for model in models) or "no model"
@@ -237,8 +237,8 @@ async def _software(client: Client, owner: str | None) -> _Software:
     """The engine of a server with its version, and the forms of requests to try with it.
 
     `client` sends requests to the server, `owner` is the owner of its models. Each engine gives its
-    version at a path of its own, as JSON with a key (`engine.version_keys`). The first that answers
-    so is the server's engine; its own form of requests, if it has one, is tried first.
+    version at a path of its own, as JSON with a key (`engine.version_keys`). The first engine whose
+    version is there is the server's; its own form of requests, if it has one, is tried first.
     """
     # Prompts as tokens, or as messages (`is_chat`); answers with token ids, or as text alone.
     openai_protocols = (  # the most exact form first
@@ -250,7 +250,7 @@ async def _software(client: Client, owner: str | None) -> _Software:
     if owner == "tensorrt_llm":  # it gives its version at vLLM's path
         version = await _version_at(client, "/version", "version")
         return _Software(first_line(f"TensorRT-LLM {version or UNKNOWN}"), openai_protocols)
-    for name in NAMES:  # of all engines, such as vllm
+    for name in NAMES:  # names of all engines, such as vllm
         engine = load_engine(name)
         for path, key in engine.version_keys.items():
             version = await _version_at(client, path, key)

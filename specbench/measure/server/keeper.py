@@ -2,7 +2,7 @@
 
 `python keeper.py LOG COMMAND...`: standard input is a pipe that the other program holds open.
 When it is closed, by that program or by the system after a kill, everything that was started
-is ended. A script of its own, which imports nothing of the package.
+is ended. This is a script of its own, which imports nothing of the package.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ _POLL_S = 0.02
 
 
 def main() -> int:
-    """Run the command; its exit status, or 1 if it was ended.
+    """Run the command. Returns its exit status, or 1 if it was ended.
 
     This script's first argument is the file of the command's output, the others are the command.
     A signal, or the end of standard input, ends the command.
@@ -44,7 +44,7 @@ def main() -> int:
             return 127  # as a shell does
     # Sets `stop` at the end of standard input.
     threading.Thread(target=_wait_for_end_of_input, args=(stop,), daemon=True).start()
-    while child.poll() is None and not stop.wait(_POLL_S):  # seconds between looks
+    while child.poll() is None and not stop.wait(_POLL_S):
         pass
     status = child.poll()  # None if it still runs, and is ended now
     end_all(child.pid)  # with the processes that it started
@@ -54,7 +54,7 @@ def main() -> int:
 def end_all(child_pid: int) -> None:
     """End a child, its descendants and its process group, and kill those that do not end.
 
-    The child, which leads the group, is the only child of this process. Those that do not end
+    The child, which leads the group, is the only child of this process. Processes that do not end
     within WAIT_S seconds are killed.
     """
     processes = psutil.Process().children(recursive=True)  # the child and its descendants
@@ -63,7 +63,7 @@ def end_all(child_pid: int) -> None:
             process.terminate()
     deadline = time.monotonic() + WAIT_S
     while any(map(_is_running, processes)) and time.monotonic() < deadline:
-        time.sleep(_POLL_S)  # seconds between looks
+        time.sleep(_POLL_S)
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.kill()
@@ -73,7 +73,7 @@ def end_all(child_pid: int) -> None:
 
 
 def _is_running(process: psutil.Process) -> bool:
-    """False also for one that ended and whose parent has not asked for its status."""
+    """False also for a zombie: it has ended, and its parent has not asked for its status."""
     with contextlib.suppress(psutil.Error):
         return process.status() != psutil.STATUS_ZOMBIE
     return False

@@ -1,8 +1,8 @@
 """Serve a GGUF file by the wheel xllamacpp, with flags of `llama-server`.
 
-`python llama_server.py --model FILE --port N ...` runs until it is ended. A script of its own, as
-the keeper is: the wheel is loaded in its process alone. The wheel's parameters start without the
-defaults of a command line, so this sets every one that a run relies on.
+`python llama_server.py --model FILE --port N ...` runs until it is ended. It is a script of its
+own, like the keeper, so that the wheel is loaded in its process alone. The wheel's parameters start
+without the defaults of a command line, so this script sets every parameter that a run relies on.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def _cache_flag(field: str) -> _Flag:
 
 
 def _flags() -> dict[str, _Flag]:
-    """All flags, by name. The threads are those of the environment, or one per core."""
+    """All flags, by name. Numbers of threads come from the environment, else one per core."""
     num_threads = int(os.environ.get("LLAMA_ARG_THREADS") or _num_cores())
     num_batch_threads = int(os.environ.get("LLAMA_ARG_THREADS_BATCH") or num_threads)
     pools = ("cpuparams", f"{_DRAFT}.cpuparams")

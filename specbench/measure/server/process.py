@@ -19,14 +19,14 @@ _KEEPER = Path(__file__).with_name("keeper.py")
 _NUM_LINES_SHOWN = 5
 """Last lines of a log that a message shows."""
 _MOST_BYTES_SHOWN = 64 * 2**10
-"""Most bytes of a log that are read for them."""
+"""Most bytes of a log that are read for these lines."""
 
 
 class ServerProcess:
     """A running command, under a keeper that ends it whatever happens to this program.
 
-    `variables` are its environment variables beside those of this process, unless they are set
-    here. Its output goes to `log`.
+    It gets this process's environment variables, and `variables` where this process has not set
+    them. Its output goes to `log`.
     """
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str], log: Path) -> None:
@@ -46,7 +46,7 @@ class ServerProcess:
 
     @property
     def process_id(self) -> int:
-        """The process of the command, or of its keeper if it has ended."""
+        """The process id of the command, or of its keeper if the command has ended."""
         with suppress(psutil.Error):
             for child in psutil.Process(self._keeper.pid).children():
                 return child.pid
@@ -63,7 +63,7 @@ class ServerProcess:
             self._keeper.wait()
 
     def last_lines(self) -> str:
-        """The last lines of its output, as one text."""
+        """The last lines of the command's output, as one text."""
         with self.log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(self._start, size - _MOST_BYTES_SHOWN))
@@ -72,7 +72,7 @@ class ServerProcess:
         return " | ".join(lines_with_text[-_NUM_LINES_SHOWN:]) or "it printed nothing"
 
     def death(self, when: str = "") -> str:
-        """Its end in words; empty while it runs."""
+        """The end of the command in words; empty while it runs."""
         status = self._keeper.poll()
         if status is None:
             return ""

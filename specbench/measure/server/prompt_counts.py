@@ -1,4 +1,4 @@
-"""The tokens of a prompt that a server read, against those that were rendered here.
+"""Compare the number of prompt tokens that a server read with the number rendered here.
 
 A server that takes chats renders them itself. Its prompt may have a few tokens more or fewer, the
 same number in each chat: another BOS, a system text. If more tokens are missing, the server cut the
@@ -21,26 +21,26 @@ _LONGER_CHAT: Sequence[Message] = (
     {"role": "assistant", "content": "Then it sails."},
     {"role": "user", "content": "Where does it go?"},
 )
-"""A chat of two turns, which with a short one shows the tokens that each turn adds."""
+"""A chat of two turns. Compared with a short chat, it shows the tokens that each turn adds."""
 _MOST_PER_TURN = 8
 """Most tokens that a turn may add to the difference: with more, the count depends on the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptOffset:
-    """Additional tokens of a server's own prompts, compared with those rendered here."""
+    """Additional tokens of a server's own prompts, compared with prompts rendered here."""
 
     of_chat: int = 0
-    """In any chat."""
+    """Additional tokens of every chat."""
     per_turn: int = 0
-    """For each turn after the first."""
+    """Additional tokens for each turn after the first."""
     is_known: bool = False
     """True if both were measured; otherwise a difference may have other reasons."""
     sent_prompts: Collection[tuple[int, ...]] = ()
     """Latest prompts of the server, as rendered here: it may have their tokens in a cache."""
 
     def tokens_expected(self, num_sent: int, turn: int) -> int:
-        """The server's tokens of a whole prompt that has `num_sent` here. Turns count from 0."""
+        """The server's tokens of a whole prompt of `num_sent` tokens here. Turns count from 0."""
         return num_sent + self.of_chat + self.per_turn * turn
 
     def most_missing(self, num_expected: int) -> float:
@@ -56,8 +56,8 @@ async def find_offset(
 ) -> PromptOffset:
     """The offset of a server, by its counts of two chats.
 
-    `short` is its answer to a chat of one turn, which has `sent` tokens here. Unknown if it does
-    not count the tokens of prompts, or counts something else.
+    `short` is its answer to a chat of one turn, which has `sent` tokens here. The offset is unknown
+    if the server does not count the tokens of prompts, or counts something else.
     """
     request = Request(codec.render(_LONGER_CHAT), max_new_tokens=1)
     num_read = 0
@@ -92,7 +92,7 @@ def tokens_read(answer: Answer, request: Request, turn: int, offset: PromptOffse
 
 
 def _num_shared(prompt: tuple[int, ...], sent_prompts: Collection[tuple[int, ...]]) -> int:
-    """The length of the longest beginning that a prompt shares with an earlier one."""
+    """The length of the longest beginning that a prompt shares with an earlier prompt."""
     num_shared = 0
     for other in sent_prompts:
         if other is not prompt:
@@ -105,7 +105,7 @@ def _num_shared(prompt: tuple[int, ...], sent_prompts: Collection[tuple[int, ...
 def cut_text(num_read: int, num_sent: int, turn: int, offset: PromptOffset) -> str:
     """The message about a prompt that a server cut; empty if it read the whole prompt.
 
-    `num_read` is 0 if it gave no count. `num_sent` are tokens rendered here.
+    `num_read` is the server's count, 0 without one. `num_sent` counts tokens rendered here.
     """
     num_expected = offset.tokens_expected(num_sent, turn)
     if not num_read or num_read >= num_expected - offset.most_missing(num_expected):

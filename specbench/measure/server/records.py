@@ -63,11 +63,11 @@ def make_record(
         RequestFailed: counts of the server contradict what was sent, or the user's API key is in
             the answer.
     """
-    token_ids = _token_ids(answer, codec)  # those sent, else those of the text
+    token_ids = _token_ids(answer, codec)  # tokens as sent, else tokens of the text
     num_tokens = _num_tokens(answer, token_ids)
     num_sent = len(request.prompt_ids)
     num_read = tokens_read(answer, request, key.turn, offset)  # 0: no count
-    problems = chain(  # sentences, one for each
+    problems = chain(  # a sentence per problem
         prompt_problems(num_read, num_sent, key.turn, offset, is_sent=is_prompt_sent),
         answer_problems(request, answer, codec, token_ids, num_tokens),
         contradictions(answer.counts, num_tokens, draft_length),
@@ -86,7 +86,7 @@ def make_record(
         token_ids=token_ids,
         text=answer_text,
         stop_reason=_stop_reason(answer, num_tokens, request.max_new_tokens),
-        prefill_s=round(answer.arrivals[0] - answer.sent, _DIGITS),  # digits of seconds
+        prefill_s=round(answer.arrivals[0] - answer.sent, _DIGITS),
         decode_s=round(answer.arrivals[-1] - answer.arrivals[0], _DIGITS),
         accept_lengths=_accept_lengths(key.method, answer, num_tokens),  # tokens per step
         seed=request.seed,
@@ -113,7 +113,7 @@ def _check_clock(answer: Answer) -> None:
 
 
 def _stop_reason(answer: Answer, num_tokens: int, max_new_tokens: int) -> StopReason:
-    """Reason of the end. A server calls the end of the context and of the budget the same."""
+    """Why the answer ended. Servers have one word for the end of the context and of the budget."""
     if answer.stop == "eos":
         return "eos"
     return "length" if num_tokens < max_new_tokens else "budget"
@@ -124,9 +124,9 @@ def _serving(
 ) -> Serving:
     """The times and counts of an answer in a block that began at `began`.
 
-    `num_tokens` are those of the answer, `num_read` those of the prompt, 0 without a count.
-    `num_of_text` is the number of its text's tokens. Servers count the marks around reasoning, and
-    some count all of it, without sending them.
+    `num_tokens` counts the answer's tokens, `num_read` the prompt's as the server counted them (0
+    without a count), and `num_of_text` the tokens of the answer's text. Servers count the marks
+    around reasoning without sending them, and some count all reasoning without sending it.
     """
     counts = answer.counts
     num_drafts = counts.num_drafts
@@ -176,8 +176,8 @@ def _seconds(milliseconds: float | None) -> float | None:
 def _token_ids(answer: Answer, codec: ChatCodec) -> tuple[int, ...]:
     """The answer's tokens, with the end token that a server counts but does not send.
 
-    llama.cpp streams no token that ends within a character. The text's own tokens take the
-    place of the ids if there are as many as the server counted, and the ids are among them.
+    llama.cpp streams no token that ends within a character. The tokens of the text replace the ids
+    if there are as many as the server counted, and the ids are among them.
     `answer` is what the server sent; `num_tokens` is its own number of tokens, None if it sent
     none. `codec` turns texts into tokens.
     """
@@ -235,7 +235,7 @@ def _accept_lengths(method: str, answer: Answer, num_tokens: int) -> tuple[int, 
     if counts.accepted_per_step is None:
         return ()
     lengths: list[int] = []
-    for num_accepted in counts.accepted_per_step:  # draft tokens, of each step with a draft
+    for num_accepted in counts.accepted_per_step:  # accepted tokens of each step with a draft
         if num_remaining <= 0:
             break
         length = min(num_accepted + 1, num_remaining)

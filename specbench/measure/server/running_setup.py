@@ -69,11 +69,7 @@ class RunningSetup(ServedSetup):
         return ServerBackend(servers, max(self.spec.concurrency, default=1))
 
     def _warnings(self) -> list[str]:
-        """Sentences about what the servers lack for a full comparison.
-
-        `servers` has what each server is, by the label that the user gave it. `{}` in a warning
-        stands for the servers that it is about.
-        """
+        """Sentences about what the servers lack for a full comparison."""
         chat_labels: list[str] = []  # labels of servers that take prompts as messages, not tokens
         text_labels: list[str] = []  # labels of servers that send answers without token ids
         for label, server in self.servers.items():
@@ -162,9 +158,9 @@ def _labels(spec: RunSpec) -> tuple[str, ...]:
 
 
 def _method_header(label: str, server: FoundServer) -> MethodHeader:
-    """The header of what a server runs: titled as the method of that name, if there is one.
+    """The header of a server's method, with the title of the method that its label names, if any.
 
-    It is lossless unless its own settings say otherwise.
+    The method is lossless unless the server's own settings say otherwise.
     """
     name = label.partition(":")[0]
     title = label

@@ -23,7 +23,7 @@ from specbench.settings.run_method import label_of
 
 _HINT = "Give the settings.toml of a tune of servers: specbench tune --engine."
 _KEY = "by_load"
-"""The key of a method's rows: a load, and the options from there on; none for plain decoding."""
+"""The key of a method's rows: a load, and the options from this load on ("": plain decoding)."""
 _TABLE = "table"
 """The option of a method whose server follows a table of draft tokens by load."""
 
@@ -51,13 +51,13 @@ class ServedSettings:
     """The settings of an engine's methods, from a file."""
 
     rows_by_label: Mapping[str, Sequence[_Row]]
-    """By the method as it was tuned: by its name, with weights if they were given."""
+    """Rows by the method as it was tuned: by its name, with weights if they were given."""
     source: SettingsHeader
     """The file."""
     engine: Engine
     """The engine that the run starts."""
     loads: tuple[int, ...]
-    """Requests at once of the run; empty if requests come at a rate."""
+    """The run's numbers of requests at once; empty if requests come at a rate."""
 
     def of(self, choice: MethodChoice, method: EngineMethod) -> SizedChoice:
         """The method with its settings.

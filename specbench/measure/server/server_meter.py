@@ -1,6 +1,6 @@
-"""Memory and energy of a server on this machine, and the processor that idle ones use.
+"""Memory and energy of a server on this machine, and the CPU seconds of idle servers.
 
-Energy is that of whole GPUs and processor packages, so other programs on them make it unknown.
+Energy is measured for whole GPUs and processor packages, so other programs on them make it unknown.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from specbench.machine.processes import (
 )
 
 _LEAST_SHARE = 0.01
-"""Share of a core below which an idle server rests."""
+"""Share of a core below which an idle server counts as resting."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 ELSEWHERE = "the server is on another machine, or its process is unknown"
 _OTHERS_ON_GPU = "other programs were on {}"
@@ -38,7 +38,7 @@ _OTHERS_ON_CPU = "other programs used the processor"
 
 
 def local_process(url: str) -> int:
-    """The process of a server at an address; 0 if it is on another machine, or unknown."""
+    """The process id of a server at an address; 0 if it is on another machine, or unknown."""
     address = urlsplit(url)
     is_local = address.hostname in _LOOPBACK and address.port
     return listening_process(address.port) if is_local and address.port else 0
@@ -61,7 +61,7 @@ class ServerMeters:
     async def of_block(self, process_ids: Mapping[str, int], method: str) -> BlockMeter:
         """The meter of a block that begins now. Waits IDLE_S before a server's first block.
 
-        `process_ids` are processes of the servers on this machine, by method.
+        `process_ids` are process ids of the servers on this machine, by method.
         """
         process_id = process_ids.get(method, 0)
         if process_id and process_id not in self._idle_w:
@@ -80,10 +80,10 @@ async def _idle_watts(meter: EnergyMeter) -> dict[str, float]:
 
 
 class BlockMeter:
-    """Memory and energy of the server of a block, and CPU seconds of the others, from now on.
+    """Memory and energy of the server of a block, and CPU seconds of other servers, from now on.
 
     Args:
-        process_ids: processes of the servers on this machine, by method.
+        process_ids: process ids of the servers on this machine, by method.
         method: the method of the block.
         meter: the energy counters of this machine.
         idle_w: watts of the idle server, by counter.

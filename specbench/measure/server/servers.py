@@ -17,16 +17,16 @@ from specbench.measure.server.server_meter import local_process
 from specbench.measure.server.stream import Answer, ChatRequest
 
 DEATH_S = 3.0
-"""Seconds after which a process that has not ended is taken for one that hangs."""
+"""Seconds after which a process that has not ended counts as hanging."""
 _POLL_S = 0.02
 """Seconds between looks at a process that may have ended."""
 _LATEST = 64
-"""Prompts that are kept of a server."""
+"""Latest prompts that are kept of a server."""
 
 
 @dataclass(slots=True, eq=False)
 class OpenServer:
-    """A server with its client. One that was started again is a new one."""
+    """A server with its client. A server that is started again gets a new `OpenServer`."""
 
     client: Client
     """Sends requests to the server."""
@@ -37,7 +37,7 @@ class OpenServer:
     draft_length: int = 0
     """The most tokens of a draft that it was asked for; 0 if unknown."""
     process_id: int = 0
-    """Its process, which may have descendants; 0 if it is on another machine, or unknown."""
+    """The id of its process, which may have descendants; 0 if it is elsewhere, or unknown."""
     is_warm: bool = False
     """It has answered the requests of the warm-up."""
     num_untimed_drafts: int = 0
@@ -54,8 +54,8 @@ class OpenServer:
     async def wait_for_death(self) -> str:
         """The end of its process, for a server that no longer answers; empty if it still runs.
 
-        Connections fail before the process has ended, so this waits for its end. The wait is
-        the same for all requests.
+        Connections fail before the process has ended, so this waits for its end. All requests share
+        one deadline.
         """
         if self.end is None:
             return ""
@@ -89,8 +89,9 @@ class RunningServers:
     async def open(self, method: str) -> OpenServer:
         """The server of a method, given by its label, with the client that asks it.
 
-        `_servers` has what each server is, by method. `_open_servers` has those with a client, and
-        `_stack` ends the clients. A request may take `_request_s` seconds (None: the default).
+        `_servers` has what each server is, by method. `_open_servers` has the servers with a
+        client, and `_stack` ends the clients. A request may take `_request_s` seconds (None: the
+        default).
 
         Raises:
             SpecbenchError: it does not answer.
@@ -108,7 +109,7 @@ class RunningServers:
         return server
 
     def process_ids(self) -> dict[str, int]:
-        """The processes of the servers on this machine that were opened, by method."""
+        """The process ids of the servers on this machine that were opened, by method."""
         return {
             method: server.process_id
             for method, server in self._open_servers.items()
@@ -151,4 +152,4 @@ class ServerSource(Protocol):
         """The servers' part of the header, by method."""
 
     def process_ids(self) -> dict[str, int]:
-        """The processes of servers on this machine, by method."""
+        """The process ids of servers on this machine, by method."""

@@ -37,7 +37,7 @@ def read_configuration(file: str) -> dict[str, Any]:
 def read_table(file: str) -> list[Row]:
     """The rows of a table of draft tokens by load, in order.
 
-    `file` is its path, or the rows themselves in JSON.
+    `file` is the table's path, or the rows themselves in JSON.
 
     Raises:
         UserError: there is no such file, or a row is wrong: ranges that overlap or run backwards,

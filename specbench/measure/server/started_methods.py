@@ -42,7 +42,7 @@ _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 def engine_choices(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
-    """The methods that run, with vanilla first: the named ones, or the engine's default ones.
+    """The methods that run, with vanilla first: the named methods, or the engine's defaults.
 
     A choice is a method's name with the options that the user gave. `spec` has the run's choices
     (empty if none were named), and whether vanilla, the baseline, is to run too. `engine.methods`
@@ -68,7 +68,7 @@ def engine_choices(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
 def choices_in_version(
     choices: Sequence[MethodChoice], engine: Engine, version: str, *, is_named: bool
 ) -> list[MethodChoice]:
-    """The methods that this version of the engine has; all of an unknown version ("").
+    """The methods that this version of the engine has; all methods if it is unknown ("").
 
     Raises:
         UserError: it lacks a method that the user named (`is_named`), or an option of it.
@@ -130,7 +130,7 @@ def make_launches(
     is_named: bool,
     is_offline: bool,
 ) -> Launches:
-    """The servers of a run's methods by label, made from the one without speculation.
+    """The servers of a run's methods by label, made from the server without speculation.
 
     Methods without draft weights are `missing`; a sentence about each method whose weights the
     engine cannot read is in `refused`.
@@ -140,7 +140,7 @@ def make_launches(
         engine: the engine, which has these methods.
         card: the model, with the repositories of its draft weights.
         vanilla: the server to start for the model alone, without drafts.
-        settings: draft sizes from a file, for methods without one of the user's.
+        settings: draft sizes from a file, for methods whose size the user did not give.
         is_named: the user named the methods, so that none is left out.
         is_offline: use no network.
 
@@ -151,7 +151,7 @@ def make_launches(
     for choice in choices:
         method = engine.methods[choice.name]
         weights = _weights(card, choice, method, is_offline=is_offline)  # a folder, or None
-        # `method.weights` names their kind on cards.
+        # `method.weights` names the kind of weights on cards.
         if method.weights and method.needs_weights and weights is None:
             launches.missing.append(choice)
             continue
@@ -165,7 +165,7 @@ def make_launches(
             continue
         sized, source = settings.of(choice, method) if settings else SizedChoice(choice, None)
         asked = _engine_options(sized, method)
-        num_tokens = num_tokens_of(sized, method)  # most of a draft; 0 if the method decides
+        num_tokens = num_tokens_of(sized, method)  # most tokens of a draft; 0: the method decides
         launches.servers[label_of(choice)] = replace(
             vanilla,
             method=choice.name,
@@ -184,7 +184,7 @@ def make_launches(
 def _weights(
     card: ModelCard, choice: MethodChoice, method: EngineMethod, *, is_offline: bool
 ) -> Path | None:
-    """The folder of a method's draft weights: the given one, or the model card's.
+    """The folder of a method's draft weights: as given, or from the model card.
 
     None if the method reads no weights, or the card has none for it.
 
@@ -224,7 +224,7 @@ class _EngineOptions(NamedTuple):
     """The user's further options of a method."""
 
     options: dict[str, Any]
-    """What the engine gets for them, by the engine's names."""
+    """What the engine gets for these options, by the engine's names."""
     facts: dict[str, Any]
     """The same options as the header of a run has them: a file with its name, hash and content."""
     most_tokens: int = 0

@@ -39,7 +39,7 @@ class _Place:
     server: OpenServer | None = None
     """The server that runs."""
     num_starts: int = 0
-    """Starts since a block of it ended well."""
+    """Starts since a block of its requests last ended well."""
     failure: str = ""
     """The reason why it is not started again."""
 
@@ -72,7 +72,7 @@ class StartedServers:
     _places: dict[str, _Place] = field(default_factory=dict)
     """The servers by method, since the beginning of the pass."""
     _headers: dict[str, ServerHeader] = field(default_factory=dict)
-    """The servers' part of the header, by method, of those that were started."""
+    """The headers of the servers that were started, by method."""
 
     @property
     def is_one_at_a_time(self) -> bool:
@@ -82,8 +82,9 @@ class StartedServers:
     async def open(self, method: str) -> OpenServer:
         """The server of a method, started unless it runs.
 
-        Called before each block of requests of a method. With the first one of a pass, all servers
-        are started if they are to be up side by side. Else the one that ran before is ended.
+        Called before each block of requests of a method. At the first block of a pass, all servers
+        are started if they run side by side. If they take turns, the server that ran before is
+        ended.
 
         Raises:
             SpecbenchError: it did not start, or died more than once.
@@ -99,8 +100,8 @@ class StartedServers:
     async def _open(self, method: str) -> OpenServer:
         """The server of a method, started unless it runs.
 
-        A place counts the starts of its server in a row, without a block that ended well between;
-        MOST_STARTS are allowed. `failure` is the reason why it is not started again.
+        A place counts the starts of its server since a block last ended well; MOST_STARTS are
+        allowed. `failure` is the reason why the server is not started again.
 
         Raises:
             SpecbenchError: it did not start, or died more than once.
@@ -114,7 +115,7 @@ class StartedServers:
         if place.num_starts >= MOST_STARTS:
             raise SpecbenchError(place.failure)
         place.num_starts += 1
-        await place.close()  # ends one that no longer answers
+        await place.close()  # ends a server that no longer answers
         try:
             place.server = await self._start(method, place.stack)
         except (SpecbenchError, OSError) as error:
@@ -127,7 +128,7 @@ class StartedServers:
         return place.server
 
     async def end_pass(self) -> None:
-        """End what the servers remember, so that the next pass begins without it."""
+        """End the servers, so that the next pass begins without what they remember."""
         await self.close()
 
     def describe(self) -> dict[str, ServerHeader]:
@@ -135,7 +136,7 @@ class StartedServers:
         return dict(self._headers)
 
     def process_ids(self) -> dict[str, int]:
-        """The processes of the servers that run, by method."""
+        """The process ids of the servers that run, by method."""
         running = {method: place.server for method, place in self._places.items()}
         return {method: server.process_id for method, server in running.items() if server}
 
@@ -148,9 +149,8 @@ class StartedServers:
     async def _start(self, method: str, stack: AsyncExitStack) -> OpenServer:
         """Start the server of a method, and wait until it answers.
 
-        `launches` has the model and the draft weights of each method, by its label; `command` makes
-        a command line of them, `find` asks the server what it is. `stack` ends what is started.
-        The description of the server goes into `_headers`, for the header of the run.
+        `stack` ends what is started here. The server's header goes into `_headers`, for the header
+        of the run.
 
         Raises:
             SpecbenchError: it ended, did not answer in time, or is not the server of the model.
@@ -173,7 +173,7 @@ class StartedServers:
         except UserError as error:
             # With the end of its process in words; empty if it runs.
             raise SpecbenchError(f"{error.message} {process.death()}".strip()) from error
-        software = found_server.header.software  # name and version, or "-unknown" in its place
+        software = found_server.header.software  # the version may be "-unknown"
         if self.wheel:  # the package with the engine, which may not know its version itself
             software = f"{software.removesuffix('-unknown')} ({self.wheel})"
         self._headers[method] = replace_header(

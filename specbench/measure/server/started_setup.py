@@ -42,7 +42,7 @@ from specbench.models.hub import resolve_model
 LOGS = "engines"
 """The folder in a run with the logs of the engines that it started."""
 _MOST_CONTEXT = 4096
-"""Tokens of context that an engine is started with at most: its memory grows with it."""
+"""Most tokens of context that an engine is started with: its memory grows with the context."""
 _SLOTS_AT_A_RATE = 64
 """Requests at once that an engine takes if requests come at a rate; further ones wait."""
 _MEMORY_WARNING = (
@@ -112,7 +112,7 @@ class StartedSetup(ServedSetup):
             [self.engine.title],
             {label: self._method_header(launch) for label, launch in self.servers.items()},
             (*warnings, *self.refused),
-            files=identify(self.path, prefers_index=True).files,  # as the engines do
+            files=identify(self.path, prefers_index=True).files,  # engines read the index
             device=self.device,
         )
 
@@ -135,7 +135,7 @@ class StartedSetup(ServedSetup):
     def commands(self) -> dict[str, list[str]]:
         """The command lines of the servers by label, without the ports of a later start."""
         launches = self._shared(self._arrangement(None))
-        with TemporaryDirectory(prefix="specbench-") as scratch:  # for files of a layout of its own
+        with TemporaryDirectory(prefix="specbench-") as scratch:  # for files in an engine's layout
             return {
                 label: self.command_line(replace(launch, scratch=Path(scratch)))
                 for label, launch in launches.items()
@@ -147,7 +147,7 @@ class StartedSetup(ServedSetup):
         return {label: replace(launch, gpu_share=share) for label, launch in self.servers.items()}
 
     def _arrangement(self, before: RunHeader | None) -> Arrangement | None:
-        """The turns of the servers. A continued run keeps those of its first part (`before`)."""
+        """The turns of the servers. A continued run keeps its first part's turns (`before`)."""
         if before is not None and before.blocks:
             return before.arrangement
         return arrange(self.engine, [*self.servers.values()], self.spec.engine_args)
@@ -169,7 +169,7 @@ class StartedSetup(ServedSetup):
         return _NO_MEMORY if can_forget else "."
 
     def _method_header(self, launch: Launch) -> MethodHeader:
-        """The header of what a server runs."""
+        """The header of a server's method."""
         method = self.engine.methods[launch.method]
         options: dict[str, Any] = {}
         if launch.num_tokens:
@@ -209,7 +209,7 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
     choices = choices_in_version(choices, engine, executable.version, is_named=is_named)
     model_path = resolve_model(card, offline=is_offline)  # the folder
     codec = load_codec(model_path, card, spec.template, spec.template_args)
-    # Raises if the engine cannot read it. "": the model, not the weights of a method.
+    # Raises if the engine cannot read the model. (A method's name would check its weights.)
     engine.check_folder(model_path, "")
     # Tokens of context, at most _MOST_CONTEXT because an engine's memory grows with the context.
     # If the context of the model is unknown, it is _MOST_CONTEXT.
@@ -226,10 +226,10 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
         is_cpu=device == "cpu",
         scope="request",  # it remembers nothing of earlier requests
     )
-    # Raises for flags that specbench sets. The port stands for the one of a later start.
+    # Raises for flags that specbench sets. Port 1 is a placeholder: each start takes a free port.
     check_engine_args(engine, spec.engine_args, engine.arguments(replace(vanilla, port=1)))
-    # The servers of all methods; with those left out, for lack of weights or of support.
     settings = read_served_settings(spec, engine)  # draft sizes by load; None without a file
+    # The servers of all methods, and the methods left out for lack of weights or of support.
     launches = make_launches(
         choices, engine, card, vanilla, settings, is_named=is_named, is_offline=is_offline
     )
@@ -281,7 +281,7 @@ def _num_at_once(spec: RunSpec) -> int:
 def _device(requested: str) -> str:
     """The device that an engine takes: a GPU if the driver knows one.
 
-    Asks no torch, since an engine has its own.
+    Torch is not asked, since an engine has a torch of its own.
     """
     if ":" in requested:
         raise UserError(

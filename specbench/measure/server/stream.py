@@ -31,7 +31,7 @@ class ChatRequest:
 
 
 class Counts(Struct, frozen=True):
-    """Counts and times that a server reports for one answer; None if it does not."""
+    """Counts and times that a server reports for one answer; None if it does not report them."""
 
     num_drafts: int | None = None
     """Steps with a draft."""
@@ -42,7 +42,7 @@ class Counts(Struct, frozen=True):
     accepted_per_step: tuple[int, ...] | None = None
     """Accepted draft tokens of each step with a draft [steps]."""
     drafted_per_step: tuple[int, ...] | None = None
-    """Draft tokens of each of these steps [steps]."""
+    """Draft tokens of each step [steps]. Some servers list steps without a draft too."""
     drafts_by_accepted: tuple[int, ...] | None = None
     """Drafts of which 0, 1, 2, ... tokens were accepted."""
     prefill_ms: float | None = None
@@ -71,13 +71,13 @@ class Event(Struct, frozen=True, gc=False):
     error: str | None = None
     """The message of an error event."""
     is_whole: bool = False
-    """The text includes that of all earlier events."""
+    """The text includes the text of all earlier events."""
     num_reasoning: int = 0
     """Characters in front of the text that are the model's reasoning."""
     reasoning_tokens: int = 0
     """Tokens of reasoning that the server counted, sent or not; 0 if it reports none."""
     num_so_far: int | None = None
-    """Tokens so far. As many `token_ids` include those of all earlier events."""
+    """Number of tokens so far. If `token_ids` are as many, they are all tokens so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class StreamProtocol:
 class RequestFailed(SpecbenchError):
     """A request that gave no answer. The key is removed from the reason.
 
-    `is_refused` if the server did not begin it, `wants_key` if it asks for one.
+    `is_refused` is True if the server did not begin the request, `wants_key` if it asks for a key.
     `retry_after_s` is the wait that the server asks for.
     """
 

@@ -67,12 +67,12 @@ METHODS: dict[str, EngineMethod] = {
 once, heads draft other tokens, so they do not count as chains.
 """
 _NGRAM_SIZE = 3
-"""Length of the n-gram that is looked up: the longest of PLD's."""
+"""Length of the n-gram that is looked up: PLD's longest."""
 
 FLOAT32 = ("--flash-attn", "off", "--cache-type-k", "f32", "--cache-type-v", "f32")
-"""By default flash attention and the cache are in float16, also with float32 weights."""
+"""Flags for float32 weights, with which flash attention and cache stay in float16 by default."""
 FLOAT32_DRAFT = ("--cache-type-k-draft", "f32", "--cache-type-v-draft", "f32")
-"""The same for the cache of a draft model."""
+"""Flags for a float32 cache of a draft model."""
 
 
 def _arguments(launch: Launch) -> list[str]:
@@ -161,7 +161,7 @@ def _body(model: str, ask: stream.ChatRequest) -> dict[str, Any]:
 
 
 def _read(data: bytes) -> stream.Event:
-    """The event of one `data:` line. Only the last one has counts of the whole answer."""
+    """The event of one `data:` line. Only the last event has counts of the whole answer."""
     chunk = _read_chunk(data)
     if not chunk.stop:
         return stream.Event(

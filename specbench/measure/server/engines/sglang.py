@@ -59,11 +59,11 @@ _CHAINS = ("sps", "eagle", "eagle3", "mtp")
 
 
 def _arguments(launch: Launch) -> list[str]:
-    """Flags of a server, which drafts chains with a method unless its options say otherwise."""
+    """Flags of a server. A method drafts chains unless its options say otherwise."""
     options = launch.options
     is_chain = launch.method in _CHAINS
     is_known = launch.method not in ("vanilla", WHOLE)
-    num_nodes = launch.num_tokens + 1 if is_known else None  # of a draft, with the root
+    num_nodes = launch.num_tokens + 1 if is_known else None  # nodes of a draft, with the root
     flags = set_flags(
         model_path=launch.model,
         host="127.0.0.1",
@@ -98,7 +98,7 @@ def _info_options(info: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class _Finish(Struct, frozen=True):
-    """SGLang's reason of an answer's end."""
+    """SGLang's reason for the end of an answer."""
 
     type: str = ""
 

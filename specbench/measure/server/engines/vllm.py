@@ -17,7 +17,7 @@ from specbench.measure.server.stream import Counts
 _NGRAM = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}
 """The longest and shortest n-gram looked up, as in PLD."""
 _TABLE: dict[str, type[engine.OptionValue]] = {"table": str}
-"""The file with draft tokens by load, for all methods with a number of draft tokens."""
+"""The option for a file of draft tokens by load, of all methods with a number of draft tokens."""
 _SAMPLING: dict[str, type[engine.OptionValue]] = {
     **_TABLE,
     "draft_sample_method": str,
@@ -25,7 +25,7 @@ _SAMPLING: dict[str, type[engine.OptionValue]] = {
 }
 """Options of all methods with draft weights."""
 _PARALLEL = {**_SAMPLING, "parallel_drafting": bool}
-"""The same, for weights that draft several tokens at once (P-EAGLE, PARD)."""
+"""Options of methods whose weights may draft several tokens at once (P-EAGLE, PARD)."""
 _LOOKUP: dict[str, type[engine.OptionValue]] = {
     **_TABLE,
     "prompt_lookup_max": int,
@@ -82,7 +82,7 @@ METHODS = {
     ),
     engine.WHOLE: engine.WHOLE_METHOD,
 }
-"""The methods of vLLM. Those that need a target of their own, or weights of one, run if named."""
+"""The methods of vLLM. Methods for particular targets, or with parts of them, run only if named."""
 
 
 def _arguments(launch: engine.Launch) -> list[str]:
@@ -100,7 +100,8 @@ def _arguments(launch: engine.Launch) -> list[str]:
         gpu_memory_utilization=launch.gpu_share,
         enable_per_request_metrics=True,
         speculative_config=speculation,
-        per_request_spec_decode_metrics="detailed" if speculation else "",  # else it is refused
+        # vLLM refuses this flag without speculation.
+        per_request_spec_decode_metrics="detailed" if speculation else "",
     )
     return ["serve", str(launch.model), *flags]
 
@@ -210,7 +211,7 @@ class AnswerMetrics(Struct, frozen=True):
     speculative_decoding: _DraftCounts | None = None
 
     def counts(self) -> Counts:
-        """The same with our names."""
+        """These times and counts with our names."""
         return replace(
             self.speculative_decoding or Counts(),
             prefill_ms=self.time_to_first_token_ms,
