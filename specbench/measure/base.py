@@ -44,7 +44,7 @@ from specbench.models.chat import ChatCodec
 from specbench.types import Completion, Record, RecordKey, Request, RequestKey
 
 outer_clock = time.perf_counter
-"""The run's clock, bound before any method is imported, since that could replace it."""
+"""The run's clock, bound before any method is imported: a method could replace it in `time`."""
 
 
 class SetupInfo(Struct, frozen=True):
@@ -68,7 +68,7 @@ class BackendInfo:
     weights_print: WeightsPrint | None = None
     threads: Threads | None = None
     methods: dict[str, MethodHeader] = field(default_factory=dict)
-    """The methods whose settings were chosen in the warm-up."""
+    """Headers of the methods whose settings were chosen in the warm-up, by label."""
     roofline: RooflineHeader | None = None
     kernels: Kernels | None = None
     execution: dict[str, ExecutionHeader] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class Sample:
     """The pass, counted from 0."""
     load: Load = NO_LOAD
     num_before: int = 0
-    """Number of turns before it at its temperature and load."""
+    """Number of turns of earlier samples at this temperature and load."""
 
     def key(self, turn: int) -> RequestKey:
         """The key of one turn's request."""
@@ -248,7 +248,7 @@ class Backend(Protocol):
     def runner(self, plan: Plan, log: Log, progress: Progress) -> PlanRunner:
         """The runner of a plan on this backend: one request after the other, or blocks of them.
 
-        The log receives the records, and changes of the backend while no request is under way.
+        The log receives the records, and changes of the backend, which come between requests.
         """
 
 
@@ -262,7 +262,7 @@ class RequestBackend(Backend, Protocol):
         """Let a method of scope "run" remember its last completion."""
 
     def forget(self) -> None:
-        """Drop all that methods remember: a pass begins. Faults show in later requests."""
+        """Drop all that methods remember, at the start of a pass. Faults show in later requests."""
 
 
 @runtime_checkable
@@ -297,4 +297,4 @@ class Setup(Protocol):
 
     def describe(self) -> SetupInfo: ...
     def open(self, folder: Path, before: RunHeader | None = None) -> Backend:
-        """The backend, to be entered. `folder` is the run's, `before` its header if continued."""
+        """The backend, to be entered. `before` is the header of a continued run in `folder`."""

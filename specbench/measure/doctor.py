@@ -54,8 +54,9 @@ class Diagnosis(NamedTuple):
 def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
     """The lines of `specbench doctor`, for the model, device, threads and weights of a spec.
 
-    Each is a title, a text and a verdict, which is None for a fact. It comes as soon as its check
-    is done. The software comes first, the kernels last. With `is_offline`, nothing is downloaded.
+    Each line is a title, a text and a verdict, which is None for a fact. It is yielded as soon as
+    its check is done. The software comes first, the kernels last. With `is_offline`, nothing is
+    downloaded.
     """
     installed = environment.capture()  # the versions of Python, torch and specbench
     versions = f"Python {installed.python}, torch {installed.torch.version}"
@@ -103,7 +104,7 @@ def _kernels(spec: RunSpec, kinds: Sequence[str], *, is_offline: bool) -> Iterat
         _release()  # the model that was loaded before
         setup = make_engine_setup(structs.replace(spec, kernels=kind), is_offline=is_offline)
         with EngineBackend(setup) as backend:
-            # Their name, and the reason if specbench's own kernels are not used.
+            # The kernels' name, and the reason if specbench's own kernels are not used.
             kernels = describe_kernels(backend.target)
             tree = _tree(backend.target)  # a Diagnosis
             # Pairs of `result`, a Completion, and its `seconds` [requests][rounds]. Each request
@@ -113,14 +114,14 @@ def _kernels(spec: RunSpec, kinds: Sequence[str], *, is_offline: bool) -> Iterat
                 for request in _requests(setup)
             ]
         del backend  # lets `_release` free the model
-        token_ids = [  # of each answer with this kind
+        token_ids = [  # the token ids of each answer with this kind
             answer.result.token_ids for answers in answers_by_request for answer in answers
         ]
         is_torch = not torch_token_ids
         if is_torch:
             torch_token_ids = token_ids
         is_same = token_ids == torch_token_ids
-        answer_s = statistics.median(  # of a whole answer
+        answer_s = statistics.median(  # seconds of a whole answer
             answer.seconds
             for answers in answers_by_request
             for answer in answers[1:]  # the first round warms up
@@ -192,8 +193,8 @@ def _tree(target: Target) -> Diagnosis:
         tree = DraftTree(node_ids, layout, num_verify=5)  # all nodes
         # The cache drops the prompt's last token, since node 0 computes it again.
         target.crop(len(prompt) - 1)
-        tree_logits = target.forward(tree).logits[-1].float()  # of node 4 [vocab]
-        with target.execution.paused():  # no captured graph, which runs over a prompt as a tree
+        tree_logits = target.forward(tree).logits[-1].float()  # logits of node 4 [vocab]
+        with target.execution.paused():  # a captured graph would compute the prompt as a tree
             plain_logits = target.prefill((*prompt, *branch)).logits[-1].float()  # [vocab]
         difference = (tree_logits - plain_logits).abs().max().item()
     largest_logit = plain_logits.abs().max().item()
@@ -216,7 +217,8 @@ def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]
     generate_s: list[float] = []
     for request in _requests(setup):
         for round_ in range(NUM_ROUNDS + 1):
-            # Each has its `seconds` and a `result`: a Completion, and a list of token ids.
+            # Each answer has `seconds` and a `result`: a Completion from our loop, a list of token
+            # ids from `generate`.
             loop_answer = _timed(backend.complete, BASELINE, request)
             generate_answer = _timed(generate, target, request.prompt_ids, NUM_TOKENS)
             loop_ids = tuple(loop_answer.result.token_ids)
@@ -226,7 +228,7 @@ def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]
                 generate_s.append(generate_answer.seconds)
     verb = "equals" if do_tokens_agree else "DIFFERS from"
     yield Diagnosis("baseline tokens", f"vanilla in our loop {verb} generate", do_tokens_agree)
-    # Our loop's time over that of `generate`; up to MARGIN is within the scatter of timings.
+    # Our loop's time / `generate`'s time; a ratio up to MARGIN is within the scatter of timings.
     time_ratio = statistics.median(loop_s) / statistics.median(generate_s)
     tokens_per_s = NUM_TOKENS / statistics.median(loop_s)
     speed = f"{tokens_per_s:.0f} tokens/s, {1 / time_ratio:.1f} times as fast as generate"

@@ -16,7 +16,7 @@ from specbench.types import Record
 EARLIER = "from the latest comparable run"
 """The source of an estimate of time, in words."""
 MIN_TOKENS = 1_000
-"""Tokens of an earlier run from which its seconds say something about a later one."""
+"""Fewest tokens of an earlier run that can predict the seconds of a later run."""
 
 
 def earlier_runs(plan: Plan, root: Path) -> Iterator[tuple[Path, RunHeader]]:
@@ -33,10 +33,11 @@ def earlier_runs(plan: Plan, root: Path) -> Iterator[tuple[Path, RunHeader]]:
 def expected_seconds(plan: Plan, root: Path) -> float | None:
     """Seconds that a plan's answers will take, from the latest comparable run; None without one.
 
-    A comparable run did the same kind of work, at the same loads, and has `MIN_TOKENS`. Runs that
-    were continued on another machine (`segments`) are left out. An answer is expected to take the
-    method's mean seconds in that run (without the method, the mean of all methods), times the ratio
-    of the most new tokens of an answer. `root` is the folder of all runs.
+    A comparable run did the same kind of work, at the same loads, and has at least `MIN_TOKENS`.
+    Runs that were continued on another machine (`segments`) are left out. An answer is expected to
+    take the method's mean seconds in that run, or the mean of all methods if the run lacks the
+    method. The seconds are scaled by the ratio of the runs' `max_new_tokens`. `root` is the folder
+    of all runs.
     """
     kind = _kind(plan.spec, plan.about.model)
     for path, earlier in earlier_runs(plan, root):
@@ -48,13 +49,14 @@ def expected_seconds(plan: Plan, root: Path) -> float | None:
         done = [record for record in read_run(path, is_lenient=True).records if record.wall_s]
         if sum(record.num_tokens for record in done) < MIN_TOKENS:
             continue
-        seconds_by_method = defaultdict(list)  # of each answer
+        seconds_by_method = defaultdict(list)  # seconds of each answer
         for record in done:
             seconds_by_method[record.key.method].append(_busy_seconds(record))
         mean_s = {method: fmean(seconds) for method, seconds in seconds_by_method.items()}
         mean_of_all_s = fmean(mean_s.values())
         labels = plan.setup.labels
-        request_s = sum(mean_s.get(label, mean_of_all_s) for label in labels)  # by all methods
+        # Seconds of one request, completed with every method.
+        request_s = sum(mean_s.get(label, mean_of_all_s) for label in labels)
         num_requests = plan.num_records / len(labels)
         # The earlier run's most new tokens; None there stands for the default of this plan.
         earlier_max_tokens = values.max_new_tokens or plan.max_new_tokens
@@ -63,13 +65,13 @@ def expected_seconds(plan: Plan, root: Path) -> float | None:
 
 
 def _kind(values: SpecValues, model: ModelHeader) -> tuple[object, ...]:
-    """Values in which runs of comparable seconds agree: number formats, and what completes."""
+    """Values that are equal in runs of comparable seconds: backend, phases and number formats."""
     work = (values.backend, values.serving_engine, bool(values.urls), values.phases)
     return (*work, model.is_stand_in, model.precision)
 
 
 def _busy_seconds(record: Record) -> float:
-    """The seconds that an answer adds to a run: a share of its own, if several run at once."""
+    """The seconds that an answer adds to a run. Answers in flight at once share their seconds."""
     key = record.key
     if key.request_rate:
         return 1 / key.request_rate

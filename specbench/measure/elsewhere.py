@@ -9,7 +9,10 @@ from specbench.measure.plan import SetupMaker
 
 @contextmanager
 def setup_maker(address: str) -> Iterator[SetupMaker | None]:
-    """The maker of setups in the Ray cluster at an address, until the block ends; else None.
+    """The maker of setups in the Ray cluster at an address; None without an address.
+
+    The connection ends with the block.
+
 
     Raises:
         UserError: Ray is not installed, or the cluster cannot be reached.

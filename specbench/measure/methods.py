@@ -20,9 +20,9 @@ class SelectedMethods(NamedTuple):
     """The methods of a run, sorted by whether they can run."""
 
     methods: tuple[RunMethod, ...]
-    """Those that run, with their weights."""
+    """Methods that run, with their weights."""
     missing: tuple[RunMethod, ...]
-    """Those without a checkpoint for the model."""
+    """Methods without a checkpoint for the model."""
     broken: tuple[str, ...]
     """Sentences about plug-ins that would run if they could be imported."""
     errors: tuple[CheckpointError, ...]
@@ -49,7 +49,7 @@ def check_choices(choices: Sequence[MethodChoice]) -> None:
 def check_sources(card: ModelCard, choices: Sequence[MethodChoice]) -> None:
     """Check the local files of methods, before torch is imported. At least one must have weights.
 
-    `card` is that of the model; `choices` are the methods that were named, with their options.
+    `card` is the model's card; `choices` are the methods that were named, with their options.
 
     Raises:
         UserError: no method has weights, or a file is missing or damaged.
@@ -59,14 +59,14 @@ def check_sources(card: ModelCard, choices: Sequence[MethodChoice]) -> None:
     for choice in methods:
         source = declared_source(card, choice)  # what the user or the card names as its weights
         source.check_local()  # raises for files that are missing or damaged
-        if source.is_missing:  # it needs weights, and neither names any
+        if source.is_missing:  # the method needs weights, and neither user nor card names any
             missing.append(choice.name)
     if missing and len(missing) == len(methods):
         raise no_weights(card, missing)
 
 
 def check_scopes(spec: RunSpec, methods: Sequence[RunMethod]) -> None:
-    """Refuse a memory that would hold answers at other temperatures.
+    """Refuse a method that would remember its own answers at other temperatures.
 
     Raises:
         UserError: a method with `scope=run` in a run with several temperatures.
@@ -96,11 +96,12 @@ def select_methods(
     cannot be imported, and the errors of weights that are damaged.
 
     Args:
-        spec: its model, whether the baseline runs too, and the kind of weights.
-        named: the methods that the user named; empty for the default ones. `method.name` of each is
-            its name without options, `label` the one in tables.
+        spec: has the model, the kind of weights, and a flag if the baseline runs too.
+        named: the methods that the user named; empty for the default methods. `method.name` of each
+            is its name without options, `label` its name in tables.
         resolve_weights: finds a method's weights; its CheckpointError is collected.
-        num_parameters: of the target, for options that depend on it; None if unknown.
+        num_parameters: the target's number of parameters, for options that depend on it; None if
+            unknown.
 
     Raises:
         UserError: no named method has weights, or two methods have one label.
@@ -109,7 +110,7 @@ def select_methods(
     running: list[RunMethod] = []
     missing: list[RunMethod] = []
     errors: list[CheckpointError] = []
-    wanted, broken = _wanted(spec, named)  # methods, and sentences about those not importable
+    wanted, broken = _wanted(spec, named)  # methods, and sentences about broken ones
     for method in wanted:
         try:
             resolved = resolve_weights(method)
@@ -122,7 +123,7 @@ def select_methods(
         if num_parameters is not None:
             method = method.for_target(num_parameters)  # the paper's options for its size
         method = replace(method, weights=resolved.weights)
-        # `exists` is False if it needs weights, and the model has none for it.
+        # `exists` is False if the method needs weights, and the model has none for it.
         (running if resolved.exists else missing).append(method)
     # No named method has weights: nothing is left to compare with vanilla.
     if named and missing and all(method.method.name == BASELINE for method in running):
@@ -133,8 +134,8 @@ def select_methods(
                 "A stand-in has the built-in heads, and the SpS draft of the model card.",
             )
         raise no_weights(card, [method.method.name for method in missing])
-    check_labels([method.label for method in running])  # raises for two that are the same
-    if not named and not card.is_known:  # a model of the user's: no card says what there could be
+    check_labels([method.label for method in running])  # raises for two equal labels
+    if not named and not card.is_known:  # the user's own model has no card that lists checkpoints
         missing = []
     # `all,dflash:weights=DIR` names dflash twice: it runs with DIR, so it is not missing.
     running_names = {method.method.name for method in running}
@@ -169,7 +170,7 @@ def _wanted(spec: RunSpec, named: Sequence[RunMethod]) -> _Wanted:
     methods = list(named)
     broken: tuple[str, ...] = ()
     if not named:
-        entries = registry.default_entries()  # names, with the error of those that are broken
+        entries = registry.default_entries()  # a broken method's entry has its error
         broken = tuple(
             f"{entry.name} was not run. {entry.error}" for entry in entries if entry.error
         )

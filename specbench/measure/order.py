@@ -14,7 +14,7 @@ from specbench.log.run import Load
 def method_order(
     labels: Sequence[str], seed: int, number: int, temperature: float, load: Load
 ) -> tuple[str, ...]:
-    """The methods' order at a request, by its number among those of its temperature and load."""
+    """The methods' order at a request: `number` counts requests of equal temperature and load."""
     orders = williams_rows(len(labels))
     block, order_in_block = divmod(number, len(orders))
     draw = random.Random(repr((seed, temperature, *load, block)))
@@ -27,7 +27,7 @@ def williams_rows(num_methods: int) -> Sequence[tuple[int, ...]]:
     """A Williams design: a row for each order, [num_methods or 2 * num_methods].
 
     The first row is 0, 1, n-1, 2, n-2, ... for n methods; the others add 1, 2, ... to it,
-    modulo n. With an odd n, all rows stand there reversed too.
+    modulo n. With an odd n, all rows follow once more, reversed.
     """
     first_row = [(i + 1) // 2 if i % 2 else -(i // 2) for i in range(num_methods)]
     rows = [

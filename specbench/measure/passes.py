@@ -23,11 +23,11 @@ MIN_PASSES = 3
 def default_passes(spec: RunSpec, *, is_ours: bool) -> int:
     """Default number of passes over the prompts.
 
-    The most with --until-ci, which may end the run earlier; one for servers (`spec.backend`);
-    three for tiny and stand-ins (`is_ours`), so that intervals cover the machine. Else two, since
-    one pass does not show how times differ between passes; but one over a paper's whole datasets,
-    which takes hours. `spec.limit` is the number of prompts to use per task, None for all;
-    `spec.prompts` is their source, and the "bundled" ones are few.
+    With --until-ci it is MAX_PASSES, and the run may end earlier. It is one for servers
+    (`spec.backend`), and three for tiny and stand-ins (`is_ours`), so that intervals cover the
+    machine. Else it is two, since one pass does not show how times differ between passes; but one
+    over a paper's whole datasets, which takes hours. `spec.limit` is the number of prompts to use
+    per task, None for all; `spec.prompts` is their source ("bundled" has few).
     """
     if spec.until_ci:
         return MAX_PASSES
@@ -64,9 +64,9 @@ class Width:
 def width_after(header: RunHeader, records: Sequence[Record]) -> Width | None:
     """The width of the speedups' intervals after whole passes; None without --until-ci.
 
-    It is relative: the half width of an interval divided by its speedup. The widest interval
-    counts. It is None in the Width while a speedup has no interval. `header` and `records` are
-    those of the run so far.
+    A width is relative: the half width of an interval divided by its speedup. The widest interval
+    counts. `half_width` is None while a speedup has no interval. `header` and `records` are the
+    run's so far.
     """
     from specbench.analysis.metrics import measure  # imports numpy
 
@@ -86,7 +86,7 @@ def width_after(header: RunHeader, records: Sequence[Record]) -> Width | None:
     largest_half_width = None
     if half_widths and len(half_widths) == len(speedups):
         largest_half_width = max(half_widths)
-    num_passes = metrics.scope.number  # that the intervals cover
+    num_passes = metrics.scope.number  # passes that the intervals cover
     return Width(num_passes, goal, largest_half_width)
 
 
@@ -129,13 +129,13 @@ def least_prompts(num_tasks: int) -> int:
 
 
 def finished_header(header: RunHeader, records: Sequence[Record]) -> RunHeader:
-    """The header of a complete run: after --until-ci, with the passes that it took."""
+    """The header of a complete run: with --until-ci, it has the number of passes that it took."""
     spec = header.spec
     if spec.values.until_ci is None:
         return header
     # Passes count from 0.
     num_passes = 1 + max((record.key.repeat for record in records), default=0)
-    # `values` are in effect; `asked`, if there, has `auto` in place of what it stood for.
+    # `values` are in effect; `asked`, if there, are the user's, which may be `auto`.
     asked = spec.asked and replace(spec.asked, repeats=num_passes)
     spec = replace(spec, values=replace(spec.values, repeats=num_passes), asked=asked)
     warnings = header.warnings

@@ -20,15 +20,15 @@ from specbench.models.templates import check_own_template, check_template
 from specbench.settings.files import read_settings
 
 MAX_PROMPTS = 10**9
-"""Prompts of a task whose number is unknown."""
+"""Assumed number of prompts of a task before its prompts are read."""
 OUR_BUDGET = 128
-"""Default of new tokens per answer, of tiny and stand-ins."""
+"""Default number of new tokens per answer for tiny and stand-ins."""
 DEFAULT_BUDGET = 512
-"""Default of new tokens per answer, of real models, as in papers."""
+"""Default number of new tokens per answer for real models, as in papers."""
 
 
 SetupMaker = Callable[..., Setup]
-"""Makes a spec's setup, with `is_offline`: `make_setup`, or that of a cluster."""
+"""Makes a spec's setup, with `is_offline`: `make_setup`, or a cluster's function."""
 
 
 def make_setup(spec: RunSpec, *, is_offline: bool = False) -> Setup:
@@ -55,7 +55,7 @@ def make_setup(spec: RunSpec, *, is_offline: bool = False) -> Setup:
 def make_plan(
     spec: RunSpec, *, is_offline: bool = False, setup_maker: SetupMaker | None = None
 ) -> Plan:
-    """Resolve and check everything that `spec` names, the cheap things first.
+    """Resolve and check everything that `spec` names, the cheap checks first.
 
     `setup_maker` makes the setup of a run on other machines; by default the spec's backend is set
     up here. With `is_offline`, nothing is downloaded. The plan has the spec with its defaults, the
@@ -69,12 +69,12 @@ def make_plan(
         check_early(spec)
     spec = with_defaults(spec)
     tasks = plan_tasks(spec.tasks, spec.prompts)
-    # This check runs before torch is imported, with the most prompts and methods that there can
-    # be. `limit` is the number of prompts to take per task, `sample` the number of prompts to draw
-    # per task; None for all.
+    # `check_goal` checks if `--until-ci`, an interval of a given width, can be reached. This first
+    # call runs before torch is imported, with the most prompts and methods that there can be.
+    # `limit` is the number of prompts to take per task, `sample` the number of prompts to draw per
+    # task; None for all.
     max_prompts = min(spec.limit or MAX_PROMPTS, spec.sample or MAX_PROMPTS)
-    # If no methods are named: vanilla and another, since the check refuses fewer than two. It asks
-    # if the goal of `--until-ci`, an interval of a given width, can be reached.
+    # If no methods are named, there are vanilla and at least one other.
     max_methods = len({*spec.methods, BASELINE}) if spec.methods else 2
     check_goal(spec, max_methods, [max_prompts] * len(tasks))
     if is_here and not spec.backend:  # rules between options, before anything is downloaded
@@ -84,18 +84,18 @@ def make_plan(
         tasks,
         spec.prompts,
         num_prompts=spec.limit,
-        is_spread=spec.limit_order == SPREAD,  # over a task's categories; else the first ones
+        is_spread=spec.limit_order == SPREAD,  # over a task's categories; else the first prompts
         offline=is_offline,
     )
-    # What will be loaded or asked, found and checked; nothing is loaded yet.
+    # The model or the servers, found and checked; nothing is loaded yet.
     setup = (setup_maker or make_setup)(spec, is_offline=is_offline)
     if spec.sample is not None:  # prompts to draw per task
         prompt_sets = tuple(prompt_set.drawn(spec.sample, spec.seed) for prompt_set in prompt_sets)
-    check_loads(spec, prompt_sets)  # each task has as many prompts as requests at once
+    check_loads(spec, prompt_sets)  # a task needs as many prompts as there are requests at once
     check_goal(spec, len(setup.labels), [len(prompt_set.prompts) for prompt_set in prompt_sets])
-    budget = new_tokens(spec)  # of an answer, at most
-    # A server refuses a request that could outgrow its context, so that its whole budget counts.
-    # Our engine ends an answer at the end of the context.
+    budget = new_tokens(spec)  # most new tokens of an answer
+    # A server refuses a request that could outgrow its context, so the whole budget must fit. Our
+    # engine ends an answer at the end of the context.
     num_reserved = budget if spec.backend == "server" else 1
     check_ids(setup, prompt_sets)
     check_lengths(setup, prompt_sets, spec, num_reserved=num_reserved)
@@ -107,9 +107,9 @@ def make_plan(
 def check_early(spec: RunSpec) -> None:
     """Check names, options, folders, datastores and templates, in this order.
 
-    Before torch is imported: a misspelt name costs no time. Nothing is downloaded, and no
-    method's code runs. Rules between options, plug-ins that declare their options elsewhere and
-    GPUs are checked later.
+    This runs before torch is imported, so that a misspelt name costs no time. Nothing is
+    downloaded, and no method's code runs. Rules between options, plug-ins that declare their
+    options elsewhere and GPUs are checked later.
 
     Raises:
         UserError: a name is unknown, a value is wrong, or a file is missing or damaged.
@@ -121,14 +121,14 @@ def check_early(spec: RunSpec) -> None:
         read_settings(spec.settings, card.name)
     check_choices(spec.choices)  # the methods and groups of methods that were named
     is_folder = Path(card.repo).is_dir()
-    if spec.weights != "stand-in":  # which needs no files of the model or its drafters
+    if spec.weights != "stand-in":  # a stand-in needs no files of the model or its drafters
         if is_folder:
             check_checkpoint(Path(card.repo), what=f"Model {card.name}")
         check_sources(card, spec.choices)
     pick_dtype(card, spec.dtype, "cpu")  # raises for an unknown dtype
     check_template(spec.template)  # raises for an unknown chat template
     if is_folder:
-        check_own_template(spec.template, card, Path(card.repo))  # that of the folder, if taken
+        check_own_template(spec.template, card, Path(card.repo))  # the folder's, if it is used
 
 
 def with_defaults(spec: RunSpec) -> RunSpec:
@@ -141,8 +141,8 @@ def with_defaults(spec: RunSpec) -> RunSpec:
         UserError: an unknown model or method.
     """
     is_ours = _is_ours(spec)  # the embedded model, or stand-in weights
-    prompts = spec.prompts  # their source
-    if prompts == "auto":  # what only exercises specbench takes the prompts of specbench
+    prompts = spec.prompts  # the source of the prompts
+    if prompts == "auto":  # tiny and stand-ins only exercise specbench
         prompts = "bundled" if is_ours else "paper"
     methods: tuple[str, ...] = ()
     if not (spec.serving_engine and spec.methods == ("all",)):
@@ -152,7 +152,7 @@ def with_defaults(spec: RunSpec) -> RunSpec:
 
 
 def new_tokens(spec: RunSpec) -> int:
-    """The largest number of new tokens per answer: the given one, or the default for the model."""
+    """The most new tokens per answer: the given number, or the default for the model."""
     return spec.max_new_tokens or (OUR_BUDGET if _is_ours(spec) else DEFAULT_BUDGET)
 
 

@@ -24,7 +24,7 @@ class MethodTotal:
     """Steps by task."""
 
     def add(self, record: Record) -> None:
-        """Add a record. A failed one counts, but its tokens and times do not.
+        """Add a record. A failed record counts, but its tokens and times do not.
 
         `accept_lengths` are the tokens emitted per step [steps]: sums per task make the MAT, the
         mean accepted tokens of a step.
@@ -45,7 +45,7 @@ class MethodTotal:
 
     @property
     def mat(self) -> float | None:
-        """The mean of the tasks, as in tables."""
+        """Mean accepted tokens of a step: the mean of the tasks, as in tables."""
         by_task = [
             self.num_emitted[task] / num_steps
             for task, num_steps in self.num_steps.items()
@@ -135,7 +135,7 @@ def sample_line(record: Record, tally: Tally) -> str:
     """One finished sample: [12/336] gsm8k/3 pld 128 tokens 410 tok/s MAT 1.62, 0:04:10 left.
 
     The tally has the number of finished and of all samples, and the time left as a text, empty if
-    unknown. MAT, the mean accepted tokens, is that of the steps of this record.
+    unknown. MAT is the mean accepted tokens of the steps of this record.
     """
     key = record.key
     prefix = f"[{tally.num_finished}/{tally.total}] {_sample_name(record)} {key.method}"
@@ -152,7 +152,7 @@ def sample_line(record: Record, tally: Tally) -> str:
 def _sample_name(record: Record) -> str:
     """A record's sample in words: "gsm8k/3 turn 2 pass 2 T=0.7".
 
-    Turns and passes count from 0 in the key. The first of them and temperature 0 are left out.
+    Turns and passes count from 0 in the key. Turn 0, pass 0 and temperature 0 are left out.
     """
     key = record.key
     # The id may begin with the task already.
@@ -177,7 +177,7 @@ _UNITS = {"years": 365.25 * _DAY_S, "days": _DAY_S, "h": 3_600, "min": 60}
 
 
 def number_text(value: float | None, shown: str, unit: float = 1) -> str:
-    """A number in a unit; "?" for one that is unknown."""
+    """A number in a unit; "?" if it is unknown."""
     return "?" if value is None else shown.format(value / unit)
 
 

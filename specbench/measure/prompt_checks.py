@@ -35,7 +35,7 @@ def check_ids(setup: Setup, prompt_sets: Sequence[PromptSet]) -> None:
         UserError: the chat template, or every prompt, has such a token.
     """
     codec = setup.codec
-    # a clause on the first token of a prompt that has no embedding; empty if all have one
+    # A clause on the first token that has no embedding; empty if all tokens have one.
     problem = codec.beyond_text(codec.render([user("a")]))
     if problem:
         hint = "Use another `--template`, or files of a tokenizer and weights that fit each other."

@@ -1,6 +1,6 @@
 """One prompt, completed by one method after the other while somebody watches.
 
-The time that watching takes is subtracted from the method's own.
+The time that watching takes is subtracted from the method's time.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[s
     """
     with EngineBackend(setup) as backend:
         backend.warm_up([request])
-        # Headers by label, of the methods whose settings were chosen here. Their text is such as
-        # "6 tokens; paper: 10", empty for the paper's.
+        # Headers, by label, of the methods whose settings were chosen here. `settings_text` is such
+        # as "6 tokens; paper: 10"; it is empty for the paper's settings.
         tuned_methods = backend.describe().methods
         drafters: dict[str, _StreamedDrafter] = {}
         for label, drafter in backend.drafters.items():
@@ -50,14 +50,14 @@ def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[s
         backend.drafters = cast("dict[str, Drafter]", drafters)
         for label, streamed_drafter in drafters.items():
             completion = backend.complete(label, request)
-            watching_s = streamed_drafter.seconds  # that its calls of `watch` took
+            watching_s = streamed_drafter.seconds  # seconds of its calls of `watch`
             decode_s = completion.decode_s - watching_s
             yield streamed_drafter.shown, replace(completion, decode_s=decode_s)
 
 
 @dataclass(slots=True)
 class Recording:
-    """Recorded output of methods with its times, to replay it side by side at that speed."""
+    """Recorded output of methods with its times, to replay it side by side at the same speed."""
 
     written: dict[str, list[tuple[float, Written]]] = field(default_factory=dict)
     done: dict[str, Completion] = field(default_factory=dict)
@@ -67,9 +67,7 @@ class Recording:
         self.written.setdefault(label, []).append((perf_counter(), written))
 
     def timeline(self) -> list[tuple[float, str, Written | Completion]]:
-        """Seconds since the start of its method, the method, and its text at that time, in order of
-        time.
-        """
+        """Events in order of time: seconds since the method's start, its label, and its answer."""
         events: list[tuple[float, str, Written | Completion]] = []
         for label, done in self.done.items():
             steps = self.written.get(label, [])

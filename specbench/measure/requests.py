@@ -45,7 +45,7 @@ class _ChatSize(NamedTuple):
 
 
 def warm_up_requests(plan: Plan) -> list[Request]:
-    """At each temperature the first prompt, and the longest chat that a prompt can lead to.
+    """Requests at each temperature: the first prompt, and the longest chat that can arise.
 
     Prompts with tokens that the model cannot read are left out: their samples fail.
     """
@@ -69,11 +69,11 @@ def warm_up_requests(plan: Plan) -> list[Request]:
 
 
 def reply_key(spec: RunSpec, first: str, key: RecordKey) -> RecordKey:
-    """The key of the answer that follows a request as history, at the same turn.
+    """The key of the answer that a chat continues with after the turn of `key`.
 
-    With `history` "shared" it is the first method's. Servers answer one method after the
-    other: there it is the first method's in the first repeat at the first load, which comes
-    before all others.
+    With `history` "shared" it is an answer of the `first` method. Servers answer one method after
+    the other, so there it is the answer of the first method in the first pass at the first load,
+    which comes before all others.
     """
     if spec.history == "own":
         return key

@@ -21,8 +21,8 @@ from specbench.types import Record, RecordKey
 def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader:
     """The header of a continued run; `new` is the header that a new run would have.
 
-    The policy RESUME compares both headers: `conflicts` are differing fields that forbid it,
-    `cautions` those that `is_forced` allows to differ. All fields keep the values of the first
+    The policy RESUME compares both headers: `conflicts` are differences that forbid to resume,
+    `cautions` are differences that `is_forced` allows. All fields keep the values of the first
     part. With `is_forced`, another machine or other versions are kept as a segment of the run.
 
     Raises:
@@ -81,7 +81,7 @@ def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader
 
 
 def check_same_run(stored: Run, plan: Plan, folder: Path) -> None:
-    """Check, as `--resume` does, that the run in a folder is the one a plan makes on this machine.
+    """Check, as `--resume` does, that a stored run is the run that a plan makes on this machine.
 
     Raises:
         RunFolderError: inputs, machine or versions differ, or it has records of another plan.
@@ -108,7 +108,7 @@ def as_before(new: MethodHeader, before: MethodHeader | None) -> MethodHeader:
 def check_records(plan: Plan, stored: Run) -> None:
     """Raise RunFolderError if the run has records that its plan does not make.
 
-    Also if a method remembers earlier prompts (`scope=run`): that memory is lost.
+    Raise it also if a method remembers earlier prompts (`scope=run`): that memory is lost.
     """
     planned = set(plan.keys)
     if unplanned := [record.key for record in stored.records if record.key not in planned]:

@@ -1,4 +1,4 @@
-"""The folder of a run: a new one, or that of an unfinished run to resume."""
+"""The folder of a run: a new folder, or the folder of an unfinished run to resume."""
 
 import os
 import re
@@ -24,9 +24,9 @@ class ChosenRun(NamedTuple):
     """A run to start or to resume."""
 
     path: Path
-    """Its folder."""
+    """The run's folder."""
     spec: RunSpec
-    """Its values."""
+    """The values of the run's options."""
     given: tuple[str, ...]
     """The options that the user gave."""
 
@@ -51,7 +51,7 @@ def new_run(spec: RunSpec, given: Collection[str], output: Path | None, root: Pa
             "Go on with it by --resume, or give another --output.",
         )
     folders = (output, *output.absolute().parents)  # from the inside out
-    nearest = next(folder for folder in folders if os.access(folder, os.F_OK))  # that exists
+    nearest = next(folder for folder in folders if os.access(folder, os.F_OK))  # exists already
     # The path "FILE/." does not exist, so that a file in place of a folder fails too.
     if not os.access(f"{nearest}/.", os.W_OK | os.X_OK):
         raise RunFolderError(f"{nearest} cannot be written to.", "Choose another --output.")
@@ -106,7 +106,7 @@ def _mismatches(spec: RunSpec, given: Collection[str], header: RunHeader) -> lis
     """The given options that match neither the requested options of the run nor those in effect.
 
     A sentence for each. `given` has the names of the options that the user gave, `spec` their
-    values, and `header` those of the stored run: asked for (such as `auto`), and in effect.
+    values, and `header` the stored run's values: as asked for (such as `auto`), and in effect.
     """
     mismatches = []
     for option in options(SpecValues):

@@ -41,7 +41,7 @@ class SampleRunner:
             turn_number = sample.num_before + turn  # at the sample's temperature and load
             order = method_order(labels, spec.seed, turn_number, sample.temperature, sample.load)
             for place, label in enumerate(order):
-                key = RecordKey(label, *sample.key(turn))  # method, and what the request is
+                key = RecordKey(label, *sample.key(turn))  # the method, and the request's key
                 record = stored.get(key)
                 if record is None:
                     # With a shared history, all methods continue the chat of the first.
@@ -116,7 +116,7 @@ class Runner:
         """
         runner = SampleRunner(self.plan.work, self.backend, self.sink, self.progress, self.watch)
         stored = {record.key: record for record in done}
-        latest_pass = -1  # that of the sample before; the first has pass 0
+        latest_pass = -1  # the pass of the sample before; passes count from 0
         with self.watch:  # notes when the machine pauses
             for sample in self.plan.samples:
                 if sample.repeat != latest_pass:

@@ -47,14 +47,13 @@ def run_plan(
         progress: receives the events and messages.
         given: names of the options that the user gave, for the header.
         command: arguments of the command line, for the header.
-        is_forced: a part of the same plan may be from another machine or other versions.
-        repeats_failed: measure requests anew that failed in an earlier part.
+        is_forced: earlier parts of the run may be from another machine or other versions.
+        repeats_failed: repeat the requests that failed in an earlier part.
 
     An interrupt leaves the status `interrupted` and is raised again; an error leaves `failed`.
     """
     with RunFolder(path) as folder:
         new_header = make_header(plan, path, given=given, command=command)
-        # The header to write first, the header of a continued run, and the records that are there.
         start = _Start(new_header, before=None, done=())
         if folder.has_run():
             start = _resumed_start(
@@ -87,7 +86,7 @@ class _Start(NamedTuple):
     before: RunHeader | None
     """The header of the continued run; its settings and threads are kept."""
     done: Sequence[Record]
-    """The records that are there."""
+    """The records of earlier parts of the run."""
 
 
 def _resumed_start(
@@ -96,7 +95,7 @@ def _resumed_start(
     """The start of a continued run in a folder.
 
     Raises:
-        RunFolderError: the plan is not that of the run.
+        RunFolderError: the run was made by another plan.
     """
     stored = read_run(path)
     header = resumed_header(stored, new, is_forced=is_forced)
@@ -137,9 +136,9 @@ class _FolderLog:
     def end(self, status: Status) -> Run:
         """Write the last header, and return the run as it is stored.
 
-        Only now are the records read back from the folder. `self.header` is that of the start; in a
-        continued run it has the use of the CPU (`cpu`) of the earlier part. The backend adds what
-        it knows at the end, and the sampler the use of the CPU during the run.
+        The records are read back from the folder only now. `self.header` is the header at the
+        start; in a continued run it has the use of the CPU (`cpu`) of the earlier part. The backend
+        adds what it knows at the end, and the sampler the use of the CPU during the run.
         """
         stored = read_run(self.folder.path)
         header = self.backend.describe(stored.records).added_to(self.header)
@@ -168,11 +167,11 @@ def _check_unchanged(plan: Plan) -> None:
 def _measure(plan: Plan, log: _FolderLog, progress: Progress) -> None:
     """Warm up and measure the missing records, until intervals are narrow enough.
 
-    `log` stores records in the run's folder: `log.done` has those of earlier parts of the run,
-    `log.header` is the header at its start. A width is that of the speedups' intervals after a
-    whole pass; None without --until-ci. A part that ended within a pass has none.
+    `log` stores records in the run's folder: `log.done` has the records of earlier parts of the
+    run, `log.header` is the header at its start. `width` is the width of the speedups' intervals
+    after a whole pass; None without --until-ci, or if the earlier part ended within a pass.
     """
-    records_per_pass = plan.num_records // plan.repeats  # passes
+    records_per_pass = plan.num_records // plan.repeats  # `repeats` is the number of passes
     num_missing = plan.num_records - len(log.done)
     is_whole_pass = len(log.done) % records_per_pass == 0
     width = width_after(log.header, log.done) if is_whole_pass else None

@@ -35,15 +35,18 @@ _FOR_STARTED_SERVERS = ("threads", "settings")
 
 
 class RunSpec(SpecValues, frozen=True, dict=True):
-    """Values of a run within their ranges. Without `methods`, those of the papers,
-    training-free ones and plug-ins run; without `tasks`, the six of the papers.
+    """Values of a run within their ranges.
+
+    Without `methods`, the papers' methods, training-free methods and plug-ins run. Without `tasks`,
+    the papers' six tasks run.
+
 
     Raises:
         UserError: a value is out of range.
     """
 
     def __post_init__(self) -> None:
-        """Drop duplicates from lists of numbers, and check each option and how they agree.
+        """Drop duplicates from lists of numbers, and check options alone and together.
 
         Raises:
             UserError: an unknown name, or values out of range or in conflict.
@@ -57,7 +60,7 @@ class RunSpec(SpecValues, frozen=True, dict=True):
             force_setattr(self, "tasks", known_names(self.tasks))
         if self.device in _NO_DEVICES:  # words such as "gpu", which torch does not know
             raise UserError(f"No device {self.device!r}.", "For an NVIDIA GPU: --device cuda.")
-        for option in options(SpecValues):  # a field each, with its limits and choices
+        for option in options(SpecValues):  # one per field, with its limits and choices
             setting = getattr(self, option.name)
             if option.name == "device":
                 setting = setting.partition(":")[0]  # "cuda:1" is a "cuda"
@@ -65,9 +68,9 @@ class RunSpec(SpecValues, frozen=True, dict=True):
         if self.serving_engine:
             from specbench.measure.server import NAMES
 
-            if self.serving_engine not in NAMES:  # of engines that the run can start
+            if self.serving_engine not in NAMES:  # names of engines that the run can start
                 raise unknown_name("engine", self.serving_engine, NAMES)
-        # Limits of latency; raises for wrong ones, as `server_root` does for a wrong address.
+        # These three raise for wrong limits of latency, template arguments and addresses.
         parse_goodput(self.goodput)
         parse_template_args(self.template_args)
         if self.urls:
@@ -131,7 +134,7 @@ class RunSpec(SpecValues, frozen=True, dict=True):
 
 
 def new_spec_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of a new run, with the command's defaults; stored runs and recipes have others."""
+    """Values of a new run, with the command's defaults; stored runs and recipes have other ones."""
     settings = PAPER if values.get("backend") else AUTO
     return {"repeats": None, "settings": settings, "limit_order": SPREAD} | {**values}
 
@@ -150,7 +153,7 @@ def _check_backend(values: SpecValues) -> None:
 
     Options with their default values do not count. `values.backend` is "server", or empty for
     methods in this process; `option.backend` says which of the two takes an option. Servers that
-    --engine starts (`values.serving_engine`) take some of the engine's too.
+    --engine starts (`values.serving_engine`) take some options of the engine too.
     """
     used_options = [
         option for option in options(SpecValues) if getattr(values, option.name) != option.default

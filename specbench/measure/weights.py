@@ -1,4 +1,5 @@
-"""The weights of a method for a model: named by the user or by the card, and their place.
+"""The weights of a method for a model: who names them, and where they are.
+
 
 A `WeightsSource` is known without importing the method, so that files on this machine are checked
 before torch is loaded. `find_checkpoint` then finds or downloads the files.
@@ -31,9 +32,9 @@ class ResolvedWeights(NamedTuple):
     weights: Path | Blueprint | None
     """The checkpoint, a datastore or the maker of a stand-in's weights; None if it needs none."""
     exists: bool = True
-    """False if the model has none for the method."""
+    """False if the model has no weights for the method."""
     layers: str = ""
-    """The method's option of that name, if the model's card has to say it."""
+    """The method's option `layers`, if the model's card has it for these weights."""
 
 
 class WeightsSource(NamedTuple):
@@ -57,7 +58,7 @@ class WeightsSource(NamedTuple):
 
     @property
     def is_missing(self) -> bool:
-        """True if the method needs weights and nobody has named any."""
+        """True if the method needs weights, and neither user nor card names any."""
         is_named = self.given is not None or self.datastore or self.on_card
         return self.checkpoint is not None and not is_named
 
@@ -109,7 +110,7 @@ def declared_source(card: ModelCard, asked: MethodChoice) -> WeightsSource:
 
 
 def weights_source(card: ModelCard, method: RunMethod) -> WeightsSource:
-    """The source of a method's weights with its options; its options may name another's."""
+    """The source of a method's weights. Its options may name another method's checkpoint."""
     name = method.method.name
     checkpoint = method.checkpoint
     on_card = card.weights_of(name)
@@ -131,9 +132,9 @@ def find_checkpoint(
 
     The weights are a path, or the maker of a stand-in's weights; None if the method needs none.
     `exists` is False if the model has none for the method. `layers` are the target's layers that
-    the method reads, as the card has them for these weights, for heads whose config does not say;
-    mostly empty. `stand_in` has made-up weights of the shape of a real model, and of its drafters;
-    None for real ones. With `is_offline`, nothing is downloaded.
+    the method reads, from the card, for heads whose config does not name them; mostly empty.
+    `stand_in` has made-up weights in the shapes of a real model and its drafters; None for real
+    weights. With `is_offline`, nothing is downloaded.
 
     Raises:
         UserError: a stand-in is given other weights.

@@ -1,9 +1,9 @@
 """One run, in this process or in a process of its own.
 
 Effects of a whole process, such as where its memory lies, differ only between processes, and a
-run that hangs can be ended only if it has a process of its own. `python -m
-specbench.measure.suite.apart` is such a process: it reads an `Order`, prints the run's messages,
-and last the reason if the run failed.
+run that hangs can be ended only if it has a process of its own. That process is `python -m
+specbench.measure.suite.apart`: it reads an `Order`, and prints the run's messages. If the run
+fails, the reason is the last line.
 """
 
 import math
@@ -49,7 +49,7 @@ def complete(order: Order, progress: Progress, setup_maker: SetupMaker | None = 
     Args:
         order: what to run, and in which folder.
         progress: receives the events of the run.
-        setup_maker: as in `make_plan`; None for the usual one.
+        setup_maker: as in `make_plan`; None for a setup in this process.
 
     Raises:
         SpecbenchError: the run cannot be made, or it failed.
@@ -57,7 +57,7 @@ def complete(order: Order, progress: Progress, setup_maker: SetupMaker | None = 
     run_folder = Path(order.path)
     is_resumed = (run_folder / HEADER).exists()  # the file run.json
     choose = resumed_run if is_resumed else new_run
-    # The spec, a resumed run's own if there is one, and the names of the options given for it.
+    # `chosen` has the spec (a resumed run keeps its own) and the names of the options given for it.
     # `root` is only for runs without `output`.
     chosen = choose(order.spec, order.given, output=run_folder, root=run_folder.parent)
     if is_resumed:
@@ -81,7 +81,7 @@ def complete_apart(
 ) -> None:
     """Complete a run in a process of its own, with a second try if it has a timeout.
 
-    A try ends after `timeout_s` seconds, and all end after `total_s`.
+    A try ends after `timeout_s` seconds, and all tries end after `total_s` seconds.
 
     Raises:
         SpecbenchError: it failed, or the user made a mistake.
@@ -111,7 +111,7 @@ def main() -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return 130  # the shell's code for Ctrl-C
-    except Exception as error:  # of a library, or of a plug-in
+    except Exception as error:  # raised by a library or a plug-in
         traceback.print_exc()
         print(describe_error(error))
         return 1

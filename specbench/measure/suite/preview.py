@@ -55,7 +55,7 @@ class Preview:
     missing: tuple[str, ...] = ()
     """Sentences about what the run lacks."""
     trees: tuple[str, ...] = ()
-    """Lines about trees whose size depends on the target's, with the papers'."""
+    """Lines about trees whose size depends on the target's size, with the papers' trees."""
 
     @property
     def download_bytes(self) -> int:
@@ -128,9 +128,9 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
 def _trees(methods: Sequence[RunMethod], num_parameters: float | None) -> Iterator[str]:
     """A line per method whose tree depends on the size of the target: its own and the paper's.
 
-    Such as "eagle2: 20 nodes, 5 levels; paper: 50 nodes, 6 levels (as for 13B)". A tree of the
-    paper's size is given once; the note names the paper's target if it has none of this size.
-    `num_parameters` are the target's; without them there are no lines.
+    An example is "eagle2: 20 nodes, 5 levels; paper: 50 nodes, 6 levels (as for 13B)". A tree of
+    the paper's size is given once. The note names the paper's target if the paper has no target of
+    this size. `num_parameters` counts the target's parameters; without it there are no lines.
     """
     for method in methods:
         options = method.options
@@ -165,7 +165,7 @@ class _Survey:
     missing: list[str] = field(default_factory=list)
     """Sentences about what the run lacks."""
     target: Path | Shape | None = None
-    """The target's folder, or the shape of it or of its stand-in; None if all are unknown."""
+    """The target's folder, the target's shape or its stand-in's shape; None if all are unknown."""
 
     def target_memory(self) -> memory.MemoryNeed | None:
         """The memory of the target with its cache, in bytes; None if unknown.
@@ -202,7 +202,7 @@ class _Survey:
         bytes_per_number = memory.BYTES[self.dtype]  # in memory
         try:
             resolved = find_checkpoint(self.card, method, is_offline=True, stand_in=self.stand_in)
-            weights = resolved.weights  # a path, the plan of a stand-in's, or None
+            weights = resolved.weights  # a path, the plan of a stand-in's weights, or None
             if not isinstance(weights, Path | None):
                 self.draft_bytes += weights.num_numbers * bytes_per_number
             elif weights and weights.is_dir():  # files, such as datastores, are not estimated
@@ -266,7 +266,7 @@ class _Survey:
         return num_prompts
 
     def check_memory(self, need: memory.MemoryNeed) -> None:
-        """Note it if the models do not fit into the memory of the device."""
+        """Add a sentence to `missing` if the models do not fit into the memory of the device."""
         what = f"Model {self.spec.model}"
         try:
             fitted(

@@ -77,7 +77,7 @@ def run_command(
 ) -> Ended:
     """Run a command in a process group of its own. All that it started ends with it.
 
-    At its timeout, or with this process, it is interrupted, and killed GRACE_S later.
+    At its timeout, or if this process is to end, it is interrupted, and killed GRACE_S later.
 
     Args:
         command: the words of the command line.

@@ -60,7 +60,7 @@ class Suite:
     runs: tuple[SuiteRun, ...]
     """The runs."""
     is_apart: bool = False
-    """Each run is a process of its own, with the settings that the first one chose."""
+    """Each run is a process of its own, with the settings that the first run chose."""
 
 
 def equal_runs(spec: RunSpec, given: Sequence[str], num_runs: int) -> Suite:
@@ -81,7 +81,7 @@ def read_recipe(path: Path) -> Suite:
     recipe = read_toml(path, RecipeFile, what="Recipe", hint="docs/suites.md shows one.")
     runs: list[SuiteRun] = []
     for run_table in recipe.runs:
-        # The table's own arguments of `specbench.run`, by name, override those of every run.
+        # The table's own arguments of `specbench.run`, by name, override the values of every run.
         arguments = {**recipe.values, **run_table}
         for model in _take_models(path, arguments):  # names; removes them from `arguments`
             # A `limit` takes prompts spread over a task, unless the recipe says otherwise.

@@ -61,7 +61,7 @@ def run_suite(
     for number, run in enumerate(suite.runs, 1):  # `run.name` names its folder
         progress.message(f"Run {number} of {len(suite.runs)}: {run.name}")
         spec = run.spec
-        # Equal runs in processes of their own take the settings that the first one measured.
+        # Equal runs in processes of their own take the settings that the first run measured.
         if suite.is_apart and number > 1 and spec.settings == AUTO:
             spec = replace(spec, settings=str(folder / suite.runs[0].name))
         order = Order(
@@ -80,7 +80,7 @@ def run_suite(
                 finished.append(complete(order, progress, setup_maker))
         except SpecbenchError as error:
             failures[run.name] = f"{error.message} {error.hint}".strip()
-        except Exception as error:  # of a library: the other runs are worth having
+        except Exception as error:  # raised by a library: the other runs are worth having
             failures[run.name] = describe_error(error)
         if run.name in failures:
             progress.message(f"{run.name} failed: {failures[run.name]}")
