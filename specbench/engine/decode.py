@@ -31,7 +31,7 @@ def decode(
     is_checked: bool = False,
     on_prefilled: Callable[[], None] | None = None,
 ) -> Completion:
-    """Complete one request. `stopwatch` measures the parts of its steps.
+    """Complete one request. `stopwatch` measures the phases of its steps.
 
     `is_traced` keeps the trees of drafters that set `log_probs`. `is_checked` checks every
     tree and verdict. Without it, only eager steps on a CPU are checked, after the timed region

@@ -42,11 +42,14 @@ class TokenView(Sequence[int]):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """State of a running completion, which ends after `limit` tokens. Drafters only read it."""
+    """State of a running completion. Drafters only read it."""
 
     request: Request
+    """The request to complete."""
     sampler: Sampler
+    """Draws tokens with the request's settings and seed, for the target and for drafters."""
     limit: int
+    """Most new tokens of the completion."""
     _token_ids: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -68,16 +71,16 @@ class State:
 
     @property
     def num_committed(self) -> int:
-        """Tokens in the target's cache: all but the pending one."""
+        """Number of tokens in the target's cache: all but the pending token."""
         return len(self._token_ids) - 1
 
     @property
     def remaining(self) -> int:
-        """Tokens that may still be emitted."""
+        """Number of tokens that may still be emitted."""
         return len(self.request.prompt_ids) + self.limit - len(self._token_ids)
 
     def chain(self, draft_ids: Sequence[int] = ()) -> DraftTree:
-        """A chain of `draft_ids` below the pending token. It may be empty."""
+        """A chain of `draft_ids`, which may be empty, below the pending token."""
         device = self.sampler.generator.device
         if not draft_ids:  # filled on the device: a copy takes longer
             return DraftTree.chain(torch.full((1,), self.pending, device=device))
@@ -86,7 +89,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """Result of one step, shown to the drafter; includes scratch nodes."""
+    """Result of one step, shown to the drafter. Scratch nodes are included."""
 
     tree: DraftTree
     forward: Forward
@@ -147,7 +150,7 @@ class Drafter:
     """True if all its trees are chains."""
 
     def start(self, state: State, prefill: Forward) -> None:
-        """Begin a completion and drop the last, except what `remember` kept.
+        """Begin a completion. Forget the last completion, except what `remember` kept.
 
         `state` holds the prompt and the first token. With captured graphs, tensors of `prefill`
         are valid until the target's next forward.
@@ -162,7 +165,7 @@ class Drafter:
 
         `token_ids` are the answer's tokens after the pending one. Entry d of the result is the
         rank of `token_ids[d]` among the draft tokens at depth d + 1, given the answer's tokens
-        before it. It is the number of ranks if the token has no rank, or if the answer has ended.
+        before it. If the token has no rank, or the answer has ended, it is the number of ranks.
         """
         raise TypeError(f"{type(self).__name__} does not implement ranks()")
 
@@ -176,7 +179,7 @@ class Drafter:
         """Read the result of a step. `state` already holds the emitted tokens."""
 
     def remember(self) -> None:
-        """Remember the last completion, for all later ones until `forget`.
+        """Remember the last completion for all later completions, until `forget`.
 
         Called after a completion is recorded, only with the option `scope=run`.
         """
@@ -223,7 +226,7 @@ class BuildContext:
     """Inputs of `Method.build`.
 
     `weights` is the drafter's own checkpoint folder, or a source that makes its tensors.
-    `skipped_depth` is the depth of other drafters' trees, in steps that call its `skip`.
+    `skipped_depth` is the depth of other drafters' trees, in steps that call this drafter's `skip`.
     """
 
     target: Target
@@ -236,11 +239,10 @@ class Method:
     """A method, as the registry, the log and the reports know it.
 
     `options` is a frozen dataclass, preferably a `MethodOptions`. Its fields, with their types and
-    defaults, are the method's options on the command line, in `specbench show` and in
-    `run.json`. `weights` is
-    the name of its checkpoint on a model card: its own name, another's if it runs that
-    method's weights, or None if it needs none. `weights` and the fields from `head` on
-    have to be constants in a module of `methods/`, which is read without being imported.
+    defaults, are the method's options on the command line, in `specbench show` and in `run.json`.
+    `weights` is the name of its checkpoint on a model card: the method's own name, or the name of
+    another method whose weights it runs; None if it needs none. `weights` and the fields from
+    `head` on have to be constants in a module of `methods/`, which is read without being imported.
     """
 
     name: str

@@ -14,7 +14,7 @@ Function: TypeAlias = Callable[..., tuple[Tensor, ...]]
 
 
 class Execution:
-    """Runs the functions of a step. This one runs every operation directly, on exact sizes."""
+    """Runs the functions of a step. This class runs every operation directly, on exact sizes."""
 
     is_static = False
     """True if a step's shapes must be the same from step to step."""

@@ -1,4 +1,4 @@
-"""Outputs of a forward of the target, and the ones that a drafter reads."""
+"""Outputs of a forward of the target, and the choice of outputs that a drafter reads."""
 
 from dataclasses import dataclass, field
 
@@ -7,16 +7,16 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Outputs of the target's forwards that a drafter reads.
-
-    `hidden`: final hidden states, after the last norm. `layer_inputs`: inputs of these decoder
-    layers, counted from 0; the number of layers stands for the last one's output.
-    `all_prompt_positions`: both for every prompt token, not only the last one.
-    """
+    """Outputs of the target's forwards that a drafter reads, besides the logits."""
 
     hidden: bool = False
+    """It reads the final hidden states, after the last norm."""
     layer_inputs: tuple[int, ...] = ()
+    """Decoder layers whose inputs it reads, counted from 0. The number of layers stands for the
+    output of the last layer.
+    """
     all_prompt_positions: bool = False
+    """It reads these outputs for every prompt token, not only for the last one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,7 @@ class KVCache(Cache):
 
     @contextmanager
     def fixed(self, rows: Tensor, span: int) -> Iterator[None]:
-        """Within the block, attention modules write to `rows` [n] and read the first `span`.
+        """Within the block, attention modules write to `rows` [n] and read the first `span` rows.
 
         So shapes do not depend on the committed length. A mask hides what is read after `rows`.
         """

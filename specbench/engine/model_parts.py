@@ -99,10 +99,10 @@ def context_length(config: Any) -> int:
 
 
 def with_first_layers(model: PreTrainedModel, num_layers: int) -> PreTrainedModel:
-    """The model with only its first decoder layers; it shares the modules of the given one."""
+    """The model with only its first decoder layers. It shares the given model's modules."""
     layers = decoder_layers(model)
     shorter: PreTrainedModel = _copied(model)
-    owner: nn.Module = shorter  # of the list of layers, after the loop
+    owner: nn.Module = shorter  # after the loop, the module with the list of layers
     for name in _path(model):
         copied = _copied(getattr(owner, name))
         setattr(owner, name, copied)
@@ -122,8 +122,9 @@ def _copied(module: ModuleT) -> ModuleT:
 def pass_bytes(model: PreTrainedModel) -> int:
     """Bytes of weights read by one forward over text.
 
-    The parts for images and sound do not count, and neither do embeddings, because it reads only
-    some of their rows. An embedding that is also the output head is read completely, and counted.
+    The parts for images and sound do not count, and neither do embeddings, because a forward reads
+    only some of their rows. An embedding that is also the output head is read completely, and
+    counted.
     """
     body = decoder(model)
     head = model.get_output_embeddings()

@@ -11,7 +11,7 @@ from specbench.engine.tree import DraftTree
 def plant(tree: DraftTree, right_ids: Sequence[int], step: int) -> tuple[DraftTree, int]:
     """The tree with the right tokens along a path, and the number of tokens put in.
 
-    Even steps take the longest path; odd ones take children in turn. If a sibling already
+    Even steps take the longest path; odd steps take children in turn. If a sibling already
     carries the right token, the two swap tokens, so that siblings stay distinct.
     """
     n = int(tree.num_verify)

@@ -18,7 +18,7 @@ def sum_block(values, sums, size, BLOCK: tl.constexpr):
 
 
 def block_sums(values: Tensor) -> Tensor:
-    """The sums of each READ_BLOCK of the integers [size]: every one is read, little is written."""
+    """The sums of each READ_BLOCK of the integers [size]: all are read, little is written."""
     num_blocks = triton.cdiv(len(values), READ_BLOCK)
     sums = torch.empty(num_blocks, dtype=values.dtype, device=values.device)
     sum_block[num_blocks,](values, sums, len(values), READ_BLOCK, num_warps=8)

@@ -64,7 +64,7 @@ class Sampler:
     def draw_distinct(self, probs: Tensor, count: int) -> Tensor:
         """Tokens [rows, count], drawn in this order without replacement from each row.
 
-        A row with fewer than `count` tokens of nonzero probability is filled with others.
+        A row with fewer than `count` tokens of nonzero probability is filled with other tokens.
         """
         # With waiting times Exp(1) / p, the first tokens to arrive are such a draw.
         times = torch.empty_like(probs, dtype=torch.float64)
@@ -72,7 +72,7 @@ class Sampler:
         return (probs / times).topk(count).indices
 
     def best_ids(self, logits: Tensor) -> Tensor:
-        """The best token [rows] of logits [rows, vocab], the first of equals."""
+        """The best token [rows] of logits [rows, vocab]; of equal logits, the first."""
         return self._ops.best_ids(logits)
 
     def pick(self, logits: Tensor) -> Tensor:

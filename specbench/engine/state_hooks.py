@@ -14,9 +14,9 @@ States = dict[int | str, Tensor]
 
 
 def keep_states(model: PreTrainedModel, needs: Needs, states: States) -> list[Any]:
-    """Register hooks that write `states` in each forward; returns their handles.
+    """Register hooks that write `states` in each forward. Returns their handles.
 
-    Only the modules that `needs` names get one.
+    Only the modules that `needs` names get a hook.
     """
     layers = decoder_layers(model)
     handles = []

@@ -1,4 +1,4 @@
-"""Quantised formats of stored weights: the readable ones, and those that become plain weights."""
+"""Quantised formats of stored weights: formats that can be read, or that become plain weights."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +16,7 @@ _PACKAGES = {
     "gptq": "gptqmodel optimum",
     "quanto": "optimum-quanto",
 }
-"""The packages with which transformers reads a format."""
+"""Format -> the packages that transformers needs to read it, separated by spaces."""
 _MODULES = {"optimum-quanto": "optimum.quanto"}
 """Package -> its module, if the name differs from the package's."""
 _LEAST_CAPABILITY = {"fp8": (8, 9), "mxfp4": (7, 5)}

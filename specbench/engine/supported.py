@@ -85,7 +85,7 @@ def _unsupported_attention(config: Any) -> str | None:
         return "with alibi, which counts rows instead of positions"
     if "local" in (getattr(text_config, "attention_layers", None) or ()):
         return "with local attention, whose window counts rows instead of positions"
-    is_causal = getattr(text_config, "is_causal", True)  # which transformers' masks read
+    is_causal = getattr(text_config, "is_causal", True)  # transformers' masks read this field
     if not is_causal or getattr(text_config, "use_bidirectional_attention", None) in (True, "all"):
         return "with bidirectional attention"
     kinds = attention_kinds(text_config, getattr)
@@ -133,7 +133,7 @@ def _is_predicting(key: str, config: Any) -> bool:
     match = re.match(r"model\.layers\.(\d+)\.", key)
     if match is None:
         return False
-    num_after = int(match[1]) - text_config.num_hidden_layers  # of the model's own layers
+    num_after = int(match[1]) - text_config.num_hidden_layers  # 0 follows the model's own layers
     return 0 <= num_after < num_predicting
 
 

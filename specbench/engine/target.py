@@ -98,7 +98,7 @@ class Target:
         """Collect the outputs in `needs` while the block runs."""
         handles = [] if self._stack else keep_states(self.model, needs, self._captured)
         self._needs = needs
-        self._step_needs = replace(needs, all_prompt_positions=False)  # for prefill only
+        self._step_needs = replace(needs, all_prompt_positions=False)  # only prefills have prompts
         try:
             yield
         finally:
@@ -123,7 +123,7 @@ class Target:
         else:
             forward = self._padded_prefill(prompt_ids, size)
         self.cache.length = n
-        logits = forward.logits[:]  # a view: with it, rules need no recordings of their own
+        logits = forward.logits[:]  # a view: rules need no recordings just for prefills
         if self._needs.all_prompt_positions:
             return replace(forward, logits=logits)
         hidden = None if forward.hidden is None else forward.hidden[-1:]
@@ -241,8 +241,8 @@ class Target:
     ) -> tuple[Tensor, ...]:  # fmt: skip
         """Run over a tree after `start` [] tokens: logits, then outputs in `needs`.
 
-        Given the `last` row [1] of a prompt, the logits are of this row alone. So are the others,
-        unless they are needed at all positions of the prompt.
+        Given the `last` row [1] of a prompt, the logits are of this row alone. So are the other
+        outputs, unless they are needed at all positions of the prompt.
         """
         n = tokens.shape[0]
         rows = start + torch.arange(n, device=self.device)

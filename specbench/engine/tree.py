@@ -20,7 +20,8 @@ Each size has its own graphs. A GPU multiplies 16 rows at once, so more sizes wo
 """
 
 PROMPT_SIZES = (*(size for size in NUM_NODES if size >= 16), 192, 256)
-"""Numbers of tokens that prompts are padded to with captured graphs; longer ones are not.
+"""Numbers of tokens that prompts are padded to with captured graphs. Longer prompts are not padded.
+
 
 For long prompts the GPU is the limit, not the host, so that a graph would save little.
 """

@@ -94,7 +94,7 @@ def _choose_and_commit(
 ) -> tuple[Tensor, ...]:
     """The result of `choose`. Unless `length` is 0, also commit the path, padded to that length.
 
-    The path's rows move, so it may run again only after the forward, which writes them anew.
+    The path's rows move, so this may run again only after the forward, which writes them anew.
     """
     execution, cache = target.execution, target.cache
     (chosen,) = execution.wrap(choose)(logits, tokens, depths, *tensors, **named)

@@ -31,7 +31,7 @@ class WeightFiles:
 
     paths: tuple[Path, ...]
     index: Path | None = None
-    """The index that names them."""
+    """The index that names these files; None without one."""
     unread_index: Path | None = None
     """An index of other files, beside the whole file that is read."""
 
@@ -61,10 +61,10 @@ def is_weight_name(name: str) -> bool:
 def find_weights(
     folder: Path, names: Sequence[str] = FILES, *, prefers_index: bool = False
 ) -> WeightFiles:
-    """The weight files in a folder by their names: a whole file before an index, as transformers.
+    """The weight files in a folder, a whole file before an index, as transformers reads them.
 
-    A file that config.json names comes before these. With `prefers_index`, the index comes first,
-    and config.json names none, as in vLLM and SGLang. There may be no file.
+    A file that config.json names comes before `names`. With `prefers_index`, an index comes before
+    a whole file, and config.json is not asked, as in vLLM and SGLang. There may be no file.
     """
     if names == FILES and not prefers_index and (named_file := _named_in_config(folder)):
         prefers_index = named_file.endswith(".index.json")
@@ -171,12 +171,12 @@ def _mapped(path: Path) -> "dict[str, Tensor]":
     """The tensors of a pickle, which are read from the disk when they are used."""
     import torch
 
-    # before torch 1.6 it was no zip archive, and is read as a whole
+    # A pickle from before torch 1.6 is no zip archive, and is read as a whole.
     return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip(path))
 
 
 def is_zip(path: Path) -> bool:
-    """True if a file is a whole zip archive, as torch's are. False for one whose end is damaged."""
+    """True if a file is a whole zip archive, as torch's are. False if its end is damaged."""
     try:
         return zipfile.is_zipfile(path)
     except zipfile.BadZipFile:  # its end claims several disks
@@ -198,7 +198,7 @@ def holders_text(weights: WeightFiles, names: Collection[str]) -> str:
     for path in sorted(weights.paths[0].parent.iterdir()) if weights.paths else ():
         if is_weight_name(path.name) and path not in weights.paths:
             present: set[str] = set()
-            with suppress(Exception):  # nothing needs it
+            with suppress(Exception):  # the clause is only a help
                 present = tensor_names(path) & {*names}
             if present:
                 clauses.append(f"; {path.name}, which is not read, has {few(sorted(present))}")

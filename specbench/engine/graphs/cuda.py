@@ -32,19 +32,19 @@ class _Buffer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Entry:
-    """One recording and its input buffers; None for an input that is read in place."""
+    """One recording and its input buffers. None stands for an input that is read in place."""
 
     inputs: tuple[_Buffer | None, ...]
     recording: Recording
 
 
 class Graphs(Execution):
-    """Runs functions as recordings. One that cannot be recorded runs eagerly; see `failures`.
+    """Runs functions as recordings. A function that cannot be recorded runs eagerly (`failures`).
 
-    An input that is an output of another recording is read in place, and has a recording of its
-    own; other inputs are copied. A function may call others that are recorded: its recording
-    includes their operations. No recording writes to another one's outputs. Recordings of
-    one function share the memory of inputs and outputs of equal shape.
+    An input that is an output of another recording is read in place, so a recording is made for
+    each such tensor; other inputs are copied. A function may call others that are recorded: its
+    recording includes their operations. Functions do not write to each other's outputs. Recordings
+    of one function share the memory of inputs and outputs of equal shape.
 
     `num_recordings` counts all recordings. `num_late` counts those made after `close`: each
     delayed a completion.
@@ -59,7 +59,7 @@ class Graphs(Execution):
         self._is_closed = False
         self._recorder = recorder
         self._captured: dict[Function, _Captured] = {}
-        self._outputs: dict[int, Tensor] = {}  # by id
+        self._outputs: dict[int, Tensor] = {}  # outputs of recordings, by id
         self._output_storages: set[int] = set()
         self.used: set[_Entry] = set()
 
@@ -227,6 +227,6 @@ class _Captured:
 
 
 def _memory_of(entry: _Entry) -> Iterator[Tensor]:
-    """Memory of a recording's inputs and outputs, without inputs that are another's outputs."""
+    """Memory of a recording's inputs and outputs, without other recordings' outputs."""
     yield from (buffer.tensor for buffer in entry.inputs if buffer)
     yield from entry.recording.outputs

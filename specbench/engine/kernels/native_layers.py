@@ -19,7 +19,7 @@ from specbench.engine.layers.operands import CacheRows, CacheSlots, HeadNorm, No
 from specbench.engine.layers.ops import DraftHead, gelu_tanh
 
 GATES = {silu: 2, gelu_tanh: 3}
-"""Activations, as the numbers of `native.c`."""
+"""The number of each activation in `native.c`."""
 
 _POINTER = ctypes.c_void_p
 _LONG = ctypes.c_int64
@@ -36,7 +36,7 @@ class _Norm(ctypes.Structure):
 
 
 def norm_arguments(norm: Norm | HeadNorm | None) -> tuple[int | None, bool, float]:
-    """A norm as `native.c` receives it: its weight, True if that is float32, and its epsilon."""
+    """A norm for `native.c`: the address of its weight, True if that is float32, its epsilon."""
     if norm is None:
         return None, False, 0.0
     return norm.weight.data_ptr(), norm.weight.dtype == torch.float32, norm.eps
@@ -83,7 +83,7 @@ class NativeLayers:
         self._kept = layers  # the weights must outlive the pointers
         structures = [_Layer.of(norm, layer, layer.mlp) for norm, layer in layers]  # type: ignore[arg-type]
         self.layers = (_Layer * len(structures))(*structures)
-        # Numbers that a layer holds per row: queries and all of qkv, later the MLP's inner ones.
+        # Numbers that a layer holds per row: queries and all of qkv, later the inner of its MLP.
         attention_widths = [layer.heads.query_width + layer.qkv.shape[0] for _, layer in layers]
         self._width = max(*attention_widths, *(structure.inner for structure in structures))
 

@@ -43,7 +43,7 @@ TRIED = (
     (26, Heads(1, 2, 64)),  # EAGLE's tree
     (40, Heads(1, 1, 128)),
 )
-"""Rows and heads of each trial: each uses a different kernel, or a different size of one."""
+"""Rows and heads of each trial: each uses a different kernel, or a kernel at a different size."""
 NO_OVERLAP = "launches do not overlap"
 """Reason for plain launches on hardware that can overlap them, if Triton is too old."""
 WINDOW = 100
@@ -85,7 +85,7 @@ def pick_ops(device: torch.device, dtype: torch.dtype, kind: str = "auto") -> Op
     from specbench.engine.graphs.recorder import CudaRecorder
 
     recorder = CudaRecorder(device)
-    # The keys `is_early` of all three are True if launches overlap.
+    # `tried`, and the keys of `correct` and `reasons`, are True for launches that overlap.
     tried = (True, False) if capability >= (9, 0) else (False,)
     tried = {"plain": (False,), "overlapped": (True,)}.get(kind, tried)
     correct: dict[bool, TritonOps] = {}
@@ -155,7 +155,7 @@ def unsupported_reason(
 def _replayed(
     trial: Trial, ops: Ops, recorder: Recorder, names: list[str]
 ) -> list[dict[str, Tensor]]:
-    """Results of several replays, one right after the other, each by the operations' `names`."""
+    """Results of several replays, one right after the other, each keyed by operations' `names`."""
     recording = recorder(lambda: tuple(trial.run(ops).values()), ())
     runs = []
     for _ in range(4):
@@ -180,7 +180,7 @@ class Trial:
         inner = 144  # width of the MLP
         capacity = 512  # rows of the cache
         start = 300  # filled rows of the cache
-        width = heads.query_width + 2 * heads.kv_width  # of queries, keys and values
+        width = heads.query_width + 2 * heads.kv_width  # queries, keys and values
         num_queries = heads.num_kv * heads.group
         angles = torch.rand(n, 1, 1, heads.dim // 2, generator=generator).to(device)
         cos = angles.cos().expand(-1, -1, 2, -1)

@@ -29,10 +29,10 @@ def launch_topk(
     """
     n, vocab_size = logits.shape
     num_chunks = triton.cdiv(vocab_size, chunk)
-    best = logits.new_empty(n, num_chunks, k, dtype=torch.float32)  # of each chunk
+    best = logits.new_empty(n, num_chunks, k, dtype=torch.float32)  # logits of each chunk
     best_ids = torch.empty_like(best, dtype=torch.int32)
     tops = best.new_empty(n, num_chunks)  # the largest of each chunk
-    totals = best.new_empty(n, num_chunks)  # sums of exponentials, relative to it
+    totals = best.new_empty(n, num_chunks)  # sums of exponentials, relative to the largest
     topk_of_chunk[(n, num_chunks)](
         logits, best, best_ids, tops, totals, vocab_size, logits.stride(0), k, chunk, **options
     )

@@ -31,7 +31,7 @@ def choose_beam(
     COLUMNS: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    """The K best of a level's float64 scores [size]. The first of equal ones counts.
+    """The K best of a level's float64 scores [size]. Of equal scores the first wins.
 
     `mask` [beam before, width] of their parents is extended by `sees_itself` [K, K].
     """

@@ -10,7 +10,7 @@ cuBLAS's: in Vicuna-13B's layers on an H100, a kernel of our own was at most 0.6
 64 rows (docs/decisions.md).
 
 If Triton cannot compile or launch a kernel, torch's operation runs in its place. The start-up
-check tries each kernel at a few shapes; others come later, such as a wider head, and must not
+check tries each kernel at a few shapes. A failure at a later shape, such as a wider head, must not
 end the run.
 """
 
@@ -60,7 +60,7 @@ TRITONS = ("Triton Error", "PassManager::run failed")
 
 
 def or_torch(label: str) -> Callable[[OperationT], OperationT]:
-    """Guard an operation: use the one of `Ops` if Triton cannot launch it.
+    """Guard an operation: use the operation of `Ops` if Triton cannot launch the kernel.
 
     `label` names the operation in `Ops.fallbacks`.
     """

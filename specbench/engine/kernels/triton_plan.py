@@ -13,9 +13,9 @@ CACHE_ROWS = 32
 RESIDENT = {16: 2, 32: 2, 64: 1}
 """Queries per program -> programs of attention that a processor holds at once.
 
-Registers and shared memory allow this on every GPU for keys of up to 256 bytes per head; with
-longer ones, or a window over such keys, a processor holds one program. `benchmarks/kernels.py`
-compares it with the compiler's report.
+Registers and shared memory allow this on every GPU for keys of up to 256 bytes per head. With
+longer keys, or a window over keys of 256 bytes and more than 16 queries, a processor holds one
+program. `benchmarks/kernels.py` compares these numbers with the compiler's report.
 """
 LONGEST_KEY = 256
 """Bytes of a head's key up to which a processor holds several programs (see `RESIDENT`)."""
@@ -59,7 +59,7 @@ def plan_attention(
     num_programs = heads.num_kv * num_blocks  # per split
 
     def divided(most_splits: int) -> AttentionPlan:
-        """The plan of at most that many splits of equal size, except the last."""
+        """The plan of at most `most_splits` splits, of equal size except the last."""
         steps_per_split = -(-num_steps // most_splits)
         num_splits = -(-num_steps // steps_per_split)
         waves = -(-num_programs * num_splits // (num_processors * resident))

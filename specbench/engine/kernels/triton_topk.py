@@ -17,7 +17,7 @@ LOWEST = tl.constexpr(-3.4028234663852886e38)
 def topk_of_few(
     values, best, places, size, K: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr
 ):  # fmt: skip
-    """The K largest of float64 values [size], the largest first. The first of equal ones counts."""
+    """The K largest of float64 values [size], the largest first."""
     columns = tl.arange(0, BLOCK)
     is_in = columns < size
     follow(EARLY)

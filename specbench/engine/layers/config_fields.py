@@ -26,7 +26,7 @@ def declared(config: Any, name: str, default: Any = None) -> Any:
 
 
 def undeclared_fields(config: Any) -> dict[str, Any]:
-    """The fields that the config sets, its class does not declare, and other classes read."""
+    """Fields that the config sets and other classes read, but its own class does not declare."""
     fields = {name: getattr(config, name, None) for name in _OF_SOME_CLASSES}
     return {
         name: setting
@@ -36,5 +36,5 @@ def undeclared_fields(config: Any) -> dict[str, Any]:
 
 
 def _is_declared(config: Any, name: str) -> bool:
-    """True for a field of the class, or an argument of it (a class that is not a dataclass)."""
+    """True for a field of the config's class, or an argument of a class that is no dataclass."""
     return hasattr(type(config), name) or name in inspect.signature(type(config)).parameters

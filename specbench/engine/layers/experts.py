@@ -1,9 +1,9 @@
 """Products with the experts of a mixture, by torch's own operations.
 
 On a GPU no value reaches the host, so a call can be captured: the rows of each expert are
-multiplied in one grouped product. Where torch lacks that, or waits in it, every expert
-multiplies all rows, unless the pairs of row and expert are so few that copies of weights are
-faster.
+multiplied in one grouped product. If torch has no grouped product, or waits for the GPU in it,
+every expert multiplies all rows, unless the pairs of row and expert are so few that copies of
+weights are faster.
 """
 
 from collections.abc import Callable
@@ -82,7 +82,7 @@ def has_grouped(x: Tensor) -> bool:
 
 
 def _one_by_one(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> Tensor:
-    """Only the weights of chosen experts are read. The ids are read on the host."""
+    """As `mix`, reading only the weights of chosen experts. The ids are read on the host."""
     out = torch.zeros_like(x)
     for expert in ids.unique().tolist():
         rows, choices = torch.where(ids == expert)
@@ -95,7 +95,7 @@ def _one_by_one(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: A
 
 
 def _grouped(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> Tensor:
-    """The rows of each expert, sorted to follow each other, are multiplied in one product."""
+    """As `mix`, with one product for all rows, sorted so that an expert's rows are neighbours."""
     assert GROUPED_MM is not None
     chosen, order = ids.flatten().sort()  # [n * k] experts, and the pairs that chose them
     all_experts = torch.arange(len(experts.down), device=x.device)
@@ -112,9 +112,7 @@ def _grouped(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act)
 
 
 def _gathered(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> Tensor:
-    """The experts' output by copies of the weights of each pair's expert, for few pairs of row and
-    expert.
-    """
+    """As `mix`, with a copy of the expert's weights for each of few pairs of row and expert."""
     chosen = ids.flatten()  # [n * k]
     columns = x.repeat_interleave(ids.shape[1], 0)[:, :, None]  # [n * k, hidden, 1]
     gate_up = torch.bmm(experts.gate_up[chosen], columns)[:, :, 0]
@@ -125,7 +123,7 @@ def _gathered(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act
 
 
 def _by_all(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> Tensor:
-    """Every expert multiplies all rows, some at a time: weights are read, and never copied."""
+    """As `mix`: every expert multiplies all rows, some at a time. No weights are copied."""
     num_experts, hidden, inner = experts.down.shape
     bytes_per_row = num_experts * (2 * inner + hidden) * x.itemsize
     num_rows = max(CHUNK_BYTES // bytes_per_row, 1)

@@ -64,9 +64,9 @@ class FusedLayer:
         ops: Ops = TORCH, head_norms: tuple[Norm, Norm] | None = None, *,
         scoring: Scoring = PLAIN, post_norm: Norm | None = None,
     ) -> None:  # fmt: skip
-        """`q`, `k`, `v` and `o` are the attention's, as stored in a model or checkpoint.
+        """`q`, `k`, `v` and `o` are the attention's layers, as stored in a model or checkpoint.
 
-        `head_norms` of queries and keys come before rotary embeddings. `post_norm` is of the
+        `head_norms` of queries and keys come before rotary embeddings. `post_norm` normalises the
         attention's output (Gemma).
         """
         num_kv = k.out_features // head_dim

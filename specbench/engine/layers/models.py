@@ -93,7 +93,7 @@ def _mlp(mlp: Any, config: Any, norm: Norm, post_norm: Norm | None, ops: Ops) ->
 
 
 def _experts(module: Any) -> Experts:
-    """The experts of a layer. Those of gpt-oss are transposed, and the module's become views."""
+    """The experts of a layer. gpt-oss's are transposed; the module's weights become views."""
     if not hasattr(module, "gate_up_proj_bias"):
         return Experts(module.gate_up_proj, module.down_proj)
     gate_up = module.gate_up_proj.detach().transpose(1, 2).contiguous()

@@ -52,7 +52,7 @@ class CacheSpan:
     is_exact: bool = True
 
     def rows_with(self, num_more: int) -> int:
-        """Number of rows read if `num_more` follow the committed ones."""
+        """Number of rows read if `num_more` rows follow the committed rows."""
         return self.num_rows + num_more if self.is_exact else self.num_rows
 
 
@@ -60,8 +60,9 @@ class CacheSpan:
 class TreeMask:
     """Visibility of cache rows to the n rows of a forward.
 
-    All see the first `start` cached rows. The additive `bias` [n, m] masks the m rows after
-    them. Rows beyond `cache_span` are not read. With `begins`, row i sees none before `begins[i]`.
+    All n rows see the first `start` cached rows. The additive `bias` [n, m] masks the m cached rows
+    after them. Rows beyond `cache_span` are not read. With `begins`, row i sees no cached row
+    before `begins[i]`.
     """
 
     start: Tensor  # []

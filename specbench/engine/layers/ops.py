@@ -66,8 +66,8 @@ JoinedHead: TypeAlias = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
 Takes `hidden` [1, hidden] (the root's output), the number of filled rows, the caches, the rotary
 embeddings of all positions as in `CacheSlots`, the number of levels, and scores and tokens [top_k]
-of the root's children. Returns both, extended by all further candidates, and the places of the
-nodes [levels * top_k] among the candidates of the level before.
+of the root's children. Returns scores and tokens, extended by all further candidates, and the
+places of the nodes [levels * top_k] among the candidates of the level before.
 """
 
 
@@ -76,13 +76,13 @@ class DraftHead:
     """A draft model over pairs of a token and the output of its parent.
 
     The first layer reads [token_norm(embedding) ; feature_norm(output)] and adds its result to
-    the output. With `fc`, it reads fc of both instead, and adds to that.
+    the output. With `fc`, it reads fc of this pair instead, and adds its result to that.
     """
 
     layers: JoinedLayers | None
     embedding: Tensor
     head: nn.Linear
-    token_ids: Tensor | None = None  # [draft vocabulary], the target's
+    token_ids: Tensor | None = None  # [draft vocabulary], the target's ids
     fc: nn.Linear | None = None
     token_norm: Norm | None = None
     output_norm: Norm | None = None  # applied to the output before anything reads it
@@ -121,7 +121,7 @@ class Ops:
     def join(self, layers: Sequence[tuple[Norm | None, Any]]) -> JoinedLayers | None:
         """One call that runs fused layers without windows and the norms before them, if possible.
 
-        Without a norm, a layer must be the first and its attention must get its input.
+        A layer without a norm must be the first, and the call must get its `attended`.
         """
         return None
 
@@ -173,7 +173,7 @@ class Ops:
         return best.values, best.indices
 
     def best_ids(self, logits: Tensor) -> Tensor:
-        """The most likely token [n] of logits [n, vocab], the first of equals."""
+        """The most likely token [n] of logits [n, vocab]; of equal logits, the first."""
         return logits.max(-1).indices  # argmax takes four times as long for bfloat16 on a CPU
 
     def topk_ids(self, logits: Tensor, k: int) -> Tensor:
@@ -190,7 +190,7 @@ class Ops:
     ) -> tuple[Tensor, Tensor]:
         """As `topk_logprobs`, with the score `above` [n, 1] of each row added, in float64.
 
-        If `token_ids` is given, it has the target's id of each id.
+        If `token_ids` is given, ids are looked up in it: it has the target's id of each id.
         """
         log_probs, ids = self.topk_logprobs(logits, k)
         return log_probs + above, ids if token_ids is None else token_ids[ids]
@@ -198,7 +198,7 @@ class Ops:
     def beam(
         self, scores: Tensor, tokens: Tensor, mask: Tensor, sees_itself: Tensor, penalty: Tensor
     ) -> Beam:
-        """The k best candidates of a level, which has k for each node of the last beam.
+        """The k best candidates of a level, which has k candidates per node of the last beam.
 
         `scores` and `tokens` are the level's, `mask` [nodes of the last beam, expanded] is that
         beam's, `sees_itself` [k, k] is the mask among k nodes, `penalty` [1, 1] is added to scores.
@@ -221,7 +221,7 @@ class Ops:
         """Pairs [n, 2 * hidden] of a token's embedding in `table` and the output before it.
 
         The outputs are `rows` [n] of `hidden`, by default all. Both are normed if `norms` are
-        given. Also returns the residual [n, hidden]: the outputs.
+        given. Also returns the residual [n, hidden]: the outputs, normed if `norms` say so.
         """
         residual = hidden if rows is None else hidden.index_select(0, rows)
         embedded = embedding(tokens, table)

@@ -19,7 +19,7 @@ from specbench.engine.layers.operands import additive
 
 # Kinds of layers, as configs of transformers name them.
 FULL = "full_attention"
-"""A token sees all earlier ones."""
+"""A token sees all earlier tokens."""
 SLIDING = "sliding_attention"
 """A token sees a window of the latest tokens."""
 CHUNKED = "chunked_attention"
@@ -32,7 +32,7 @@ def attention_kinds(
 ) -> dict[str, int | None]:
     """Kinds of attention in the layers, each with its window or chunk, in tokens.
 
-    The size is None if it is not limited, or if no sequence is longer. `read` returns a field of
+    The size is None if a kind has no limit, or if no sequence is longer. `read` returns a field of
     the config, or the given default: `getattr` also reads fields that the class ignores.
     """
     window = read(text_config, "sliding_window", None)
@@ -54,11 +54,11 @@ def attention_kinds(
 def windowed(
     mask: Tensor, positions: Tensor, start: Tensor, kinds: Mapping[str, int | None]
 ) -> Tensor | dict[str, Tensor]:
-    """Masks by kind of attention, or one if all are equal, each [1, 1, n, columns].
+    """Masks by kind of attention, or one mask if all are equal, each [1, 1, n, columns].
 
     `mask` [n, columns] is additive. From column `start` [] on, its columns are the rows
-    themselves, at `positions` [n]; the ones before are at 0, 1, 2 and so on. Siblings share a
-    position, so a window counts from it, not from the row.
+    themselves, at `positions` [n]; earlier columns are at positions 0, 1, 2 and so on. Siblings
+    share a position, so a window counts positions, not rows.
     """
     columns = torch.arange(mask.shape[1], device=mask.device)
     own_columns = start + columns[: len(positions)]
@@ -111,7 +111,8 @@ def masked(
 ) -> Tensor:
     """Attention's output [n, num_kv * group * dim] for queries [n, num_kv, group, dim].
 
-    `keys` and `values` [num_kv, m, dim]; the additive `mask` [n, m] hides some, None hides none.
+    `keys` and `values` [num_kv, m, dim]. The additive `mask` [n, m] hides some keys; None hides
+    none.
     """
     n, num_kv, group, dim = queries.shape
     # Query heads that share keys are rows of one head.

@@ -12,7 +12,7 @@ _STATES = ("quant_state", "state2", "state")
 
 
 def weight_bytes(*holders: nn.Module | Tensor | None) -> int:
-    """Bytes of these tensors and modules' stored tensors, if any; shared memory counts once.
+    """Bytes of tensors, and of the tensors stored in modules. Shared memory counts once.
 
     Quantised weights count as they are held, with their scales. Modules are not asked for
     their `state_dict`: bitsandbytes repacks 4-bit weights of a CPU for it, and they then give
