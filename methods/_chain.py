@@ -35,8 +35,8 @@ def draft_chain(
 def draw_next(logits: Tensor, sampler: Sampler) -> tuple[Tensor, Tensor]:
     """Draw a token [1] after `logits` [1, vocab], with the request's own settings.
 
-    Also returns its distribution [1, vocab], whose entries are all NaN if one is, or for greedy
-    decoding its logit [1, 1].
+    Also returns the token's distribution [1, vocab], whose entries are all NaN if any is; for
+    greedy decoding, the token's logit [1, 1] instead.
     """
     if sampler.sampling.is_greedy:
         token = sampler.best_ids(logits)

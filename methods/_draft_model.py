@@ -1,4 +1,4 @@
-"""A language model that drafts for another one with the same vocabulary."""
+"""A language model that drafts for another model with the same vocabulary."""
 
 from collections.abc import Iterable, Sequence
 

@@ -69,7 +69,7 @@ class DraftStack:
 
     A step feeds the missing positions after the cached prefix, and may then run over the
     levels of a tree; their rows are scratch. With 5 rows cached and 2 accepted tokens, `feed`
-    writes rows 5 and 6 (`start` 5), and `extend` a level of 3 nodes to rows 7 to 9 and one of
+    writes rows 5 and 6 (`start` 5), and `extend` a level of 3 nodes to rows 7 to 9 and a level of
     4 to rows 10 to 13 (`end` 7; a node's position is 7 plus its level, its `mask` covers the 3
     or 7 rows from 7 on). The next step overwrites them from row 7.
 
@@ -97,7 +97,7 @@ class DraftStack:
         self._norms = [
             rms_norm(checkpoint, f"{name}.input_layernorm", config) for name in names[1:]
         ]
-        norms_before = [None, *self._norms]  # the caller applies the first layer's
+        norms_before = [None, *self._norms]  # the caller applies the first layer's norm
         self.joined = ops.join([*zip(norms_before, self._layers, strict=True)])
         self.dtype = checkpoint.dtype
         self._device = checkpoint.device
@@ -164,8 +164,8 @@ class DraftStack:
     ) -> Tensor:  # fmt: skip
         """Run over one level of a tree; returns [n, hidden].
 
-        `slots` is the level's entry of `tree_slots`. All nodes see the first `end` [] rows,
-        those before the tree. `mask` [n, rows of the tree so far + n] is additive.
+        `slots` is the level's entry of `tree_slots`. All nodes see the first `end` [] rows, which
+        come before the tree. `mask` [n, rows of the tree so far + n] is additive.
         """
         return self._run(residual, attended, slots, TreeMask(end, mask, cache_span))
 
@@ -206,8 +206,8 @@ class DraftStack:
         """Run over a block whose rows all see each other; returns [n, hidden].
 
         All layers read the same inputs `context` [m, hidden] first. `rows` [m + n] are the
-        cache rows of both, which are also their positions. The block sees the first `end` []
-        rows.
+        cache rows of context and block, and also their positions. The block sees the first `end`
+        [] rows.
         """
         m = context.shape[0]
         n = residual.shape[0]

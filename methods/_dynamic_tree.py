@@ -50,7 +50,7 @@ class CandidatePool:
         # Parent of each candidate, as an index among the expanded nodes, root first.
         self._expander = torch.where(is_below, 1 + below_beams // top_k, 0)
         # Index of the first candidate in the level of each expanded node.
-        level = torch.arange(-1, depth * top_k, device=device) // top_k  # of the root: -1
+        level = torch.arange(-1, depth * top_k, device=device) // top_k  # the root's is -1
         begins = torch.where(level > 0, 1 + top_k + (level - 1) * level_size, 1)
         self._begins = torch.where(level < 0, 0, begins)
         # Additive mask among the nodes of a beam, which do not see each other.
@@ -88,7 +88,7 @@ class CandidatePool:
 
     def grow(self, stack: DraftStack, head: JoinedHead, hidden: Tensor, end: Tensor) -> None:
         """Choose nodes and add their children for all levels, as one call of `head`."""
-        _, scores = self._scores  # of the root's children
+        _, scores = self._scores  # the scores of the root's children
         _, tokens = self._tokens
         levels = self.max_depth - 1
         scores, tokens, nodes = stack.grow(head, hidden, end, levels, scores, tokens)

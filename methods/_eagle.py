@@ -157,7 +157,7 @@ class Eagle3Model(PairModel):
         self.needs = Needs(layer_inputs=inputs, all_prompt_positions=True)
         self._embedding = embedding_of(checkpoint, hidden)
         feature_size = len(inputs) * width
-        self._layer_norms: list[Norm] = []  # of each captured layer's states
+        self._layer_norms: list[Norm] = []  # a norm per captured layer, or none
         if is_on(checkpoint, head, "fc_norm", "fc_norm.0.weight"):
             names = [f"fc_norm.{i}" for i in range(len(inputs))]
             self._layer_norms = [rms_norm(checkpoint, name, config, width) for name in names]
@@ -238,8 +238,8 @@ AnyModel: TypeAlias = EagleModel | Eagle3Model
 class EagleDrafter(FeatureDrafter[AnyModel]):
     """Base of EAGLE's drafters: feeds each committed pair to the draft model once.
 
-    The pair at t holds the target's feature at t and token t + 1; the last one holds the
-    pending token.
+    The pair at t holds the target's feature at t and token t + 1. The last pair holds the pending
+    token.
     """
 
     def skip(self, state: State) -> None:

@@ -51,7 +51,7 @@ class PathDrafter(Drafter):
     """`Target.prompt_size`."""
     _num_scratch: int
     """Most rows of a draft in the drafter's own cache."""
-    _captured: tuple[Tensor, ...]  # of the last forward, one row per node
+    _captured: tuple[Tensor, ...]  # states of the last forward, one row per node
     _missing: AcceptedPath  # states not yet read, as rows of `_captured`
 
     def start(self, state: State, prefill: Forward) -> None:
@@ -83,10 +83,10 @@ class PathDrafter(Drafter):
         return self._execution.cache_span(state.num_committed, self._num_scratch)
 
     def read_prompt(self, state: State, prefill: Forward, read: Function) -> None:
-        """Call `read` with the tokens [n] after the prompt's first n tokens, and their states.
+        """Call `read` with the states of the prompt's first n tokens, and the token [n] after each.
 
         The first draft reads the last token's states, so they are left out here. A recording has
-        padded states: it reads them all, and drafts write over the rows that are not committed.
+        padded states: it reads all of them, and drafts write over the rows that are not committed.
         """
         num_prompt = state.num_committed
         size = self._prompt_size(num_prompt)

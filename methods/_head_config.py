@@ -52,7 +52,7 @@ _LAYOUT_PATTERNS = (
     _LayoutPattern("SafeAILab", "", "midlayer."),  # SpecForge and AngelSlim too
     _LayoutPattern("SafeAILab", "", "layers."),
 )
-"""In the order in which they are tried: the first match gives a checkpoint's layout."""
+"""Layouts in the order in which they are tried: a checkpoint has the first one that matches."""
 _SECTIONS = ("model", "transformer_layer_config")
 """Objects in config.json, of vLLM and speculators, whose fields count as top-level fields."""
 
@@ -83,7 +83,7 @@ The defaults of the config class say nothing about the head.
 class HeadFormat:
     """The fields that one kind of head may have.
 
-    `kind` is what `check_kind` calls the head, and `name` what speculators calls it. Fields of the
+    `kind` is the head's name in `check_kind`, and `name` its name in speculators. Fields of the
     object `section` in config.json count as top-level fields. `reads` are fields besides the
     common ones, `switches` are the `SWITCHES` that may be true, and `computed` overrides values
     of `COMPUTED`.
@@ -112,9 +112,9 @@ class HeadConfig:
     fields: Mapping[str, Any]
     num_layers: int
     nested_layers: Any = None
-    """The value of `LAYERS` in the format's section; None if it has none."""
+    """The value of `LAYERS` in the format's section; None if the section has none."""
     num_positions: int = 0
-    """The positions that the config names, before defaults; 0 without."""
+    """The number of positions that the config itself states; 0 if it states none."""
 
     @property
     def layer_names(self) -> list[str]:
@@ -238,9 +238,9 @@ def is_on(checkpoint: Checkpoint, head: HeadConfig, switch: str, key: str) -> bo
 
 
 def _check_attention(checkpoint: Checkpoint, fields: Mapping[str, Any]) -> None:
-    """Refuse attention windows and the rotary embeddings that are not supported.
+    """Refuse attention windows, and rotary embeddings that are not supported.
 
-    Those rotate a part of each head, differ by layer, or depend on the sequence's length.
+    The latter rotate a part of each head, differ by layer, or depend on the sequence's length.
     """
     without_base: dict[str, Any] = {}
     for name in _ROPE_NAMES:

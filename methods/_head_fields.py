@@ -1,4 +1,4 @@
-"""Fields of a head's config.json: those that have no effect, and those that are refused."""
+"""Fields of a head's config.json, which are read, refused, or have no effect."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -77,7 +77,7 @@ ROPE_FIELDS = """
     attention_factor beta_fast beta_slow factor high_freq_factor low_freq_factor mrope_interleaved
     mrope_section mscale mscale_all_dim original_max_position_embeddings partial_rotary_factor
     rope_theta rope_type truncate type"""
-"""Fields of rope_parameters and rope_scaling. Those of mrope have no effect on text."""
+"""Fields of rope_parameters and rope_scaling. The fields of mrope have no effect on text."""
 
 _TENSOR_SWITCHES = {
     "fc.bias": ("bias", "eagle_fc_bias"),
@@ -110,7 +110,7 @@ def one_value(checkpoint: Checkpoint, named: Mapping[str, Any]) -> Any:
 def check_values(
     checkpoint: Checkpoint, prefix: str, section: Mapping[str, Any], computed: Mapping[str, Any]
 ) -> None:
-    """Refuse a field of `section` whose value is neither null nor the one in `computed`."""
+    """Refuse a field of `section` whose value is neither null nor its value in `computed`."""
     for key in sorted(section.keys() & computed.keys()):
         if section[key] is not None and section[key] != computed[key]:
             raise checkpoint.error(f"has {prefix}{key} {section[key]!r}, which is not supported")

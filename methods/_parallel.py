@@ -1,4 +1,4 @@
-"""Drafts of several tokens in one pass, through mask tokens after the pending one."""
+"""Drafts of several tokens in one pass, through mask tokens after the pending token."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -102,7 +102,7 @@ class DFlashModel(FeatureModel):
     ) -> Tensor:
         """Logits [n - 1, vocab] of the masks in a block of `tokens` [n]: the root, then masks.
 
-        The other arguments are those of `DraftStack.fill_block`.
+        The other arguments are as in `DraftStack.fill_block`.
         """
         residual = embedding(tokens, self._embedding)
         attended = self._ops.norm(residual, self._input_norm)

@@ -72,7 +72,7 @@ class Eagle(EagleDrafter):
         """Tokens [nodes] and scores of the tree and, if sampled, its `q` [nodes, vocab]."""
         model, tree = self.model, self._tree
         root, hidden = self.feed(end, *missing, cache_span=cache_span)
-        tokens = [root]  # of each level
+        tokens = [root]  # the tokens of each level
         scores: list[Tensor] = []
         probs: list[Tensor] = []  # [expanders, vocab] of each level, if sampled
         drawn: list[Tensor] = []  # [expanders, candidates] of each level, if sampled

@@ -150,7 +150,7 @@ class Hydra(PathDrafter):
     ) -> tuple[Tensor, ...]:  # fmt: skip
         """Tokens [nodes] and scores of the tree after the missing rows, which end at `end` []."""
         expanded = token_ids.index_select(0, last)
-        tokens = [expanded]  # of each level
+        tokens = [expanded]  # the tokens of each level
         scores = []
         inputs = self._first_input(end, path, last, hidden, cache_span)
         for head, level in zip(self._heads, self._tree.levels, strict=True):

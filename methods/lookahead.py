@@ -51,7 +51,7 @@ class Lookahead(Drafter):
 
     Deviation: the official match counter stops one token early, so a fully matched n-gram loses
     its bonus token; here it does not. The window's first tokens are drawn from the prompt with the
-    request's seed (officially a fixed one), in the first step (officially in the prefill).
+    request's seed (officially a fixed seed), in the first step (officially in the prefill).
     """
 
     def __init__(self, options: Options, context: BuildContext) -> None:
@@ -150,7 +150,7 @@ def _add_trie(tokens: list[int], parents: list[int], ngrams: Iterable[tuple[int,
 def _add_window(tokens: list[int], parents: list[int], levels: list[list[int]]) -> None:
     """Append the window's levels under node 0: the first as a chain, others below their columns."""
     first_level, *later_levels = levels
-    nodes_above = [0]  # of the columns
+    nodes_above = [0]  # the node above each column
     for token in first_level:
         parents.append(nodes_above[-1])
         nodes_above.append(len(tokens))

@@ -141,7 +141,7 @@ class Mtp(FeatureDrafter[MtpModel]):
     """Drafts a chain with the target's own prediction layer, one pass per token.
 
     Source: DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", section 2.2; behaviour checked against
-    transformers' MtpModel. As there and in SGLang, the layer's output after its norm is the next
+    transformers' MtpModel. As in MtpModel and SGLang, the layer's output after its norm is the next
     feature; vLLM takes the output before the norm.
 
     Deviation: the layer is used again for each further token. The paper has a layer per depth, and
@@ -188,7 +188,7 @@ class Mtp(FeatureDrafter[MtpModel]):
 
 
 def _one_layer(config: Any) -> Any:
-    """Reduce a config to one layer, of the same kind as the target's last one."""
+    """Reduce a config to one layer, of the same kind as the target's last layer."""
     for name in ("layer_types", "mlp_layer_types"):
         if kinds := getattr(config, name, None):
             setattr(config, name, kinds[-1:])

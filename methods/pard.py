@@ -31,7 +31,7 @@ class Options(MethodOptions):
 class Pard(DraftModelDrafter):
     """Drafts a chain in one pass of a small model with its own cache.
 
-    The pass reads the tokens committed since the last one, then a mask token for each further
+    The pass reads the tokens committed since the last pass, then a mask token for each further
     draft token. The mask token is `pard_token` of the model's config. The rows of mask tokens
     do not stay in the cache. Above temperature 0, draft tokens are drawn independently with
     the request's own settings: none of them has seen the others.
@@ -57,7 +57,7 @@ class Pard(DraftModelDrafter):
             )
         self._num_tokens = count = options.num_tokens
         self._masks = torch.full((count - 1,), mask_id, device=model.device)
-        missing_counts = range(1, count + 2)  # all draft tokens and the target's, at most
+        missing_counts = range(1, count + 2)  # at most all draft tokens and the target's token
         self._pass_sizes = sorted({padded_size(n + count - 1) for n in missing_counts})
 
     def propose(self, state: State) -> DraftTree:

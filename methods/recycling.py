@@ -37,7 +37,7 @@ class Table:
     def __init__(self, tree: StaticTree, target: Target) -> None:
         self._width = tree.num_candidates
         self._ops = target.execution.ops
-        sizes = torch.bincount(tree.layout.depths)[1:].tolist()  # of the levels
+        sizes = torch.bincount(tree.layout.depths)[1:].tolist()  # nodes per level
         self._parents = tree.layout.parents[1:].split(sizes)
         self._ranks = tree.ranks[1:].split(sizes)
         self._unknown = torch.arange(self._width, device=target.device)
@@ -75,7 +75,7 @@ class Table:
         is_node = nodes < num_nodes  # the rest is padding
         tokens = torch.where(is_node, tokens, tokens[:1])
         has_token = (tokens[:, None] == tokens) & is_node  # [nodes, nodes]
-        last_node = torch.where(has_token, nodes, 0).amax(-1)  # of each node's token
+        last_node = torch.where(has_token, nodes, 0).amax(-1)  # the last with the same token
         self._rows.index_copy_(0, tokens, best.index_select(0, last_node))
         return (best,)
 

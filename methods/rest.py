@@ -14,7 +14,7 @@ NUM_MATCHES = 5000
 """Maximum number of occurrences that are counted in a step."""
 
 Tokens = tuple[int, ...]
-"""Tokens from the root to a node, without the root's."""
+"""Tokens from the root to a node, without the root's token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Rest(Drafter):
     Source: He et al. 2023, "REST: Retrieval-Based Speculative Decoding"; behaviour checked against
     FasterDecoding/REST, DraftRetriever/src/lib.rs.
 
-    Deviation: of equally frequent nodes the shallower is kept, then the one found first, and of
+    Deviation: of equally frequent nodes the shallower is kept, then the node found first, and of
     paths with equally many distinct tokens the longest is dropped; officially chance decides.
     Without a match the step runs on the pending token alone; officially a dummy token (id 100) is
     drafted. A continuation ends at the end of its text. A context that occurs only at the ends of

@@ -121,7 +121,7 @@ class SamDecoding(Drafter):
                 return continuation
         if len(earliest) < options.threshold:
             return []
-        last_begin = len(token_ids) - options.num_tokens  # of a whole copy
+        last_begin = len(token_ids) - options.num_tokens  # where a whole copy can begin
         begin = next((end for end in reversed(earliest) if end <= last_begin), earliest[0])
         return token_ids[begin : begin + options.num_tokens]
 

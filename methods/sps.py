@@ -48,7 +48,7 @@ class SpeculativeSampling(DraftModelDrafter):
     """Drafts a chain with a small model that has its own cache.
 
     The draft model runs ahead of the target. A step begins by cropping its cache to the
-    committed tokens and feeding the missing ones; this covers both rejection and full
+    committed tokens and feeding the missing tokens; this covers both rejection and full
     acceptance. Draft tokens are sampled with the request's own settings.
 
     Source: Leviathan et al. 2023; the heuristic schedule is from transformers' assisted
@@ -118,7 +118,7 @@ class SpeculativeSampling(DraftModelDrafter):
 
 
 def next_length(schedule: Schedule, num_tokens: int, num_accepted: int) -> int:
-    """Tokens of the next draft, after one of `num_tokens` with `num_accepted` accepted."""
+    """Tokens of the next draft, after a draft of `num_tokens` with `num_accepted` accepted."""
     if schedule == "constant":
         return num_tokens
     if num_accepted == num_tokens:

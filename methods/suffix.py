@@ -91,7 +91,7 @@ class Suffix(Drafter):
             self._outputs.extend(emitted)
 
     def propose(self, state: State) -> DraftTree:
-        """The best draft from earlier tokens of this request, or from outputs of others."""
+        """The best draft from earlier tokens of this request, or from outputs of all requests."""
         self._read()
         context = state.token_ids[-self._options.depth :]
         best = self._best(self._request, context)

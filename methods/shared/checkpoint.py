@@ -38,7 +38,7 @@ def given_weights(method: str, context: BuildContext) -> Path | WeightSource:
 class Checkpoint:
     """Tensors of one head, by name. `close` refuses a checkpoint with unread tensors.
 
-    All are moved to the target's device, floating-point ones converted to its dtype.
+    All are moved to the target's device, and floating-point tensors are converted to its dtype.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Checkpoint:
             self._tensors = {key: tensor for key, tensor in tensors if key.startswith(prefix)}
         self._unread = set(self._tensors)
         self._read = find_weights(weights, file_names) if isinstance(weights, Path) else None
-        self._file_names: dict[str, str] = {}  # of renamed keys
+        self._file_names: dict[str, str] = {}  # names in the file, by renamed key
         self._renamed: list[tuple[str, str]] = []
         self.notes: list[str] = []
         """Notes on the head that the report shows as warnings."""
@@ -182,7 +182,7 @@ class Checkpoint:
     def close(self) -> tuple[str, ...]:
         """The notes. Refuses a checkpoint with a tensor that was neither taken nor skipped.
 
-        A tensor that the index does not list may be there.
+        Tensors that the index does not list are allowed.
         """
         unread = {*map(self.published, self._unread)}
         if unread and self._read:

@@ -39,7 +39,7 @@ class Datastore:
         rank = np.unique(token_ids, return_inverse=True)[1].astype(np.int64) + 1
         width = 1
         while width < SORTED_BY:  # each round doubles the number of tokens that decide
-            rank_after = np.zeros_like(rank)  # of the position `width` tokens later
+            rank_after = np.zeros_like(rank)  # rank of the position `width` tokens later
             rank_after[:-width] = rank[width:]
             pair = rank * (len(rank) + 1) + rank_after
             rank = np.unique(pair, return_inverse=True)[1] + 1

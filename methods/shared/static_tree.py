@@ -115,9 +115,9 @@ def ranks_of(
 
 @dataclass(frozen=True)
 class Level:
-    """The nodes of one depth. Those with children are the level's expanders.
+    """The nodes of one depth. The nodes with children are the level's expanders.
 
-    Tensors hold indices; "local" ones count from the level's first node.
+    Tensors hold indices; "local" indices count from the level's first node.
     """
 
     source: Tensor  # [nodes] index into the tokens drafted above [expanders, num_candidates]
@@ -151,7 +151,7 @@ class StaticTree:
         Shape "4x2" has four nodes with two children each. Paths are a JSON list of ranks:
         `[[0], [1], [0, 0]]`. Nodes that cannot be filled are left out: ranks that the target's
         vocabulary does not have, and depths beyond `max_depth` (the number of heads). The option
-        `nodes` limits the number of nodes; those with the lowest ranks and depths are kept.
+        `nodes` limits the number of nodes; the nodes with the lowest ranks and depths are kept.
 
         Raises:
             UserError: the name is unknown, or the text or the file is not such a list.

@@ -100,8 +100,8 @@ class SmallTree(NamedTuple):
 def smaller_tree(stored: StoredPool, pool: HostPool, depth: int) -> SmallTree:
     """The tree that `pool` grows from stored candidates in `depth` expansions.
 
-    A narrower beam may expand a node that was pushed out of the wider one. Its children are
-    unknown: they get token -1 and no probability.
+    A narrower beam may expand a node that was pushed out of the wider beam. The children of such a
+    node are unknown: they get token -1 and no probability.
     """
     rows = stored.rows()
     top_k = pool.top_k
