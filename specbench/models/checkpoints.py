@@ -45,7 +45,7 @@ _POSITIVE_NUMBERS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "ro
 def check_checkpoint(
     path: Path, *, what: str, needs_tokenizer: bool = True, kind: str = ""
 ) -> None:
-    """Raise CheckpointError for the first thing that would fail while loading this folder.
+    """Raise CheckpointError for the first fault that would make loading this folder fail.
 
     `kind` is the name of a drafter's weights on a model card, empty for a target.
     """
@@ -95,7 +95,7 @@ def quantization_of(config: dict[str, Any]) -> str:
 def stored_format(config: dict[str, Any]) -> str:
     """The quantisation method and the numbers it stores, such as "bitsandbytes nf4" or "awq int4".
 
-    Only the method if the config does not say more; empty without one.
+    Only the method if the config does not say more; empty without quantisation.
     """
     method = quantization_of(config)
     if not method:

@@ -12,7 +12,7 @@ _NAMES = (".embed_tokens.weight", ".embed_in.weight", ".word_embeddings.weight",
 def embedding_rows(folder: Path) -> int:
     """The number of token ids that the model can read; 0 if unknown.
 
-    Pickles have no header: their embedding has the rows that the config names, or it is refused.
+    Pickles have no header: the config names the rows, and loading refuses an embedding with others.
     """
     rows: list[int] = []
     for file in weight_files(folder):

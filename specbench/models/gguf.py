@@ -67,7 +67,7 @@ def gguf_folder(file: Path, *, what: str) -> Path:
     ):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):
-            if not (folder / _HASHES).is_file():  # an older version's has no hashes
+            if not (folder / _HASHES).is_file():  # older versions of specbench wrote no hashes
                 shutil.rmtree(folder, ignore_errors=True)
                 shutil.rmtree(partial, ignore_errors=True)
                 partial.mkdir()
@@ -84,7 +84,7 @@ def _check_unchanged(folder: Path, what: str) -> None:
     """Refuse a converted file that is not as it was written.
 
     Raises:
-        CheckpointError: its hash is another one.
+        CheckpointError: its hash has changed.
     """
     with reading(folder / _HASHES, what, f"Remove {folder}."):
         hashes: dict[str, str] = json.loads((folder / _HASHES).read_text(encoding="utf-8"))

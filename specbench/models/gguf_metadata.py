@@ -31,7 +31,7 @@ def differences(
 ) -> Iterator[Difference]:
     """The metadata of a file that differ from the loaded config, or from the model's rotaries.
 
-    `fields` are the file's, without the architecture's prefix. Absent ones are not compared.
+    `fields` are the file's, without the architecture's prefix. Absent fields are not compared.
     """
     loaded = _loaded(config, model)
     fields = dict(fields)
@@ -82,7 +82,7 @@ def _loaded(config: Any, model: Any) -> dict[str, Any]:
 
 
 def _inverse_square_of_scale(architecture: str, fields: Mapping[str, Any], config: Any) -> float:
-    """The scale of Gemma's attention in llama.cpp, to the power of -2: files do not have it."""
+    """The scale of Gemma's attention in llama.cpp, to the power of -2. Files do not state it."""
     is_27b = fields.get("block_count") == _LAYERS_OF_27B[architecture]
     width: float = config.hidden_size / config.num_attention_heads
     return width if is_27b else fields.get("attention.key_length", width)
@@ -98,7 +98,7 @@ def _is_sliding(pattern: Any, num_layers: int) -> list[bool]:
 def _is_equal(in_file: Any, loaded: Any) -> bool:
     if isinstance(in_file, list) and isinstance(loaded, list):
         return in_file == loaded
-    numbers = in_file if isinstance(in_file, list) else [in_file]  # some have one for each layer
+    numbers = in_file if isinstance(in_file, list) else [in_file]  # a list has one per layer
     return all(math.isclose(number, loaded, rel_tol=_ALLOWED_GAP) for number in numbers)
 
 

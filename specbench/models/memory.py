@@ -1,8 +1,8 @@
-"""Memory that a checkpoint needs, against what the device has free, before anything is loaded.
+"""Compare the memory that a checkpoint needs with what the device has free, before loading.
 
-Also the parameters of draft weights, without downloading them. As in papers, these are the
-trained part that runs while drafting: EAGLE's copy of the target's embedding and heads shared
-with the target are left out.
+The module also counts the parameters of draft weights, without downloading them. As in papers,
+these are the trained part that runs while drafting: EAGLE's copy of the target's embedding and
+heads shared with the target are left out.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class MemoryNeed:
     growth_bytes: int = 0
     """A cache's old rows, while they are copied to a longer one."""
     context: int = 0
-    """Tokens of a prompt and its answer."""
+    """Most tokens of a prompt with its answer."""
 
     @property
     def fixed_bytes(self) -> int:
@@ -248,7 +248,7 @@ def folder_bytes(folder: Path, dtype: Dtype) -> int:
 
 
 def kv_bytes(folder: Path, dtype: Dtype, num_tokens: int) -> int:
-    """Bytes of keys and values of so many tokens; 0 for a folder whose config does not say."""
+    """Bytes of keys and values of `num_tokens` tokens; 0 for a folder whose config does not say."""
     config = config_if_readable(folder)
     return _kv_numbers(config.get("text_config") or config) * num_tokens * BYTES[dtype]
 
@@ -256,9 +256,10 @@ def kv_bytes(folder: Path, dtype: Dtype, num_tokens: int) -> int:
 def _weight_bytes(
     file: Path, config: dict[str, Any], number_bytes: int, what: str, packed: Mapping[str, int] = {}
 ) -> int:
-    """Bytes of one weight file after its floats are cast to numbers of this many bytes.
+    """Bytes of one weight file after its floats are cast to numbers of `number_bytes` bytes.
 
-    Other types keep their size, except `packed` ones, whose elements become that many floats.
+    Other types keep their size, except the types in `packed`: it has the number of floats that
+    each of their elements becomes.
     """
     if file.suffix != ".safetensors":
         stored_dtype = config.get("dtype") or config.get("torch_dtype") or "float16"

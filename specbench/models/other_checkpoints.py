@@ -17,7 +17,7 @@ _METHODS_OF_OTHERS = {
     "a Hydra head": {"eagle", "eagle2", "eagle3", "medusa"},
     "an EAGLE-3 head": {"eagle", "eagle2", "medusa", "hydra"},
 }
-"""Methods that cannot use a kind of head. Other methods, such as those of plug-ins, may."""
+"""Methods that cannot use a kind of head. Other methods, such as plug-ins, may use it."""
 _HEAD_OPTION = {"a Medusa head": "medusa", "a Hydra head": "hydra", "an EAGLE-3 head": "eagle3"}
 _ENCODERS = {
     *("albert", "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra"),

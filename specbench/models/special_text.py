@@ -46,7 +46,7 @@ def mark_special(messages: Sequence[Message], special: Sequence[str]) -> Marked:
     """Replace the `special` tokens in the messages' text by marks."""
     contents = "".join(str(text) for message in messages for text in message.values())
     present = {token for token in special if token in contents}
-    longest_first = sorted(present, key=len, reverse=True)  # one may begin with another
+    longest_first = sorted(present, key=len, reverse=True)  # a token may begin with another
     mark_of = dict(zip(longest_first, unused_characters(messages), strict=False))
     if not mark_of:
         return Marked(messages, {})

@@ -34,7 +34,7 @@ _EFFORTS = (  # gpt-oss; templates without a medium effort
     ModeValues(without="low", thinking="high"),
 )
 _VALUES_OFF = (*(values.without for values in _MODES["thinking_mode"]), "none")
-"""Values without any thinking. Of efforts, only "none" is one: gpt-oss thinks with "low"."""
+"""Values without any thinking. Of the efforts, only "none" counts: gpt-oss thinks with "low"."""
 
 _NAME = re.compile(r"\b(?:enable_thinking|thinking_mode|\w+_effort)\b")
 """Names that have no other meaning, so that they count in a template's comments, too."""

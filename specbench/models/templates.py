@@ -1,4 +1,4 @@
-"""Chat templates: which one a model gets, and the text that it makes of a dialogue."""
+"""Chat templates: the template of a model, and the text that it makes of a dialogue."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MOST_MEMORY = 2**30
 
 
 _OLDEST = ("enable_thinking", "reasoning_effort")
-"""Switches that all versions set."""
+"""Switches that all versions of specbench set."""
 _THINKING = "thinking"
 """The name of the model's own template with its thinking mode on."""
 
@@ -103,7 +103,7 @@ def check_template(name: str) -> None:
 
 
 def check_own_template(name: str, card: ModelCard, folder: Path) -> None:
-    """Check the template in a checkpoint folder, if `--template name` takes it, without torch.
+    """Check the template in a checkpoint folder, if `--template name` uses it, without torch.
 
     Raises:
         UserError: the file cannot be read, or the template not run.
@@ -124,7 +124,7 @@ def check_own_template(name: str, card: ModelCard, folder: Path) -> None:
 def choose_template(name: str, card: ModelCard, tokenizer: PreTrainedTokenizerBase) -> Template:
     """The template for `--template name`.
 
-    auto: the card's, else the tokenizer's own, else none with a warning. thinking: the same with
+    auto: the card's, else the tokenizer's own, else none with a warning. thinking: as auto, with
     the model's thinking mode on, which is off otherwise. Raises UserError for an unknown name.
     """
     if name == _THINKING:

@@ -65,7 +65,7 @@ def safetensors_header(file: Path, what: str) -> dict[str, TensorEntry]:
         for name in in_order:
             tensor = header.tensors[name]
             begin, end = tensor["data_offsets"]
-            # 0 for a tensor of an unknown type, and for an empty one.
+            # 0 for a tensor of an unknown type, and for an empty tensor.
             num_bits = math.prod(tensor["shape"]) * _BITS.get(tensor["dtype"], 0)
             is_wrong_size = num_bits != 0 and num_bits != 8 * (end - begin)
             if begin != data_end or end < begin or is_wrong_size:

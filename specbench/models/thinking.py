@@ -67,7 +67,7 @@ def _is_working(
 ) -> bool:
     """True if the two values of a switch give a prompt other tokens.
 
-    A template that refuses one reads the switch at least, so that the user's own value works.
+    A template that refuses a value does read the switch, so that the user's own value works.
     """
     prompts = []
     for value in pair:

@@ -70,7 +70,7 @@ def eos_ids(path: Path, tokenizer: "PreTrainedTokenizerBase") -> frozenset[int]:
 
 
 def _eos_of(file: Path) -> tuple[int, ...]:
-    """The end tokens that a config lists, or that of its language model: one, several or none."""
+    """The end tokens that a config lists, or else its `text_config`; there may be none."""
     with reading(file, "The end tokens", _AGAIN):
         config = json.loads(file.read_text(encoding="utf-8"))
         eos = config.get("eos_token_id")
