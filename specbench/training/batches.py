@@ -76,7 +76,7 @@ class ShuffledBatches:
 
 
 def stack(rows: Sequence[Row], pad_id: int, length: int | None = None) -> Batch:
-    """A batch of the rows, padded to `length` or to the longest one."""
+    """A batch of the rows, padded to `length` or to the longest row."""
     length = length or max(len(row.ids) for row in rows)
     ids = torch.full((len(rows), length), pad_id)
     weights = torch.zeros(len(rows), length)
@@ -91,7 +91,7 @@ def stack(rows: Sequence[Row], pad_id: int, length: int | None = None) -> Batch:
 def _shuffled(
     seed: int, epoch: int, lengths: tuple[int, ...], num_rows: int
 ) -> Sequence[Sequence[int]]:
-    """The rows of each batch of an epoch."""
+    """The numbers of the rows in each batch of an epoch."""
     rng = random.Random(f"{seed}/{epoch}")
     order = list(range(len(lengths)))
     rng.shuffle(order)

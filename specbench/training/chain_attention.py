@@ -50,7 +50,7 @@ def attend(query: Tensor, chain: Chain) -> Tensor:
 def _attend_in_block(
     query: Tensor, block: slice, rows: KeysValues, elements: Sequence[KeysValues]
 ) -> Tensor:
-    """Attention at the positions in `block`; `query` holds the queries of only these."""
+    """Attention at the positions in `block`; `query` holds the queries of these positions alone."""
     # shares = softmax([q K^T + mask ; q k_1 ; q k_2 ...]) over the row's positions and the chain's
     # elements; output = shares [V ; v_1 ; v_2 ...]
     end = block.stop
@@ -77,8 +77,9 @@ def _attend_rows(
     scaling: float,
     **named: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of the rows, or of every chain's next element. Its keys and values go into
-    `chain`.
+    """Attention of the rows, or of every chain's next element.
+
+    The keys and values are appended to `chain`.
     """
     num_queries = query.shape[1] // keys.shape[1]  # heads that share keys and values
     chain: Chain = named.get("chain", [])

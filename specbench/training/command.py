@@ -28,7 +28,7 @@ from specbench.training.recipe import HEADS, fit, new_head
 from specbench.training.work_folder import begin_work, write_settings
 
 HELD_OUT_EVERY = 20
-"""One row in 20 is held out for the log; they stay the same if more text follows."""
+"""One row in this many is held out for the log. Text added at the end changes no earlier choice."""
 _MOST_HELD_OUT = 100
 
 
@@ -49,7 +49,7 @@ def train_head(
     """Train the method's head for the model in `model_dir`, and write it to `out`.
 
     `data` is a file of text, or `self`: the model then writes `options.num_tokens` tokens of
-    answers first. A training that is resumed may have more steps, and more such tokens.
+    answers first. A resumed training may have more steps, and more of these tokens.
     `source` is the model's Hub id or folder, and `start` the folder of a head of the same shape,
     whose weights the training begins with. Every evaluation rewrites the official files in `out`.
 

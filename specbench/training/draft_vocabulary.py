@@ -1,4 +1,4 @@
-"""Heads over a draft vocabulary: the most frequent tokens, or all of the target's."""
+"""Heads over a draft vocabulary: the target's most frequent tokens, or all of its tokens."""
 
 from typing import NamedTuple
 
@@ -20,7 +20,8 @@ class LinearMap(NamedTuple):
 
 
 class VocabularyHead(Head):
-    """A head over the most frequent tokens, or all of the target's.
+    """A head over the target's most frequent tokens, or over all of its tokens.
+
 
     Positions where the target would choose another token are left out, as in EAGLE-3's official
     code.
@@ -56,7 +57,7 @@ class VocabularyHead(Head):
         return LinearMap(weight[draft_ids], None if bias is None else bias[draft_ids])
 
     def labels(self, batch: Batch, target: TargetOutputs) -> Labels:
-        """The target's logits of its draft vocabulary, and the weights of tokens."""
+        """The target's logits of the draft vocabulary, and the weights of tokens."""
         weights = batch.weights.clone()  # of token t, which the target chooses at t - 1
         weights[:, 1:] *= self.t2d[target.best][:, :-1]
         return Labels(F.linear(target.hidden, *self.projection()), weights)

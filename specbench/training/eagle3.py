@@ -57,11 +57,11 @@ class Eagle3Head(VocabularyHead):
     def _start_from(self, model: PreTrainedModel) -> None:
         """Start as the target's last layer over the last feature, if the shapes are the same.
 
-        Attention then ignores the embeddings, and the norm is the one that `lm_head` expects.
+        Attention then ignores the embeddings, and `lm_head` gets the target's norm, as it expects.
         """
         hidden_size = self.fc.out_features
         parameters = dict(self.midlayer.named_parameters())
-        parameters["input_layernorm.weight"] = self.midlayer.hidden_norm.weight  # of features
+        parameters["input_layernorm.weight"] = self.midlayer.hidden_norm.weight  # reads features
         for name, weight in decoder_layers(model)[-1].state_dict().items():
             parameter = parameters.get(name)
             if parameter is None:

@@ -130,7 +130,7 @@ _HINT = (
 
 
 def read_examples(path: Path, left_out: Counter[str]) -> list[Example]:
-    """The examples of a file. `left_out` counts the omitted ones by reason.
+    """The examples of a file. `left_out` counts what is omitted, by reason.
 
     Raises:
         UserError: the file is missing, unreadable or empty, or an entry of it is broken; then the
@@ -208,10 +208,10 @@ def _chat_row(codec: ChatCodec, example: Example, request_weight: float) -> Row:
 def _answer_ids(
     codec: ChatCodec, messages: list[dict[str, str]], prompt: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """The last answer as the model would give it after `prompt`, with the token that ends it.
+    """The last answer as the model would give it after `prompt`, with its end token.
 
-    It is the end token that the template writes right after the answer if another request follows;
-    if there is none, it is the tokenizer's EOS, if the tokenizer has one.
+    This is the end token that the template writes right after an answer before another request. If
+    the template writes none, it is the tokenizer's EOS, if the tokenizer has one.
     """
     answer = codec.token_ids(messages[-1]["content"])
     following = codec.render([*messages, {"role": "user", "content": "?"}])[len(prompt) :]

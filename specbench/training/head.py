@@ -104,7 +104,7 @@ class Head(nn.Module):
 
 
 def ahead(sequence: Tensor, by: int) -> Tensor:  # [rows, length, ...] -> the same shape
-    """The rows shifted so that each position holds the one `by` later; zero past the end."""
+    """The rows shifted to the front by `by` positions; zero past the end."""
     return torch.cat([sequence[:, by:], torch.zeros_like(sequence[:, :by])], dim=1)
 
 
@@ -124,7 +124,7 @@ def depth_loss(logits: Tensor, labels: Labels, depth: int) -> Tensor:
 
 
 def decayed_sum(losses: Iterable[Tensor], start: int) -> Tensor:
-    """The sum of the losses of all depths, the first one weighted DECAY ** start."""
+    """The sum of the losses of all depths. The first loss is weighted by DECAY ** start."""
     return torch.stack([DECAY**power * loss for power, loss in enumerate(losses, start)]).sum()
 
 
@@ -136,7 +136,7 @@ class _DepthCounts:
     """Positions where the head's best token is the target's."""
 
     on_path: float = 0.0
-    """Positions where it is the target's at all smaller depths, too."""
+    """Positions where this is so at all smaller depths, too."""
 
     all: float = 0.0
 

@@ -43,10 +43,10 @@ def write_head(head: Head, folder: Path) -> None:
 
 
 def read_head(head: Head, folder: Path) -> None:
-    """Give a head the weights in the folder of a trained one.
+    """Give a head the weights in the folder of a trained head.
 
     The head keeps its draft vocabulary, and the rows of `lm_head` for tokens that the trained
-    one does not draft.
+    head does not draft.
 
     Raises:
         CheckpointError: the file is missing or damaged, or its head has other shapes.
@@ -77,7 +77,7 @@ def read_head(head: Head, folder: Path) -> None:
 def _with_stored_rows(
     rows: Tensor, is_drafted: Tensor, stored_rows: Tensor, was_drafted: Tensor
 ) -> Tensor:
-    """The rows [draft vocab, hidden] of a vocabulary, with the stored ones of shared tokens.
+    """The rows [draft vocab, hidden] of a vocabulary, with the stored rows of shared tokens.
 
     `is_drafted` and `was_drafted` are [vocab], true for the tokens of the two draft vocabularies.
     """

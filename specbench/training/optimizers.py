@@ -47,7 +47,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def has_fast_bfloat16(device: str) -> bool:
-    """False for an x86 CPU without instructions for bfloat16: float32 is several times faster.
+    """False for an x86 CPU without instructions for bfloat16, where float32 is far faster.
 
     The engine's `emulates_bfloat16` is narrower: it is true if torch has no vector instructions for
     bfloat16.
@@ -76,7 +76,7 @@ def orthogonalize(matrix: Tensor) -> Tensor:  # [rows, columns] -> [rows, column
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Linear warm-up, the peak rate, then a cosine down to `final` of it."""
+    """Linear warm-up, the peak rate, then a cosine down to the share `final` of the peak."""
 
     num_steps: int
 

@@ -13,7 +13,7 @@ _MOST_WARMUP = 50
 
 @dataclass(frozen=True, slots=True)
 class TrainingOptions:
-    """The options of one training. A resumed one has to repeat them."""
+    """The options of one training. A resumed training has to repeat them."""
 
     num_steps: int = 2000
 

@@ -1,4 +1,4 @@
-"""The rules for requests that a target writes itself: no short, repeated or task-like ones."""
+"""The rules for requests that a target writes itself: not short, repeated or like a task's."""
 
 import re
 from collections import Counter
@@ -21,7 +21,7 @@ _WORD = re.compile(r"\w+")
 
 
 def task_prompts() -> tuple[list[str], list[str]]:
-    """The prompts of all tasks, bundled or in the cache, and the sources that are not there."""
+    """The prompts of all tasks, bundled or in the cache, and the sources that are not here."""
     prompts: list[str] = []
     unchecked: list[str] = []
     for card in load_cards().values():
@@ -60,7 +60,7 @@ class OwnText:
             self.left_out.update(row.get("left_out", {}))
 
     def takes(self, request: str) -> bool:
-        """True for a request that is kept, which is then counted."""
+        """Add a request that keeps all rules; True. Else count the broken rule; False."""
         reason = self._reason_against(request)
         if reason:
             self.left_out[reason] += 1

@@ -153,7 +153,7 @@ def _chunk(
 def _round(
     model: PreTrainedModel, frame: _Frame, own_text: OwnText, seed: str, starts: list[list[int]]
 ) -> Iterator[dict[str, Any]]:
-    """A dialogue for each entry of `starts`, which begins its request, except those left out."""
+    """The dialogues whose requests begin with the entries of `starts`; some are left out."""
     draws = torch.Generator(model.device).manual_seed(Random(seed).getrandbits(63))
     decode = frame.codec.tokenizer.decode
     eos_ids = frame.codec.eos_ids

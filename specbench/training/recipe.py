@@ -48,9 +48,9 @@ def new_head(
 
 
 def frequent_tokens(rows: Iterable[Row], size: int, vocab_size: int) -> Tensor:
-    """The `size` tokens with most weight, increasing. [size] int64
+    """The ids [size] of the tokens with most weight, increasing. int64
 
-    Among equals the smallest id comes first.
+    Of tokens with equal weight, the smallest ids are taken.
     """
     counts = torch.zeros(vocab_size, dtype=torch.float64)
     for row in rows:
@@ -72,8 +72,8 @@ def fit(
     """Train the head in place, and write it to `out` at every evaluation and at the end.
 
     The log has the rates at which its best tokens on held-out text are the target's; the last
-    rates are returned. The target's outputs are kept beside the log, so that it runs once over
-    each row.
+    rates are returned. The target's outputs are kept beside the log, so that the target runs only
+    once over each row.
 
     Raises:
         UserError: the memory is full.

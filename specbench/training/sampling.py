@@ -31,7 +31,7 @@ def continued(
     mask = torch.tensor(are_tokens, device=model.device)  # [rows, tokens so far]
     is_sampled = torch.arange(len(prompts), device=model.device) % sampled_every == 0
     continuations: list[list[int]] = [[] for _ in prompts]
-    open_rows = list(range(len(prompts)))  # of prompts whose continuation has not ended
+    open_rows = list(range(len(prompts)))  # prompts whose continuation has not ended
     cache = None
     while open_rows:
         positions = (mask.cumsum(-1) - 1).clamp_(min=0)[:, -ids.shape[1] :]

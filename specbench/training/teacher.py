@@ -80,7 +80,7 @@ class Features:
     """The target's outputs, by row, in a file.
 
     A row's record is its best tokens, its features, and a byte that marks it as whole. Rows may
-    be added at the end: the records of the earlier ones stay.
+    be added at the end: the records of earlier rows stay.
     """
 
     def __init__(self, path: Path, rows: Sequence[Row], teacher: Teacher) -> None:
@@ -101,7 +101,7 @@ class Features:
         os.close(self._file)
 
     def __call__(self, batch: Batch) -> TargetOutputs:
-        """The outputs for a batch, zero on padding. Unknown rows run through the target."""
+        """The outputs for a batch, zero on padding. The target runs over rows without a record."""
         if not batch.rows:
             return self._teacher(batch.ids)
         outputs_of_rows = [self._read(row) for row in batch.rows]

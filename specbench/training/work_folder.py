@@ -1,4 +1,4 @@
-"""The folder of a training: its lock, its log, and the settings that a resumed one has to repeat.
+"""The folder of a training: its lock, its log, and the settings that resuming has to repeat.
 
 The official files are at the folder's top, checkpoint and log in `training/` below.
 """
@@ -31,11 +31,11 @@ def begin_work(
 ) -> Iterator[LineFile]:
     """Lock the work folder below `out` if this training may use it, and return its log.
 
-    A resumed one may have more steps, and more tokens that the target writes.
+    A resumed training may have more steps, and more tokens that the target writes.
 
     Raises:
         UserError: another process trains there, or `out` cannot be written or is not empty; when
-            resumed, it holds no run or one with other settings.
+            resumed, it holds no training, or a training with other settings.
     """
     _check_folder(out, settings, is_resumed=is_resumed)
     with locked_log(out / _WORK_FOLDER) as log:
