@@ -6,4 +6,4 @@ Importing this package imports neither torch nor transformers.
 from pathlib import Path
 
 TINY = Path(__file__).resolve().parent / "tiny"
-"""A folder each for the target, for SpS's draft model and for the head of each method."""
+"""The folder of tiny: it has a folder for the target, for SpS's draft model and for each head."""

@@ -11,7 +11,7 @@ CONFIG_KEY = "eagle_aux_hidden_state_layer_ids"
 
 
 def feature_layers(num_layers: int) -> tuple[int, ...]:
-    """The target layers of EAGLE-3's features: the official three; in small targets others."""
+    """The target layers of EAGLE-3's features: the official three, or others in small targets."""
     official = sorted({2, num_layers // 2, num_layers - 3})
     if len(official) == 3 and official[0] >= 0 and official[-1] < num_layers:
         return tuple(official)

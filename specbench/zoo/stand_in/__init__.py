@@ -1,10 +1,11 @@
-"""Stand-ins: the tiny models in the shape of real ones, so that they cost as much as these.
+"""Stand-ins: the tiny models in the shapes of real models, so that they cost as much.
 
-A stand-in has a real model's layers, width, heads and vocabulary, filled with noise, and in a
-corner of it a tiny model that computes exactly what it always does: tokens and accepted
-lengths are tiny's, and the time is the real model's. Importing this package imports no torch.
+A stand-in has a real model's layers, width, heads and vocabulary, filled with noise. A corner of
+it is a tiny model that computes exactly what it always does: tokens and accepted lengths are
+tiny's, and the time is the real model's. Importing this package imports no torch.
 
-The corner is kept apart from the noise as follows (D is the big width, d the small one):
+The corner is kept apart from the noise as follows (D is the big width, d the small width):
+
 
 - **Few zeros.** A channel of the residual stream that the small model lacks is always zero, so
   the columns that read it may hold noise. A row whose result has to be zero is noise in these
@@ -13,11 +14,12 @@ The corner is kept apart from the noise as follows (D is the big width, d the sm
   although every matrix in them is noise except for a stripe of d columns. (Zeroing the
   output projections instead would make a third of the weights zero, which draw less power.)
 - **Norms.** RMSNorm divides by sqrt(|x|^2 / D + eps'). With norm weights times sqrt(d / D) and
-  eps' = eps d / D it is the small norm: w x sqrt(d / D) / sqrt((|x|^2 + d eps) / D).
+  eps' = eps d / D it equals the small norm: w x sqrt(d / D) / sqrt((|x|^2 + d eps) / D).
 - **The constant channel.** Channel d of every embedding is a constant c, which no layer changes. It
   changes |x|^2 to |x|^2 + c^2, so eps' = (d eps - c^2) / D gives the same denominator as before:
-  (|x|^2 + c^2) / D + eps' = (|x|^2 + d eps) / D. This requires c^2 < d eps; c is the largest such
-  power of two, which every dtype holds exactly. Norms inside the layers have weight 0 there.
+  (|x|^2 + c^2) / D + eps' = (|x|^2 + d eps) / D. This requires c^2 < d eps; c is the largest power
+  of two that satisfies it, which every dtype holds exactly. Norms inside the layers have weight 0
+  in this channel.
 - **Added vocabulary.** After the final norm the constant is h = g c sqrt(d) / sqrt(|x|^2 + d eps)
   for a norm weight of g sqrt(d / D). Rows of the head for added tokens read only h, with weight
   -2^15. Their logits are below -1000, and the logits of the small model are within 50. Draft
@@ -30,5 +32,5 @@ The corner is kept apart from the noise as follows (D is the big width, d the sm
 - **Grouped heads.** Small head h is the first query head of group h, and the only one that reads
   the group's keys and values: the outputs of the group's other heads are multiplied by zeros.
 
-The rotary base and the context are tiny's, which costs the same. Drafters are embedded likewise.
+The rotary base and the context are tiny's, at the same cost. Drafters are embedded likewise.
 """

@@ -1,8 +1,9 @@
 """The tensors of a stand-in: noise of their shape with the small model's weights in it.
 
-Some channels of the big model's activations hold the small model's, the others are silent. A
-weight [out, in] of a small width 2 in a big width 5, from the stream (channels 0 and 1 used, 2
-the constant c, 3 and 4 silent) to an update of it (0 and 1 used, the rest silent):
+Some channels of the big model's activations hold the small model's activations, the others are
+silent. The example is a weight [out, in] of a small width 2 in a big width 5, from the stream
+(channels 0 and 1 used, 2 the constant c, 3 and 4 silent) to an update of the stream (0 and 1 used,
+the rest silent):
 
               in 0   1   2   3   4
     out 0        s   s   0   *   *      s: the small model's weight
@@ -58,7 +59,7 @@ class Channels:
 
     @property
     def prescribed(self) -> Tensor:
-        """The positions whose value matters: used, constant and silent ones."""
+        """The positions whose value matters: used, constant and silent channels."""
         is_prescribed = ~self.live
         is_prescribed[self.used] = True
         if self.constant is not None:
@@ -80,7 +81,7 @@ def placed(used: Tensor, size: int, *, is_rest_live: bool) -> Channels:
 
 
 def concat(activations: Sequence[Channels]) -> Channels:
-    """The channels of activations side by side; the constant is that of the first."""
+    """The channels of activations side by side, with the constant of the first activation."""
     used: list[Tensor] = []
     start = 0
     for channels in activations:
@@ -144,7 +145,7 @@ def matrix(
 def vector(
     channels: Channels, source: str | None = None, *, scale: float = 1.0, constant: float = 0.0
 ) -> Piece:
-    """A bias or a norm's weight: the small one's numbers times `scale`, else zero or noise."""
+    """A bias or a norm's weight: the small vector times `scale`, else zero or noise."""
     shape = (channels.size,)
 
     def make(draw: Draw, small: Small) -> Tensor:
@@ -192,8 +193,8 @@ def linear(name: str, out: Channels, into: Channels, source: str | None = None) 
 class Blueprint:
     """The weights of one model or head, to be made on a device: a `WeightSource` of the engine.
 
-    `folder` holds the small model. The noise is drawn from a generator of its own, so that the
-    same device gives the same weights each time.
+    `folder` holds the small model. The noise is drawn from a generator of its own, so that a
+    device gives the same weights each time.
     """
 
     name: str
@@ -236,7 +237,7 @@ def _read_weights(folder: Path) -> Small:
 
 
 def _put(tensor: Tensor, rows: Tensor, columns: Tensor, numbers: Tensor | float) -> None:
-    """Write `numbers` [rows, columns], or one for all, at those rows and columns."""
+    """Write `numbers` [rows, columns], or a single number, at these rows and columns."""
     device = tensor.device
     if isinstance(numbers, Tensor):
         numbers = numbers.to(device, tensor.dtype)

@@ -1,8 +1,8 @@
 """The stand-ins of a target and of its drafters, in the official formats.
 
-The heads have the shapes of the published ones: five Medusa heads, of which the default tree
-uses four (the fifth repeats tiny's last); EAGLE-3's draft vocabulary of 32000. Hydra's are the
-paper's plain heads, as tiny's are: published ones differ in depth.
+The heads have the shapes of published heads: five Medusa heads, of which the default tree uses
+four (the fifth repeats tiny's last), and EAGLE-3's draft vocabulary of 32000. Hydra's heads are the
+paper's plain heads, like tiny's: published heads differ in depth.
 """
 
 from collections.abc import Sequence
@@ -79,7 +79,7 @@ def language_model(
 def spread_layers(
     num_small: int, num_big: int, taps: Sequence[Sequence[int]] = ()
 ) -> list[int | None]:
-    """The small layer in the place of each big one, None for an added layer.
+    """The small layer in the place of each big layer; None for an added layer.
 
     A tapped big layer has the same small layers before it as its small layer has in the small
     model, so the inputs of both agree.
@@ -192,7 +192,7 @@ def _decoder_layer(
     attention_input: Channels,
     num_experts: int = 1,
 ) -> Pieces:
-    """A layer without its input norm. `source` is the small model's, None for an added layer."""
+    """A layer without its input norm. `source` is the small layer's name, None for an added one."""
     inner = placement.layer(is_added=source is None)
     update = placement.update
     projections = {
@@ -213,7 +213,7 @@ def _decoder_layer(
 def _mlp(
     inner: LayerChannels, update: Channels, name: str, source: str | None, num_experts: int
 ) -> Pieces:
-    """The MLP of a layer. Each of several experts is the small one, with noise of its own.
+    """The MLP of a layer. Each of several experts holds the small MLP, with noise of its own.
 
     The router is noise. The shares of the experts that it chooses add up to one, so that any
     choice gives the small MLP's output.
@@ -247,7 +247,7 @@ def _shape_fields(placement: Placement) -> dict[str, Any]:
 
 
 def _config(placement: Placement, folder: Path) -> dict[str, Any]:
-    """The config.json of a language model; special tokens are those of the model in `folder`."""
+    """The config.json of a language model, with the special tokens of the model in `folder`."""
     architecture = placement.big.architecture
     config = {
         "model_type": architecture,
@@ -276,7 +276,7 @@ def _layer_config(placement: Placement) -> dict[str, Any]:
 
 
 def _offsets(small: Small, size: int, vocab_size: int) -> Tensor:
-    """d2t [size]: the small draft vocabulary's tokens, then the first ones that are left."""
+    """d2t [size]: the small draft vocabulary's tokens, then the first tokens that are left."""
     small_offsets = small["d2t"].long()
     small_ids = small_offsets + torch.arange(small_offsets.shape[0])
     is_left = torch.ones(vocab_size, dtype=torch.bool)

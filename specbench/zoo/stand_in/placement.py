@@ -41,7 +41,7 @@ class LayerChannels:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A small model in a big shape. Both have rotary Llama layers; `eps` is the small norms'."""
+    """A small model in a big shape. Both have rotary Llama layers. The small norms have `eps`."""
 
     small: Shape
     big: Shape
@@ -101,14 +101,14 @@ class Placement:
         return matrix(tokens, stream, source, block=block)
 
     def to_stream(self, source: str, *inputs: Channels) -> Piece:
-        """A projection of several inputs to a stream that has the constant of the first."""
+        """A projection of several inputs to a stream with the constant of the first input."""
         into = concat(inputs)
         stream = self.stream
         block = Block(torch.tensor([stream.constant]), torch.tensor([into.constant]), 1.0)
         return matrix(stream, into, source, block=block)
 
     def layer(self, *, is_added: bool = False) -> LayerChannels:
-        """The channels of a layer; an added one has no heads and neurons of the small model's."""
+        """The channels of a layer. An added layer has no heads and neurons of the small model."""
         big = self.big
         small = self.small
         big_dim = big.head_dim

@@ -1,4 +1,4 @@
-"""A whole stand-in: a target and its drafters for a shape, planned at once, made later."""
+"""A whole stand-in: a target and its drafters for a shape. The weights are made later."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class StandIn:
 
 
 def plan_stand_in(name: str, shape: Shape, draft: Shape | None = None, *, seed: int = 0) -> StandIn:
-    """The stand-in of a model by its shape; `draft` is its SpS draft model's, if any.
+    """The stand-in of a model by its shape. `draft` is the shape of its SpS draft model, if any.
 
     Every tensor's noise comes from `seed`.
 
@@ -80,7 +80,7 @@ def _check(what: str, placement: Placement) -> None:
             f"Heads have to be a multiple of {small.head_dim} wide, as many in each group, and to "
             "divide the width.",
         )
-    sizes = {  # what the shape has, and what tiny needs
+    sizes = {  # (the shape's number, the number that tiny needs)
         "layers": (big.num_layers, small.num_layers),
         "key/value heads": (big.num_kv_heads, small.num_heads),
         "channels (hidden_size)": (big.hidden_size, small.hidden_size + 1),
