@@ -26,7 +26,7 @@ LEAST_BYTES = 64 * MIB
 MOST_BYTES = 512 * MIB
 """Largest block on a CPU."""
 MOST_SECONDS = 0.5
-"""Seconds of repeated calls; the fastest counts."""
+"""Seconds of repeated calls, of which the fastest counts."""
 MOST_CALLS = 20
 """Largest number of calls in `MOST_SECONDS`."""
 _READS = "the calls that measure the memory's bandwidth"
@@ -61,7 +61,7 @@ def copy_bandwidth(device: torch.device, block: int | None = None) -> float:
 def nominal_bandwidth(device: torch.device) -> float:
     """Bandwidth of a GPU's memory in bytes/s by its clock and bus width.
 
-    Data move twice per clock: 2 * clock * width. 0 on a CPU, or if the driver does not report them.
+    Data move twice per clock: 2 * clock * width. 0 on a CPU, or without a report of the driver.
     """
     if device.type != "cuda":
         return 0.0
@@ -79,14 +79,14 @@ def cache_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).L2_cache_size)
     sizes = [0]
-    for file in _CACHES.glob("index*/size"):  # such as 32768K, always in this unit
+    for file in _CACHES.glob("index*/size"):  # contents such as 32768K, always in this unit
         with suppress(OSError, ValueError):
             sizes.append(int(file.read_text().strip().removesuffix("K")) * 2**10)
     return max(sizes)
 
 
 def _fastest(work: Callable[[], Tensor], timed: Callable[[Callable[[], Tensor]], float]) -> float:
-    """Seconds of the fastest call of `work`, after one that does not count."""
+    """Seconds of the fastest call of `work`, after a call that does not count."""
     work()
     times: list[float] = []
     began = time.perf_counter()
@@ -122,7 +122,7 @@ def _reader(device: torch.device) -> Callable[[Tensor], Tensor]:
 def _gpu_seconds(
     device: torch.device, num_integers: int, work: Callable[[Tensor, Tensor], Tensor]
 ) -> float:
-    """Seconds of the fastest work from one block of a GPU to another."""
+    """Seconds of the fastest call of `work` from one block of a GPU's memory to another."""
     first, second = torch.ones((2, num_integers), dtype=torch.int64, device=device)
     timed = partial(_timed_on_gpu, partial(work, first, second))
     seconds = _fastest(partial(work, second, first), timed)
@@ -138,7 +138,7 @@ def _timed(call: Callable[[], Tensor]) -> float:
 
 
 def _timed_on_gpu(before: Callable[[], Tensor], call: Callable[[], Tensor]) -> float:
-    """Seconds of a call that is launched while the GPU works on what comes before it.
+    """Seconds of `call`, launched while the GPU still works on `before`.
 
     So the time of the launch is not counted, and the cache holds other memory.
     """

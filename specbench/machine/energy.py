@@ -1,4 +1,4 @@
-"""Energy counters of this machine: those of GPUs by NVML, those of processor packages by RAPL."""
+"""Energy counters of this machine: GPUs through NVML, processor packages through RAPL."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,11 +11,11 @@ from specbench.machine.sampler import Sampler
 GPU_TICK_S = 0.1
 """Seconds between two changes of a GPU's counter."""
 PACKAGE_TICK_S = 0.001
-"""The same of a package's."""
+"""Seconds between two changes of a package's counter."""
 IDLE_S = 2.0
 """Seconds for which the power of an idle machine is measured."""
 _POWERCAP = Path("/sys/class/powercap")
-"""Where Linux has RAPL, for processors of Intel and AMD."""
+"""The folder in which Linux has RAPL's counters, for processors of Intel and AMD."""
 
 
 class EnergyMeter:
@@ -27,7 +27,7 @@ class EnergyMeter:
             f"GPU {number}": card
             for number, card in enumerate(cards)
             if card.query("nvmlDeviceGetTotalEnergyConsumption") is not None
-            and not is_partitioned(card)  # its energy is not of one program alone
+            and not is_partitioned(card)  # several programs share its energy
         }
         if len(self.cards) < len(cards):
             self.absent.append("a GPU has no counter, or is partitioned (MIG)")
@@ -69,7 +69,7 @@ class EnergyMeter:
     ) -> dict[str, float]:
         """Joules from an earlier reading to a later one, by default to now, by counter.
 
-        The counter of a package begins anew when it has reached its largest number.
+        A package's counter begins again at 0 after its largest number.
         """
         joules = {}
         for name, now in (self.read() if after is None else after).items():
@@ -81,7 +81,7 @@ class EnergyMeter:
 
 
 class TickSampler(Sampler):
-    """The energy from now on by some of a meter's counters, and its ticks, sampled in a thread."""
+    """Samples the energy and the ticks of some of a meter's counters in a thread, from now on."""
 
     interval_s = 0.02
 
@@ -117,7 +117,7 @@ class TickSampler(Sampler):
 
 def is_partitioned(card: Card) -> bool:
     """True if the card is partitioned (MIG)."""
-    mig_mode = card.query("nvmlDeviceGetMigMode")  # now, and after the next reset
+    mig_mode = card.query("nvmlDeviceGetMigMode")  # (the mode now, the mode after a reset)
     return bool(mig_mode and mig_mode[0])
 
 

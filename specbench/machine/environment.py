@@ -46,7 +46,7 @@ BUSY_AT_START = "The machine was busy when the run began"
 def capture() -> Environment:
     """The machine, versions and settings of this process.
 
-    `gpus` are all GPUs of the machine, `torch.devices` those this process may use, in its order.
+    `gpus` are all GPUs of the machine, `torch.devices` the GPUs that this process may use.
     """
     return Environment(
         specbench=types.VERSION,

@@ -1,4 +1,5 @@
-"""The GPU's own account of a run: clocks, heat, power, throttling, and other processes on the card.
+"""Sample a GPU during a run: clocks, heat, power, throttling, and other processes on the card.
+
 
 A thread queries the driver ten times per second during the run. The run does not wait for the
 answers, and continues without them.
@@ -41,7 +42,7 @@ class GpuSampler(Sampler):
     def __init__(self, card: Card, *, holds_card: Callable[[], bool] = lambda: False) -> None:
         self._card = card
         self._holds_card = holds_card
-        mig_mode = card.query("nvmlDeviceGetMigMode")  # now, and after the next reset
+        mig_mode = card.query("nvmlDeviceGetMigMode")  # (the mode now, the mode after a reset)
         self.is_partition = bool(mig_mode and mig_mode[0])
         self._has_counter = card.query("nvmlDeviceGetTotalEnergyConsumption") is not None
         rates = card.query("nvmlDeviceGetUtilizationRates")
@@ -84,7 +85,7 @@ class GpuSampler(Sampler):
             "memory_used_bytes": None if memory is None else int(memory.used),
         }
         reasons = query("nvmlDeviceGetCurrentClocksEventReasons")
-        if reasons is None:  # drivers and bindings before the name changed
+        if reasons is None:  # older drivers and bindings have the old name
             reasons = query("nvmlDeviceGetCurrentClocksThrottleReasons")
         if self._card.is_lost:
             return
@@ -116,10 +117,10 @@ class GpuSampler(Sampler):
         )
 
     def _num_others(self) -> int:
-        """Processes that compute on the card, this one aside.
+        """Number of other processes that compute on the card.
 
-        In a container NVML lists other process ids or none, so this process is left out by
-        count: if it holds the card, one of those listed is it.
+        In a container NVML lists other process ids or none. So if this process holds the card,
+        one of the listed processes is taken to be this process.
         """
         processes = self._card.query("nvmlDeviceGetComputeRunningProcesses") or ()
         return max(0, len(processes) - 1) if self._holds_card() else len(processes)
@@ -127,9 +128,9 @@ class GpuSampler(Sampler):
 
 @contextmanager
 def gpu_sampler(device: str) -> Iterator[GpuSampler | None]:
-    """A sampler of the card of "cuda:0", not started yet, and stopped when the block ends.
+    """A sampler of the card of `device`, not started yet, and stopped when the block ends.
 
-    It samples the first of several GPUs. None on a CPU, or if the driver cannot be asked.
+    It samples the first of several GPUs. None on a CPU, or if the driver cannot be queried.
     """
     import torch
 

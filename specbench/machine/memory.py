@@ -22,7 +22,7 @@ def free_bytes(device: str) -> int:
 
 
 def _container_bytes() -> float:
-    """Bytes left below a container's limit, if there is one; the machine's figure ignores it."""
+    """Bytes left below a container's limit, which the machine's figures ignore; inf without one."""
     try:
         most_bytes = (_CGROUP / "memory.max").read_text().strip()
         used_bytes = int((_CGROUP / "memory.current").read_text())
@@ -47,7 +47,7 @@ class GpuMemory(NamedTuple):
 def gpu_memory() -> GpuMemory | None:
     """Memory of the first GPU that programs see; None if the driver does not report it.
 
-    Asks no torch, which would take memory of the GPU itself.
+    Torch is not asked: it would itself take memory of the GPU.
     """
     with driver() as nvml:
         for card in visible_cards(nvml)[:1] if nvml else ():

@@ -62,7 +62,7 @@ def find_card(nvml: Any, properties: Any) -> Card | None:
 
 
 def visible_cards(nvml: Any) -> Sequence[Card]:
-    """The GPUs that programs see, the first one first: those of CUDA_VISIBLE_DEVICES, or all.
+    """The GPUs that programs see, in their order: the GPUs in CUDA_VISIBLE_DEVICES, or all.
 
     CUDA_VISIBLE_DEVICES lists numbers or UUIDs. Its numbers equal NVML's if all GPUs are alike.
     """

@@ -1,4 +1,4 @@
-"""Pauses of the whole process: it was stopped, or the machine slept or gave its time to others."""
+"""Pauses of the whole process: it was stopped, or the machine slept or ran other programs."""
 
 import time
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class Moment:
     clock_s: float
     """Seconds of a clock that runs while the machine sleeps."""
     work_s: float
-    """Seconds of the watched thread's work."""
+    """CPU seconds of the watched thread."""
 
 
 class PauseWatch(Sampler):

@@ -33,7 +33,7 @@ def cpu_seconds(process_id: int) -> float:
 def memory_bytes(process_id: int) -> int | None:
     """Memory of a process and its descendants, shared pages in equal parts (PSS).
 
-    None if it cannot be read: without the right to, or where the system does not count it.
+    None without the right to read it, or if the system does not count it.
     """
     num_bytes = 0
     for process in process_tree(process_id):
@@ -47,9 +47,9 @@ def memory_bytes(process_id: int) -> int | None:
 
 
 def listening_process(port: int) -> int:
-    """The process that serves at a port of this machine; 0 if it is unknown.
+    """The id of the process that serves at a port of this machine; 0 if it is unknown.
 
-    A program that only passes on what another one serves does not count, nor does this one.
+    A program that only forwards to another server does not count, nor does this process.
     """
     with suppress(psutil.Error):
         for connection in psutil.net_connections("tcp"):

@@ -11,7 +11,7 @@ from typing import Literal
 Waiting = Literal["brief", "passive", "own", "unknown"]
 
 _BRIEF = {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"}
-"""Variables for a short wait: GNU's OpenMP counts loops, LLVM's and Intel's milliseconds.
+"""Variables for a short wait: GNU's OpenMP counts loops, LLVM's and Intel's count milliseconds.
 
 Operations of a step follow each other within microseconds: a thread that sleeps at once wakes
 too late for each of them.
