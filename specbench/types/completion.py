@@ -45,7 +45,7 @@ class Request:
     eos_ids: frozenset[int] = frozenset()
     """End tokens."""
     seed: int = 0
-    """Seed of every random draw made for it."""
+    """Seed of every random draw for the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Phases:
     """Seconds of the decode steps by phase, summed over the steps; see `engine.clock`."""
 
     draft_s: float
-    """drafter: observe the last step, propose the next tree."""
+    """Drafting: observe the last step, propose the next tree."""
     verify_s: float
     """Forward of the target."""
     commit_s: float
@@ -79,9 +79,9 @@ class TracedStep:
     """A step's tree with the drafter's confidence in each node, and the accepted path."""
 
     parents: tuple[int, ...]
-    """Parent of each node [nodes]; the root's is itself."""
+    """Parent of each node [nodes]; the root's parent is the root."""
     log_probs: tuple[float | None, ...]
-    """Draft log-probability of the path to each node [nodes]; null if it has none."""
+    """Draft log-probability of the path to each node [nodes]; null if unknown."""
     path: tuple[int, ...]
     """Accepted nodes, from the root down."""
 
@@ -95,7 +95,7 @@ class Serving:
     gaps_s: tuple[float, ...] = ()
     """Seconds between arrivals of tokens (inter-token latency)."""
     reported_tokens: int | None = None
-    """Tokens that the server counted; null if token_ids are its own, not tokenised text."""
+    """Tokens that the server counted; null if it sent token ids, which are then counted."""
     num_accepted: int | None = None
     """Accepted draft tokens that the server counted for this answer."""
     num_drafts: int | None = None
@@ -109,13 +109,13 @@ class Serving:
     num_reasoning: int | UnsetType = UNSET
     """Characters in front of the text that the server sent as reasoning; absent if none."""
     num_hidden: int | UnsetType = UNSET
-    """Tokens counted beyond its text, which lacks the marks around reasoning; absent if none."""
+    """Tokens counted beyond the text's, such as marks around reasoning; absent if none."""
     reported_prompt_tokens: int | UnsetType = UNSET
     """Tokens of the prompt that the server counted; 0 if it gave no count, absent in older runs."""
     cached_prompt_tokens: int | UnsetType = UNSET
-    """Tokens of the prompt that the server took from a cache; absent if it says nothing of it."""
+    """Tokens of the prompt that the server took from a cache; absent if it does not say."""
     num_drafted: int | UnsetType = UNSET
-    """Draft tokens that the server counted for this answer; absent if it does not."""
+    """Draft tokens that the server counted for this answer; absent if it counts none."""
     drafts_by_length: tuple[int, ...] | UnsetType = UNSET
     """Drafts of 1, 2, 3, ... tokens; absent if the server does not list its drafts."""
     drafts_by_accepted: tuple[int, ...] | UnsetType = UNSET
@@ -133,7 +133,7 @@ class Completion:
     token_ids: tuple[int, ...]
     """Tokens of the answer."""
     stop_reason: StopReason
-    """The reason of its end."""
+    """The reason for the end of the answer."""
     steps: tuple[Step, ...]
     """Forwards of the target after the prefill."""
     prefill_s: float
@@ -147,7 +147,7 @@ class Completion:
     energy_j: float | None = None
     """Energy of the whole card in joules."""
     trace: tuple[TracedStep, ...] = ()
-    """Traced steps."""
+    """Steps with their drafts' log-probabilities; empty without --trace."""
     draft_prefill_s: float | None = None
     """The part of `decode_s` in which the drafter read the prompt; None on a GPU, where measuring
     it would wait for the device.

@@ -65,24 +65,24 @@ class RecordKey:
 
 @dataclass(frozen=True, slots=True)
 class ImportedCounts:
-    """Counts and time of an answer that another tool measured. None is absent from its file."""
+    """Counts and time of an answer that another tool measured. None: its file lacks the value."""
 
     num_tokens: int = 0
     """Tokens of the answer; 0 if it failed."""
     counted_tokens: int | None = None
-    """Tokens as its publisher counts them, if that differs from `num_tokens`."""
+    """Tokens as the publisher counts them; None if equal to `num_tokens`."""
     num_emitted: int | None = None
     """Tokens that steps emitted."""
     num_steps: int | None = None
     """Steps after the prefill."""
     total_s: float | None = None
-    """Seconds of the whole answer; of one that failed, those that its file has."""
+    """Seconds of the whole answer; of a failed answer, the seconds in its file."""
     answer_hash: str = ""
     """Hash of the text, where the file has no text."""
 
     @property
     def published_tokens(self) -> int:
-        """Tokens as its publisher counts them."""
+        """Tokens as the publisher counts them."""
         return self.num_tokens if self.counted_tokens is None else self.counted_tokens
 
 
@@ -96,15 +96,15 @@ class Record:
     key: RecordKey
     """Method and request."""
     status: Literal["ok", "error"]
-    """error: it failed."""
+    """Outcome; "error" if the answer failed."""
     prompt_tokens: int
-    """Tokens of the prompt; 0 if unknown, in imported records alone."""
+    """Tokens of the prompt; 0 if unknown, which only imported records may be."""
     token_ids: tuple[int, ...] = ()
     """Tokens of the answer; EOS is one of them. Imported records may have none."""
     text: str = ""
     """The answer in text."""
     stop_reason: StopReason | None = None
-    """The reason of the answer's end; None if it failed."""
+    """The reason for the end of the answer; None if it failed."""
     prefill_s: float | None = None
     """Seconds until the first token is on the host."""
     decode_s: float | None = None
@@ -118,13 +118,13 @@ class Record:
     error: str | None = None
     """Reason of a failure."""
     phases: Phases | None = None
-    """Seconds by phase."""
+    """Seconds of the decode steps by phase."""
     peak_memory_bytes: int | None = None
     """Peak memory of the GPU."""
     energy_j: float | None = None
     """Energy of the whole GPU in joules."""
     trace: tuple[TracedStep, ...] = ()
-    """Traced steps. They are written to a file of their own and are not read back."""
+    """Traced steps. They are written to a separate file and are not read back."""
     token_ends: tuple[int, ...] = ()
     """Characters of text up to the end of each token; empty in records of older versions."""
     is_paused: bool = False

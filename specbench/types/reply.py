@@ -36,7 +36,7 @@ def is_thinking_open(prompt: str) -> bool:
 
 
 def split_reply(text: str, num_reasoning: int = 0) -> Reply:
-    """The parts of an answer by its marks; without any, all of it is content.
+    """The parts of an answer by its marks; without marks, all of it is content.
 
     `num_reasoning` is the number of characters in front that a server sent as reasoning.
     """
@@ -49,7 +49,7 @@ def split_thinking(text: str) -> Reply | None:
     """The parts of an answer that begins with reasoning; None without think marks.
 
     The first mark may be missing, if the prompt ends with it, and the last, if the answer was cut.
-    A mark within an answer that does not begin with one is text.
+    In an answer that does not begin with a mark, later marks are text.
     """
     first = _MARK.search(text)
     if first and re.fullmatch(_CLOSE, first[0]):
@@ -61,9 +61,10 @@ def split_thinking(text: str) -> Reply | None:
 
 
 def split_channels(text: str) -> Reply | None:
-    """The parts of an answer in channels, as gpt-oss writes them; None without any.
+    """The parts of an answer in channels, as gpt-oss writes them; None without channels.
 
-    The last message is the content, unless the answer was cut before it. All before is reasoning.
+    The last message is the content, unless the answer was cut before it. Earlier messages are
+    reasoning.
     """
     messages = _MESSAGE.findall(text)
     if not messages:
