@@ -184,5 +184,5 @@ METHOD = Method(
     options=Options,
     build=Recycling,
     colour="#D67C1F",
-    slow_on_cpu="a tree small enough to be cheap here holds few of its table's guesses",
+    slow_on_cpu="a tree small enough to be cheap here holds few of its table's tokens",
 )
