@@ -7,7 +7,7 @@ from specbench.methods._head_config import LAYERS, HeadConfig
 from specbench.methods._head_fields import one_value
 from specbench.methods.shared.checkpoint import Checkpoint
 
-LAYERS_HELP = "target layers it reads the inputs of: 2+16+29; empty: its config names them"
+LAYERS_HELP = "target layers whose inputs it reads: 2+16+29; empty: as in its config"
 """Help of an option `layers`, which overrides the config."""
 
 

@@ -174,7 +174,9 @@ def _target_layers(checkpoint: Checkpoint, head: HeadConfig, num_layers: int) ->
     layers = head.fields.get(name)
     expected = head.fields.get("num_target_layers")
     if expected not in (None, num_layers):
-        raise checkpoint.error(f"is for a target of {expected} layers, but this has {num_layers}")
+        raise checkpoint.error(
+            f"is for a target of {expected} layers, but this target has {num_layers}"
+        )
     highest = lowest + num_layers - 1
     if (
         not isinstance(layers, list)

@@ -28,7 +28,7 @@ class Options(MethodOptions):
     num_tokens: int = option(39, "most tokens copied", min=1)
     threshold: int = option(5, "tokens that must match", min=1)
     scope: Literal["request", "run"] = option("request", "run: recycling keeps its table")
-    weights: str = option("", "the other's checkpoint, folder or hub id")
+    weights: str = option("", "the other method's checkpoint, a folder or hub id")
     datastore: str = option("", "corpus to copy from too, by `specbench datastore build`")
     bias: int = option(5, "tokens by which a match in the datastore must be longer")
 

@@ -92,7 +92,7 @@ def _named_in_config(folder: Path) -> str:
     if name and not (Path(str(name)).name == name and (folder / name).is_file()):
         raise CheckpointError(
             f"{folder}: transformers_weights is {name!r} in config.json, not a file beside it.",
-            "Move the file into the folder, and name it so.",
+            "Move the file into the folder, and give its name there.",
         )
     return name or ""
 

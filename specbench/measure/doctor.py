@@ -165,7 +165,7 @@ def _threads(threads: Threads | None) -> Diagnosis:
     wait = {
         "brief": "spin for some microseconds while they wait, then sleep",
         "passive": "sleep while they wait",
-        "own": "wait as your variables say",
+        "own": "wait as your environment variables say",
         "unknown": "may spin for a long time while they wait, which is slow beside other work",
     }[threads.waiting]
     return Diagnosis("threads", f"{threads.num}, {chosen}; they {wait}")

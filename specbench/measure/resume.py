@@ -33,7 +33,7 @@ def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader
     if before.origins:  # the headers of the runs that it was merged from
         raise RunFolderError(
             f"The run in {stored.path} was merged from {len(before.origins)} runs.",
-            "Go on with one of those, and merge them again.",
+            "Resume one of these runs, and merge them again.",
         )
     # Compare with the machine and the versions of the run's last part.
     latest_environment = before.environment

@@ -84,7 +84,7 @@ def resumed_run(
     if mismatches := _mismatches(spec, given, header):
         raise RunFolderError(
             f"The run in {path} has other options: {'; '.join(mismatches)}.",
-            "Leave them out: --resume takes the run's own. Or start a new run without --resume.",
+            "Leave them out: --resume uses the run's options. Or start a new run without it.",
         )
     asked = RunSpec(**asdict(header.spec.asked or header.spec.values))
     return ChosenRun(path, asked, tuple(sorted({*header.spec.given, *given})))

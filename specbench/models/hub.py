@@ -244,7 +244,7 @@ def _raise_refusal(failure: Exception, repo: str, revision: str, what: str) -> N
     status = getattr(getattr(failure, "response", None), "status_code", None)
     if isinstance(failure, OSError) and failure.errno == errno.ENOSPC:
         message = f"{what}: the disk is full while downloading {repo}."
-        raise CheckpointError(message, "HF_HOME moves the cache; what is there is kept.")
+        raise CheckpointError(message, "HF_HOME moves the cache. Downloaded files are kept.")
     if "GatedRepoError" in kinds or status == 403:
         message = f"{what}: {repo} asks for its licence to be accepted first."
         raise CheckpointError(message, f"Accept it on {page}, then `hf auth login`.")

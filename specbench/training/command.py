@@ -205,7 +205,7 @@ def check_method(name: str) -> None:
 def _split(rows: list[Row], data: Path) -> tuple[list[Row], list[Row]]:
     """Rows to hold out for the log, and rows to train on. Raises UserError if either is empty."""
     if len(rows) < 2:
-        raise UserError(f"--data {data} holds less than two usable examples.", "Give more text.")
+        raise UserError(f"--data {data} holds fewer than two usable examples.", "Give more text.")
     held_out: list[Row] = []
     training: list[Row] = []
     for index, row in enumerate(rows):

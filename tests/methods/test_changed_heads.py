@@ -145,7 +145,7 @@ OF_METHODS: dict[str, dict[str, dict[str, Any]]] = {
         "[2, 1, 0] in its config, not increasing": block(target_layer_ids=[2, 1, 0]),
         "target_layer_ids [0, '1', 2]": block(target_layer_ids=[0, "1", 2]),
         "fc.weight of shape [32, 96], not [32, 64]": block(target_layer_ids=[0, 1]),
-        "for a target of 9 layers, but this has 8": {"num_target_layers": 9},
+        "for a target of 9 layers, but this target has 8": {"num_target_layers": 9},
         "block_size None": {"block_size": None},
         "block_size 1": {"block_size": 1},
         "is_causal True": {"is_causal": True},

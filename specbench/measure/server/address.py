@@ -26,7 +26,7 @@ def server_root(url: str) -> str:
         is_address = False
     if "@" in url or "?" in url or "#" in url:  # a user or password, a query, a fragment
         raise UserError(
-            "--url has a user, a password or a key, which would stand in the files of the run.",
+            "--url has a user, a password or a key, which the files of the run would show.",
             f"Give the address alone, and the key in the environment variable {API_KEY}: the key, "
             "or the whole value of the header Authorization.",
         )

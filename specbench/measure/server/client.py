@@ -97,7 +97,7 @@ class Client:
                 if not failure.is_refused or num_attempts == MOST_ATTEMPTS:
                     reason = failure.message
                     if num_attempts > 1:
-                        reason += f" It was tried {num_attempts} times."
+                        reason += f" The request was sent {num_attempts} times."
                     raise RequestFailed(reason) from failure
                 wait_s = failure.retry_after_s  # as the server asks; None if it does not
                 if wait_s is None:

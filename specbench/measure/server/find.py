@@ -197,7 +197,7 @@ def _served_model(models_json: str, root: str, card: ModelCard, served_model: st
     wanted = served_model or card.name
     raise UserError(
         f"The server at {root} does not serve {wanted}. It serves {first_line(listed_names)}.",
-        f"If that is {card.name} under another name: --served-model NAME. Else name it by --model: "
+        f"If that is {card.name} under another name: --served-model NAME. Else give its --model: "
         "its tokenizer is needed.",
     )
 

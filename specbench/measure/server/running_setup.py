@@ -144,7 +144,7 @@ def _labels(spec: RunSpec) -> tuple[str, ...]:
     if len(labels) != len(spec.urls):
         raise UserError(
             f"{len(spec.urls)} --url and {len(labels)} --label are given.",
-            "Give each --url a --label, in the same order; the one without speculation is vanilla.",
+            "Give each --url a --label, in the same order; name the plain server vanilla.",
         )
     for label in labels:
         if labels.count(label) > 1:

@@ -92,8 +92,8 @@ def _check_choice(choice: MethodChoice, engine: Engine) -> None:
         raise UserError(
             f"The group {choice.name} holds specbench's own methods ({', '.join(members)}), and "
             f"{engine.title} runs its own: {', '.join(engine.methods)}.",
-            f"Name those of the engine: --method {','.join(shared)}. Without --method, its default "
-            "methods run.",
+            f"Name the engine's methods: --method {','.join(shared)}. Without --method, its "
+            "default methods run.",
         )
     if choice.name not in engine.methods:
         raise unknown_name("method", choice.name, engine.methods, of=engine.title)

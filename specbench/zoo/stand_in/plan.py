@@ -66,8 +66,8 @@ def _check(what: str, placement: Placement) -> None:
         experts = f" of {big.num_experts} experts" if is_mixture else ""
         raise UserError(
             f"{what} cannot be made: it is a {big.architecture} model{experts}.",
-            f"Stand-ins are made in the shapes of {', '.join(ARCHITECTURES)} models. Only those of "
-            f"{MIXTURE} have several experts.",
+            f"Stand-ins are made in the shapes of {', '.join(ARCHITECTURES)} models. Only "
+            f"{MIXTURE} models have several experts.",
         )
     width = big.hidden_size
     num_heads = big.num_heads
@@ -77,8 +77,8 @@ def _check(what: str, placement: Placement) -> None:
         raise UserError(
             f"{what} cannot be made: it has {num_heads} heads of {big.head_dim} in "
             f"{big.num_kv_heads} groups, and is {width:,} wide.",
-            f"Heads have to be a multiple of {small.head_dim} wide, as many in each group, and to "
-            "divide the width.",
+            f"The width of a head must be a multiple of {small.head_dim}, groups must have equally "
+            "many heads, and the number of heads must divide the model's width.",
         )
     sizes = {  # (the shape's number, the number that tiny needs)
         "layers": (big.num_layers, small.num_layers),

@@ -153,7 +153,7 @@ def test_times_are_of_the_client_and_grow() -> None:
 FAULTS = {
     "500": "HTTP status 500: boom",
     "400": "HTTP status 400: prompt too long",
-    "429": "HTTP status 429: too many requests It was tried 4 times",
+    "429": "HTTP status 429: too many requests The request was sent 4 times",
     "html answer": "answered with text/html, not with a stream of events: <html>bad gateway</html>",
     "half": "broke off after 2 events with tokens",
     "drops": "closed the connection before the end of its answer. 2 events with tokens had arrived",
