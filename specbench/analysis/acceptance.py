@@ -1,9 +1,9 @@
 """Acceptance by depth: how often a draft token at each depth below the pending one was accepted.
 
-Depth 1 is the first draft token: the first of a chain, any child of the root in a tree. Both
-shares are of steps, so that chains and trees compare: a step without a draft token at a depth
-accepted nothing there. 1 + the sum of the unconditional shares is the mean accepted tokens,
-except for cut steps.
+Depth 1 is the first draft token: the first of a chain, any child of the root in a tree. The
+conditional share is of the steps that came to a depth, the unconditional share of all steps. A step
+without a draft token at a depth accepted nothing there, so chains and trees can be compared. 1 +
+the sum of the unconditional shares is the mean accepted tokens, except for cut steps.
 
 A step that ended its completion emitted a tokens and shows a - 1 accepted draft tokens. The record
 does not say whether the last token was one more draft token or the target's own, since EOS and the
@@ -39,7 +39,7 @@ class DepthAcceptance:
     """`num_accepted` / `num_reached`."""
 
     unconditional: Estimate
-    """The share of all steps that accept at least this deep."""
+    """The share of all steps that accepted a draft token at this depth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def _resample(accepted: FloatArray, reached: FloatArray, draws: Draws | None) ->
 
 
 def share_estimate(share: float, resamples: FloatArray, effective: float) -> Estimate:
-    """A share with its interval; without one if a resample has no step that came so deep.
+    """A share with its interval; without one if no step of a resample came to the depth.
 
     The resamples are widened as in `Draws.estimate`, but on the linear scale: a share may be 0.
     """

@@ -23,7 +23,7 @@ SEED = 0
 
 
 def is_order_telling(rows: DataFrame, allowed: float) -> bool:
-    """True if the real order has fewer steps after vanilla's answers than nearly all random ones.
+    """True if the real order has fewer steps after vanilla's answers than nearly all random orders.
 
     Args:
         rows: the method's completions, one per request. `baseline_row` is the row of vanilla's

@@ -54,7 +54,7 @@ class Answers(NamedTuple):
     first_tokens: FloatArray
     """Tokens that no step emitted: the prefill's. 0 if the source counts the prefill as a step."""
     source_tokens: FloatArray
-    """Tokens, by the counting rule of the source; NaN if it is ours."""
+    """Tokens, by the counting rule of the source; NaN if the source counts as we do."""
     block_s: FloatArray
     """The answer's part of the seconds that a server took for all requests of a block."""
 
@@ -70,7 +70,7 @@ class Answers(NamedTuple):
 
 
 def one_per_second(number: int) -> Answers:
-    """Answers of one token, one step and one second: the baseline of sides that have none.
+    """Answers of one token, one step and one second each, in place of a baseline.
 
     Speedups over it are tokens/s, and the cost of a step is in seconds.
     """
@@ -91,7 +91,7 @@ class AnswerPairs:
     units: IntArray
     """The pass, or the run of a pool, of each row [requests]."""
     has_baseline: bool = True
-    """True if `vanilla` has real answers. If not, the number is tokens/s or the throughput."""
+    """True if `vanilla` has real answers. If not, tokens/s or a throughput is printed."""
     arithmetic: Arithmetic = "tasks"
     """The average behind the printed number."""
     step_unit_s: float = 1.0

@@ -15,7 +15,7 @@ BASELINE_DRAFTS = Missing("the server of vanilla drafted")
 
 
 def count_baseline_drafts(header: RunHeader, records: Sequence[Record]) -> int | None:
-    """Drafts of vanilla's server by its counters, else by its answers; None if it counts none.
+    """Drafts of vanilla's server by its counters, else by its answers; None without counts.
 
     Counters without drafts mean that the server does not speculate: engines report drafts once they
     draft. Files of other tools give no count.

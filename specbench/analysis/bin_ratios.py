@@ -19,10 +19,10 @@ from specbench.analysis.step_bins import Axis, Bin, bin_edges, locate_steps, too
 
 @dataclass(frozen=True, slots=True)
 class BinRatio(Bin):
-    """MAT of two sides in a range of an axis, over the prompts with steps of both in it."""
+    """MAT of two sides in a range of an axis, over prompts with steps of both sides there."""
 
     num_prompts: int
-    """These prompts."""
+    """Number of these prompts."""
     subject: Value
     """MAT of the first side."""
     reference: Value
@@ -65,7 +65,7 @@ class PlacedSteps(NamedTuple):
 
 
 def compare_steps(first: PlacedSteps, second: PlacedSteps, draws: Draws) -> tuple[BinRatio, ...]:
-    """The ratio first / second of MAT in the bins of each axis that both have, in order.
+    """The ratio first / second of MAT in each bin in which both sides have steps, in order.
 
     Intervals are over prompts, each drawn for both sides at once.
     """

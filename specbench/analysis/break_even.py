@@ -1,7 +1,7 @@
 """The break-even load of a method: the number of requests at once up to which it pays.
 
-Below it, the method gives more throughput than vanilla. Between two measured loads the ratio of
-throughputs is taken to lie on a straight line in the logarithm of the load.
+Below this load, the method gives more throughput than vanilla. Between two measured loads the ratio
+of throughputs is taken to lie on a straight line in the logarithm of the load.
 """
 
 import math
@@ -22,13 +22,15 @@ class BreakEven:
     """Where a method stops paying, among the loads that were measured."""
 
     load: float
-    """The crossing; 0 if the method is faster at no measured load, infinite if at every one."""
+    """The load at which throughputs are equal; 0 if the method is faster at no measured load,
+    infinite if it is faster at all of them.
+    """
     last_faster: int | None
-    """The largest measured load below the crossing; None if there is none."""
+    """The largest measured load below `load`; None if there is none."""
     first_slower: int | None
-    """The smallest measured load above the crossing; None if there is none."""
+    """The smallest measured load above `load`; None if there is none."""
     interval: Interval | None = None
-    """95 % interval of the crossing, whose ends may also be 0 or infinite; None without one."""
+    """95 % interval of `load`, whose ends may also be 0 or infinite; None if it is unknown."""
 
 
 def crossing(loads: Sequence[int], ratios: Sequence[float]) -> float:
@@ -41,7 +43,7 @@ def crossing(loads: Sequence[int], ratios: Sequence[float]) -> float:
         return 0.0
     for (load, ratio), (next_load, next_ratio) in pairwise(zip(loads, ratios, strict=True)):
         if next_ratio <= 1:
-            share = (ratio - 1) / (ratio - next_ratio)  # of the way, in the logarithm of the load
+            share = (ratio - 1) / (ratio - next_ratio)  # of the way to next_load, in logs
             return float(load * math.exp(share * math.log(next_load / load)))
     return math.inf
 
@@ -49,8 +51,8 @@ def crossing(loads: Sequence[int], ratios: Sequence[float]) -> float:
 def break_even(ratios: Mapping[int, Estimate]) -> BreakEven:
     """The break-even load from the ratios of a method's throughput to vanilla's, by load.
 
-    The interval is that of the crossings of the ratios' resamples; without resamples at each load
-    there is none.
+    The interval holds 95 % of the loads at which the ratios' resamples cross 1. There is no
+    interval if the ratio of a load has no resamples.
     """
     loads = sorted(ratios)
     values = [ratios[load].value for load in loads]
@@ -60,7 +62,7 @@ def break_even(ratios: Mapping[int, Estimate]) -> BreakEven:
     if all(resampled is not None for resampled in resamples):
         resampled_ratios = np.stack([r for r in resamples if r is not None], axis=1)
         crossings = [crossing(loads, row) for row in resampled_ratios]  # [num_resamples]
-        low, high = np.percentile(crossings, _TAILS, method="nearest")  # no mean with infinity
+        low, high = np.percentile(crossings, _TAILS, method="nearest")  # interpolation fails at inf
         interval = Interval(float(low), float(high))
     return BreakEven(
         load,

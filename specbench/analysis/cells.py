@@ -6,9 +6,9 @@ cannot be given is a `Missing` with the reason: never NaN, and never a zero that
 
 - Speedup: the baseline's time per token / the method's, each summed over the same requests. With
   equal token counts this is the ratio of seconds.
-- Decode speedup: the same for the tokens after the first, whose time is the prefill's.
-- Published speedup: mean over samples of the method's tokens/s / the same of the baseline, over the
-  same samples. A sample's tokens/s are over all its turns, as in Spec-Bench's evaluation/speed.py.
+- Decode speedup: this ratio for the tokens after the first. The first one's time is the prefill's.
+- Published speedup: mean over samples of the method's tokens/s / the baseline's mean over the same
+  samples. A sample's tokens/s are over all its turns, as in Spec-Bench's evaluation/speed.py.
 - Mean accepted tokens (MAT): tokens emitted by steps / steps, over all steps of the cell (micro).
   The macro mean averages the completions' own values.
 """
@@ -75,7 +75,7 @@ class CellMetrics:
     """
 
     speedup: Value
-    """By the requested arithmetic."""
+    """The speedup by the requested arithmetic: one of the next two."""
 
     our_speedup: Value
     paper_speedup: Value
@@ -107,7 +107,7 @@ class CellMetrics:
 
 
 def _estimates(table: RecordTable, rows: IntArray, draws: Draws | None) -> dict[str, Estimate]:
-    """The ratios, by name, that at least one completion of these rows allows.
+    """The ratios for which at least one of these rows has all numbers, by name.
 
     Args:
         table: has a row per completion.

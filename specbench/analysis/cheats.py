@@ -32,15 +32,17 @@ SLOW_VANILLA = "slow_vanilla"
 LEAST_STEP = 0.9
 """Smallest ratio of a step's time to vanilla's that noise and kernels explain."""
 LEAST_STEP_MORE = 0.95
-"""The same for a step with more threads than vanilla's. With its own number of threads, vanilla's
-step is at most 5 % slower than with the fastest number.
+"""Smallest ratio that is explained if the method has more threads than vanilla: vanilla's step is
+at most 5 % slower with vanilla's number of threads than with the fastest number.
 """
 LEAST_PREFILL = 0.8
 """Smallest ratio of a prefill's time to vanilla's that noise and kernels explain."""
 MOST_AFTER = 0.1
 """Vanilla's steps may take longer by this share after a method than after others."""
 LEAST_PAIRS = 8
-"""Vanilla's completions after a method, and after others, that the rule needs."""
+"""Fewest completions of vanilla after a method, and fewest after the others, for the rule that the
+method slows vanilla.
+"""
 _GROUP = ["temperature", "task", "turn"]
 """Columns of vanilla's completions whose steps should take equally long."""
 
@@ -90,7 +92,7 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
         }
     warnings = [_warning(key, ratios) for key, ratios in ratios_by_rule.items() if ratios]
     if ratios_by_rule["untimed_work"]:
-        add_speedups(warnings[0].numbers["methods"], frame, header)  # this rule comes first
+        add_speedups(warnings[0].numbers["methods"], frame, header)  # its warning is the first
     warnings += slow_steps(header)
     # Fingerprints of the target's weights (or of a share of them): at load and at the run's end.
     fingerprints = header.weights_print
@@ -148,7 +150,7 @@ def _below(
         )
         if not is_positive.any():
             continue
-        # factors of each row, of rows where all are positive
+        # the factors of each row in which all of them are positive
         row_ratio = RowRatio(is_positive, tuple(top_columns), tuple(bottom_columns))
         if _median(row_ratio) < least:
             ratios[subject] = row_ratio.summed(table.groups(rows))
@@ -195,7 +197,7 @@ def _by_neighbour(frame: DataFrame, is_used: Series) -> Compared:
     otherwise = {}  # the same after all others
     for method in rows["before"].dropna().unique():
         is_after = rows["before"] == method
-        # Either side needs LEAST_PAIRS of vanilla's completions.
+        # Both groups need LEAST_PAIRS of vanilla's completions.
         if method == BASELINE or min(is_after.sum(), (~is_after).sum()) < LEAST_PAIRS:
             continue
         median_after = rows["relative_time"][is_after].median()

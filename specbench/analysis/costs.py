@@ -3,7 +3,7 @@
 A token costs step time / MAT, and vanilla's MAT is 1, so that
 over the same completions
 
-    decode speedup = MAT / (seconds of a step / seconds of a step of vanilla's)
+    decode speedup = MAT / (seconds of a step / seconds of a step of vanilla)
 
 holds exactly. A method with a high MAT and a low speedup has expensive steps. The phases of a step,
 if they were measured, show which part is expensive.
@@ -51,7 +51,9 @@ class Cost:
     """The measured share of the bandwidth bound."""
 
     joules_per_token: Value
-    """Energy of the whole card, prefill included (see `energy`): alone, or of all answers."""
+    """Energy of the whole card per token, in joules, prefill included (see `energy`). It was
+    measured while the method repeated its prompts alone, if it did, or else over its answers.
+    """
 
     peak_memory_bytes: int | None
     """Peak memory of a completion, without memory that only other methods needed."""
@@ -165,7 +167,7 @@ def costs_alone(
 
 
 def _quotient(top: Value, bottom: Value) -> Value:
-    """top / bottom, or the reason of the one that is missing."""
+    """top / bottom, or the reason if either is missing."""
     if isinstance(top, Missing):
         return top
     if isinstance(bottom, Missing):

@@ -1,10 +1,10 @@
-"""Decode times of answers; the server's, if tokens reached the client all at once.
+"""Decode times of answers: the client's, or the server's if tokens reached the client in a burst.
 
-A client's decode time runs from the first arrival of tokens to the last. If something on the
-way holds tokens back, they arrive in a burst, and this time says nothing about decoding. Only the
-time to the first arrival and the time of the whole request are then known. The decode times of all
-methods of the request are then the server's, so that one clock compares the methods. If one of the
-methods has no such time, the request is left out for all of them.
+A client's decode time runs from the first arrival of tokens to the last. If a proxy or a buffer
+holds tokens back, they arrive in a burst, and the client's decode time says nothing about decoding.
+For a request with such an answer, the decode times of all methods are taken from their servers, so
+that the same kind of clock compares the methods. If a server gave no decode time for the request,
+the decode times of all methods are left out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LEAST_ARRIVALS = 0.25
 LONGEST_DRAFT = 15
 """Draft tokens per step that are assumed if a server does not count its drafts."""
 MOST_LEFT_OUT = 0.1
-"""A task is named if more than this share of its requests has no decode time."""
+"""The warning names a task if more than this share of its requests has no decode time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,16 +39,16 @@ class DecodeTimes:
     """The decode time of each record [records], and the clock that measured it."""
 
     seconds: FloatArray
-    """From the first token to the last. NaN if it was not measured, or is left out."""
+    """Seconds from the first token to the last. NaN if they were not measured, or are left out."""
 
     is_burst: BoolArray
     """True for answers whose tokens reached the client in a burst."""
 
     is_of_server: BoolArray
-    """True for times by the server's clock: a burst, or another method's answer to its request."""
+    """True for times by the server's clock: of requests with a burst, for all methods."""
 
     is_left_out: BoolArray
-    """True for times that are left out: of requests with a burst, if a server has no clock."""
+    """True for times that are left out: of requests with a burst, if a server gave no time."""
 
 
 def decode_times(
@@ -96,9 +96,10 @@ def _server_s(serving: Serving | None) -> float | None:
 def _is_burst(record: Record, draft_length: float) -> bool:
     """True if the client's decode time of an answer of several tokens cannot be right.
 
-    It is far below the server's. Without a clock of the server: fewer arrivals follow the first
-    than a quarter of the steps, or at most one although more than two are needed. A step emits a
-    token and at most the `draft_length` tokens of its draft.
+    If the server gave its own decode time, the client's is far below it. If not, the arrivals after
+    the first are fewer than a quarter of the steps that the tokens need, or there is only one
+    although more than two steps are needed. A step emits a token and at most the `draft_length`
+    tokens of its draft.
     """
     serving = record.serving
     if serving is None or record.decode_s is None:
@@ -108,9 +109,9 @@ def _is_burst(record: Record, draft_length: float) -> bool:
         return record.decode_s < LEAST_OF_SERVER * server_s
     num_arrivals = len(serving.gaps_s)  # after the first
     if not num_arrivals:
-        return record.decode_s == 0  # else the arrivals were not kept
+        return record.decode_s == 0  # above 0, there were arrivals that the record does not keep
     least_steps = (record.num_tokens - 1) / (1 + draft_length)
-    # `draft_length` may be a mean: a single step may emit twice as many tokens.
+    # `draft_length` may be a mean: one step may emit as many tokens as two mean steps.
     return num_arrivals < LEAST_ARRIVALS * least_steps or (num_arrivals == 1 and least_steps > 2)
 
 
@@ -136,8 +137,8 @@ def _draft_lengths(blocks: Sequence[BlockHeader]) -> Mapping[str, float]:
 def count_bursts(frame: DataFrame) -> dict[str, Any]:
     """Numbers of answers that came in bursts, and of requests by the source of their times.
 
-    Empty without a burst. A request counts once for all its methods. `frame` is that of a record
-    table. `cells` are the tasks with more than MOST_LEFT_OUT of their requests left out.
+    Empty without a burst. A request counts once for all its methods. `frame` is the frame of a
+    record table. `cells` are the tasks with more than MOST_LEFT_OUT of their requests left out.
     """
     num_answers = int(frame["is_burst"].sum())
     if not num_answers:

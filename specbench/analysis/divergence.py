@@ -48,7 +48,7 @@ class Agreement:
 
     @property
     def first_position(self) -> int | None:
-        """The earliest difference."""
+        """The smallest position of a first difference; None if all completions are equal."""
         return min((divergence.position for divergence in self.divergences), default=None)
 
 
@@ -57,8 +57,8 @@ def find_agreements(table: RecordTable, history: str = "shared") -> dict[str, Ag
 
     With `history` "own" each method sees its own earlier answers of a chat. Once they differ from
     vanilla's, later turns answer another prompt and are not compared. With "shared" all see
-    vanilla's. `table` has one row per record of a run. Agreements are by method. Imported answers
-    have none: few files have token ids.
+    vanilla's. `table` has one row per record of a run. Agreements are by method. A run with
+    imported answers has none: few files have token ids.
     """
     if any(record.imported for record in table.records):
         return {}

@@ -11,7 +11,9 @@ from specbench.log.header import RunHeader
 from specbench.log.run import loads_of
 
 _TABLE = "per_batch_size"
-"""The end of vLLM's name of a table: rows of the first and last number of requests, and tokens."""
+"""The end of the name of a table of vLLM. A row is the first and the last number of requests at
+once, and their draft tokens.
+"""
 _ADAPTIVE = "adaptive"
 """Part of the arguments of servers that choose the draft tokens themselves."""
 
@@ -19,8 +21,8 @@ _ADAPTIVE = "adaptive"
 def may_ask_for_none(header: RunHeader, method: str) -> bool:
     """True if the server of a method was started with a schedule that may ask for no drafts.
 
-    Only the rows of a table for the loads of the run (`header`) count: up to N requests are under
-    way at once, or any number at a rate.
+    Only rows of a table for the loads of the run (`header`) count. At a load of N requests, up to N
+    are under way at once; at a request rate, any number.
     """
     server = header.servers.get(method)
     if server is None:
@@ -42,7 +44,7 @@ def _tables(server: ServerHeader) -> Iterator[list[tuple[int, int, int]]]:
     """The rows of each table in the command of a server."""
     for word in server.command:
         if _TABLE in word:
-            with suppress(msgspec.MsgspecError, RecursionError):  # its rows are unknown
+            with suppress(msgspec.MsgspecError, RecursionError):  # a broken table has no rows
                 for name, rows in msgspec.json.decode(word, type=dict[str, Any]).items():
                     if name.endswith(_TABLE):
                         yield msgspec.convert(rows, list[tuple[int, int, int]])

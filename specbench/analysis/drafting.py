@@ -1,11 +1,11 @@
-"""Answers for which a server made drafts, those for which it made none, and those without counts.
+"""Answers of servers, sorted by their counts of drafts: with drafts, without drafts, unknown.
 
-Off, zero and absent differ. A draft model, a head or a module for several tokens drafts in every
-step: an answer without a draft shows that speculation was off, and a mean over both states says
-nothing about either. Look-ups in the text (N-gram, suffix) draft when they find something, so no
-draft is a valid result. If a server gives no counts, nothing is known.
+A draft model, a head or a module for several tokens drafts in every step. An answer without a draft
+shows that its speculation was off, and a mean over answers with speculation on and off describes
+neither state. Look-ups in the text (N-gram, suffix) draft only if they find a match, so an answer
+without a draft is a valid result. If a server gives no counts, nothing is known.
 
-The counts are those of an answer, else of its block by the server's counters.
+Counts come with an answer. If they do not, the server's counters give those of its block.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from specbench.log.run import ONE_AT_A_TIME, loads_of
 
 NO_DRAFTS = Missing("the server drafted nothing")
 LEAST_EMITTED = 8
-"""An answer without a draft and with this many tokens after the first shows that drafts were off:
-a shorter one may rightly have none.
+"""An answer without a draft and with this many tokens after the first shows that drafts were off: a
+shorter answer may have no draft although they were on.
 """
 _EVERY_STEP = (
     "draft",
@@ -45,13 +45,13 @@ _EVERY_STEP = (
 )
 """Parts of the names of methods that draft in every step."""
 _LOOK_UPS = ("gram", "lookup", "pld", "suffix")
-"""Parts of the names of methods that draft when they find something."""
+"""Parts of the names of methods that draft only if they find a match."""
 _NO_ROWS: IntArray = np.empty(0, dtype=np.intp)
 """The rows of a cell without records."""
 _LEAST_STEPS = 0.95
-"""A method of another name counts as drafting in every step from this share of steps on."""
+"""A method of another name drafts in every step if at least this share of its steps has a draft."""
 _LEAST_ANSWERS = 3
-"""Answers with drafts that are needed to see this."""
+"""Fewest answers with counted drafts that show that a method drafts in every step."""
 
 
 def may_draft_nothing(header: RunHeader, method: str) -> bool:
@@ -82,7 +82,7 @@ class Drafting:
     """True if drafts were made for the answer [records]."""
 
     is_off: BoolArray
-    """True if none were, in LEAST_EMITTED tokens or more [records]."""
+    """True if no draft was made in LEAST_EMITTED tokens or more after the first [records]."""
 
     baseline_drafts: int | None
     """Drafts of vanilla's server, which should make none; None if it reports no counts."""
@@ -90,7 +90,7 @@ class Drafting:
     def without_part(self, cell: CellMetrics, key: CellKey) -> CellMetrics:
         """The cell without a MAT if its server counted the drafts of only some answers.
 
-        The reason has the least MAT that is possible.
+        The reason gives the smallest possible MAT.
         """
         names = ("num_tokens", "mat_emitted", "mat_steps")
         num_tokens, emitted, steps = self.table.values(self._rows(key), *names)
@@ -125,12 +125,15 @@ class Drafting:
         )
 
     def checked_serving(self, numbers: ServingMetrics, key: CellKey) -> ServingMetrics:
-        """The numbers of a method over all tasks, without the ratio to vanilla if it mixes them."""
+        """The numbers over all tasks, without the ratio to vanilla if the method has no speedup."""
         no_speedup = self._no_speedup(key)
         return replace(numbers, throughput_ratio=no_speedup) if no_speedup else numbers
 
     def checked_cost(self, cost: Cost, key: CellKey) -> Cost:
-        """The cost, if it covers all answers, and all of them have drafts."""
+        """The cost without the numbers that do not describe the method.
+
+        They do not if some of its answers have no drafts or list no steps, or if vanilla drafted.
+        """
         if reason := self._reason(key) or self._part_listed(key):
             cost = replace(cost, mat=reason, step_s=reason)
         elif self.baseline_drafts and key.method != BASELINE:
@@ -143,7 +146,7 @@ class Drafting:
         return self.rows_by_cell.get(key, _NO_ROWS)
 
     def _part_listed(self, key: CellKey) -> Missing | None:
-        """The reason why the listed steps do not cover a cell: some of its answers list none."""
+        """The reason why listed steps do not cover a cell; None if they do, or none are listed."""
         num_tokens, num_steps = self.table.values(self._rows(key), "num_tokens", "num_steps")
         has_steps = num_steps > 0
         if not has_steps.any() or not (num_tokens[~has_steps] > 1).any():
@@ -170,7 +173,7 @@ class Drafting:
         """The reason why a cell's numbers do not show the method: some or all of its answers have
         no drafts. None if all of them have drafts.
 
-        It describes all answers of the method at the temperature, in the order of the run.
+        The reason describes all answers of the method at the temperature, in the run's order.
         """
         if not self.is_off[self._rows(key)].any():
             return None
@@ -192,7 +195,8 @@ class Drafting:
     def _drafted_in_every_step(self, key: CellKey, is_on: BoolArray) -> bool:
         """True if a method of another name drafted in nearly all steps of its answers with drafts.
 
-        `is_on` are these answers [records]. Their counts have to be the server's own.
+        `is_on` is true for these answers [records]. At least _LEAST_ANSWERS of them need drafts
+        that the server counted for the answer itself.
         """
         if may_draft_nothing(self.header, key.method):
             return False

@@ -1,7 +1,7 @@
-"""Sums of answers over prompts, as they are and over prompts drawn again and again.
+"""Sums of answers over prompts: once as they are, and in each resample of the prompts.
 
-Prompts are drawn within their task, separately for those that both sides have and those that only
-one side has. A shared prompt is drawn for both sides at once. Of n prompts n - 1 are drawn and
+Prompts are drawn within their task, separately for prompts that both sides have and prompts that
+only one side has. A shared prompt is drawn for both sides at once. Of n prompts n - 1 are drawn and
 weighted by n / (n - 1), so that the variance of a sum is not too small for few prompts (Rao and Wu
 1988).
 """
@@ -23,7 +23,7 @@ from specbench.analysis.stats.bootstrap import Bootstrap, effective_number
 Sums = Mapping[str, FloatArray]
 """Sums of columns by name: [tasks, 1 + resamples], or over all tasks [1 + resamples].
 
-The first is that of the prompts as they are. Names of vanilla's columns begin with `base_`.
+The first sum is over the prompts as they are. Names of vanilla's columns begin with `base_`.
 """
 
 
@@ -39,9 +39,11 @@ class DrawnPrompts:
     """The weights of prompts in each resample."""
 
     index_of: Mapping[Prompt, int]
-    """The number of each prompt of either side."""
+    """Prompts of both sides, each with the number of its column in `weights`."""
     weights: FloatArray
-    """[1 + resamples, prompts]; the first row is of ones."""
+    """Weights of the prompts [1 + resamples, prompts]. The first row, all ones, is the prompts as
+    they are.
+    """
     stratum_of: IntArray
     """The number of the group that each prompt is drawn in [prompts]."""
 
@@ -53,7 +55,7 @@ class DrawnPrompts:
         `self.index_of` has the number of each prompt of both sides, `self.weights` [1 + resamples,
         prompts] how often each resample has it; the first row counts each prompt once.
         """
-        row_prompts = prompts_of(pairs)  # of each answer, a row
+        row_prompts = prompts_of(pairs)  # a row is an answer
         prompt_of_row = np.array([self.index_of[prompt] for prompt in row_prompts], dtype=np.intp)
         columns = _columns(pairs, prompt_of_row)  # name -> [rows]
         side_prompts = np.unique(prompt_of_row)  # numbers of this side's prompts
@@ -72,7 +74,7 @@ class DrawnPrompts:
         return {name: by_task[:, :, column] for column, name in enumerate(columns)}
 
     def degrees(self, sides: Sequence[AnswerPairs]) -> float:
-        """Degrees of freedom of the resamples: prompts, as far as they weigh alike, less strata."""
+        """Degrees of freedom of the resamples: effective number of prompts - number of strata."""
         weights = np.zeros((len(self.index_of), len(sides)))  # [prompts, sides]: seconds
         for number, pairs in enumerate(sides):
             rows = [self.index_of[prompt] for prompt in prompts_of(pairs)]
@@ -123,8 +125,8 @@ def undrawn(pairs: AnswerPairs) -> DrawnPrompts:
 def _columns(pairs: AnswerPairs, prompt_of_row: IntArray) -> dict[str, FloatArray]:
     """The columns that are summed: [requests] each.
 
-    A question is a prompt in a pass, with all its turns. Its rate, tokens/s, stands in its first
-    row, as does the number of questions.
+    A question is a prompt in a pass, with all its turns. The first row of a question has its rate
+    (tokens/s) and the 1 that counts it; its other rows have 0 in these columns.
     """
     columns: dict[str, FloatArray] = {}
     for prefix, answers in (("", pairs.method), ("base_", pairs.vanilla)):

@@ -67,6 +67,6 @@ def joules_per_token(table: RecordTable, rows: IntArray, draws: Draws) -> Value:
     if half_width > MOST_HALF_WIDTH * estimate.value:
         return TOO_COARSE
     if interval is None:
-        return replace(estimate, wide_interval=None)  # which does not count the ticks
+        return replace(estimate, wide_interval=None)  # it would leave out the ticks
     wider = Interval(max(0.0, interval.low - tick_error), interval.high + tick_error)
     return replace(estimate, interval=wider, resamples=None)

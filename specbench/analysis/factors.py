@@ -1,4 +1,4 @@
-"""The factors of a speedup, and of the ratio of two: an exact product, one step back at a time.
+"""The factors of a speedup, or of the ratio of two speedups, as an exact product.
 
 For one side, over pairs of the method's answer and vanilla's to the same request:
 
@@ -6,15 +6,16 @@ For one side, over pairs of the method's answer and vanilla's to the same reques
     MAT = E / K    cost = (D / K) / (D0 / K0)    prefill = (T / E * D / W) / (T0 / E0 * D0 / W0)
     printed number = S * prompts * counting * averaging * in flight
 
-T are tokens, E those that steps emitted, K steps, W and D seconds of the request and of decoding;
-0 marks vanilla's, whose steps emit a token each. The order of the steps matters:
+T are tokens, E tokens that steps emitted, K steps, W and D seconds of the request and of decoding;
+0 marks vanilla's numbers, whose steps emit a token each. The factors lead from the printed number
+back to the sums over the shared pairs, in this order:
 
 1. averaging: the printed number / S of the sums over all pairs;
-2. counting: that S by the side's own counts / by ours;
+2. counting: S of all pairs by the side's own counts of tokens / by our counts;
 3. prompts: S over all pairs / over the prompts and turns that both sides have;
 4. MAT, cost and prefill of the shared pairs.
 
-A throughput is tokens / seconds of blocks: T / B = (T / W) * in flight, where in flight = W / B.
+A throughput is tokens / seconds of blocks (B): T / B = (T / W) * in flight, with in flight = W / B.
 The product holds by construction, so it proves no cause.
 """
 
@@ -75,7 +76,7 @@ class Product:
     reference: float | None
     """The printed number of the reference; None if the subject is explained alone."""
     factors: tuple[Factor, ...]
-    """The factors, in the order of the steps back."""
+    """The factors, in the order of FACTORS."""
     steps: tuple[Factor, ...]
     """Under cost: the method's step and the baseline's; empty if there is no cost."""
     num_shared: int
@@ -85,7 +86,7 @@ class Product:
 
     @property
     def ratio(self) -> float:
-        """The printed number of the subject / that of the reference."""
+        """The printed number of the subject / the reference's (1 without a reference)."""
         return self.subject / (1.0 if self.reference is None else self.reference)
 
     @property
@@ -99,7 +100,7 @@ class Product:
 
 
 class _Available(NamedTuple):
-    """The numbers that are known for all answers of both sides."""
+    """Flags: True for numbers that are known for all answers of both sides."""
 
     steps: bool
     prefill: bool
@@ -115,7 +116,7 @@ def explain(
     is_one_run: bool = False,
     bootstrap: Bootstrap | None = None,
 ) -> Product:
-    """The ratio of two sides' printed numbers as a product, or that of one side.
+    """The ratio of two sides' printed numbers, or the printed number of one side, as a product.
 
     Both sides have a baseline, or neither has. If both are of one run (`is_one_run`), their
     passes are paired. Intervals are over prompts and, for times, over passes or runs.
@@ -125,7 +126,7 @@ def explain(
     shared_turns = set.intersection(*turns_of_sides)
     # If the sides share no prompts, all prompts of each side count.
     counted_turns = shared_turns or set.union(*turns_of_sides)
-    # of each side, True for the rows that count [rows]; and these rows
+    # of each side: True for the rows that count [rows]; `shared` has only these rows
     is_shared = [np.array([turn in counted_turns for turn in pairs.turns]) for pairs in sides]
     shared = [pairs.where(rows) for pairs, rows in zip(sides, is_shared, strict=True)]
     available = _available(sides, shared)  # the numbers that all sides know
@@ -188,13 +189,13 @@ def _effects(
 ) -> dict[str, FloatArray]:
     """The number by which each factor multiplies a side's printed number [1 + resamples].
 
-    "printed" is that number itself. The steps back are those of the module's docstring.
+    "printed" is the printed number itself. The module's docstring defines the factors.
     """
     by_task = drawn.sums(pairs)  # column -> [tasks, 1 + resamples]
     whole = over_tasks(by_task)  # column -> [1 + resamples], as in `shared`
     shared = over_tasks(drawn.sums(pairs.where(is_shared)))
     printed = PRINTED_NUMBERS[pairs.arithmetic](by_task)
-    # of all pairs (S in the docstring above), by the tokens that the source counts and by ours
+    # S of all pairs, by the source's counts of tokens and by ours
     speedup_by_source = speedup(whole, "counted_tokens")
     our_speedup = speedup(whole, "tokens")
     effects = {AVERAGING: printed / speedup_by_source}
@@ -248,8 +249,8 @@ def _logs_of_units(
 ) -> Mapping[str, FloatArray]:
     """The logarithm of each factor of one side in each pass or run: [units] each.
 
-    It is over the requests that all units have. NaN stands for a unit with half of the requests or
-    fewer, such as an interrupted pass.
+    It covers the turns that all complete units have. NaN stands for an incomplete unit, with half
+    of the turns or fewer, such as an interrupted pass.
     """
     turns = pairs.turns  # of each row
     turns_of_unit: dict[int, set[PromptTurn]] = {}
@@ -259,11 +260,11 @@ def _logs_of_units(
     complete_units = [
         unit for unit, unit_turns in turns_of_unit.items() if 2 * len(unit_turns) > num_turns
     ]
-    common_turns: set[PromptTurn] = set()  # those that all complete units have
+    common_turns: set[PromptTurn] = set()  # turns that all complete units have
     if complete_units:
         common_turns = set.intersection(*(turns_of_unit[unit] for unit in complete_units))
     is_common = np.array([turn in common_turns for turn in turns])
-    effects: list[dict[str, FloatArray]] = []  # of each unit, by factor; empty for NaN
+    effects: list[dict[str, FloatArray]] = []  # of each unit; empty if it is incomplete
     for unit in sorted(turns_of_unit):
         is_in_unit = is_common & (pairs.units == unit)
         unit_pairs, is_unit_shared = pairs.where(is_in_unit), is_shared[is_in_unit]
@@ -279,7 +280,7 @@ def _logs_of_units(
 
 
 def _units(logs: Sequence[FloatArray], is_one_run: bool) -> tuple[FloatArray, ...]:
-    """The logarithms of the ratio in each unit: of each side, or of both together [units]."""
+    """A factor's logarithms in each unit [units]: per side, or of the ratio within one run."""
     if is_one_run and len(logs) > 1:
         return (logs[0] - logs[1],) if len(logs[0]) == len(logs[1]) else ()
     return tuple(logs)

@@ -21,11 +21,11 @@ def summary_frame(metrics: RunMetrics) -> DataFrame:
     """One row per cell: method, temperature and task, in the order of the report's table.
 
     Two more rows per method and temperature have the task "mean" (the arithmetic means of the
-    tasks) and "pooled" (all tasks as one cell), whose MAT is `mat_all_steps`; it alone has the
-    columns of `pooled_columns`. A column `speedup_low` or `speedup_high` is an end of the 95 %
-    interval, `speedup_missing` the reason for a missing value, or None. Columns `num_*` and
-    `peak_memory_bytes` are nullable integers, all other numbers are floats. Phases are seconds per
-    step.
+    tasks) and "pooled" (all tasks as one cell). A row "pooled" has its MAT in `mat_all_steps`, and
+    only these rows have the columns of `pooled_columns`. A column `speedup_low` or `speedup_high`
+    is an end of the 95 % interval, `speedup_missing` the reason for a missing value, or None.
+    Columns `num_*` and `peak_memory_bytes` are nullable integers, all other numbers are floats.
+    Phases are seconds per step.
     """
     import pandas as pd
 
@@ -43,7 +43,7 @@ def summary_frame(metrics: RunMetrics) -> DataFrame:
             frame[column_name] = column.astype("Int64")
         else:
             frame[column_name] = column.astype("float64")
-    return frame.copy()  # in one piece: further columns are cheap then
+    return frame.copy()  # one block of memory: adding columns is cheap then
 
 
 def _rows_of_method(metrics: RunMetrics, method: str, temperature: float) -> list[dict[str, Any]]:
@@ -117,7 +117,7 @@ def _cost(cost: Cost) -> dict[str, Any]:
 
 
 def step_bins_frame(metrics: RunMetrics) -> DataFrame:
-    """One row per method, temperature and bin of steps, where drafts were verified.
+    """One row per bin of steps of each method that drafts, at each temperature.
 
     Columns: `method`, `temperature`, `axis` (position in the answer, context length, turn), `low`
     and `high` (which is not included), `num_prompts`, `num_steps`, then `mat` and `acceptance`

@@ -45,7 +45,7 @@ def find_idle_after_long(table: RecordTable, header: RunHeader) -> Iterable[RunW
         num_drafts = np.array([counts.num_drafts for counts in drafts])
         num_accepting = np.array([counts.num_accepting for counts in drafts])
         prompt_tokens, samples = table.values(rows, "prompt_tokens", "cluster")
-        longest = prompt_tokens[num_accepting > 0].max(initial=0)  # after which any was accepted
+        longest = prompt_tokens[num_accepting > 0].max(initial=0)  # with accepted tokens
         is_long = (prompt_tokens > longest) & (num_drafts > 0)
         if not longest or len(np.unique(samples[is_long])) < 2:
             continue
@@ -72,7 +72,7 @@ def _drafts_of(record: Record) -> _DraftCounts:
     if record.num_nodes:
         # Records may have accept lengths without sizes of trees: those steps are left out.
         pairs = zip(record.accept_lengths, record.num_nodes, strict=False)
-        lengths = [length for length, num_nodes in pairs if num_nodes > 1]  # beside the root
+        lengths = [length for length, num_nodes in pairs if num_nodes > 1]  # not only the root
         return _DraftCounts(sum(length > 1 for length in lengths), len(lengths))
     if record.serving is None or record.serving.num_drafts is None:
         return _DraftCounts()

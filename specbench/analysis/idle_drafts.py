@@ -13,11 +13,11 @@ LEAST_ACCEPTING = 0.01
 LEAST_DRAFTS = 200
 """Fewest drafts that may be called idle."""
 LEAST_TRAINED_DRAFTS = 32
-"""The same for trained weights of which no draft was accepted. Honest heads began with at most 6
-steps that accepted nothing, look-ups with up to 48.
+"""Fewest drafts of trained weights that may be called idle if none was accepted. Honest heads began
+with at most 6 steps that accepted nothing, look-ups with up to 48.
 """
 LEAST_ANSWERS = 2
-"""Fewest requests whose answers have these drafts."""
+"""Fewest requests that these drafts of trained weights have to come from."""
 
 
 @dataclass(slots=True)
@@ -29,7 +29,9 @@ class _DraftCounts:
 
     num_drafts: float = 0.0
     drafts_by_request: dict[RequestKey, int] = field(default_factory=dict)
-    """Drafts of an answer to each request, whose later passes and loads may be copies of it."""
+    """Drafts of the first answer to each request. Answers in later passes and at other loads do not
+    count, since they may be copies of the first.
+    """
 
 
 def find_idle_drafts(records: Iterable[Record], header: RunHeader) -> Iterable[RunWarning]:
@@ -46,7 +48,7 @@ def find_idle_drafts(records: Iterable[Record], header: RunHeader) -> Iterable[R
         counts = recorded_counts[record.key.method, record.key.temperature]
         # Records may have accept lengths without sizes of trees: those steps are left out.
         steps = zip(record.accept_lengths, record.num_nodes, strict=False)
-        lengths = [length for length, num_nodes in steps if num_nodes > 1]  # beside the root
+        lengths = [length for length, num_nodes in steps if num_nodes > 1]  # not only the root
         counts.num_drafts += len(lengths)
         counts.num_accepting += sum(length > 1 for length in lengths)
         request = record.key.request._replace(repeat=0, concurrency=0, request_rate=0)

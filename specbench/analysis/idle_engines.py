@@ -6,11 +6,13 @@ from specbench.analysis.warnings import RunWarning
 from specbench.log.header import RunHeader
 
 LEAST_CORES = 0.05
-"""Cores that an idle server may use on average."""
+"""An idle server is named if it uses at least this many cores on average."""
 LEAST_GPU = 0.05
-"""Share of a GPU's time that it may use at some moment of a block, on average over blocks."""
+"""An idle server is named if it uses at least this share of a GPU's time. The largest share in each
+block is averaged over blocks.
+"""
 _LEAST_S = 0.1
-"""Least CPU seconds of use that are reported: the system counts in hundredths."""
+"""Fewest CPU seconds of use that are reported: the system counts hundredths of a second."""
 
 
 def find_idle_engines(header: RunHeader) -> Iterator[RunWarning]:

@@ -1,8 +1,8 @@
 """Methods of servers that gain more time per token than their drafts can give.
 
-A step that drafts costs at least as much as a plain one, so decoding is at most as many times
-faster as a step emits tokens. A method beyond that was not compared with the same engine: other
-flags, another version, or a machine that changed its speed.
+A step that drafts costs at least as much as a plain step, so the decode speedup is at most the
+number of tokens that a step emits. A method above this bound was not compared with the same engine:
+other flags, another version, or a machine that changed its speed.
 """
 
 from collections.abc import Iterator, Mapping

@@ -18,6 +18,7 @@ class InFlight:
     """Mean over time of the requests at once."""
 
     most: int = 0
+    """Largest number of requests at once."""
 
     least_most: int = 0
     """The smallest of the blocks' maxima."""

@@ -34,8 +34,8 @@ class Latency:
 def latency(table: RecordTable, rows: IntArray, missing: Missing | None) -> Latency:
     """The percentiles of these rows, unless there is a reason for none.
 
-    A completion of one token has no time per output token, nor has one whose decode time is left
-    out (see `decode_times`).
+    A completion of one token has no time per output token, nor has a completion whose decode time
+    is left out (see `decode_times`).
     """
     if missing:
         no_percentiles = Percentiles(missing, missing, missing, 0)

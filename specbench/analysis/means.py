@@ -10,7 +10,7 @@ from specbench.analysis.stats.estimates import Estimate, Missing, Value
 def means_of_methods(rows: Mapping[str, Sequence[Value]]) -> dict[str, Value]:
     """Each method's mean over its row of tasks.
 
-    Means are compared down a column, so a method that lacks a task of another one gets no
+    Readers compare the means of methods, so a method that lacks a task of another method gets no
     mean. Tasks without any method but the baseline are left out.
     """
     counted = _counted_tasks(rows)
@@ -21,7 +21,7 @@ def means_of_methods(rows: Mapping[str, Sequence[Value]]) -> dict[str, Value]:
 
 
 def _counted_tasks(rows: Mapping[str, Sequence[Value]]) -> list[int]:
-    """The columns of tasks that enter the means: those with a number, or all if none has one."""
+    """The indices of tasks that enter the means: those with a number, or all if none has one."""
     other_rows = [row for method, row in rows.items() if method != BASELINE] or list(rows.values())
     columns = list(zip(*other_rows, strict=True))
     measured = [

@@ -101,7 +101,7 @@ class RunMetrics:
     """The fastest method at each temperature, with the tests behind every claim about it."""
 
     task_rankings: Mapping[tuple[float, str], Ranking] = field(default_factory=dict)
-    """The same by temperature and task."""
+    """The fastest method on each task, with its tests, by temperature and task."""
 
     step_bins: Mapping[tuple[str, float], tuple[StepBin, ...]] = field(default_factory=dict)
     """Steps by position, context and turn, by method and temperature; without vanilla."""
@@ -168,7 +168,7 @@ def measure(
         costs=costs,
         roofline=roofline,
         agreements={method: agreements[method] for method in axes.methods if method in agreements},
-        audit=run.audit,  # the last one of these records; or None
+        audit=run.audit,  # the latest audit of these records, or None
         serving={
             key: drafting.checked_serving(numbers, CellKey(*key, POOLED))
             for key, numbers in serving.items()
@@ -230,7 +230,7 @@ def _no_times(header: RunHeader, frame: DataFrame) -> Missing | None:
 
 
 def _num_covered(overall: Mapping[Any, MethodMetrics], table: RecordTable) -> int:
-    """The passes or runs that all intervals cover, without those that have few of the requests."""
+    """Number of passes or runs that every interval covers; units with few requests do not count."""
     nums_covered = []
     for method in overall.values():
         speedup = method.speedup
@@ -243,7 +243,7 @@ def _num_covered(overall: Mapping[Any, MethodMetrics], table: RecordTable) -> in
 def _rank_methods(
     overall: dict[tuple[str, float], MethodMetrics], axes: Axes
 ) -> dict[float, Ranking]:
-    """The ranking over all tasks at each temperature; `overall` gets the intervals of its tests."""
+    """The ranking over all tasks at each temperature. It puts its intervals into `overall`."""
     rankings = {}
     for temperature in axes.temperatures:
         keys = {method: (method, temperature) for method in axes.methods}
@@ -254,7 +254,7 @@ def _rank_methods(
 def _rank_on_tasks(
     cells: dict[CellKey, CellMetrics], axes: Axes
 ) -> dict[tuple[float, str], Ranking]:
-    """The ranking by temperature and task; `cells` get the intervals of its tests."""
+    """The ranking by temperature and task. It puts its intervals into `cells`."""
     rankings = {}
     for temperature in axes.temperatures:
         for task in axes.tasks:
@@ -264,7 +264,7 @@ def _rank_on_tasks(
 
 
 def _rank(metrics: dict[Any, Any], keys: Mapping[str, Any]) -> Ranking:
-    """Rank methods by their metrics, whose speedups get the intervals of the tests."""
+    """Rank methods by their speedups, and put the intervals of the ranking into `metrics`."""
     ranking = rank({method: metrics[key].speedup for method, key in keys.items()}, BASELINE)
     for method, speedup in ranking.speedups.items():
         key = keys[method]

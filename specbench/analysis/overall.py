@@ -20,13 +20,13 @@ class Axes(NamedTuple):
     """The axes on which the cells of a run differ."""
 
     methods: tuple[str, ...]
-    """The baseline, then the requested methods, then those that only the records have."""
+    """The baseline, then the requested methods, then methods that only the records have."""
 
     temperatures: tuple[float, ...]
-    """In increasing order."""
+    """Temperatures, in increasing order."""
 
     tasks: tuple[str, ...]
-    """The requested ones, then those that only the records have."""
+    """The requested tasks, then tasks that only the records have."""
 
 
 def axes_of(header: RunHeader, frame: DataFrame) -> Axes:
@@ -56,7 +56,7 @@ class MethodMetrics:
     """
 
     partial: Missing | None = None
-    """The reason why its numbers cannot be compared with others: it lacks tasks."""
+    """The reason if the method lacks tasks, so that its means cannot be compared with others."""
 
 
 def measure_overall(

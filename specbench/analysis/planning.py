@@ -72,7 +72,7 @@ def pilot(ratios: Sequence[Estimate], num_prompts: int, num_units: int) -> Pilot
             continue
         prompt_variances.append(prompt_variance.value)
         if ratio.machine is not None:  # the variance of log(ratio) from passes or runs
-            # The mean over units has the variance of a unit / their number.
+            # variance of the mean over units = variance of a unit / number of units
             unit_variances.append(ratio.machine.value * num_units)
     if not prompt_variances or num_prompts < 2:
         return None

@@ -19,8 +19,9 @@ def pooled_columns(metrics: RunMetrics, method: str, temperature: float) -> dict
 
 
 def _costs(metrics: RunMetrics, method: str, temperature: float) -> dict[str, Any]:
-    """`cost_speedup` counts only steps that vanilla has too. Phases are in steps of vanilla.
-    Unknown numbers are None.
+    """Columns of the cost of steps. Unknown numbers are None.
+
+    `cost_speedup` is over completions that vanilla has too. Phases are in steps of vanilla.
     """
     cost = metrics.cost(method, temperature)
     phases = asdict(cost.relative_phases) if cost.relative_phases else {}
@@ -34,7 +35,7 @@ def _costs(metrics: RunMetrics, method: str, temperature: float) -> dict[str, An
 
 
 def _agreement(metrics: RunMetrics, method: str, temperature: float) -> dict[str, Any]:
-    """Greedy answers that were compared with vanilla's."""
+    """Columns of greedy answers that were compared with vanilla's."""
     agreement = metrics.agreements.get(method)
     if agreement is None or temperature:
         return {}
@@ -47,7 +48,7 @@ def _agreement(metrics: RunMetrics, method: str, temperature: float) -> dict[str
 
 
 def _step_bins(metrics: RunMetrics, method: str, temperature: float) -> dict[str, Any]:
-    """MAT of the steps in each bin: `mat_position_32_63`."""
+    """Columns of the MAT in each bin of steps, such as `mat_position_32_63`."""
     columns: dict[str, Any] = {}
     for step_bin in metrics.step_bins.get((method, temperature), ()):
         place = step_bin.range_text.replace("-", "_")
@@ -56,7 +57,7 @@ def _step_bins(metrics: RunMetrics, method: str, temperature: float) -> dict[str
 
 
 def _serving(serving: ServingMetrics | None) -> dict[str, Any]:
-    """The numbers of a server; none without one."""
+    """Columns of the numbers of a server; none without a server."""
     if serving is None:
         return {}
     columns: dict[str, Any] = {}

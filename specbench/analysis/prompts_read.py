@@ -21,13 +21,13 @@ class OtherPrompt(NamedTuple):
     """Tokens of the prompt of one request."""
 
     num_read: int
-    """As the method's server counted them."""
+    """Tokens as the method's server counted them."""
 
     num_read_by_vanilla: int
-    """As vanilla's server counted them."""
+    """Tokens as vanilla's server counted them."""
 
     num_sent: int
-    """As rendered here."""
+    """Tokens as rendered here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,16 @@ class PromptsRead:
     """The prompts that a server read."""
 
     least_offset: int = 0
-    """Tokens that it counted - tokens rendered here: the smallest difference of all answers."""
+    """Tokens that the server counted - tokens rendered here: the smallest number of all answers."""
 
     most_offset: int = 0
+    """The largest of these numbers."""
 
     num_uncounted: int = 0
-    """Answers without a count, in runs that record whether there was one."""
+    """Answers without a count of the prompt's tokens, in runs that record whether there was one."""
 
     num_other: int = 0
-    """Answers to other prompts than vanilla's server read."""
+    """Answers whose prompt vanilla's server read differently."""
 
     first_other: OtherPrompt | None = None
     """The first of these answers."""
@@ -53,7 +54,7 @@ NO_PROMPTS = PromptsRead()
 
 
 def prompt_offsets(records: Sequence[Record]) -> FloatArray:
-    """Tokens of each prompt that the server counted less those rendered here; NaN if unknown."""
+    """Tokens of each prompt: the server's count - the tokens rendered here; NaN if unknown."""
     return np.array([_offset(record) for record in records], dtype=np.float64)
 
 

@@ -1,8 +1,9 @@
 """The fastest method of a run, and the tests that support claims about it.
 
-A coloured number compares a method with vanilla, and is corrected for all such comparisons. A claim
-about the fastest method is corrected for all pairs, since the data choose that method: whichever
-comes out first, its claims hold together (Holm). Each interval is made from its test's variance.
+A speedup is coloured by a test of the method against vanilla, corrected for the number of methods.
+A claim that the fastest method is faster than another is corrected for the number of all pairs of
+methods, because only the data show which method is the fastest: any pair could have been the one
+that is claimed (Holm 1979). Each interval contains the same variance as the test.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,13 +34,13 @@ class Ranking:
     speedups: Mapping[str, Estimate] = field(default_factory=dict)
 
     ratios: Mapping[str, Estimate] = field(default_factory=dict)
-    """The fastest method's speed / that of each other method."""
+    """The fastest method's speed / the speed of each other method."""
 
     against_baseline: Mapping[str, float | None] = field(default_factory=dict)
-    """Each method's p-value of "as fast as vanilla", corrected for their number."""
+    """The p-value of "as fast as vanilla" of each method, corrected for the number of methods."""
 
     against_best: Mapping[str, float | None] = field(default_factory=dict)
-    """The p-value of "as fast as the fastest", corrected for all pairs."""
+    """The p-value of "as fast as the fastest" of each other method, corrected for all pairs."""
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -50,8 +51,8 @@ def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
     """Rank the mean speedups of methods; the baseline and missing values are left out.
 
     Every pair of methods, baseline included, gets the ratio of its speeds and the p-value of "both
-    are as fast", None if it is unknown. The machine's variance is that between passes or runs, on
-    the log scale.
+    are equally fast", None if it is unknown. The machine's variance is the variance of logarithms
+    between passes or runs.
     """
     speedup_of = {
         method: speedup
@@ -84,16 +85,19 @@ def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
 
 
 def pooled_variance(speedups: Sequence[Estimate]) -> Variance | None:
-    """The variance that passes or runs add to a log speedup, from all methods of a run together.
+    """The variance that units (passes or runs) add to a log speedup, from all methods of a run.
 
-    A log speed is the sum of the method's own speed, an effect of the unit on all methods, and a
-    rest. A speedup contains the rests of two methods. Three passes give two degrees of freedom per
-    method, too few for a claim from one method alone. None without two units that all methods have.
+    Three passes leave two degrees of freedom per method, too few for a claim, so the methods are
+    taken together. The log speed of a method in a unit is
 
-    A unit is a pass or a run. With rests [vanilla and methods, units], the variance of the mean of
-    a log speedup over units, which contains two rests, is
+        speed of the method + effect of the unit on all methods + rest
+
+    A log speedup is the difference of two log speeds in a unit, so it has two rests and no effect
+    of the unit. With rests [vanilla and methods, units], the variance of its mean over units is
 
         2 * sum(rests**2) / degrees / units
+
+    None if fewer than two units have numbers of all methods.
     """
     # `units` has one array [units] for a number of one run or pool.
     if not speedups or any(len(speedup.units) != 1 for speedup in speedups):

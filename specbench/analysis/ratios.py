@@ -1,5 +1,4 @@
-"""The ratios that give the numbers of a cell: factors of both sides, summed over rows that have
-them.
+"""The ratios that give the numbers of a cell, of sums over the rows that have all numbers needed.
 
 A ratio is prod(sums of the top factors) / prod(sums of the bottom factors). A speedup, for
 example, is (vanilla's seconds * tokens) / (vanilla's tokens * seconds), each summed over the
@@ -69,13 +68,13 @@ class RowRatio:
     """True for the rows that count [rows]."""
 
     top: tuple[FloatArray, ...]
-    """The factors above, a column each."""
+    """The factors of the numerator, a column each [rows]."""
 
     bottom: tuple[FloatArray, ...]
-    """The factors below, a column each."""
+    """The factors of the denominator, a column each [rows]."""
 
     is_time: bool = True
-    """Only times depend on the machine."""
+    """True for a ratio of times, which depends on the machine."""
 
     def summed(self, groups: RowGroups) -> Ratio:
         """The sums per sample, and for times the logarithm of the ratio in each unit.
@@ -103,8 +102,7 @@ def row_ratios(columns: Mapping[str, NDArray[Any]]) -> dict[str, RowRatio]:
     A column [rows] has a number per completion: of the method, or (`baseline_`) of vanilla's
     completion of the same request, 0 without one. `wall_s` are seconds of all tokens, `decode_s`
     of those after the first; `mat_emitted` and `mat_steps` are tokens that steps emitted, and
-    steps, 0 if unknown. A `RowRatio` is the rows that count, the factors above, and those below;
-    `is_time` is False for ratios that do not depend on the machine.
+    steps, 0 if unknown.
     """
     num_tokens = columns["num_tokens"]
     wall_s = columns["wall_s"]
@@ -161,9 +159,9 @@ def log_ratios(
 
     One array [units], or nothing if there is one unit. It covers the requests that all units have,
     since other prompts would count as noise of their units. NaN stands for a unit with half of all
-    requests or fewer, as of an interrupted pass. A unit is a pass or a run, and `groups` says the
-    unit and the request of each row, by their numbers from 0; `num_units` are those of the whole
-    run.
+    requests or fewer, such as an interrupted pass. A unit is a pass or a run. `groups` has the
+    numbers (from 0) of the unit and the request of each row; its `num_units` counts the units of
+    the whole run.
     """
     if groups.num_units < 2 or not len(groups.units):
         return ()

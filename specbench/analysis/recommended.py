@@ -12,7 +12,7 @@ class Recommended(NamedTuple):
 
     method: str
     not_slower: tuple[str, ...]
-    """Methods that are not shown to be slower; empty if it is shown to be the fastest."""
+    """Methods that are not shown to be slower; empty if `method` is shown to be the fastest."""
 
 
 def recommend(speedups: Mapping[str, Value], baseline: str) -> Recommended | None:

@@ -60,7 +60,7 @@ _BASELINE_COLUMNS = ("num_tokens", "num_steps", "decode_s", "wall_s")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordTable:
-    """The records of a run, made into columns once. A cell is some of its rows."""
+    """The records of a run as columns, made once. A cell is a selection of rows."""
 
     records: Sequence[Record]
     """In the order in which they ran, one per row."""
@@ -81,7 +81,7 @@ class RecordTable:
     - `request`: the number of sample and turn, the same in every unit.
     - `asked`: the number of the request, the same for every method.
     - `decode_s`: by the client's clock or the server's, NaN if it is left out; `is_burst`,
-      `is_of_server` and `is_left_out` say so (see `decode_times`).
+      `is_of_server` and `is_left_out` say which (see `decode_times`).
     - `is_same`: True if the token ids are vanilla's.
     - `is_cut`: True if the last step may have accepted one more draft token than it shows.
     - `mat_emitted` and `mat_steps`: tokens that steps emitted, and steps. They are `num_emitted`
@@ -183,8 +183,8 @@ def make_table(
 
     `run_of_repeat` is the number of the run of each repeat (pass) of a pool of runs, empty for one
     run; `blocks` are groups of requests that servers completed together; `copied_prompts` maps the
-    id of a sample with the text of an earlier one to that one's id. Columns are added to
-    `records_frame`, as the comments say.
+    id of a sample to the id of the earlier sample that has the same prompt. The comments explain
+    the columns that are added to `records_frame`.
     """
     frame = records_frame(records)
     repeats = frame["repeat"].to_numpy()
@@ -263,14 +263,17 @@ def _is_same(records: Sequence[Record], baseline_rows: IntArray) -> NDArray[np.b
 
 
 def answer_of(record: Record) -> object:
-    """The token ids; of an imported answer without them, its text or the hash of that."""
+    """The token ids; of an imported answer without them, its text or the text's hash."""
     if record.token_ids or record.imported is None:
         return record.token_ids
     return record.text or record.imported.answer_hash
 
 
 def _is_cut(record: Record) -> bool:
-    """EOS and the budget hide whether the last token was a draft token or the target's own."""
+    """True if the last step may have accepted one more draft token than it shows.
+
+    EOS and the budget hide whether the last token was a draft token or the target's own.
+    """
     lengths = record.accept_lengths
     num_nodes = record.num_nodes
     if not lengths:

@@ -19,9 +19,9 @@ def fewer_steps(records: Sequence[Record], header: RunHeader) -> dict[tuple[str,
 
     The drafts of such a method depend on the prompt alone (`is_repeatable`), so at temperature 0 an
     equal answer takes equally many steps in every pass. Two requests with fewer steps in a later
-    pass, and none with more, need no test. Empty on a GPU, where a captured step may round
-    differently. Also empty for runs of several parts or machines; a pool (without a `uid`) and a
-    merged run count as such. The ratios are by method and temperature.
+    pass, and none with more, prove memory without a statistical test. Empty on a GPU, where a
+    captured step may round differently. Also empty for runs of several parts or machines, which
+    include pools (without a `uid`) and merged runs. The ratios are by method and temperature.
     """
     ratios: dict[tuple[str, float], float] = {}
     is_in_parts = header.origins or header.segments or header.workers or not header.uid

@@ -49,10 +49,10 @@ class Roofline:
     """Memory speed of a run's machine and bytes that its steps read."""
 
     bandwidth: float
-    """Bytes/s."""
+    """The measured memory bandwidth in bytes/s."""
 
     target_bytes: int
-    """The target's weights that a step reads."""
+    """Bytes of the target's weights that a step reads."""
 
     cache_bytes: int
     """The size of the last-level cache, 0 if unknown."""
@@ -67,7 +67,7 @@ class Roofline:
     """The reason if there is no bandwidth bound."""
 
     speedups: Mapping[str, float] = field(default_factory=dict)
-    """The bandwidths / vanilla's of methods that decode with other CPU threads."""
+    """Bandwidth / vanilla's of each method with its own number of CPU threads, by its spelling."""
 
     block_bytes: int = 0
     """The bytes read or copied to measure the bandwidth, 0 if unknown."""
@@ -149,7 +149,7 @@ def read_roofline(
 
 
 def _bandwidth_ratios(header: RooflineHeader, threads: Threads) -> dict[str, float]:
-    """The bandwidths / vanilla's of methods with their own number of CPU threads.
+    """Bandwidth / vanilla's of each method with its own number of CPU threads.
 
     All of `bandwidth_by_threads` were measured before the run.
     """
@@ -188,8 +188,8 @@ def _mean_context(records: Iterable[Record]) -> float:
 def slow_steps(header: RunHeader) -> Iterator[RunWarning]:
     """A warning if vanilla's steps take longer than steps of one row without a method.
 
-    They were timed in turns, before and after the run; both have to show it. A model in the cache
-    is not judged: other methods change the cache, and so its steps.
+    Both kinds of steps were timed in turns, before and after the run, and both times have to show
+    it. A model that fits the cache is not judged: other methods change the cache, and so its steps.
     """
     roofline = header.roofline
     if roofline is None or roofline.target_bytes <= CACHE_MARGIN * roofline.cache_bytes:

@@ -25,7 +25,8 @@ def measure_cells(
     """The cells by method, temperature and task, or all tasks as one.
 
     `source` has the rows of each cell. `axes` are the methods, temperatures and tasks of the run,
-    `costs` those of steps by cell, and `drafting` the answers of servers with and without drafts.
+    `costs` the costs of steps by cell, and `drafting` the answers of servers with and without
+    drafts.
     """
     cells: dict[CellKey, CellMetrics] = {}
     for temperature in axes.temperatures:
@@ -72,7 +73,7 @@ def _with_counters(cell: CellMetrics, key: CellKey, drafting: Drafting) -> CellM
     if task != key.task:  # counters are of a whole task
         return cell
     mat = mat_of_blocks(blocks)
-    is_counted_in_part = cell.mat != NO_STEPS  # the reason gives the number of answers
+    is_counted_in_part = cell.mat != NO_STEPS  # its reason says of how many answers
     return cell if is_counted_in_part and isinstance(mat, Missing) else replace(cell, mat=mat)
 
 

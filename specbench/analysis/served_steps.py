@@ -1,9 +1,9 @@
 """Steps of answers whose server does not list them, computed from its counts.
 
 A step emits the accepted tokens and one more, so the counts of tokens and of accepted tokens
-give the steps. After an end token that was itself a draft there is no further token: such an
-answer took one step more than the counts give. No count says which answers these are. If every
-step has a draft, the drafts of a block are its steps.
+give the steps. If the last accepted token of an answer was an end token, its step emitted no
+further token, so the answer took one step more than the counts give. No count says which answers
+these are. If every step has a draft, the number of drafts of a block is its number of steps.
 """
 
 from collections import defaultdict
@@ -16,8 +16,8 @@ from specbench.log.run import BlockKey, block_key
 from specbench.types import Record
 
 _TOO_MANY = (
-    "the server counts {:g} drafts more than the steps that its answers imply, of which {} ended "
-    "with a draft token"
+    "the server counts {:g} drafts more than the steps that its answers imply, but at most {} "
+    "answers ended with a draft token"
 )
 
 
@@ -29,8 +29,8 @@ class ServedSteps:
     """Tokens that steps emitted [records]; 0 if unknown."""
 
     steps: Sequence[float]
-    """Steps [records]; 0 if unknown. Steps that a block counts beyond the implied ones
-    are spread over the answers that may have them.
+    """Steps [records]; 0 if unknown. If a block counts more drafts than its answers imply steps,
+    the difference is spread evenly over the answers that may have taken one step more.
     """
 
     more: Sequence[int]
@@ -49,14 +49,14 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
     """The steps of records: those that are listed, or those that their server's counts imply.
 
     A block is a group of requests that a server completed together, with the increase of its
-    counters. The drafts that it counts beyond the implied steps are spread over the answers that
-    may have them. `record.serving` has a server's figures of an answer; None for the engine in this
-    process.
+    counters. If it counts more drafts than its answers imply steps, the difference is spread over
+    the answers that may have taken one step more. `record.serving` has a server's figures of an
+    answer; None for the engine in this process.
     """
     blocks_by_key: dict[BlockKey, list[BlockHeader]] = defaultdict(list)
     for block in blocks:
         blocks_by_key[block_key(block)].append(block)
-    # Methods whose server gives counts only for answers with drafts, as llama.cpp does. Of other
+    # Methods whose server gives counts only for answers with drafts, as llama.cpp does. For other
     # methods, the steps of an answer without counts are unknown.
     silent_methods = {
         record.key.method
@@ -144,7 +144,7 @@ def _num_unseen(
     steps: Sequence[float],
     blocks: Sequence[BlockHeader],
 ) -> float | None:
-    """Drafts that a block counts beyond the steps of its answers; None if it cannot be known."""
+    """Drafts that a block counts - steps that its answers imply; None if unknown."""
     if not all(emitted[row] or records[row].num_tokens < 2 for row in rows):
         return None
     num_drafts = _num_drafts(blocks, len(rows))
@@ -215,8 +215,8 @@ def _num_drafts(blocks: Sequence[BlockHeader], num_answers: int) -> float | None
         return None
     num_finished = sum(block.num_requests - block.num_failed for block in blocks)
     num_tokens = sum(block.num_tokens for block in blocks)
-    # Counters of more requests or tokens than these answers have count others' too; without the
-    # counter of tokens, -1 makes them differ.
+    # If the counters have other numbers of requests or tokens than these answers, they include
+    # other answers. -1, for a missing counter of tokens, differs too.
     num_counted_tokens = sum(block.counters.get("num_tokens", -1) for block in blocks)
     if num_finished != num_answers or num_counted_tokens != num_tokens:
         return None

@@ -56,8 +56,8 @@ def engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
     """1 + accepted / drafts: by the counts of each answer, or else by the server's counters.
 
     `done` are completed records; a block is a group of requests that the server completed together,
-    with the increase of its counters. Accepted are draft tokens. `Missing` has the reason for no
-    number.
+    with the increase of its counters. `accepted` counts draft tokens. `Missing` has the reason if
+    there is no number.
     """
     # a server's figures of each answer that it counted drafts of
     counted_answers = [
@@ -153,7 +153,10 @@ def acceptance_rates(
 
 
 def _rates_of_answers(done: Sequence[Record]) -> tuple[float, ...]:
-    """The same by the histograms of answers: a draft with 3 accepted tokens has them at 1, 2, 3."""
+    """Accepted tokens at each draft position / drafts [positions], by the histograms of answers.
+
+    A draft with 3 accepted tokens has them at the positions 1, 2 and 3.
+    """
     num_by_accepted: Counter[int] = Counter()
     for record in done:
         histogram = record.serving.drafts_by_accepted if record.serving else UNSET
@@ -168,7 +171,7 @@ def _rates_of_answers(done: Sequence[Record]) -> tuple[float, ...]:
 
 
 def _counters_problem(blocks: Sequence[BlockHeader]) -> Missing | None:
-    """The reason why counters include more than the blocks' answers; None if they do not."""
+    """The reason if counters include more than the blocks' answers; None if they do not."""
     if any(block.num_failed for block in blocks):
         return HAS_FAILED
     num_own = sum(block.num_tokens for block in blocks)

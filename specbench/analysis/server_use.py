@@ -9,16 +9,16 @@ from specbench.log.backend import BlockHeader, ServerUse
 
 
 def uses_of(blocks: Sequence[BlockHeader]) -> list[ServerUse]:
-    """What is known of the memory and energy in these blocks."""
+    """The memory and energy of servers in the blocks that recorded them."""
     return [block.use for block in blocks if block.use]
 
 
 def served_joules_per_token(blocks: Sequence[BlockHeader]) -> Value:
-    """Energy beyond that of the idle server per token: the sum of joules / the sum of tokens.
+    """Energy per token beyond the energy of the idle server: sum of joules / sum of tokens.
 
     Blocks with failed or repeated requests are left out: their tokens are unknown. The counters'
     ticks may make the energy of n blocks wrong by sqrt(n) * tick_s * mean power. Missing if no
-    block was metered, or if this is more than MOST_HALF_WIDTH of the energy.
+    block was metered, or if this error is more than MOST_HALF_WIDTH of the energy.
     """
     whole = [block for block in blocks if not block.num_failed and not block.num_repeats]
     metered = [block for block in whole if block.use and block.use.energy_j is not None]

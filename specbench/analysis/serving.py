@@ -90,12 +90,13 @@ class ServingMetrics:
     """The lengths of drafts, the most frequent first; empty if the server does not list them."""
 
     acceptance_rates: tuple[float, ...] = ()
+    """Accepted tokens at each draft position / drafts [positions]."""
 
     contradictions: tuple[tuple[str, str], ...] = ()
     """Pairs of a task and a contradiction in the counts of its blocks."""
 
     client_share: float = 0.0
-    """The client's own part of a request's time."""
+    """The client's own share of a request's time, from 0 to 1."""
 
     prompts: PromptsRead = NO_PROMPTS
     num_cached_tokens: int = 0
@@ -144,13 +145,13 @@ def _measure(
     """
     done_rows = rows[[table.records[row].is_ok for row in rows]]
     done = [table.records[row] for row in done_rows]
-    answers = [record.serving for record in done if record.serving]  # what servers said of them
+    answers = [record.serving for record in done if record.serving]  # figures by servers
     # Seconds to the first token, of the rest and of the whole request; tokens: [done rows] each.
     ttft_s, decode_s, e2e_s, num_tokens, prompt_tokens = table.values(
         done_rows, "prefill_s", "decode_s", "wall_s", "num_tokens", "read_tokens"
     )
     prompt_columns = table.values(done_rows, "prompt_offset", "other_row")
-    # by the server's counts, with those that differ from what vanilla's server read
+    # the server's counts of prompt tokens, and prompts that vanilla's server read differently
     prompts = prompts_read(table.records, done_rows, *prompt_columns)
     tpot_s = decode_s / np.maximum(num_tokens - 1, 1)  # after the first; NaN if left out
     has_tpot = (num_tokens > 1) & ~np.isnan(tpot_s)
@@ -158,7 +159,7 @@ def _measure(
     output_throughput = over_blocks(lambda block: block.num_tokens)
     goodput: Value = NO_GOODPUT
     if bounds:
-        # A run that was interrupted has only some records, hence the share of those.
+        # Not all requests of an interrupted run have records: the share of those that do is used.
         seconds_by_name = {"ttft": ttft_s, "tpot": tpot_s, "e2e": e2e_s}
         num_unknown = int(np.isnan(tpot_s).sum()) if "tpot" in bounds else 0
         share_good = _share_good(seconds_by_name, bounds, len(rows) - num_unknown)
@@ -241,7 +242,7 @@ def _num_restarted(blocks: Sequence[BlockHeader]) -> int:
 
 
 def _client_share(blocks: Sequence[BlockHeader], e2e: FloatArray) -> float:
-    """The client's own part of a request's time: its work, and the wait while it is busy.
+    """The client's own share of a request's time: its work, and the wait while it is busy.
 
     The wait is as in a queue with one server (M/M/1): work / (1 - utilisation).
     """

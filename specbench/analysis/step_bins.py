@@ -17,7 +17,8 @@ from specbench.analysis.stats.estimates import Missing, Value
 from specbench.analysis.stats.variance import EXACT
 
 Axis = Literal["position", "context", "turn"]
-"""position: tokens of the answer before the step. context: these and the prompt's. turn: from 1."""
+"""position: tokens of the answer before the step. context: position + prompt tokens. turn: from 1.
+"""
 LEAST_PROMPTS = 5
 """Prompts that a bin needs for a number."""
 _FIRST_EDGE: dict[Axis, int] = {"position": 32, "context": 128}
@@ -33,7 +34,7 @@ class Bin:
     low: int
     """The first position, length or turn of the bin."""
     high: int
-    """The first one after the bin."""
+    """The first position, length or turn after the bin."""
 
     @property
     def range_text(self) -> str:

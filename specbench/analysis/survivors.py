@@ -45,7 +45,9 @@ class Survivors:
     """Requests that every ranked method finished."""
 
     num_paused: int = 0
-    """Requests that all finished but during which the machine paused: not in `is_shared`."""
+    """Requests that every ranked method finished, but with a pause of the machine. Methods are not
+    compared on them.
+    """
 
 
 def find_survivors(frame: DataFrame) -> Survivors:

@@ -22,7 +22,7 @@ Subject: TypeAlias = tuple[str, float]
 MOST_HIDDEN = 0.1
 """The outer clock may exceed a completion's own time by this share of it."""
 HIDDEN_S = 1e-3
-"""The outer clock may exceed it by this many seconds more."""
+"""The outer clock may exceed a completion's own time by this many seconds in addition."""
 LEAST_HIDDEN = 0.2
 """A method is suspect if the outer clock exceeds the allowed time in more than this share of its
 completions.
@@ -44,7 +44,7 @@ they are checked, and do not yet use the method's own number of threads.
 FIRST_USE_S = 0.5
 """Seconds that a method's untimed completions may take in addition, for work done only once."""
 FIRST_USE_GPU_S = 10.0
-"""The same on a GPU, where kernels are compiled and loaded. It has not been measured yet."""
+"""These seconds on a GPU, where kernels are compiled and loaded. A guess: it was not measured."""
 
 
 def hidden_time(table: RecordTable) -> dict[Subject, float]:
@@ -122,9 +122,9 @@ def untimed_work(frame: DataFrame, header: RunHeader) -> dict[Subject, float]:
 def add_speedups(entries: list[dict[str, Any]], frame: DataFrame, header: RunHeader) -> None:
     """Add to the `entries` of methods their speedups without and with their untimed work.
 
-    They are "timed" and "counted": vanilla's seconds per token / the method's, over the requests
-    that both answered. Untimed work is spread over these, and none is vanilla's. `frame` is that of
-    a record table; an entry has its "method".
+    A speedup is vanilla's seconds per token / the method's, over the requests that both answered.
+    "timed" leaves untimed work out. "counted" adds all of the method's to the method's seconds, and
+    none to vanilla's. `frame` is the frame of a record table; an entry has its "method".
     """
     untimed_seconds = _untimed_seconds(frame, header)
     for entry in entries:

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from specbench.types import Record
 
 UNLIKELY = 1e-3
-"""Equal times are reported if so many are less probable than this by chance. None of 230,000
-pairs of honest answers was equal in both times.
+"""Equal times are reported if the probability of so many by chance is below this. Of 230,000 pairs
+of honest answers, none was equal in both times.
 """
 MOST_BY_CHANCE = 2
-"""Equal pairs are reported if there are this many times as many as chance explains. Three equal
-answers are three pairs, so the number of pairs varies more than that of single events.
+"""Equal pairs are reported if there are more than this many times as many as chance explains. Three
+equal answers are three pairs, so pairs vary more than independent events.
 """
 LEAST_TOKENS = 8
-"""Tokens of an answer whose decode time is long enough to differ from that of another."""
+"""Fewest tokens of an answer whose decode time is long enough to differ from other answers'."""
 _ITERATIONS = 50
-"""Iterations that solve an equation; each makes the error smaller."""
+"""Iterations that solve the equation of `_by_chance`; each makes the error smaller."""
 
 
 def find_unusual(records: Sequence[Record]) -> Iterator[str]:
@@ -32,7 +32,7 @@ def _other_texts(answers: Sequence[Record]) -> Iterator[str]:
     are left out.
     """
     first_by_ids: dict[tuple[int, ...], Record] = {}
-    others: list[Record] = []  # with another text than the first answer with their token ids
+    others: list[Record] = []  # their texts differ from the first one's
     for answer in answers:
         if answer.serving is None or answer.serving.reported_tokens is None:
             first = first_by_ids.setdefault(answer.token_ids, answer)
@@ -41,7 +41,7 @@ def _other_texts(answers: Sequence[Record]) -> Iterator[str]:
     if others:
         number = "1 answer has" if len(others) == 1 else f"{len(others)} answers have"
         yield (
-            f"{number} another text than an answer with the same token ids, first "
+            f"{number} a different text from an answer with the same token ids, first "
             f"{others[0].key.method} on {others[0].key.sample_id}: {others[0].text[:40]!r}."
         )
 

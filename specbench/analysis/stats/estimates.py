@@ -48,7 +48,7 @@ class Estimate:
     """Degrees of freedom of the resamples."""
 
     units: tuple[FloatArray, ...] = field(default=(), repr=False, compare=False)
-    """Its logarithms in each pass or run [units]: an array per run or pool that it depends on."""
+    """Logarithms of the number in each pass or run [units]: an array per run or pool behind it."""
 
     machine: Variance | None = field(default=EXACT, repr=False, compare=False)
     """The variance that passes or runs add to the logarithm; None if unknown, as after one pass."""

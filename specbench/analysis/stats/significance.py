@@ -64,7 +64,7 @@ def slower(a: Value, b: Value, allowed: float, machine: Variance | None) -> floa
 
 
 def margin(a: Value, b: Value, machine: Variance | None, level: float) -> float | None:
-    """The distance of log(a / b) from an allowed one at which `slower` gives p = `level`."""
+    """The distance of log(a / b) from an allowed logarithm at which `slower` gives p = `level`."""
     log_ratio = _log_ratio(a, b, machine)
     if log_ratio is None:
         return None
@@ -92,9 +92,9 @@ def differs(a: Value, b: Value, machine: Variance | None) -> float | None:
 
 
 def holm(p_values: Mapping[Key, float | None]) -> dict[Key, float | None]:
-    """The p-values corrected for the number of tests that have one (Holm 1979), by test.
+    """The p-values by test, corrected for the number of tests that have one (Holm 1979).
 
-    A test without one has None. Any keys name the tests.
+    A test without a p-value keeps None.
     Of all claims made below alpha, the chance that any is wrong is at most alpha, however the
     tests depend on each other.
     """
