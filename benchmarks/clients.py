@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from specbench.analysis.columns import value_or_none
 from specbench.analysis.metrics import measure
 from specbench.data.prompts import load_prompt_sets, plan_tasks
-from specbench.log.exchange.convert import Told, convert, parse_file
+from specbench.log.exchange.convert import UserFacts, convert, parse_file
 from specbench.log.run import Run
 from specbench.log.store import read_run
 from specbench.models.cards import find_model
@@ -196,7 +196,7 @@ def _call(*words: Sequence[str]) -> None:
 
 def imported(result: Path) -> Run:
     """The run of a client's file."""
-    return convert([parse_file(f"{METHOD}={result}")], Told(model="tiny", task=TASK))
+    return convert([parse_file(f"{METHOD}={result}")], UserFacts(model="tiny", task=TASK))
 
 
 def numbers_of(run: Run) -> Numbers:

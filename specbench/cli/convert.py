@@ -61,7 +61,7 @@ def convert(
 
     A file's format is recognised by its content. docs/convert.md has the formats.
     """
-    from specbench.log.exchange.convert import Told, convert, parse_file
+    from specbench.log.exchange.convert import UserFacts, convert, parse_file
     from specbench.log.exchange.mapping import read_mapping
     from specbench.log.exchange.source import read_source
     from specbench.log.exchange.tables import read_table, table_mapping
@@ -76,7 +76,7 @@ def convert(
     if of_table := table_mapping(sources[0], given_mapping):
         _write_table(read_table(sources, of_table), out, url)
         return
-    told = Told(
+    facts = UserFacts(
         baseline=baseline,
         model=model,
         task=task,
@@ -86,7 +86,7 @@ def convert(
         url=url,
         mapping=given_mapping,
     )
-    run = convert(files, told, sys.argv[1:], sources)
+    run = convert(files, facts, sys.argv[1:], sources)
     write_run(run, out)
     _print_figures(run)
     say(f"{out}: {len(run.records)} answers of {len(run.header.methods)} methods")

@@ -54,7 +54,7 @@ class LineFile:
                 raise
 
     def append(self, line: bytes) -> None:
-        """Add a line, which has its newline. After an error the file is as before.
+        """Add a line, which ends with its newline. After an error the file is as before.
 
         Raises:
             RunFolderError: the disk is full, or the file is no longer where it was.
@@ -155,13 +155,13 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def scratch_files(path: Path) -> list[Path]:
-    """The scratch files beside a file that processes of this machine have now, or left behind."""
+    """The scratch files beside a file that processes of this machine write or left behind."""
     try:
         beside = list(path.parent.iterdir())
     except OSError:
         return []
     prefix = _scratch_prefix(path)
-    return [one for one in beside if one.name.startswith(prefix) and one.suffix == ".new"]
+    return [file for file in beside if file.name.startswith(prefix) and file.suffix == ".new"]
 
 
 def _scratch_prefix(path: Path) -> str:

@@ -17,11 +17,11 @@ class SettingsHeader(Struct, frozen=True, omit_defaults=True):
     """The source of a method's options that are not its paper's."""
 
     source: str
-    """tuned: by `specbench tune`; auto: fastest here; cut: the paper's, with the rows that are
-    cheap; a file; a run.
+    """tuned: by `specbench tune`; auto: the fastest here; cut: the paper's draft, cut to the rows
+    that are cheap to verify; or the name of a file or a run.
     """
     paper: dict[str, Any] = {}
-    """The paper's values of options that differ."""
+    """The paper's values of the options that have other values here."""
     sha256: str = ""
     """Hash of the file; absent if the settings were chosen here."""
 
@@ -44,13 +44,13 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
     weights: WeightsHeader | None
     """Drafter's checkpoint; null if none is used."""
     scope: Scope = "request"
-    """run: it remembers earlier prompts of a repeat; absent: only the prompt."""
+    """run: it remembers earlier prompts of a pass; absent: it knows only the current prompt."""
     settings: Annotated[SettingsHeader | None, role("note")] = None
     """Source of the options; absent for the paper's and the user's."""
     tree_sha256: Annotated[str | None, shown_as("tree")] = None
     """Hash of the paths of its static tree; absent without one, and in older runs."""
     most_nodes: Annotated[int, role("note")] = 0
-    """Most nodes of a step's tree, its root included; absent if its options do not say."""
+    """Most nodes of a step's tree, its root included; absent if the options do not say."""
     is_repeatable: Annotated[bool | None, role("note")] = None
     """A prompt gets the same drafts each time at temperature 0; absent in older runs."""
 
@@ -61,12 +61,11 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
 
     @property
     def settings_text(self) -> str:
-        """The size of its drafts in words, if it is not the paper's: "6 tokens; paper: 10". If
-        only another option differs, it is that: "ngram=2; paper: 3". Empty if none differs.
+        """The size of its drafts beside the paper's size: "6 tokens; paper: 10".
 
-        `options` are those in effect. `settings` names their source, None if they are the paper's
-        or the user's: in `paper`, the paper's values of options that differ; in `source`, "cut" for
-        the paper's draft, cut to as many tokens as are cheap to verify here.
+        If the size is the paper's but another option differs, that option: "ngram=2; paper: 3".
+        Empty if no option differs. `settings.paper` has the paper's values of the options that
+        differ. "6 tokens, cut" is the paper's draft, cut to as many tokens as are cheap to verify.
         """
         if not self.settings:
             return ""
@@ -77,8 +76,8 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
         }
         if not paper_options:
             return ""
-        # _SIZE_UNITS: option -> unit, for the options that say how large a draft is. Without one,
-        # the "size" is that of the first other option.
+        # Options that say how large a draft is. If none of them differs, the first option that
+        # differs takes the place of the size.
         size_options = [option for option in _SIZE_UNITS if option in paper_options]
         if size_options:
             option = size_options[0]  # the first one is for labels
@@ -93,9 +92,10 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
                     size_in_paper += f", {paper_depth + 1} levels"
         else:
             option = next(iter(paper_options))
-            value = str(self.options[option])
-            name = tree_label(value) if value.startswith("[[") else value
-            size_in_effect = _without_folders(f"{option}={name}", [])
+            option_text = str(self.options[option])
+            if option_text.startswith("[["):  # the paths of a static tree
+                option_text = tree_label(option_text)
+            size_in_effect = _without_folders(f"{option}={option_text}", [])
             size_in_paper = paper_options[option]
         if self.settings.source == "cut":
             size_in_effect += ", cut"
@@ -116,7 +116,7 @@ class MethodLabel(NamedTuple):
     others: tuple[str, ...] = ()
     """Spellings of the run's other variants of the method."""
     settings: str = ""
-    """The size of its drafts in words, if that is not its paper's."""
+    """The size of its drafts in words, if it is not the paper's size."""
 
     @property
     def details(self) -> list[str]:

@@ -25,7 +25,7 @@ from specbench.judge.explanation_formats import (
     render_explanation,
 )
 from specbench.judge.explanation_table import not_separable, sentence
-from specbench.log.exchange.convert import Told, convert, parse_file
+from specbench.log.exchange.convert import UserFacts, convert, parse_file
 from specbench.log.exchange.write import write_files
 from specbench.log.run import Run
 from tests.analysis.run_factory import full_run
@@ -115,7 +115,7 @@ def written(folder: Path, *passes: Run) -> Run:
         for number, run in enumerate(passes)
         for path in write_files(run, "eagle", folder / str(number))
     ]
-    return convert(files, Told(temperature=0.0, task=TASK))
+    return convert(files, UserFacts(temperature=0.0, task=TASK))
 
 
 def quotient_of_rates(run: Run) -> float:

@@ -48,11 +48,12 @@ Counts = Callable[[Turn], ImportedCounts]
 
 
 class StepsField(NamedTuple):
-    """The list with the steps of turns."""
+    """The list of a file that has the steps of each turn."""
 
     name: str
+    """Key of the list."""
     first: int
-    """Its value for one step: 0 if it is the index of the last step."""
+    """The value that stands for one step: 1, or 0 if values are indices of last steps."""
 
 
 class ReadAnswers(NamedTuple):
@@ -126,7 +127,7 @@ def read_answers(
 
 
 def _turns(choice: Fields, steps_field: StepsField) -> Iterator[Turn]:
-    """The turns of a choice, whose lists must have an element for each.
+    """The turns of a choice, whose lists must have an element per turn.
 
     The steps of a turn are the value of `steps_field`, such as 4, or one more if that is the index
     of the last step. `accept_lengths` has the tokens of each step, turn after turn.
@@ -154,25 +155,26 @@ def _turns(choice: Fields, steps_field: StepsField) -> Iterator[Turn]:
 
 
 def _without_failures(records: Sequence[Record], turns: Sequence[Turn]) -> Iterator[Record]:
-    """The records. Those of failed turns have only the publisher's counts."""
-    before: Turn | None = None
+    """The records, with only the publisher's counts in records of failed turns."""
+    previous: Turn | None = None
     for record, turn in zip(records, turns, strict=True):
-        reason = _failure(turn, before)
+        reason = _failure(turn, previous)
         if reason:
             where = f"question {record.key.sample_id}, turn {record.key.turn + 1}"
             turn.line.note(f"{where}: {reason}; it is left out")
         yield failed(record, reason) if reason else record
-        before = turn
+        previous = turn
 
 
-def _failure(turn: Turn, before: Turn | None) -> str:
-    """The reason why a turn failed; empty if it did not. `before` is the turn before in the file.
+def _failure(turn: Turn, previous: Turn | None) -> str:
+    """The reason why a turn failed; empty if it did not. `previous` is the turn before in the file.
 
     Two measured times agree in all digits only if one is a copy.
     """
     is_error = turn.text.strip() == FAILED
     is_measured = round(turn.wall_time, _CLOCK_DIGITS) != turn.wall_time
-    is_copy = before is not None and turn.counts == before.counts and (is_error or is_measured)
+    is_repeated = previous is not None and turn.counts == previous.counts
+    is_copy = is_repeated and (is_error or is_measured)
     reasons = [f"the answer is {FAILED}"] if is_error else []
     if is_copy:
         reasons.append(f"it has the counts and the {turn.wall_time:.3f} s of the turn before")
@@ -202,6 +204,6 @@ def write_answers(written: WrittenAnswers, steps_field: StepsField) -> str:
             "accept_lengths": [n for record in records for n in record.accept_lengths],
         }
         model_id = f"{written.header.model.label}-temperature-{records[0].key.temperature}"
-        about = {"question_id": sample_id, "category": task, "model_id": model_id}
-        lines.append(json.dumps({**about, "choices": [choice]}) + "\n")
+        question = {"question_id": sample_id, "category": task, "model_id": model_id}
+        lines.append(json.dumps({**question, "choices": [choice]}) + "\n")
     return "".join(lines)

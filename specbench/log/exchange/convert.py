@@ -37,13 +37,13 @@ class LabelledFile(NamedTuple):
     """A file to import."""
 
     label: str
-    """Name of its method."""
+    """Name of the file's method."""
     path: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """Facts about the files that the user gives; empty or None if not given."""
+class UserFacts:
+    """Facts about the files that the user gives beside them; empty or None if not given."""
 
     baseline: str = ""
     """Label of the baseline; "vanilla" is the default."""
@@ -53,11 +53,11 @@ class Told:
     tokenizer: str = ""
     """Folder of the tokenizer that counts texts."""
     count_tokens: CountTokens | None = None
-    """Number of tokens of a text, by that tokenizer."""
+    """Counts the tokens of a text with that tokenizer."""
     url: str = ""
     """Address of the files."""
     mapping: FileMapping | None = None
-    """The places of the answers in the files, if they have no known format."""
+    """The places of the answers in the files, if the files have no known format."""
 
     @property
     def given(self) -> dict[str, str]:
@@ -74,7 +74,7 @@ class Told:
 
 
 class _ReadFile(NamedTuple):
-    """A file that was read."""
+    """A file and its answers, as the file has them."""
 
     label: str
     source: SourceFile
@@ -91,30 +91,26 @@ def parse_file(text: str) -> LabelledFile:
     label, equals, name = text.partition("=")
     if not equals or "/" in label or Path(text).exists():
         label, name = "", text
-    words = printable_values(label or Path(name).stem)
-    return LabelledFile(words.replace(":", "-").replace(",", "-"), Path(name))
+    label = printable_values(label or Path(name).stem)
+    return LabelledFile(label.replace(":", "-").replace(",", "-"), Path(name))
 
 
 def convert(
     files: Sequence[LabelledFile],
-    told: Told,
+    facts: UserFacts,
     command: Sequence[str] = (),
-    contents: Sequence[SourceFile] = (),
+    sources: Sequence[SourceFile] = (),
 ) -> Run:
-    """The run of these files.
-
-    `told` has what the user said beside the files: the label of the baseline, the task, the
-    temperature, a mapping, and a tokenizer to recount texts. `contents` has what the files hold, if
-    they were read already.
+    """The run of these files. `sources` are the contents of the files, if they were read already.
 
     Raises:
         UserError: a file cannot be read, has no known format or contradicts itself, or the
             baseline is none of the labels.
     """
-    contents = contents or [read_source(file.path) for file in files]
+    sources = sources or [read_source(file.path) for file in files]
     read_files = [
-        _read(source, file.label, told.mapping)
-        for file, source in zip(files, contents, strict=True)
+        _read(source, file.label, facts.mapping)
+        for file, source in zip(files, sources, strict=True)
     ]
     _refuse_copies(read_files)
     # the name of each record's method
@@ -122,15 +118,15 @@ def convert(
         read_file.method(record) for read_file in read_files for record in read_file.content.records
     ]
     methods = [*dict.fromkeys(labels)]
-    baseline = _baseline(told.baseline, methods)
-    temperature = _temperature(read_files, told)  # None if unknown
-    # the records as the run has them, in the order of `labels`
-    records_of_files = _placed(read_files, baseline, told.task, temperature or 0.0)
+    baseline = _baseline(facts.baseline, methods)
+    temperature = _temperature(read_files, facts.temperature)  # None if unknown
+    # the records with the run's keys, in the order of `labels`
+    records_of_files = _records_of_run(read_files, baseline, facts.task, temperature or 0.0)
     all_records = [record for records in records_of_files for record in records]
     by_method: dict[str, list[Record]] = defaultdict(list)
     for label, record in zip(labels, all_records, strict=True):
         by_method[label].append(record)
-    sources = [
+    imported_sources = [
         ImportedSource(
             read_file.label, read_file.source, read_file.format, read_file.content, records
         )
@@ -143,10 +139,10 @@ def convert(
         for method, records in by_method.items()
     ]
     header = make_header(
-        sources,
+        imported_sources,
         answers,
-        count_tokens=told.count_tokens,
-        given=told.given,
+        count_tokens=facts.count_tokens,
+        given=facts.given,
         temperature=temperature,
         command=command,
     )
@@ -192,28 +188,28 @@ def _refuse_copies(read_files: Sequence[_ReadFile]) -> None:
         paths[source.sha256] = source.path
 
 
-def _baseline(asked: str, methods: Sequence[str]) -> str:
-    """The name of the baseline; empty if there is none.
+def _baseline(label: str, methods: Sequence[str]) -> str:
+    """The name of the baseline; empty if there is none. `label` is empty if the user gave none.
 
     Raises:
         UserError: no file has the requested label, or a file of another method has the label
             that is reserved for the baseline.
     """
-    if asked and asked not in methods:
-        raise unknown_name("label", asked, methods)
-    if asked and asked != BASELINE and BASELINE in methods:
+    if label and label not in methods:
+        raise unknown_name("label", label, methods)
+    if label and label != BASELINE and BASELINE in methods:
         raise UserError(
-            f"The label {BASELINE} is reserved for the baseline, which here is {asked}.",
+            f"The label {BASELINE} is reserved for the baseline, which here is {label}.",
             f"Give the files of {BASELINE} another label.",
         )
-    return asked or (BASELINE if BASELINE in methods else "")
+    return label or (BASELINE if BASELINE in methods else "")
 
 
-def _temperature(read_files: Sequence[_ReadFile], told: Told) -> float | None:
-    """The temperature that the user or the files give; None if neither does.
+def _temperature(read_files: Sequence[_ReadFile], option: float | None) -> float | None:
+    """The temperature that the user (`option`) or the files give; None if neither does.
 
     Raises:
-        UserError: they give several.
+        UserError: there are several temperatures, or the option is not a temperature.
     """
     # temperature -> the name of a file that has it, or the option
     temperatures = {
@@ -221,14 +217,12 @@ def _temperature(read_files: Sequence[_ReadFile], told: Told) -> float | None:
         for read_file in read_files
         if read_file.content.temperature is not None
     }
-    if told.temperature is not None:
-        if not math.isfinite(told.temperature):
-            raise UserError(
-                f"--temperature {told.temperature} is not a temperature.", "Give 0 or more."
-            )
-        temperatures.setdefault(told.temperature, "--temperature")
+    if option is not None:
+        if not math.isfinite(option):
+            raise UserError(f"--temperature {option} is not a temperature.", "Give 0 or more.")
+        temperatures.setdefault(option, "--temperature")
     if len(temperatures) > 1:
-        texts = [f"{level:g} ({name})" for level, name in temperatures.items()]
+        texts = [f"{temperature:g} ({name})" for temperature, name in temperatures.items()]
         raise UserError(
             f"The files have several temperatures: {', '.join(texts)}.",
             "Convert the files of each temperature by themselves.",
@@ -236,10 +230,10 @@ def _temperature(read_files: Sequence[_ReadFile], told: Told) -> float | None:
     return next(iter(temperatures), None)
 
 
-def _placed(
+def _records_of_run(
     read_files: Sequence[_ReadFile], baseline: str, task: str, temperature: float
 ) -> list[list[Record]]:
-    """The records of each file with the keys that they have in the run.
+    """The records of each file, with their keys in the run.
 
     A question of a known task is named as in specbench's own runs: "mt_bench/81".
     The passes of a method at a load are numbered on from file to file.
@@ -254,8 +248,8 @@ def _placed(
         for record in read_file.content.records:
             label = read_file.method(record)
             subject = label, load_of(record.key)
-            num_so_far = passes_of_file.get(subject, 0)
-            passes_of_file[subject] = max(record.key.repeat + 1, num_so_far)
+            num_in_file = passes_of_file.get(subject, 0)
+            passes_of_file[subject] = max(record.key.repeat + 1, num_in_file)
             key = replace(
                 record.key,
                 method=BASELINE if label == baseline else label,
@@ -269,7 +263,7 @@ def _placed(
                 read_file.source.note(place, "it has no tokens, and is left out")
                 record = failed(record, "it has no tokens")
             records.append(replace(record, key=key))
-        for subject, num_of_file in passes_of_file.items():
-            num_passes[subject] += num_of_file
+        for subject, num_in_file in passes_of_file.items():
+            num_passes[subject] += num_in_file
         records_of_files.append(records)
     return records_of_files

@@ -25,7 +25,7 @@ class MeasuredBlock(NamedTuple):
     """Answers that a server worked on without a break."""
 
     duration_s: float
-    """Seconds of all answers."""
+    """Seconds in which the server worked on the answers."""
     counters: Mapping[str, float]
     """Increase of the server's counters."""
 
@@ -55,7 +55,7 @@ class FileContent:
     figures: list[ImportedFigure] = field(default_factory=list)
     """Numbers that the file prints, recomputed; `method` is empty."""
     findings: list[str] = field(default_factory=list)
-    """Findings about its counting."""
+    """Sentences about how the file counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,10 @@ class MethodAnswers:
     """All answers of a method, to compare with the baseline's."""
 
     method: str
-    """Its name, as the user gave it."""
+    """Name of the method, as the user gave it."""
     records: Sequence[Record]
     baseline: str = ""
-    """The baseline's name; empty if there is none, or for the baseline."""
+    """Name of the baseline; empty without a baseline, and for the baseline itself."""
     baseline_records: Sequence[Record] = ()
 
 
@@ -90,7 +90,7 @@ def steps_of(record: Record) -> StepCounts:
     """The steps of an answer that is to be written; 0 if the answer failed.
 
     Raises:
-        UserError: they are unknown.
+        UserError: the steps are unknown.
     """
     counts = record.imported
     if not record.is_ok:
@@ -123,19 +123,19 @@ class Format:
     title: str
     """Name for readers."""
     tool: str
-    """Tool that writes it."""
+    """Tool that writes such files."""
     arithmetic: str
-    """Its publisher's arithmetic for printed numbers."""
+    """The publisher's arithmetic for printed numbers."""
     matches: Callable[[Fields], bool]
     """True for the first JSON value of such a file."""
     read: Callable[[SourceFile], FileContent]
-    """The answers of a file."""
+    """Reads the answers of a file."""
     average: Average = "totals"
-    """Average behind its publisher's speeds."""
+    """Average behind the publisher's speeds."""
     figures: Figures = no_figures
-    """The publisher's numbers."""
+    """Computes the publisher's numbers."""
     write: Callable[[WrittenAnswers], str] | None = None
-    """The text of a file with answers; None for a form that is only read."""
+    """Makes the text of a file with answers; None for a form that is only read."""
     needs_times: bool = False
     """True if such a file has the time to the first token of each answer."""
     ending: str = "jsonl"
@@ -144,7 +144,7 @@ class Format:
 
 @cache
 def all_formats() -> Mapping[str, Format]:
-    """The formats by name: that of their module."""
+    """The formats by name: the name of their module, with hyphens."""
     names = [name for _, name, _ in pkgutil.iter_modules(formats.__path__)]
     modules = {name: import_module(f"{formats.__name__}.{name}") for name in names}
     return {
@@ -158,7 +158,7 @@ def format_of(source: SourceFile) -> str:
     """The name of the format that the content of a file has.
 
     Raises:
-        UserError: it has none.
+        UserError: the content has no known format.
     """
     first = source.entries[0]  # the first JSON value of the file
     for name, file_format in all_formats().items():
@@ -191,7 +191,7 @@ def counts_from_drafts(
     """Counts of an answer, from the number of its accepted draft tokens.
 
     The first token is the prefill's. A step emits the accepted tokens and one more, and drafts at
-    most once. If no step is left for the other tokens, the end of the answer cut accepted ones, and
+    most once. If no step is left for the other tokens, the answer's end cut accepted tokens, and
     the steps are unknown. `num_accepted` is None if the server does not count them.
     """
     emitted = max(tokens - 1, 0)
@@ -204,8 +204,8 @@ def counts_from_drafts(
 def failed(record: Record, reason: str) -> Record:
     """The record of an answer that failed; the publisher's counts are kept."""
     counts = record.imported or ImportedCounts()
-    kept = ImportedCounts(counted_tokens=counts.published_tokens, total_s=counts.total_s)
-    return replace(record, status="error", error=reason, imported=kept, accept_lengths=())
+    published = ImportedCounts(counted_tokens=counts.published_tokens, total_s=counts.total_s)
+    return replace(record, status="error", error=reason, imported=published, accept_lengths=())
 
 
 def rate_figure(name: str, number: float, rule: str, unit: str = "", **more: Any) -> ImportedFigure:

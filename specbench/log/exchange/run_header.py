@@ -22,7 +22,7 @@ from specbench.log.spec import SpecHeader, SpecValues
 from specbench.types import Record
 
 _LEAST_NAME = 3
-"""Characters that names must share to be of one model."""
+"""Fewest characters that the names of one model have in common at the start."""
 
 
 class ImportedSource(NamedTuple):
@@ -57,7 +57,7 @@ def make_header(
     }
     contents = [source.content for source in sources]
     values = _values(contents, records, given.get("model", ""))
-    is_told = {  # an option of the run -> True if the files or the user give it
+    is_given = {  # an option of the run -> True if the files or the user give it
         "temperatures": temperature is not None,
         "max_new_tokens": values.max_new_tokens is not None,
         "concurrency": bool(values.concurrency),
@@ -70,12 +70,12 @@ def make_header(
         counting=_counting(sources, answers),
         arithmetic="; ".join(dict.fromkeys(source.format.arithmetic for source in sources)),
         average=averages.pop() if len(averages) == 1 else "totals",
-        told=tuple(name for name in is_told if is_told[name]),
+        told=tuple(name for name in is_given if is_given[name]),
         given={**given},
         figures=tuple(_figures(sources, answers, count_tokens)),
         oddities=tuple(oddity for source in sources for oddity in source.source.oddities),
         findings=tuple(_findings(sources, answers)),
-        lacks=_lacks(contents, values, is_told),
+        lacks=_lacks(contents, values, is_given),
     )
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return RunHeader(
@@ -113,13 +113,13 @@ def _values(contents: Sequence[FileContent], records: Sequence[Record], model: s
 
 
 def _shared_name(names: Iterable[str]) -> str:
-    """The common start of the names in the files: some name the method after the model."""
-    known = sorted({*filter(None, names)})
-    columns = takewhile(lambda letters: len({*letters}) == 1, zip(*known, strict=False))
+    """The common start of the models' names: some files name the method after the model."""
+    given_names = sorted({*filter(None, names)})
+    columns = takewhile(lambda letters: len({*letters}) == 1, zip(*given_names, strict=False))
     shared = "".join(letters[0] for letters in columns)
-    if len(known) > 1:
+    if len(given_names) > 1:
         shared = shared.rstrip("-_/. ")
-    return shared if len(shared) >= _LEAST_NAME else ", ".join(known) or UNKNOWN
+    return shared if len(shared) >= _LEAST_NAME else ", ".join(given_names) or UNKNOWN
 
 
 def _file(source: ImportedSource) -> ImportedFile:
@@ -142,7 +142,7 @@ def _method(spelling: str, title: str) -> MethodHeader:
 def _counting(
     sources: Sequence[ImportedSource], answers: Sequence[MethodAnswers]
 ) -> dict[str, str]:
-    """The counting rule of each method: that of its first file."""
+    """The counting rule of each method, from its first file."""
     rules: dict[str, str] = {}
     for source in sources:
         for record in source.records:
@@ -158,10 +158,10 @@ def _figures(
     answers: Sequence[MethodAnswers],
     count_tokens: CountTokens | None,
 ) -> Iterator[ImportedFigure]:
-    """The numbers that files print, then those that follow from answers of several files.
+    """The numbers that files print, then numbers that follow from answers of several files.
 
-    The latter are by the formulas of the formats that a method's files have. `count_tokens` counts
-    the tokens of a text; None without a tokenizer.
+    The second kind is by the formulas of the formats of a method's files. `count_tokens` counts the
+    tokens of a text; None without a tokenizer.
     """
     for source in sources:
         for figure in source.content.figures:
@@ -186,11 +186,11 @@ def _findings(sources: Sequence[ImportedSource], answers: Sequence[MethodAnswers
 
 
 def _lacks(
-    contents: Sequence[FileContent], values: SpecValues, is_told: Mapping[str, bool]
+    contents: Sequence[FileContent], values: SpecValues, is_given: Mapping[str, bool]
 ) -> tuple[str, ...]:
     """The facts that no file gives, each once."""
     lacks = dict.fromkeys(lack for content in contents for lack in content.lacks)
-    if not is_told["temperatures"]:
+    if not is_given["temperatures"]:
         lacks["the temperature"] = None
     if values.model == UNKNOWN:
         lacks["the model"] = None
@@ -201,9 +201,9 @@ def _prompts(sources: Sequence[ImportedSource], task: str) -> Iterator[PromptsHe
     """The prompts by category, if the files give categories; otherwise they are unknown."""
     samples: dict[str, dict[str, None]] = defaultdict(dict)  # of each category, their ids
     for source in sources:
-        # a record as the file has it, whose task is its category, and as the run has it
-        for read, placed in zip(source.content.records, source.records, strict=True):
-            samples[read.key.task][placed.key.sample_id] = None
+        # The task in the file's record is a category; the run's record has the run's sample id.
+        for file_record, run_record in zip(source.content.records, source.records, strict=True):
+            samples[file_record.key.task][run_record.key.sample_id] = None
     if "" in samples:  # an answer without a category
         return
     num_prompts = len({sample_id for ids in samples.values() for sample_id in ids})
@@ -221,7 +221,7 @@ def _prompts(sources: Sequence[ImportedSource], task: str) -> Iterator[PromptsHe
 
 
 def _blocks(sources: Sequence[ImportedSource]) -> Iterator[BlockHeader]:
-    """Blocks of answers: those of a file at one load, if the file gives their duration."""
+    """Blocks of answers: the answers of a file at one load, if the file gives their duration."""
     for source in sources:
         records_of_blocks: dict[BlockKey, list[Record]] = defaultdict(list)
         for record in source.records:

@@ -41,7 +41,7 @@ Cells = Sequence[Mapping[str, Any]]
 
 
 class TableOrigin(NamedTuple):
-    """Where the cells of a table come from."""
+    """The origin of a table's cells."""
 
     name: str
     """Tool, or owner and name of the repository that has the files."""
@@ -49,9 +49,9 @@ class TableOrigin(NamedTuple):
     settings: str
     """The publisher's arithmetic."""
     files: Mapping[str, str]
-    """Names and hashes."""
+    """Hashes of the files, by name."""
     columns: Mapping[str, str]
-    """Origin of each column."""
+    """Path in the files, or rule, of each column by name."""
     hardware: str
     url: str
 
@@ -65,11 +65,11 @@ class ImportedTable(NamedTuple):
     """Columns with their values."""
 
 
-def table_mapping(source: SourceFile, given: FileMapping | None) -> FileMapping | None:
+def table_mapping(source: SourceFile, mapping: FileMapping | None) -> FileMapping | None:
     """The mapping of a file of totals, given or shipped; None for a file of answers."""
-    if given is None and not has_format(source):
-        given = mapping_of(source, "cells")
-    return given if given and given.gives == "cells" else None
+    if mapping is None and not has_format(source):
+        mapping = mapping_of(source, "cells")
+    return mapping if mapping and mapping.gives == "cells" else None
 
 
 def read_table(sources: Sequence[SourceFile], mapping: FileMapping) -> ImportedTable:
@@ -109,8 +109,8 @@ def write_table(table: ImportedTable, path: Path, url: str = "") -> list[Path]:
     `url` is the address of the files.
 
     Raises:
-        RunFolderError: they cannot be written.
-        UserError: they exist already.
+        RunFolderError: the files cannot be written.
+        UserError: the files exist already.
     """
     mapping = table.mapping
     hardware = {hardware_of(mapping, source) for source in table.sources} - {""}
@@ -130,7 +130,7 @@ def write_figures(runs: Sequence[Run], path: Path) -> list[Path]:
     """Write the publisher's numbers of imported runs; the rule of each is in `settings`.
 
     Raises:
-        RunFolderError: they cannot be written.
+        RunFolderError: the files cannot be written.
         UserError: a run was not imported or has no such numbers, or the files exist already.
     """
     cells: list[Mapping[str, Any]] = []
@@ -178,7 +178,7 @@ def _figure_cells(run: Run) -> Iterator[Mapping[str, Any]]:
 
 
 def _publisher(url: str, tool: str) -> str:
-    """The repository that the files are in; the tool that wrote them if it is unknown."""
+    """The repository that has the files; the tool that wrote them if the repository is unknown."""
     repository = _REPOSITORY.match(url)
     return repository[1] if repository else tool
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from specbench.log.exchange.convert import Told, convert, parse_file
+from specbench.log.exchange.convert import UserFacts, convert, parse_file
 from specbench.log.imported import ImportedHeader
 from specbench.log.merge import write_run
 from specbench.log.run import Run
@@ -40,7 +40,7 @@ def published(pattern: str) -> Path:
 
 def imported(tmp_path: Path, *files: str, **facts: Any) -> Run:
     """The run of these files, written and read back."""
-    run = convert([parse_file(file) for file in files], Told(**facts))
+    run = convert([parse_file(file) for file in files], UserFacts(**facts))
     write_run(run, tmp_path / "imported")
     stored = read_run(tmp_path / "imported")
     assert stored.records == run.records

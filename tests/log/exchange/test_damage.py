@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from specbench.errors import UserError
-from specbench.log.exchange.convert import Told, convert, parse_file
+from specbench.log.exchange.convert import UserFacts, convert, parse_file
 from specbench.log.header import RunHeader
 from specbench.log.line_checks import RecordCheck
 from specbench.log.record import ImportedLine, to_line, to_record
@@ -104,12 +104,12 @@ def test_a_damaged_file_is_one_message_or_a_run(
     raw = "".join(json.dumps(content) + "\n" for content in FORMS[name]).encode()
     path = tmp_path / "file.jsonl"
     path.write_bytes(raw)
-    whole = convert([parse_file(str(path))], Told())
+    whole = convert([parse_file(str(path))], UserFacts())
     messages = []
     for _ in range(NUM_DAMAGED if damage is not recoded else 3):
         path.write_bytes(damage(raw, rng))
         try:
-            run = convert([parse_file(str(path))], Told())
+            run = convert([parse_file(str(path))], UserFacts())
         except UserError as error:
             messages.append(error.message)
         else:

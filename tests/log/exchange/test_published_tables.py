@@ -9,7 +9,7 @@ import pytest
 
 from specbench.errors import UserError
 from specbench.judge.published_cells import find_cells
-from specbench.log.exchange.convert import Told, convert, parse_file
+from specbench.log.exchange.convert import UserFacts, convert, parse_file
 from specbench.log.exchange.source import read_source
 from specbench.log.exchange.tables import read_table, table_mapping, write_figures, write_table
 from specbench.log.run import Run
@@ -25,7 +25,7 @@ def publication(name: str) -> Publication:
 
 
 def run_of(files: Sequence[str], **facts: Any) -> Run:
-    return convert([parse_file(file) for file in files], Told(**facts))
+    return convert([parse_file(file) for file in files], UserFacts(**facts))
 
 
 def runs_of(name: str) -> list[Run]:

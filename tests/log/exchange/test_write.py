@@ -9,7 +9,7 @@ import pytest
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.estimates import Estimate, Value
 from specbench.errors import UserError
-from specbench.log.exchange.convert import Told, convert, parse_file
+from specbench.log.exchange.convert import UserFacts, convert, parse_file
 from specbench.log.exchange.write import write_files, written_formats
 from specbench.log.run import Run
 from specbench.log.store import read_run
@@ -26,7 +26,7 @@ def reread(run: Run, form: str, folder: Path) -> Run:
     paths = write_files(run, form, folder)
     labels = [re.sub(r"-pass-\d+", "", path.stem) for path in paths]
     files = [parse_file(f"{label}={path}") for label, path in zip(labels, paths, strict=True)]
-    return convert(files, Told(temperature=0.0))
+    return convert(files, UserFacts(temperature=0.0))
 
 
 def number(figure: Value) -> float | None:
