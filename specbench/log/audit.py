@@ -58,15 +58,15 @@ class MethodAudit(Struct, frozen=True, omit_defaults=True):
     temperature: float
     """Sampling temperature of the run."""
     level: float
-    """Sampling temperature of the answers; draws at a raised temperature follow the run's."""
+    """Sampling temperature of the tested answers: that of the run, or a raised one."""
     status: AuditStatus = msgspec.field(default="no difference", name="verdict")
     """Status of the method's answers."""
     num_answers: int = 0
     """Answers that were completed again or drawn."""
     num_replayed: int = 0
-    """Recorded answers among them."""
+    """Recorded answers that were completed again."""
     num_same: int = 0
-    """Recorded answers that came out the same again."""
+    """Recorded answers that were reproduced exactly."""
     num_tokens: int = 0
     """Sampled tokens tested."""
     smallest_tv: float | None = None
@@ -99,14 +99,14 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
     dtype: str
     """Number format of the audit."""
     num_records: int
-    """Records of the run at that time."""
+    """Records of the run at the time of the audit."""
     records_sha256: str = ""
-    """Hash of samples.jsonl at that time; empty in audits of older versions."""
+    """Hash of samples.jsonl at the time of the audit; empty in audits of older versions."""
     results: tuple[MethodAudit, ...]
     """Results by method and temperature."""
 
     def at(self, method: str, temperature: float) -> tuple[MethodAudit, ...]:
-        """The results of a method at a temperature of the run and the one raised from it."""
+        """The results of a method at a temperature of the run and at the one raised from it."""
         return tuple(
             audit
             for audit in self.results

@@ -25,17 +25,17 @@ class HookTimes(Struct, frozen=True, omit_defaults=True):
     """Seconds of a method's own code while no completion is timed."""
 
     build_s: float = 0.0
-    """Seconds to build the drafter, with loading its weights."""
+    """Seconds to build the drafter and to load its weights."""
     remember_s: float = 0.0
     """Seconds of `remember`, after completions."""
     forget_s: float = 0.0
     """Seconds of `forget`, before each pass."""
     untimed_s: float = 0.0
-    """Seconds of completions in the warm-up, and of those that prime samples on a GPU."""
+    """Seconds of untimed completions: in the warm-up, and to prime samples on a GPU."""
     untimed_steps: int = 0
-    """Steps of these completions."""
+    """Steps of the untimed completions."""
     untimed_prefills: int = 0
-    """Prefills of these completions."""
+    """Prefills of the untimed completions."""
 
 
 class WeightsPrint(Struct, frozen=True):
@@ -46,11 +46,11 @@ class WeightsPrint(Struct, frozen=True):
     at_end: str
     """Fingerprint of the same numbers after the last completion."""
     share: float
-    """Share of the weights' bytes: less than 1 is a drawn sample."""
+    """Share of the weights' bytes that the fingerprints cover; below 1, they cover a sample."""
     seconds: float
-    """Seconds that both took."""
+    """Seconds that both fingerprints took."""
     skipped: tuple[str, ...] = ()
-    """Weights that are not in memory."""
+    """Weights without a fingerprint, since they are not in memory."""
 
 
 class RooflineHeader(Struct, frozen=True, omit_defaults=True):
@@ -69,9 +69,9 @@ class RooflineHeader(Struct, frozen=True, omit_defaults=True):
     draft_bytes: dict[str, float] = {}
     """Bytes that a method's drafts read per step, by method."""
     bandwidth_by_threads: dict[str, float] = {}
-    """Bandwidth by number of CPU threads; absent if all have one."""
+    """Bandwidth by number of CPU threads; absent if all methods have the same number."""
     block_bytes: int = 0
-    """Bytes read to measure it, or copied in older runs on a GPU; 0 if unknown."""
+    """Bytes read to measure the bandwidth, or copied in older runs on a GPU; 0 if unknown."""
     unread_bytes: int = 0
     """Part of target_bytes: experts that a token does not choose; 0 if dense or unknown."""
     bandwidth_samples: tuple[float, ...] = ()
@@ -81,8 +81,8 @@ class RooflineHeader(Struct, frozen=True, omit_defaults=True):
     copy_bytes_per_s: float = 0.0
     """Bandwidth of a GPU's copies; 0 on a CPU, and in older runs, which only copied."""
     vanilla_ratios: tuple[float, ...] = ()
-    """Ratio of a step's time of vanilla to that of one row, both in turn, before and after the
-    run.
+    """Time of vanilla's step / time of a plain step of one row, timed in turns, before and after
+    the run.
     """
 
 
@@ -90,15 +90,15 @@ class ProductChoice(Struct, frozen=True):
     """The launch of a linear layer on a GPU, chosen by time and by result."""
 
     rows: int
-    """Largest number of rows for which it is used."""
+    """Largest number of rows for which the launch is used."""
     weight: tuple[int, int]
     """Output and input size of the weight."""
     is_gated: bool
     """Gate and up projection in one weight."""
     launch: str
-    """The launch chosen: a kernel of ours, or torch."""
+    """The chosen launch: a kernel of specbench, or torch."""
     chain_us: dict[str, float]
-    """Microseconds of the layers around it, by launch tried."""
+    """Microseconds of the layers around this layer, by launch tried."""
     rejected: dict[str, str]
     """Launches not used, with the reason."""
 
@@ -118,7 +118,7 @@ class ExecutionHeader(Struct, frozen=True, omit_defaults=True):
     """The execution of a method's steps."""
 
     mode: Annotated[Literal["eager", "graph"], shown_as("execution")]
-    """One by one, or replayed as CUDA graphs."""
+    """eager: operations start one by one; graph: they are replayed as CUDA graphs."""
     reason: str | None
     """The reason if graphs are not used; null if they are, or if eager mode was requested."""
     is_joined: Annotated[bool, role("note")] = False
@@ -132,16 +132,16 @@ class ExecutionHeader(Struct, frozen=True, omit_defaults=True):
     num_positions: int = 0
     """Positions that the drafter's checkpoint was made for; absent if unknown."""
     has_guessed_layers: bool = False
-    """No option and no config named the layers: a formula did."""
+    """A formula chose the layers, since no option and no config named them."""
 
 
 class ServerHeader(Struct, frozen=True, omit_defaults=True):
     """The server of a method."""
 
     url: str
-    """Address."""
+    """Address of the server."""
     software: str
-    """Name and version; `unknown` if the server does not say."""
+    """Name and version of the software; `unknown` if the server does not say."""
     model: str
     """Name of the model at the server."""
     protocol: str
@@ -149,7 +149,7 @@ class ServerHeader(Struct, frozen=True, omit_defaults=True):
     sends_token_ids: bool = False
     """Answers come as token ids; else their text is tokenised."""
     command: tuple[str, ...] = ()
-    """Command that started it, with files but no folders; absent for a given URL."""
+    """Command that started the server, without the folders of files; absent for a given URL."""
 
     @property
     def software_phrase(self) -> str:
@@ -160,18 +160,18 @@ class ServerHeader(Struct, frozen=True, omit_defaults=True):
 
 
 class Arrangement(Struct, frozen=True, omit_defaults=True):
-    """The turns of servers that the run started, and the memory that decided them."""
+    """The order in which the run's own servers ran, and the memory that decided it."""
 
     is_side_by_side: bool
-    """True if all servers run at once, in turns by block; else one runs at a time, for a pass."""
+    """True if all servers run at once and get blocks in turns; else one server runs per pass."""
     needed_bytes: int = 0
-    """Estimated bytes of their weights, caches and processes together; absent if not counted."""
+    """Estimated bytes of all servers' weights, caches and processes; absent if not counted."""
     free_bytes: int = 0
     """Bytes that were free before the first start; absent if not counted."""
     gpu_share: float = 0.0
-    """Share of the GPU's memory that each server got; absent without one."""
+    """Share of the GPU's memory that each server got; absent without a GPU."""
     reason: str = ""
-    """The reason why only one server runs at a time; absent if it is the memory."""
+    """The reason why only one server runs at a time; absent if memory is the reason."""
 
 
 DRAFT_COUNTERS = ("num_drafts", "num_draft_tokens", "num_accepted", "num_verify_calls")
@@ -179,7 +179,7 @@ DRAFT_COUNTERS = ("num_drafts", "num_draft_tokens", "num_accepted", "num_verify_
 
 
 def counted_drafts(growth: Mapping[str, float]) -> int:
-    """Drafts, or draft tokens, by the growth of a server's counters; 0 without."""
+    """Drafts, or draft tokens, by the growth of a server's counters; 0 if it counts none."""
     return int(max(growth.get(name, 0.0) for name in DRAFT_COUNTERS))
 
 
@@ -187,19 +187,19 @@ class ServerUse(Struct, frozen=True, omit_defaults=True):
     """Memory and energy of a server on this machine in a block."""
 
     memory_bytes: int | None = None
-    """Memory of its processes (PSS) at the end; absent if it cannot be read."""
+    """Memory of the server's processes (PSS) at the end; absent if it cannot be read."""
     gpu_memory_bytes: int | None = None
-    """Memory that they hold on GPUs; absent if the driver does not list them."""
+    """Memory of these processes on GPUs; absent if the driver does not list them."""
     energy_j: float | None = None
-    """Joules beyond those of the idle server; absent if not measured."""
+    """Joules in the block beyond those of the idle server; absent if not measured."""
     meters: tuple[str, ...] = ()
-    """GPUs and processor packages whose energy this is."""
+    """GPUs and processor packages whose energy was measured."""
     idle_w: float = 0.0
-    """Watts of these while the server was idle, which are subtracted."""
+    """Watts of these parts while the server was idle, which are subtracted."""
     tick_s: float = 0.0
     """Seconds between two changes of the slowest counter."""
     absent: tuple[str, ...] = ()
-    """Reasons why energy is absent, or without a part; absent if none."""
+    """Reasons why the energy, or a part of it, is missing; absent if none."""
 
 
 class BlockHeader(Struct, frozen=True, omit_defaults=True):
@@ -216,7 +216,7 @@ class BlockHeader(Struct, frozen=True, omit_defaults=True):
     duration_s: float
     """Seconds in which any request was under way; at a rate, all seconds up to the last token."""
     num_requests: int
-    """Requests."""
+    """Requests of the block."""
     num_failed: int = 0
     """Requests that failed."""
     num_tokens: int = 0
@@ -234,9 +234,9 @@ class BlockHeader(Struct, frozen=True, omit_defaults=True):
     counters: dict[str, float] = {}
     """Increase of the server's counters; absent if it has none."""
     idle_cpu_s: dict[str, float] = {}
-    """CPU seconds of other servers on this machine meanwhile, by method; absent if they rested."""
+    """CPU seconds of the other methods' servers during the block; absent if they were idle."""
     idle_gpu: dict[str, float] = {}
-    """Largest share of a GPU's time that they used meanwhile, by method; absent if they rested."""
+    """Largest share of a GPU's time of the other methods' servers; absent if they were idle."""
     use: ServerUse | None = None
     """Memory and energy of the server; absent in older runs."""
 
@@ -247,7 +247,7 @@ class WorkerHeader(Struct, frozen=True, omit_defaults=True):
     node: str
     """First digits of Ray's id of the machine."""
     gpu_ids: tuple[str, ...]
-    """Numbers of its GPUs there; empty for a CPU."""
+    """Numbers of the worker's GPUs on that machine; empty for a CPU."""
     environment: Environment
     """Hardware and software of that machine."""
     preparation: Preparation | None = None

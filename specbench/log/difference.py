@@ -26,7 +26,7 @@ class Difference:
     role: Role
     """Role of the field."""
     method: str = ""
-    """The method whose field it is; empty if it is none's."""
+    """The method that the field belongs to; empty if it belongs to none."""
     options: tuple[str, ...] = ()
     """The changed options of the method: "num_tokens 5 -> 3"; empty for other fields."""
 
@@ -57,7 +57,7 @@ def change_lines(differences: Iterable[Difference]) -> list[str]:
     # (name of the field without the method, change of its value) -> methods with this change
     methods_by_change: dict[tuple[str, str], list[str]] = {}
     for difference in differences:
-        if difference.options:  # each says its change
+        if difference.options:  # each option says its change
             field_name, change = "", ", ".join(difference.options)
         else:
             field_name = difference.what.removesuffix(difference.method)

@@ -20,9 +20,10 @@ def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tup
 
     `first` and `second` are headers (`RunHeader` unless `is_exact`). A value that one header does
     not know, such as a hash or the kernels of an older run, equals anything. Unless `is_exact`,
-    fields without a name for readers and void ones are left out: a seed without any draws, the name
-    of a model whose files are the same. A field has a path ("model.dtype"), the part it belongs to,
-    a name for readers (`what`) and a role such as "machine", which says what a difference concerns.
+    fields without a name for readers are left out, and so are void fields, whose difference says
+    nothing: a seed without any draws, the name of a model whose files are the same. A field has a
+    path ("model.dtype"), the part it belongs to, a name for readers (`what`) and a role such as
+    "machine", which says what a difference concerns.
     """
     list_fields: Callable[[Any], Iterator[_Field]] = _exact_fields if is_exact else _named_fields
     first_fields = {field.path: field for field in list_fields(first)}
@@ -57,17 +58,17 @@ class _Field(NamedTuple):
     """A field of a header that is compared as a whole."""
 
     content: Any
-    """Its value."""
+    """Value of the field."""
     path: str = ""
-    """Its path in the header: "spec.seed"."""
+    """Path of the field in the header: "spec.seed"."""
     part: str = ""
-    """The part of the header it is in. A header knows a part if it has any field of it."""
+    """The part of the header with the field. A header knows a part if it has any of its fields."""
     role: Role = "note"
-    """Its role, or that of its part."""
+    """Role of the field, or else of its part."""
     what: str = ""
-    """Its name for readers; empty if it has none."""
+    """Name of the field for readers; empty if it has none."""
     method: str = ""
-    """The method that its name ends in; empty if it names none."""
+    """The method at the end of `what`; empty if `what` names none."""
 
 
 _MISSING: Any = object()
@@ -95,7 +96,7 @@ def _named_fields(header: RunHeader) -> Iterator[_Field]:
 
 
 def _walk(field: _Field, owner: str = "", *, is_exact: bool = False) -> Iterator[_Field]:
-    """The fields below one of a header, or the field itself if it is compared as a whole.
+    """The fields inside a field of a header, or the field itself if it is compared as a whole.
 
     Fields of structs and entries of mappings are walked. A field's role, such as "machine", says
     what a difference concerns; notes, which are never compared, are left out. Unless `is_exact`, a
@@ -259,8 +260,9 @@ def _file_texts(first: FileHeader | None, second: FileHeader | None) -> tuple[st
 
 
 def _prompt_texts(first: PromptsHeader, second: PromptsHeader) -> tuple[str, str] | None:
-    """The prompts of a task. Another `--limit` on one file makes no difference: the samples
-    that both have are the same.
+    """Two prompts of a task, by hash and origin; None if they are equal.
+
+    Another `--limit` on the same file is no difference: the samples that both runs have are equal.
     """
     is_same_file = first.file_sha256 and first.file_sha256 == second.file_sha256
     if is_same_file or first.sha256 == second.sha256:

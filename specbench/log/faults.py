@@ -17,9 +17,9 @@ from specbench.log.time_faults import find_time_faults
 from specbench.types import Record, RecordKey, RequestKey, seed_of
 
 _SLACK = 1.001
-"""Sums of times are stored rounded."""
+"""Largest ratio of a sum of times to their whole: times are stored rounded."""
 _CLOCK_S = 2.0
-"""The start and the end of a run are whole seconds."""
+"""Error of a run's duration in seconds: its start and end are whole seconds."""
 
 
 def find_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
@@ -27,9 +27,8 @@ def find_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
 
     Faults of single records come first, in the order of the records.
     """
-    if (
-        header.imported
-    ):  # its lines were checked when they were read; no rules apply to another tool's run
+    # Lines of an imported run were checked when they were read. No other rule applies to them.
+    if header.imported:
         yield from _miscounted_blocks(header.blocks, records)
         return
     yield from _faults_of_records(header, records)
@@ -178,7 +177,7 @@ def _dates_in_the_future(header: RunHeader) -> Iterator[str]:
     """Dates that are more than a day ahead of this machine's clock."""
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     for name, date in (("created", header.created), ("finished", header.finished)):
-        with suppress(ValueError, TypeError):  # named elsewhere
+        with suppress(ValueError, TypeError):  # `_too_short_runs` names such a date
             if date and datetime.fromisoformat(date) > tomorrow:
                 yield f"{name} is in the future: {date}."
 
@@ -211,8 +210,8 @@ def _missing_records(header: RunHeader, records: Sequence[Record]) -> Iterator[s
 
 
 def _left_out_prompts(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each task whose prompts were left out without an option that does so, and one
-    if a complete run has records of fewer passes than it says.
+    """A sentence for each task that lacks prompts although no option leaves any out, and one if a
+    complete run has records of another number of passes than it says.
 
     A run without `limit` and `sample` has all prompts of a source. A merged run (`origins`) may
     have been put together from parts.
@@ -277,7 +276,7 @@ def _miscounted_blocks(blocks: Sequence[BlockHeader], records: Sequence[Record])
     together. The key of a block is its method, temperature, task, pass over the prompts and load.
     """
     num_requests: Counter[BlockKey] = Counter()  # of the records, by the key of their block
-    num_tokens: Counter[BlockKey] = Counter()  # of their answers, likewise
+    num_tokens: Counter[BlockKey] = Counter()  # of the records' answers, by the same key
     for record in records:
         key = block_key(record.key)
         num_requests[key] += 1
@@ -285,7 +284,7 @@ def _miscounted_blocks(blocks: Sequence[BlockHeader], records: Sequence[Record])
     num_blocks = Counter(map(block_key, blocks))  # blocks by their key
     for block in blocks:
         key = block_key(block)
-        # Its records were measured in parts: `num_before` requests before an interruption.
+        # The block was measured in parts: `num_before` requests before an interruption.
         if num_blocks[key] > 1 or block.num_before:
             continue
         counts = num_requests[key], num_tokens[key]  # those of its records

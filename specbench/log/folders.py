@@ -24,20 +24,20 @@ _RUN_OF_POOL = re.compile(r"run-\d+")
 
 
 def run_folder(path: Path) -> Path:
-    """The folder of a run that is given as itself, or as one of its files."""
+    """The folder of a run, from the path of the folder or of one of its files."""
     names = (HEADER, SAMPLES, compressed_path(Path(SAMPLES)).name)
     return path.parent if path.name in names and not path.is_dir() else path
 
 
 def run_folders(path: Path) -> list[Path]:
-    """The folders of the runs of a suite, in order; or the one of a run or of a pool."""
+    """The folders of the runs of a suite, in order; for a run or a pool, its own folder."""
     folders_of_suite = sorted(file.parent for file in path.glob(f"*/{HEADER}"))
     is_run = not folders_of_suite or (path / HEADER).exists()
     return [run_folder(path)] if is_run or pooled_folders(path) else folders_of_suite
 
 
 def pooled_folders(path: Path) -> list[Path]:
-    """The folders of a pool's runs, in order; none in another folder."""
+    """The folders of a pool's runs, in order; empty if the folder is not a pool."""
     folders = [file.parent for file in path.glob(f"*/{HEADER}")]
     is_pool = all(_RUN_OF_POOL.fullmatch(folder.name) for folder in folders)
     if not is_pool or (path / HEADER).exists():
@@ -46,7 +46,7 @@ def pooled_folders(path: Path) -> list[Path]:
 
 
 def single_runs(paths: Iterable[Path]) -> list[Path]:
-    """The folders of runs, each pool's folder replaced by those of its runs."""
+    """The folders of runs, with the folder of each pool replaced by the folders of its runs."""
     return [folder for path in paths for folder in pooled_folders(path) or [path]]
 
 

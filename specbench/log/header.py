@@ -20,7 +20,7 @@ from specbench.log.usage import CpuUse, GpuUse, MethodEnergy
 SCHEMA = 1
 """Version of the run files."""
 IMPORTED_SCHEMA = 2
-"""The same of imported runs, which older versions of specbench refuse."""
+"""Version of the files of imported runs, which older versions of specbench refuse."""
 
 _IN_FIRST_VERSION = frozenset(
     {"id", "status", "created", "finished", "command", "spec", "environment", "warnings", "model"}
@@ -28,7 +28,7 @@ _IN_FIRST_VERSION = frozenset(
     | {"is_stand_in", "is_embedded", "revision", "files", "tasks", "limit", "temperatures"}
     | {"max_new_tokens", "repeats", "seed", "is_baseline_run", "phases", "trace"}
 )
-"""Fields of the first version, in `run.json` even if empty; empty later ones are absent."""
+"""Fields of the first version: `run.json` has them even if empty. Later fields are absent then."""
 
 _ABSENT_VALUES = {"settings": "paper", "kernels": "auto", "limit_order": "first"}
 """Values at which these later options are absent, although the values are not empty."""
@@ -42,7 +42,7 @@ class PromptsHeader(Struct, frozen=True, omit_defaults=True):
     task: str
     """Name of the task."""
     title: str
-    """Column in tables."""
+    """Title of the task's column in tables."""
     source: str
     """Bundled, paper, hub or file."""
     origin: str
@@ -58,9 +58,9 @@ class PromptsHeader(Struct, frozen=True, omit_defaults=True):
     categories: dict[str, tuple[str, ...]] = {}
     """Ids of the samples by category; absent if there is one."""
     is_original: bool = False
-    """Bundled prompts that stand in for no published ones."""
+    """The prompts are bundled, and do not imitate published ones."""
     copies: dict[str, str] = {}
-    """Ids of prompts with the text of an earlier one, and that one's id; absent without any."""
+    """Id of a prompt that copies an earlier one, to the earlier one's id; absent without any."""
 
     @property
     def is_imitation(self) -> bool:
@@ -72,11 +72,11 @@ class Segment(Struct, frozen=True):
     """A part of a run that was resumed on another machine or with other versions."""
 
     num_before: int
-    """Records measured before."""
+    """Records measured before this part."""
     created: str
     """Start in UTC, ISO 8601."""
     environment: Environment
-    """Hardware and software from then on."""
+    """Hardware and software of this part."""
 
 
 class Origin(Struct, frozen=True, omit_defaults=True):
@@ -87,7 +87,7 @@ class Origin(Struct, frozen=True, omit_defaults=True):
     created: str
     """Its start in UTC, ISO 8601."""
     num_records: int
-    """Its records."""
+    """Number of its records."""
     environment: Environment
     """Its hardware and software."""
     uid: str = ""
@@ -162,7 +162,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     servers: Annotated[dict[str, backend.ServerHeader], role("machine")] = {}
     """Servers by method; absent without --backend server."""
     arrangement: Annotated[backend.Arrangement | None, role("note")] = None
-    """The turns of started servers; absent for a single one, and for given URLs."""
+    """Order of the started servers; absent for a single one, and for given URLs."""
     blocks: Annotated[tuple[backend.BlockHeader, ...], role("note")] = ()
     """Blocks of requests in order; absent without a server."""
     origins: Annotated[tuple[Origin, ...], role("note")] = ()
@@ -202,7 +202,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
 
     @property
     def copied_prompts(self) -> dict[str, str]:
-        """Ids of prompts with the text of an earlier one of the task, and that one's id."""
+        """Id of a prompt that copies an earlier prompt of its task -> the earlier prompt's id."""
         return {copy: first for prompts in self.prompts for copy, first in prompts.copies.items()}
 
     @property

@@ -10,7 +10,7 @@ Average = Literal["totals", "rates"]
 """Average behind a publisher's speed:
 
 - totals: all tokens / all seconds,
-- rates: the mean over questions of tokens/s, over that of the baseline.
+- rates: the mean over questions of tokens/s / the baseline's mean.
 """
 OUR_RULE = "tokens: all of the answer, from their ids; steps: forwards after the prefill"
 """specbench's counting rule for its own measurements."""
@@ -37,7 +37,7 @@ class ImportedFile(Struct, frozen=True, omit_defaults=True):
     """A file that answers were read from."""
 
     method: str
-    """Method that its answers are of."""
+    """Method of its answers."""
     name: str
     """Name without folders."""
     sha256: str
@@ -45,7 +45,7 @@ class ImportedFile(Struct, frozen=True, omit_defaults=True):
     bytes: int
     """Size."""
     format: str
-    """Format that its content shows."""
+    """Format, recognised by the content."""
     tool: str
     """Tool that wrote it."""
     version: str = UNKNOWN
@@ -56,7 +56,7 @@ class ImportedFigure(Struct, frozen=True, omit_defaults=True):
     """A number that follows from the files by a named rule."""
 
     method: str
-    """Method that it is of."""
+    """Method of the number."""
     name: str
     """Name of the number: speedup, MAT, tokens/s or a name of the tool."""
     value: float
@@ -64,11 +64,11 @@ class ImportedFigure(Struct, frozen=True, omit_defaults=True):
     rule: str
     """Arithmetic, in words."""
     counting: str = ""
-    """The baseline's tokens, if the number depends on their counting."""
+    """Counting rule of the baseline's tokens, if the number depends on it."""
     unit: str = ""
     """Unit; x for a speedup."""
     printed: float | None = None
-    """The same number as the file prints it; absent if it does not."""
+    """The number that the file prints; absent if it prints none."""
 
     @property
     def rule_text(self) -> str:
@@ -87,7 +87,7 @@ class ImportedFigure(Struct, frozen=True, omit_defaults=True):
 
 
 class ImportedHeader(Struct, frozen=True, omit_defaults=True):
-    """Where an imported run is from."""
+    """The source of an imported run: the files, and the publisher's rules and numbers."""
 
     files: tuple[ImportedFile, ...]
     """Its files, in the order of the command."""

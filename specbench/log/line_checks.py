@@ -37,7 +37,7 @@ class RecordCheck:
         # The loads of the run: numbers of requests at once, and requests per second.
         concurrency, request_rates = spec_values.concurrency, spec_values.request_rates
         # By field of a key, the values that the run has; if there are none, any value is right.
-        # The 0 is that of lines with the other kind of load.
+        # 0 is the value in lines with the other kind of load.
         self._values_of_run: dict[str, Collection[Any]] = {
             "method": header.methods,  # by their names in lines
             "task": header.columns,  # task -> title of its column in tables

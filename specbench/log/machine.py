@@ -50,7 +50,7 @@ class Cpu(Struct, frozen=True):
     num_usable_threads: int | None
     """Logical processors this process may use."""
     memory_bytes: int
-    """Memory of the machine."""
+    """Bytes of the machine's memory."""
 
 
 class Gpu(Struct, frozen=True):
@@ -59,7 +59,7 @@ class Gpu(Struct, frozen=True):
     name: str
     """Name of the card."""
     memory_bytes: int | None = None
-    """Memory of the card."""
+    """Bytes of the card's memory."""
     driver: Annotated[str | None, shown_as("driver")] = None
     """Version of the driver."""
     compute_capability: str | None = None
@@ -74,13 +74,13 @@ class Torch(Struct, frozen=True, omit_defaults=True):
     version: Annotated[str, shown_as("torch")]
     """Version of torch."""
     cuda: Annotated[str | None, shown_as("CUDA")]
-    """CUDA version torch was built for; null for a CPU build."""
+    """CUDA version that torch was built for; null for a CPU build."""
     devices: tuple[str, ...]
     """Names of the GPUs torch may use, in its order."""
     num_threads: int
     """CPU threads of one operation by torch's default."""
     float32_matmul_precision: Annotated[str, shown_as("float32 precision")]
-    """Highest, high or medium."""
+    """Precision of products in float32: highest, high or medium."""
     attention_kernels: tuple[str, ...] = ()
     """Attention kernels torch may choose from on a GPU; empty if unknown."""
 
@@ -99,17 +99,18 @@ class Threads(Struct, frozen=True, omit_defaults=True):
     step_s: dict[str, float] = {}
     """Seconds of a step of the target by number of threads tried."""
     prefill: int | None = None
-    """CPU threads of every prefill, if it was measured; else `num`."""
+    """CPU threads of every prefill; absent if not measured, and then `num`."""
     prefill_s: dict[str, float] = {}
     """Seconds of a prefill by number of threads tried."""
     methods: dict[str, int] = {}
-    """CPU threads of decoding, by method; `num` for those not measured."""
+    """CPU threads of decoding, by method; `num` for methods that are absent."""
     method_step_s: dict[str, dict[str, float]] = {}
-    """Seconds of a step by method and number of threads tried; the same for equal trees."""
+    """Seconds of a step by method and number of threads tried; methods with equal trees share them.
+    """
     row_step_s: dict[str, dict[str, float]] = {}
-    """Seconds of a step of the target by rows and number of threads tried."""
+    """Seconds of a step of the target by number of rows and of threads tried."""
     share_of_others: float = 0.0
-    """Share of the processor that others took while numbers were tried; absent if little."""
+    """Share of the processor of other programs during trials of threads; absent if little."""
     num_changes: int = 0
     """Number of changes of `num` between prompts; only older versions wrote it."""
 
@@ -124,7 +125,7 @@ class Threads(Struct, frozen=True, omit_defaults=True):
 
     @property
     def own(self) -> dict[str, int]:
-        """Threads of the methods whose number differs from vanilla's."""
+        """Threads of each method whose number of threads differs from vanilla's."""
         return {method: num for method, num in self.methods.items() if num != self.num}
 
     @property
@@ -137,7 +138,7 @@ class Threads(Struct, frozen=True, omit_defaults=True):
 
 
 class Environment(Struct, frozen=True):
-    """Hardware, versions and settings. Never a path, user or host name."""
+    """Hardware, versions and settings. They never include a path, a user or a host name."""
 
     specbench: str
     """Version of specbench."""

@@ -118,7 +118,7 @@ def write_run(run: Run, folder: Path) -> None:
 
 
 def _make_room(folder: Path, scratch: Path) -> None:
-    """Remove the remains of a killed merge from a folder and from the one beside it.
+    """Remove the remains of a killed merge from its folder and its scratch folder.
 
     HEADER, SAMPLES and TRACE are the names of a run's files. A header is replaced by way of a
     scratch file.
@@ -220,10 +220,10 @@ def _shared(values_of_runs: set[int | None]) -> int | None:
 
 
 def _block_offset(task: str, run: Run, offsets: Offsets) -> int:
-    """The passes before a block of a server. Its prompts were measured together.
+    """The number of passes in earlier runs over the prompts of a server's block.
 
     Raises:
-        UserError: its prompts have different numbers of passes.
+        UserError: the prompts have different numbers of passes, but were measured together.
     """
     prompts = {_prompt_of(record) for record in run.records if record.key.task == task}
     offsets_of_block = {offsets.get(prompt, 0) for prompt in prompts}

@@ -13,7 +13,7 @@ from specbench.log.run import Run
 from specbench.types import RecordKey
 
 SAME_S = 2e-6
-"""Two times that differ by no more are one: servers' times are rounded to microseconds."""
+"""Times that differ by at most this count as equal: servers' times are rounded to microseconds."""
 
 
 def merge_problems(runs: Sequence[Run]) -> Iterator[str]:
@@ -45,7 +45,7 @@ class _Times(NamedTuple):
     prefill_s: float
     """Seconds until the first token."""
     decode_s: float
-    """Seconds of the others."""
+    """Seconds of the other tokens."""
 
     def is_same(self, other_times: "_Times") -> bool:
         """True if both times are equal within `SAME_S`."""
@@ -67,8 +67,8 @@ def _is_measured_twice(run: Run, earlier_run: Run) -> bool:
     """True if two runs share measurements: one is a copy, a part or a pass of the other.
 
     A run's `uids` are the random names of its measurements. Files of older versions have none,
-    and copies can lose them: two records are one if they differ in the repeat (pass over the
-    prompts) alone, and both times, of prefill and of decoding, agree within `SAME_S` seconds. In
+    and copies can lose them. So two records count as one measurement if they differ in the repeat
+    (pass over the prompts) alone, and the times of prefill and decoding agree within `SAME_S`. In
     two honest passes, at most one of the times agrees.
     """
     if run.header.uids & earlier_run.header.uids:

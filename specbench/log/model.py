@@ -37,7 +37,7 @@ class WeightsHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A checkpoint. For a stand-in, the files of the small model inside it."""
 
     is_stand_in: bool = False
-    """Weights of a stand-in."""
+    """The weights are a stand-in's."""
     num_numbers: int | None = None
     """Number of values in a stand-in's tensors."""
     seed: int | None = None
@@ -52,7 +52,9 @@ class ThinkingHeader(Struct, frozen=True, omit_defaults=True):
     """The thinking mode of prompts, as measured on their tokens."""
 
     state: Literal["switched", "fixed", "unknown"]
-    """Switches of the template change prompts; it has none, and thinks; or they change nothing."""
+    """switched: the template has switches that change prompts; fixed: it has none, and always
+    thinks; unknown: it has switches, but they change no prompt.
+    """
     is_on: bool | None = None
     """The model is asked to think, or always does; absent if unknown."""
     values: dict[str, Any] = {}
@@ -60,12 +62,12 @@ class ThinkingHeader(Struct, frozen=True, omit_defaults=True):
 
 
 class ChatHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How dialogues become prompts."""
+    """The conversion of dialogues into prompts."""
 
     num_bos: int | None = None
     """BOS tokens in front of a prompt; absent if the tokenizer has none."""
     ends: dict[str, tuple[int, ...]] = {}
-    """Tokens that end an answer, by what names them."""
+    """Tokens that end an answer, by the place that names them: a config or the template."""
     thinking: ThinkingHeader | None = None
     """Thinking mode; absent if the template names no switch and leaves no think mark open."""
     history: str = ""
@@ -104,7 +106,7 @@ class ModelHeader(Struct, frozen=True, kw_only=True):
     template_sha256: Annotated[str | None, shown_as("text of the chat template")] = None
     """Hash of the chat template; absent without one."""
     chat: Annotated[ChatHeader | None, role("note")] = None
-    """How dialogues become prompts; absent in older runs."""
+    """Conversion of dialogues into prompts; absent in older runs."""
 
     @property
     def marked_label(self) -> str:

@@ -70,11 +70,12 @@ class Option:
     commas.
     """
     word: str = ""
-    """Stands for the default on a command line, as in `--threads auto`."""
+    """Word that stands for the default on a command line, as in `--threads auto`."""
     unset: str = ""
-    """Describes a default that depends on other values."""
+    """Description of a default that depends on other values."""
     is_compared: bool = False
-    """Comparisons name the option; otherwise another field of the header shows the difference."""
+    """True if comparisons name the option. If not, another field of the header shows a difference.
+    """
 
     @property
     def default_text(self) -> str:
@@ -165,8 +166,8 @@ class Option:
     def _fault(self, number: float) -> str:
         """The end of a sentence about the fault of a number; empty without a fault.
 
-        The option allows numbers from `least` on, `above` another one, and up to `most`; a limit
-        that is None does not exist.
+        The option allows numbers from `least` on, or above the number `above`, and up to `most`. A
+        limit that is None does not exist.
         """
         if math.isnan(number):
             return "not a number"

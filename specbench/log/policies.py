@@ -18,11 +18,12 @@ class Policy(NamedTuple):
     """The differences that block an operation (resume, merge, compare …), and those to report."""
 
     blocking: tuple[RoleOrPattern, ...]
-    """Runs that differ in these do not fit together."""
+    """Roles and fields: runs that differ in one of them do not fit together."""
     reported: tuple[RoleOrPattern, ...] = ()
-    """Runs that differ in these fit together, but the differences are mentioned."""
+    """Roles and fields: runs that differ in them fit together, but the differences are mentioned.
+    """
     ignored: tuple[RoleOrPattern, ...] = ()
-    """Exceptions from both: these may differ. So may fields that no set names."""
+    """Exceptions from both sets, which may differ. So may fields that no set names."""
     is_exact: bool = False
     """Void fields, and fields without a name for readers, are compared too."""
 
@@ -66,24 +67,24 @@ differently.
 POOL = Policy(
     blocking=(
         *("work", "spec.methods", "hardware"),
-        *("methods.*.weights.*", "methods.*.tree_sha256"),  # options may be those of the moment
+        *("methods.*.weights.*", "methods.*.tree_sha256"),  # each run may choose other options
     ),
     reported=("method", "draw", "machine"),
 )
 MERGE = Policy(blocking=("work", "method", "draw"), reported=("machine",))
 RESUME = Policy(blocking=("spec.*", "work", "method", "draw"), reported=("machine",), is_exact=True)
-"""Another machine needs --force."""
+"""Resuming on another machine needs --force."""
 REPLAY = Policy(blocking=("model.files.*", "prompts.*.sha256"), is_exact=True)
 WORKERS = Policy(
     blocking=("work", "method", *(f"environment.{name}" for name in _VERSIONS)), is_exact=True
 )
-"""Of setups, not headers: the files and versions that the machines of one run share."""
+"""For setups, not headers: the files and versions that all machines of one run must share."""
 PROFILE = Policy(
     blocking=("model.*", "methods.*.weights.*"),
     ignored=("model.name", "model.label", "model.source", "model.revision", "*.weights.revision"),
     is_exact=True,
 )
-"""Of setups: the fields that an acceptance profile belongs to."""
+"""For setups: the fields that must be equal for an acceptance profile to apply."""
 
 
 def require_same_work(first: RunHeader, second: RunHeader) -> None:

@@ -57,13 +57,13 @@ class RecordLine(
     prompt_tokens: Whole
     """Tokens of the prompt."""
     token_ids: tuple[Whole, ...]
-    """Tokens of the answer; EOS is one of them."""
+    """Token ids of the answer, EOS included."""
     num_tokens: Whole
     """Number of tokens: 1 + sum(accept_lengths)."""
     text: str
     """The answer in text."""
     stop_reason: StopReason | None
-    """End token, token budget, or the model's context length."""
+    """Reason why the answer ended: eos, budget (of tokens), or length (of the model's context)."""
     prefill_s: Amount | None
     """Seconds until the first token is on the host."""
     decode_s: Amount | None
@@ -97,7 +97,8 @@ class RecordLine(
     outer_s: Amount | None = None
     """Seconds of the whole completion by a second clock, outside the decoding loop."""
     place: Whole | None = None
-    """Place of the method in the order of the request, from 0; absent for servers."""
+    """Position of the method in the order of methods on this request, from 0; absent for servers.
+    """
     origin: str = ""
     """Id of the run that it was merged from; absent if it was not."""
     worker: str = ""
@@ -141,13 +142,13 @@ class ImportedLine(
     prompt_tokens: Whole = 0
     """Tokens of the prompt."""
     token_ids: tuple[Whole, ...] = ()
-    """Tokens of the answer by their ids."""
+    """Token ids of the answer."""
     text: str = ""
     """The answer in text."""
     answer_hash: str = ""
-    """Hash of the text, where the file has no text."""
+    """Hash of the text, if the file has no text."""
     stop_reason: StopReason | None = None
-    """What ended the answer."""
+    """Reason why the answer ended."""
     serving: Serving | None = None
     """Figures of an answer from a server."""
     error: str | None = None
@@ -160,13 +161,13 @@ class ImportedLine(
 
 
 _COUNTS = tuple(field.name for field in fields_of(ImportedCounts))
-"""Fields of an imported line that a record keeps apart."""
+"""Fields of an imported line that a record keeps in its field `imported`."""
 _KEY_FIELDS = KeyFields.__struct_fields__
 _RECORD_FIELDS = sorted(set(RecordLine.__struct_fields__) & set(Record.__slots__))
 """Fields that a record and its line share, except those of the key."""
 
 _IMPORTED_FIELDS = sorted(set(ImportedLine.__struct_fields__) & set(Record.__slots__))
-"""The same of an imported record and its line."""
+"""Fields that an imported record and its line share, except those of the key."""
 
 _LONG_FIELDS = ("token_ids", "text", "token_ends", "accept_lengths", "num_nodes")
 _OFTEN_EQUAL = ("method", "temperature", "task", "sample_id", "origin", "worker", *_LONG_FIELDS)

@@ -68,7 +68,7 @@ class BlockKey(NamedTuple):
     temperature: float
     """Sampling temperature."""
     task: str
-    """Task; that of a category."""
+    """Name of the task, without a category."""
     repeat: int
     """Pass over the prompts."""
     load: Load
@@ -76,7 +76,7 @@ class BlockKey(NamedTuple):
 
 
 def block_key(measured: BlockHeader | RecordKey) -> BlockKey:
-    """The key of a block, or of a record's block. That of a category is its task's."""
+    """The key of a block, or of a record's block. Categories of a task have the task's key."""
     return BlockKey(
         measured.method,
         measured.temperature,
@@ -103,7 +103,7 @@ class Run:
     audit: StoredAudit | None = None
     """The last audit of these records."""
     run_of_repeat: tuple[int, ...] = ()
-    """Of a pool: for each repeat, the number of its run."""
+    """Number of the run that each repeat (pass) is from, in a pool; empty for a single run."""
 
     @property
     def folder(self) -> Path:
@@ -126,11 +126,10 @@ class Run:
         return f"{num_missing} of {num_expected} records are missing"
 
     def at(self, load: Load) -> Run:
-        """The part of the run that was measured at one load, as a run; the run itself if it has
-        this load alone. A load is a number of requests at once, or of requests per second; the
-        other number is 0.
+        """The part of the run that was measured at one load, as a run.
 
-        Its warnings, missing records and lines left out concern the whole run and stay with its
+        A load is a number of requests at once, or of requests per second; the other number is 0.
+        Warnings, missing records and lines left out concern the whole run, and are kept with its
         first load. Blocks are groups of requests to a server, each at one load.
         """
         if self.loads == (load,):
@@ -139,7 +138,7 @@ class Run:
         records = tuple(record for record in self.records if load_of(record.key) == load)
         num_expected = self.header.num_records  # records of the whole run; None if unknown
         if num_expected:
-            # All records that are missing count as those of the first load.
+            # All missing records count for the first load.
             num_elsewhere = len(self.records) - len(records)  # at other loads
             num_expected = num_expected - num_elsewhere if is_first else len(records)
         spec = self.header.spec
@@ -159,7 +158,7 @@ class Run:
         return replace(self, header=header, records=records, left_out=left_out)
 
     def of(self, categories: Mapping[str, str]) -> Run:
-        """The samples that have a category here, with the categories as tasks."""
+        """The records of samples with a category, with the categories as tasks."""
         records = tuple(
             replace(record, key=replace(record.key, task=categories[record.key.sample_id]))
             for record in self.records
@@ -171,9 +170,9 @@ class Run:
 
     @staticmethod
     def pooled(runs: Sequence[Run]) -> Run:
-        """Whole runs of one command on one machine as one run. Each of them is a unit of variance.
+        """Whole runs of one command on one machine as one run. Each run is a unit of variance.
 
-        The repeats (passes over the prompts) are counted on from run to run.
+        The repeats (passes over the prompts) are numbered on from run to run.
 
         Raises:
             UserError: the runs differ in work, machine or methods, or one is given twice.
@@ -198,12 +197,12 @@ def _num_repeats(header: RunHeader) -> int:
 
 
 def renumbered(record: Record, offset: int) -> Record:
-    """The record as one of a later pass."""
+    """The record, `offset` passes later."""
     return replace(record, key=replace(record.key, repeat=record.key.repeat + offset))
 
 
 def _check_poolable(runs: Sequence[Run]) -> None:
-    """Raise UserError if a run is given twice, or is not of the first one's command and machine."""
+    """Raise UserError if a run is given twice, or has another command or machine than the first."""
     first_header = runs[0].header
     for run_index, run in enumerate(runs):
         header = run.header
@@ -228,9 +227,10 @@ def _is_copy(run: Run, earlier_run: Run) -> bool:
 
 
 def _pooled_header(headers: Sequence[RunHeader]) -> RunHeader:
-    """The header of a pool: that of the first run, with the repeats, records, blocks, energies and
-    warnings of all, numbered on from run to run. A repeat is a pass over the prompts; a block, the
-    requests of one method, task and repeat to a server.
+    """The header of a pool: the first one, with the records, blocks, energies and warnings of all.
+
+    Repeats (passes over the prompts) are numbered on from run to run. A block is the requests of
+    one method, task and repeat to a server.
     """
     first_header = headers[0]
     blocks: list[BlockHeader] = []
@@ -267,7 +267,7 @@ def joint_status(headers: Sequence[RunHeader]) -> Status:
 
 
 def added_hooks(headers: Sequence[RunHeader]) -> dict[str, HookTimes]:
-    """The untimed work of several runs: sums, but a drafter is built once per run."""
+    """The untimed work of several runs: their sums, but the longest build time."""
     totals: dict[str, HookTimes] = {}
     for header in headers:
         for method, times in header.hooks.items():
@@ -296,7 +296,7 @@ def _pooled_warnings(headers: Sequence[RunHeader]) -> Iterable[str]:
     first_header, *other_headers = headers
     for header in headers:
         yield from header.warnings
-    for header in other_headers:  # the pool keeps the first one's `cpu`, which warns by itself
+    for header in other_headers:  # the pool has the first run's `cpu`, which warns by itself
         if header.cpu and not header.servers and header.cpu.others_warning:
             yield f"{header.id}: {header.cpu.others_warning}"
         for sentence in in_words(POOL.cautions(first_header, header), first_header, header):

@@ -11,7 +11,7 @@ from msgspec import MsgspecError, Struct, json
 from specbench.errors import UserError
 from specbench.log.options import option, role
 
-QUANTISED = "Quantised weights need none: --model takes the folder or GGUF file that has them."
+QUANTISED = "For quantised weights, give --model the folder or GGUF file that has them."
 """Hint for somebody who asks for int8 and the like."""
 
 
@@ -157,14 +157,14 @@ class SpecHeader(Struct, frozen=True):
 
 
 GOODPUT = ("ttft", "tpot", "e2e")
-"""Times of a request that may have a limit: to its first token, per token after it, whole."""
+"""Times of a request that may have a limit: to the first token, per later token, in total."""
 
 
 def parse_goodput(text: str) -> dict[str, float]:
     """Limits in seconds by name, from "ttft:500,tpot:50" in milliseconds; none from "".
 
     Raises:
-        UserError: it has another form.
+        UserError: the text has another form.
     """
     limits_s: dict[str, float] = {}
     for limit_text in filter(None, text.split(",")):
@@ -187,7 +187,7 @@ def parse_template_args(text: str) -> dict[str, Any]:
     """Values of a template's variables by name, from an object in JSON; none from "".
 
     Raises:
-        UserError: it has another form.
+        UserError: the text has another form.
     """
     try:
         return json.decode(text or "{}", type=dict[str, Any])

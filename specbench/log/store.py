@@ -1,7 +1,7 @@
 """The files of a run: `run.json`, replaced whole; `samples.jsonl` and `trace.jsonl`, appended to.
 
 A line that was written survives a kill, a full disk and a second process. A line that one of
-them cut short is dropped before the next one is written. Files of lines that will not grow any
+these cut short is dropped before the next line is written. Files of lines that will not grow any
 more may be compressed by gzip: they are read as `samples.jsonl.gz` and `trace.jsonl.gz`.
 """
 
@@ -101,7 +101,7 @@ class RunFolder:
             write_whole(self.path / HEADER, header_json(header))
 
     def append(self, record: Record) -> None:
-        """Add one line, after one of its trace if it has one. After an error a file is as before.
+        """Add the line of a record, after its trace if it has one. An error leaves files unchanged.
 
         Raises:
             RunFolderError: the disk is full, or the files are no longer where they were.
@@ -159,7 +159,7 @@ def read_run(path: Path, *, is_lenient: bool = False) -> Run:
 
 
 def _audit_of(path: Path, num_records: int) -> StoredAudit | None:
-    """The last audit of the run in a folder, if it is one of the run's present records."""
+    """The last audit of the run in a folder, if it tested the records that the run has now."""
     audit = read_audit(path)
     if audit is None or audit.num_records != num_records:  # from before the run was resumed
         return None

@@ -9,27 +9,27 @@ from specbench.log.machine import Threads
 from specbench.types import BASELINE, Record
 
 COPIED = 1e-4
-"""An answer is a copy of one in another pass if both times differ by at most this share. The
-closest honest pair of 2,856 differs by 1.6e-3.
+"""Answers in two passes are copies if both of their times differ by at most this share. Of 2,856
+honest pairs, the closest differs by 1.6e-3.
 """
 LEAST_COPIES = 2
 """Smallest number of copied requests for which a pass counts as a copy of another."""
 LEAST_COPIED_SHARE = 0.05
-"""The same as a share of the requests that both passes have: among thousands, a few are equal by
-chance.
+"""Smallest share of the requests of both passes for which a pass counts as a copy: among thousands,
+a few are equal by chance.
 """
 LEAST_TOKENS = 8
-"""Tokens of an answer whose time is long enough to differ from pass to pass."""
+"""Fewest tokens of an answer whose time is long enough to differ from pass to pass."""
 MOST_TICK_S = 1e-4
 """A clock whose times are all multiples of more than this is too coarse."""
 LEAST_TIMES = 8
 """Smallest number of times from which the tick of a clock can be told."""
 MOST_SLOWER = 3.0
-"""Largest time of a step / its time in the trial, relative to vanilla's. Honest medians are 0.9 to
-1.5.
+"""Largest ratio of a step's time to its time in the trial, relative to vanilla's ratio. Honest
+medians are 0.9 to 1.5.
 """
 LEAST_ANSWERS = 8
-"""Number of answers that are enough to show the time of a step."""
+"""Fewest answers that show the time of a step."""
 _NANOSECONDS = 10**9
 
 
@@ -57,7 +57,7 @@ def _outer_clock_behind(done: Sequence[Record]) -> Iterator[str]:
         first = behind[0]
         yield (
             f"outer_s is less than prefill_s + decode_s in {len(behind)} records, first in "
-            f"{first.key.method} on {first.key.sample_id}: the outer clock began before."
+            f"{first.key.method} on {first.key.sample_id}, but the outer clock starts earlier."
         )
 
 
@@ -118,7 +118,7 @@ def _is_copy(first: Record, second: Record) -> bool:
 def _slower_than_trials(done: Sequence[Record], threads: Threads) -> Iterator[str]:
     """A sentence for each method whose steps took far more time than in the trial before the run.
 
-    So do the steps of a file from which somebody removed steps, but kept the tokens and the times.
+    So do the steps of a file from which somebody removed steps but kept the tokens and the times.
     A machine that became slower since the trial slows vanilla's steps, too. The rule is
 
         (step / step in the trial) / (vanilla's step / vanilla's in the trial) > MOST_SLOWER

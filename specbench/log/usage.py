@@ -42,7 +42,7 @@ class GpuUse(Struct, frozen=True):
     power_w: Span | None
     """Power draw in watts."""
     memory_used_bytes: Span | None
-    """Memory in use on the card, by all processes."""
+    """Bytes of memory in use on the card, by all processes."""
     throttled: dict[str, float]
     """Share of samples throttled, by reason."""
     percent_busy_before: int | None
@@ -69,7 +69,7 @@ class GpuUse(Struct, frozen=True):
         sentences = []
         if self.other_processes_most:
             num_others = self.other_processes_most
-            others = "1 other process" if num_others == 1 else f"{num_others} others"
+            others = "1 other process" if num_others == 1 else f"{num_others} other processes"
             sentences.append(
                 f"The GPU was shared with {others}: times are noisy, and energy is not this run's "
                 "alone."
@@ -106,19 +106,19 @@ class MethodEnergy(Struct, frozen=True, omit_defaults=True):
     temperature: float
     """Sampling temperature."""
     joules_per_token: float | None = None
-    """Joules / new tokens, with what the idle machine draws; absent if not measured."""
+    """Joules / new tokens, the idle machine's power included; absent if not measured."""
     num_tokens: int = 0
     """New tokens between the readings of the counters."""
     duration_s: float = 0.0
     """Seconds between the readings."""
     tick_j: float = 0.0
-    """Joules by which the counters advance at once: the median."""
+    """Median joules by which the counters advance at once."""
     idle_w: float = 0.0
     """Watts of the idle machine, before the first method."""
     meters: tuple[str, ...] = ()
-    """GPUs or processor packages whose energy this is."""
+    """GPUs or processor packages whose energy was measured."""
     absent: str = ""
-    """The reason why it was not measured; absent if it was."""
+    """The reason why energy was not measured; absent if it was."""
 
 
 class CpuUse(Struct, frozen=True):

@@ -71,7 +71,7 @@ def test_an_older_driver_is_asked_by_the_older_name() -> None:
 
 def test_another_process_on_the_card_is_a_warning_and_this_one_is_none() -> None:
     nvml = FakeNvml(nvmlDeviceGetComputeRunningProcesses=["one", "other"])
-    assert "shared with 2 others" in sampled(nvml).describe().warnings[0]
+    assert "shared with 2 other processes" in sampled(nvml).describe().warnings[0]
     assert (
         "shared with 1 other process:"
         in sampled(nvml, holds_card=lambda: True).describe().warnings[0]

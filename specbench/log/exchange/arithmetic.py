@@ -30,7 +30,7 @@ class CountedTokens(NamedTuple):
     count: CountOf
     name: str
     has_failed: bool = True
-    """Failed answers count with the numbers in their file, as publishers count them."""
+    """True if failed answers count with the numbers in their file, as publishers count them."""
 
     def of(self, records: Sequence[Record]) -> Sequence[Record]:
         """The answers that count."""

@@ -47,7 +47,7 @@ class Column(Struct, frozen=True, forbid_unknown_fields=True):
     scale: float = 1.0
     """Factor of a number."""
     words: dict[str, str] = {}
-    """Other words for texts."""
+    """Texts of the file -> the texts that replace them."""
     default: str | float | None = None
     """The value if the field is absent."""
 
@@ -62,11 +62,11 @@ class FileMapping(Struct, frozen=True, forbid_unknown_fields=True):
     has: tuple[str, ...]
     """Keys of the first value of such a file."""
     gives: Literal["cells", "answers"]
-    """The kind of a row."""
+    """The content of a row: cells of a table, or an answer."""
     rows: str
-    """Path of the rows; empty if each value of the file is one."""
+    """Path of the rows; empty if each value of the file is a row."""
     columns: dict[str, Column]
-    """Columns by name: those of published tables, or of answers."""
+    """Columns of published tables, or of answers, by name."""
     arithmetic: str = "not known"
     """The publisher's arithmetic for printed numbers."""
     counting: str = "as the file has them"
@@ -88,7 +88,7 @@ def read_mapping(path: Path) -> FileMapping:
     """Read a mapping file.
 
     Raises:
-        UserError: it is not one.
+        UserError: the file is not a mapping.
     """
     try:
         return msgspec.toml.decode(path.read_bytes(), type=FileMapping)
@@ -99,7 +99,7 @@ def read_mapping(path: Path) -> FileMapping:
 
 
 def matches(mapping: FileMapping, source: SourceFile) -> bool:
-    """True if a file has the mapping's keys, and its first row one of the numbers of such rows."""
+    """True if a file has the mapping's keys, and its first row has a column of `_MEASURED`."""
     first = source.entries[0]  # the first JSON value of the file
     row = next(_walk((first,), _segments(mapping.rows)), None)  # None without any row
     if row is None or not first.has(*mapping.has):
@@ -206,7 +206,7 @@ def _segments(path: str) -> Sequence[str]:
 
 
 def _walk(scopes: Scopes, segments: Sequence[str]) -> Iterator[Scopes]:
-    """Follow a path into the last of these objects; yields the objects along each way it can take.
+    """Follow a path from the last of these objects; yield the objects along each of its branches.
 
     `scopes` are the objects so far, from the whole file to the innermost one, each with its place
     for messages. `segments` are the rest of the path. A segment "name" is a key, and "name[]" the

@@ -14,13 +14,13 @@ from specbench.log.exchange.format import MethodAnswers
 from specbench.types import Record, RequestKey
 
 _LEAST_CUT = 3
-"""Answers of the same, largest number of tokens that show a budget."""
+"""Fewest answers with the largest number of tokens that show a budget."""
 _LEAST_FIRST = 20
-"""Answers from which first steps of one token look like prefills."""
+"""Fewest answers whose first steps, all of one token, look like prefills."""
 
 
 def compare_counts(answers: MethodAnswers) -> Iterator[str]:
-    """Findings from counts of steps, equal texts and frequent lengths, in words."""
+    """Sentences about the counting rule, from counts of steps, equal texts and frequent lengths."""
     done = [record for record in answers.records if record.is_ok]
     yield from _rule_of_steps(answers.method, done)
     base_by_request = {
@@ -96,7 +96,7 @@ def _rule_of_first_steps(listed: Sequence[Record]) -> str:
 
 
 def _budget(answers: MethodAnswers, pairs: Sequence[tuple[Record, Record]]) -> Iterator[str]:
-    """A sentence if the baseline is cut where the method goes on."""
+    """A sentence if the baseline's answers end at a budget that the method's answers exceed."""
     most = max((paired.num_tokens for _, paired in pairs), default=0)
     num_cut = sum(paired.num_tokens == most for _, paired in pairs)
     longest = max((answer.num_tokens for answer, _ in pairs), default=0)

@@ -36,12 +36,12 @@ class SourceFile:
     sha256: str
     num_bytes: int
     entries: tuple["Fields", ...] = ()
-    """Its JSON values: one, or one per line."""
+    """The JSON values of the file: one, or one per line."""
     oddities: list[str] = field(default_factory=list)
     """Sentences, each with the file and the place."""
 
     def note(self, place: str, text: str) -> None:
-        """Name something odd."""
+        """Add an oddity at a place."""
         self.oddities.append(f"{self._at(place)}: {text}")
 
     def error(self, place: str, text: str) -> UserError:
@@ -58,7 +58,7 @@ class Fields:
 
     source: SourceFile
     place: str
-    """Its place: "line 3"; empty for the whole file."""
+    """Place of the value in the file: "line 3"; empty for the whole file."""
     content: Any
     """The value."""
 
@@ -72,7 +72,7 @@ class Fields:
         A key with other punctuation, or a required one that is misspelt, is read and noted.
 
         Raises:
-            UserError: it is of another type, or is absent without a default.
+            UserError: the field has another type, or is absent without a default.
         """
         content = self.content
         for name in path.split("."):
@@ -104,7 +104,7 @@ class Fields:
         return objects[0]
 
     def note(self, text: str) -> None:
-        """Name something odd."""
+        """Add an oddity at this value."""
         self.source.note(self.place, text)
 
     def error(self, text: str) -> UserError:
@@ -138,7 +138,7 @@ def read_source(path: Path) -> SourceFile:
     """Read a file of one JSON value, or of one per line.
 
     Raises:
-        UserError: it cannot be read, or is not JSON. The message has the line.
+        UserError: the file cannot be read, or is not JSON. The message has the line.
     """
     with os_errors(f"{path} cannot be read", "Give a result file."):
         raw = path.read_bytes()
@@ -164,7 +164,7 @@ def read_source(path: Path) -> SourceFile:
 
 
 def _read_csv(source: SourceFile, text: str) -> Iterator[Fields]:
-    """A value per row, with the names of the first one."""
+    """A value per row, with the names in the first row."""
     try:
         for number, row in enumerate(csv.DictReader(io.StringIO(text), strict=True), 2):
             yield Fields(source, f"line {number}", {k: v for k, v in row.items() if k and v})
@@ -173,7 +173,7 @@ def _read_csv(source: SourceFile, text: str) -> Iterator[Fields]:
 
 
 def _read_yaml(source: SourceFile, text: str) -> Iterator[Fields]:
-    """One value."""
+    """The file as one value."""
     from msgspec import yaml  # by way of PyYAML, which comes with transformers
 
     try:

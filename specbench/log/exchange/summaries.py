@@ -70,7 +70,7 @@ def request_times(records: Sequence[Record]) -> RequestTimes:
 
 
 def printed_figure(fields: Fields, name: str, recomputed: float, unit: str = "") -> ImportedFigure:
-    """A number that follows from requests, beside that of the file; a difference is noted."""
+    """A number recomputed from requests, and the file's own number; a difference is noted."""
     printed = fields.get(name, float | str, None)
     if isinstance(printed, str):
         fields.note(f"{name} is the text {printed!r}, not a number: it is left out")

@@ -62,7 +62,7 @@ def _matches(first: Fields) -> bool:
 
 
 def _read(source: SourceFile) -> FileContent:
-    """The answers of a method's file, or of the baseline's, which counts tokens otherwise."""
+    """The answers of a method's or the baseline's file, whose counting rules differ."""
     content, turns = read_answers(source, _STEPS, _counts)
     content.counting = _OF_METHOD
     if _is_baseline(turns):

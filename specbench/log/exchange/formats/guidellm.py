@@ -1,8 +1,8 @@
 """`benchmarks.json` of guidellm (version 2): requests with time stamps, and their statistics.
 
 A latency is in seconds and other times in milliseconds. Times per token are weighted by tokens, and
-`time_per_output_token_ms` includes the first one. Percentiles are values that occur. Version 0.8
-keeps the metrics that vLLM sends with an answer, and with them its drafts.
+`time_per_output_token_ms` includes the first token. A percentile is one of the values, without
+interpolation. Version 0.8 keeps the metrics that vLLM sends with an answer, drafts included.
 """
 
 import math
@@ -65,7 +65,7 @@ def _read(source: SourceFile) -> FileContent:
 
 
 def _records(benchmark: Fields, load: Load) -> Iterator[Record]:
-    """The requests, named by a hash of what was sent: their order is that of their ends."""
+    """The requests, named by a hash of what was sent, since the file lists them as they ended."""
     done, errored = benchmark.each("requests.successful"), benchmark.each("requests.errored", [])
     starts = [request.get(f"{_TIMINGS}.request_start", Amount) for request in done]
     num_equal: Counter[str] = Counter()  # by hash, the requests so far that sent the same
@@ -74,7 +74,7 @@ def _records(benchmark: Fields, load: Load) -> Iterator[Record]:
         num_equal[digest] += 1
         turn = request.get("info.turn_index", Whole, 0)
         key = answer_key(f"prompt {digest} {num_equal[digest]}", turn=turn, **load._asdict())
-        if number >= len(done):  # it is one of those that errored
+        if number >= len(done):  # the rest are the requests that errored
             yield failed(Record(key, "ok", 0), request.get("info.error", str, "no message"))
             continue
         start_s, first_s, last_s, end_s = (
@@ -125,10 +125,10 @@ def _figures(benchmark: Fields, records: Sequence[Record]) -> Iterator[ImportedF
         "inter_token_latency_ms": inter_token_ms,
         "time_per_output_token_ms": per_token_ms,
     }.items():
-        # `share` is that of a percentile, None for the mean
+        # `share` of the values is up to a percentile; None for the mean
         for statistic_name, share in _STATISTICS.items() if times else ():
             number = sum(times) / len(times)
-            if share is not None:  # the smallest time such that this share of all is up to it
+            if share is not None:  # the smallest time that this share does not exceed
                 number = sorted(times)[math.ceil(share * len(times)) - 1]
             unit = "ms" if time_name.endswith("_ms") else "s"
             path = f"metrics.{time_name}.successful.{statistic_name}"

@@ -14,7 +14,7 @@ from specbench.log.record import Amount, Whole
 from specbench.types import Record, StopReason
 
 _SAME = 1e-6
-"""Largest relative difference between a printed rate and that of the times beside it."""
+"""Largest relative difference between a printed rate and the rate by the times of the answer."""
 _STOP_REASONS: dict[str, StopReason] = {"limit": "budget", "eos": "eos"}
 
 
@@ -43,7 +43,7 @@ def _read(source: SourceFile) -> FileContent:
 def _record(number: int, answer: Fields) -> Record:
     """An answer of the file; `number` is its place, from 0.
 
-    The printed rate shows if its publisher counts all tokens or those after the first.
+    The printed rate shows if the publisher counts all tokens or the tokens after the first.
     """
     num_tokens = answer.get("timings.predicted_n", Whole)
     num_drafted = answer.get("timings.draft_n", Whole, 0)

@@ -1,7 +1,7 @@
 """Accepted lengths at each position of an answer, of SpecDecode-Bench's simulator; no times.
 
 A length counts the target's own token. With K draft tokens a step takes at most K + 1 tokens, and
-the next one begins where it ends. The oracle drafts as many tokens as will be accepted.
+the next step begins where it ends. The oracle drafts as many tokens as will be accepted.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def _matches(first: Fields) -> bool:
 
 
 def walk(lengths: list[int], num_draft_tokens: int) -> tuple[int, ...]:
-    """Tokens of each step through the positions of an answer; the last step ends with them.
+    """Tokens of each step of a walk through the positions of an answer, up to the last position.
 
     A step at a position takes the tokens in `lengths` there, but at most a draft and one more.
     """

@@ -43,7 +43,7 @@ _COUNTERS = {
     "num_draft_tokens": "draft_tokens",
     "num_accepted": "accepted_tokens",
 }
-"""Our names of the server's counters -> those of the file, without spec_decode_."""
+"""Our names of the server's counters -> their names in the file, without spec_decode_."""
 
 
 def _matches(first: Fields) -> bool:
@@ -180,9 +180,9 @@ def _findings(result: Fields, records: Sequence[Record], load: Load) -> Iterator
 
 
 def _write(written: WrittenAnswers) -> str:
-    """The result of these requests; its counters are sums of their steps, if these are known.
+    """The result of these requests. Counters are sums over their steps, if the steps are known.
 
-    Its duration is that of the requests' block on the server, or the sum of their times.
+    The duration is the seconds of the requests' block on the server, or the sum of their times.
     """
     records, load = written.records, written.load
     done = [record for record in records if record.is_ok]
@@ -208,7 +208,7 @@ def _write(written: WrittenAnswers) -> str:
         "generated_texts": [record.text for record in records],
         "errors": [record.error or "" for record in records],
     }
-    with suppress(UserError):  # the steps are unknown, and so are counters
+    with suppress(UserError):  # without steps, there are no counters
         steps = [steps_of(record) for record in done]
         num_steps = sum(counts.num_steps for counts in steps)
         num_emitted = sum(counts.num_emitted for counts in steps)
