@@ -67,9 +67,9 @@ def check_speeds(
     load: Load,
     num_loads: int,
 ) -> Iterator[Check]:
-    """A check of the speed of each method and temperature, vanilla included, and one of all methods
-    together, also under vanilla's name. A method of the first baseline that another run lacks is
-    skipped. A cell is a method at a temperature, over all tasks.
+    """A check of the speed of each method and temperature, vanilla included, and a check of all
+    methods together, which is listed under vanilla too. A method of the first baseline that another
+    run lacks is skipped. A cell is a method at a temperature, over all tasks.
 
     Args:
         run: the checked run at one load, with its table of records.
@@ -128,10 +128,10 @@ def _log_times(tabled_run: TabledRun) -> Series:
 
 
 def _changes(times: Sequence[Series]) -> DataFrame:
-    """Log time per token in a run / in a later one: [method and temperature, pairs of runs].
+    """Log of (time per token in a run / in a later run): [method and temperature, pairs of runs].
 
-    They cover the completions that all runs have. The first pairs are the first run with each of
-    the others.
+    A change is the median over the completions that all runs have. The pairs of the first run with
+    each other run come first.
     """
     import pandas as pd
 
@@ -176,7 +176,7 @@ def _check(
     Args:
         key: the cell: method, temperature and load.
         change: the mean change of log time per token, this run's minus the baselines'.
-        variance: that of the change between equal runs, with its degrees of freedom.
+        variance: the variance of the change between equal runs, with its degrees of freedom.
         rule: `max_slowdown` is the share by which a time may rise, `level` the p-value up to
             which the check fails.
         against: the end of the text, which names the reference of the change.
@@ -185,7 +185,7 @@ def _check(
     # Student's t at the level * standard deviation: equal runs seldom differ by more
     half_width = quantile(variance.degrees, 1 - rule.level) * math.sqrt(variance.value)
     speed = without_spread(math.exp(-change))  # of this run / of the baselines
-    # of "the time rose by no more than `max_slowdown`"
+    # p-value of "the time rose by no more than `max_slowdown`"
     p_value = slower(speed, without_spread(1.0), rule.max_slowdown, variance)
     word = "slower" if change > 0 else "faster"
     text = f"{word} by {abs(math.expm1(change)) * 100:.1f} % {against}"

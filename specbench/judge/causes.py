@@ -116,7 +116,7 @@ def _of_headers(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Se
 
 
 def words(difference: Difference, title: str = "a method") -> str:
-    """A difference with both values, or without those that are hashes. `title` is the method's."""
+    """A difference with both values, unless they are hashes. `title` is the method's title."""
     for pattern, text in _WITHOUT_VALUES.items():
         if fnmatchcase(difference.field, pattern):
             return text.format(title)
@@ -265,8 +265,8 @@ def _of_counting(
         factors = (PROMPTS,) if product.num_shared else (MAT, COST, PREFILL)
         yield Setting(f"prompts and turns: {text}", factors)
         tasks = [{task for task, *_ in side.turns} for side in (subject, reference)]
-        if apart := sorted(tasks[0] ^ tasks[1]):
-            yield Setting(f"tasks on one side only: {', '.join(apart)}", (PROMPTS,))
+        if unshared_tasks := sorted(tasks[0] ^ tasks[1]):
+            yield Setting(f"tasks on one side only: {', '.join(unshared_tasks)}", (PROMPTS,))
     if subject.counting != reference.counting:
         yield Setting("counting rule", (COUNTING, MAT, COST, PREFILL))
     elif product.effect(COUNTING) != 1:

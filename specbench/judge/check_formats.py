@@ -122,7 +122,8 @@ def _add_result(testcase: ElementTree.Element, checks: Sequence[Check]) -> None:
 
     Args:
         testcase: the element of the case.
-        checks: of one cell, a method on a task, or one of the whole run, which has no cell.
+        checks: the checks of one cell (a method on a task), or one check of the whole run, which
+            has no cell.
     """
     failed = [check for check in checks if check.status == "failed"]
     numbers = [check for check in checks if check.name in NUMBERS]

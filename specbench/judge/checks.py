@@ -20,8 +20,8 @@ class Check:
     """One question about a run, with its answer."""
 
     name: str
-    """The question: samples, output, audit, MAT or speed of one cell; or, without a cell, one
-    about the whole run, such as hashes.
+    """The question: samples, output, audit, MAT or speed of one cell; or, without a cell, a
+    question about the whole run, such as hashes.
     """
     status: Status
     text: str

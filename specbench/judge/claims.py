@@ -1,7 +1,7 @@
 """The tests that support claimed differences between two runs, corrected for their number.
 
-The means over tasks, which sentences are about, are one family of tests; the single tasks, which
-are only coloured, are another.
+The means over tasks are one family of tests: sentences make claims about them. The single tasks are
+a second family: they are only coloured.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """Two runs, or pools of runs, cell by cell, over the completions that both finished.
 
 Runs on servers are compared load by load, and the engine with a server that has one request at
-a time. Only several runs per side show what changes for a whole run, such as a clock or another
+a time. Only several runs per side show what changes from run to run, such as a clock or another
 program on the machine: with one run, no difference in speed is significant.
 
 The mean over tasks is arithmetic, and its ratio is the ratio of the two means: a mean of
@@ -109,8 +109,8 @@ def compare_runs(
 ) -> list[Comparison]:
     """Compare each run with the first, at each load that both have: one comparison per load.
 
-    With `methods`, compare `methods[0]` of the first run with `methods[1]` of the second, or of the
-    only one. If it `is_forced`, runs that did different work are compared too.
+    With `methods`, compare `methods[0]` of the first run with `methods[1]` of the second run, or of
+    the only run. With `is_forced`, runs that did different work are compared too.
 
     Raises:
         UserError: too few or too many runs, or runs that are not comparable.
@@ -222,8 +222,8 @@ def _compare(
 
     `methods` maps each compared method of the subject to the method of the reference that it is
     compared with. There is a cell for each temperature, method and shared task, and for the mean
-    over tasks and all tasks pooled. A side has the measured records of a run or, if they
-    `are_pools`, of several runs. Its units are the runs of the pool, or the passes of the run.
+    over tasks and all tasks pooled. A side has the measured records of a run or, with `are_pools`,
+    of several runs. Its units are the runs of the pool, or the passes of the run.
     """
     temperatures = [t for t in reference.temperatures if t in subject.temperatures]
     # name -> title
@@ -261,9 +261,9 @@ def _compare(
         methods=tuple(methods),
         temperatures=tuple(temperatures),
         tasks=tasks,
-        # is_judged: they are enough to test speed
+        # is_judged: there are enough passes or runs to test speed
         cells=with_p_values(cells, has_times=repetition.is_judged),
-        # of work, which make runs incomparable; and others, which may explain one in speed
+        # Differences in the work make runs incomparable; cautions may explain one in speed.
         differences=COMPARE.conflicts(reference_run.header, subject_run.header),
         cautions=COMPARE.cautions(reference_run.header, subject_run.header),
         unshared=tuple(_unshared(reference, subject)),  # what only one side has, in words

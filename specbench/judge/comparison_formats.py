@@ -91,7 +91,7 @@ def comparison_markdown(table: ComparisonTable) -> str:
 
 
 def comparison_csv(comparisons: Sequence[Comparison]) -> str:
-    """A line per pair of runs, temperature, method and task. "mean" and "pooled" are over tasks."""
+    """A line per pair of runs, temperature, method and task, with tasks "mean" and "pooled"."""
     import pandas as pd
 
     rows = [row for comparison in comparisons for row in _rows(comparison)]
@@ -119,8 +119,9 @@ def comparison_json(comparisons: Sequence[Comparison]) -> str:
 def _rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
     """A row for each cell: column -> string, number or None.
 
-    For each metric there are the numbers of both runs, their ratio with its interval, the reason
-    why it is missing, and the p-value of "it is 1", corrected for all tests; None if not tested.
+    For each metric there are the numbers of both runs, their ratio with its interval or the reason
+    if it is missing, and the p-value of "the ratio is 1", corrected for all tests; None if not
+    tested.
     `key` is the cell's method, temperature and task.
     """
     for key, cell in comparison.cells.items():

@@ -145,9 +145,9 @@ def _table(
 ) -> Table:
     """Both runs' values in the order of their letters, and their ratio, for each metric.
 
-    `tasks` maps names to titles. Each is a group of rows, one per method. Two different methods
-    are compared by tokens/s alone (`RATE`), with one row per task. `letters` stand for the two
-    runs, the subject and the reference.
+    `tasks` maps names to titles. Each task is a group of rows, one per method. A cross comparison
+    is by tokens/s alone (`RATE`), with one row per task. `letters` stand for the two runs, the
+    subject and the reference.
     """
     if comparison.reference_method is not None:  # another method than the subject's
         method = comparison.methods[0]  # the subject's
@@ -185,7 +185,7 @@ def _cells(
 
     Args:
         comparison: has the pair of numbers of each metric, by cell.
-        letters: of the two runs, the subject and the reference.
+        letters: the letters of the two runs, the subject and the reference.
         key: the compared cell: method, temperature and task.
         metrics: each with the function that writes its numbers.
     """
@@ -200,7 +200,7 @@ def _cells(
         alone_mark = ALONE if pair.is_alone else ""
         # the ratio in two decimals, the sign, and half the width of the interval
         ratio_text = formats.mat(pair.ratio) + alone_mark + formats.plus_minus(pair.ratio)
-        cells.append(Cell(ratio_text, tone=_tone(pair)))  # the tone: what is claimed of it
+        cells.append(Cell(ratio_text, tone=_tone(pair)))  # the tone shows the claim
     return tuple(cells)
 
 
@@ -224,7 +224,7 @@ def _legend_text(header: RunHeader) -> str:
 def _definitions(comparisons: Sequence[Comparison]) -> Iterator[Note]:
     """Notes that explain the ratios, intervals, speedups and means of the table.
 
-    In a cross comparison, one method in one run is compared with another one in the other run.
+    In a cross comparison, a method in one run is compared with another method in the other run.
     """
     is_cross = comparisons[0].reference_method is not None
     ratio_in_words = "A / B" if is_cross else "each run / A"

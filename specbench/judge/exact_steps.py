@@ -1,4 +1,4 @@
-"""Steps of equal answers at temperature 0 in two runs: they repeat exactly and need no test."""
+"""Steps of equal answers at temperature 0 in two runs: they repeat exactly, without statistics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specbench.log.run import Load, Run
 from specbench.types import Record, RecordKey
 
 LEAST_ANSWERS = 2
-"""Answers with more or fewer steps that a failed check needs: rounding may change one answer."""
+"""Fewest answers with more or fewer steps that fail a check: rounding may change one answer."""
 
 
 class _ExactPair(NamedTuple):
@@ -45,10 +45,10 @@ def check_steps(run: Run, baseline: Run, allowed: Allowed, load: Load) -> Iterat
     Changes of methods that do not say if they repeat their drafts, as in older runs, never fail.
 
     Args:
-        run: at one load.
-        baseline: at the same load.
+        run: the checked run at one load.
+        baseline: the baseline at this load.
         allowed: the shares by which MAT may drop or rise.
-        load: the name of the load in checks.
+        load: the load that checks name.
     """
     headers = baseline.header, run.header
     if CHECK.cautions(*headers) or {header.model.dtype for header in headers} != {"float32"}:
@@ -66,9 +66,10 @@ def check_steps(run: Run, baseline: Run, allowed: Allowed, load: Load) -> Iterat
 
 
 def _is_repeatable(method: str, baseline: RunHeader, header: RunHeader) -> bool | None:
-    """True if a method says that its drafts repeat, None if the run does not record it.
+    """True if the run says that a method's drafts repeat; None if the run does not record it.
 
-    A baseline of an older version may not know.
+    False for vanilla, for a method that one run lacks, and if either run says that drafts do not
+    repeat. A baseline of an older version need not record it.
     """
     before, now = baseline.methods.get(method), header.methods.get(method)
     if method == BASELINE or before is None or now is None or before.is_repeatable is False:
@@ -77,7 +78,7 @@ def _is_repeatable(method: str, baseline: RunHeader, header: RunHeader) -> bool 
 
 
 def _exact_pairs(run: Run, baseline: Run) -> Iterator[_ExactPair]:
-    """The answers at temperature 0 that are equal in both runs, as are those before in the chat."""
+    """Answers at temperature 0 that are equal in both runs, as are all earlier turns of a chat."""
     answers_before = _answers(baseline)
     answers = _answers(run)
     for key, now in answers.items():

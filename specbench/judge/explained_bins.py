@@ -19,7 +19,7 @@ def place_text(step_bin: Bin) -> str:
 
 
 def _shown(explanation: Explanation) -> list[BinRatio]:
-    """The bins of the axes on which MAT is shown to differ in any of several bins."""
+    """All bins of each axis with several bins, if the ratio of MAT is claimed for any of them."""
     num_bins = Counter(step_bin.axis for step_bin in explanation.bins)
     axes = {step_bin.axis for step_bin in explanation.bins if step_bin.is_claimed}
     return [

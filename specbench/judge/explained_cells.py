@@ -21,13 +21,13 @@ from specbench.report.texts import Note
 
 REST = "the rest"
 _EXPLAINED = ("speedup", "tokens/s")
-"""The numbers that can be explained; the first that all sides have is."""
+"""The numbers that can be explained. The first number that all sides have is explained."""
 _INSIDE = "averaging, counting, prompts, cost and prefill"
-"""The factors that need answers."""
+"""The factors that only answers can separate."""
 
 
 class BoundedFactor(NamedTuple):
-    """A number of the sides and its ratio."""
+    """A factor, with the bounds that the printed digits give."""
 
     factor: Factor
     low: float
@@ -98,8 +98,10 @@ def _explained(sides: Sequence[CellSide], names: Sequence[str]) -> str:
     for name in _EXPLAINED:
         if name in names:
             return name
-    held = " against ".join(", ".join(side.numbers) or "none" for side in sides)
-    raise UserError(f"The sides have no speedup or tokens/s in common: {held}.", "Name others.")
+    names_text = " against ".join(", ".join(side.numbers) or "none" for side in sides)
+    raise UserError(
+        f"The sides have no speedup or tokens/s in common: {names_text}.", "Name others."
+    )
 
 
 def _bounded(sides: Sequence[CellSide], name: str, label: str, over: str = "") -> BoundedFactor:

@@ -36,7 +36,7 @@ class SideKey(NamedTuple):
     """The part of a run that is explained."""
 
     method: str
-    """As records spell it."""
+    """The method as records spell it."""
     temperature: float
     load: Load
 
@@ -58,7 +58,7 @@ class ExplainedSide:
     key: SideKey
     pairs: AnswerPairs
     measured: Mapping[str, FloatArray]
-    """Lengths and sizes of drafts as they were measured, by their names in words [requests]."""
+    """Measured lengths of prompts and answers, and sizes of drafts, by name in words [requests]."""
     phases: Mapping[str, float]
     """Shares of a step, by phase; empty if phases were not timed."""
     reading_s: float | None
@@ -84,13 +84,14 @@ class ExplainedSide:
         return {*map(AnswerCounts, self.pairs.turns, method.tokens.tolist(), method.steps.tolist())}
 
     def steps_of(self, turns: Collection[PromptTurn]) -> PlacedSteps:
-        """The steps of the answers to these."""
+        """The steps of the answers to these prompts and turns."""
         prompts = sorted({(turn.task, turn.sample_id) for turn in turns})
         index_of = {prompt: index for index, prompt in enumerate(prompts)}
         is_kept = np.array([turn in turns for turn in self.pairs.turns])
-        kept = self.pairs.where(is_kept).turns
-        indices = np.array([index_of[turn.task, turn.sample_id] for turn in kept], dtype=np.intp)
-        return PlacedSteps.of(self.table, self.rows[is_kept], indices)
+        kept_turns = self.pairs.where(is_kept).turns
+        indices = [index_of[turn.task, turn.sample_id] for turn in kept_turns]
+        prompt_of_row = np.array(indices, dtype=np.intp)
+        return PlacedSteps.of(self.table, self.rows[is_kept], prompt_of_row)
 
     @property
     def label(self) -> str:
@@ -156,7 +157,7 @@ class CountedRun:
 def make_side(
     counted_run: CountedRun, key: SideKey, *, is_over_baseline: bool, is_throughput: bool
 ) -> ExplainedSide:
-    """The side of a run.
+    """One side of an explanation: the rows of a run that count.
 
     `is_over_baseline`: vanilla's answers count, so that the number is a speedup; else it is
     tokens/s. `is_throughput`: the number is over the seconds of blocks.
@@ -164,7 +165,7 @@ def make_side(
     tabled = counted_run.tabled
     run, table = tabled.run, tabled.table
     rows = counted_run.rows(key)  # numbers of the method's records that count
-    # of each: the record of vanilla's answer to the request, or -1; and the pass, or run of a pool
+    # of each row: the row of vanilla's answer to the request, or -1; the pass, or run of a pool
     baseline_rows, units = table.values(rows, "baseline_row", "unit")
     if is_over_baseline:
         has_baseline = baseline_rows >= 0
@@ -214,7 +215,7 @@ def _answers(tabled: TabledRun, rows: IntArray, blocks: Mapping[BlockKey, BlockH
     )
     has_steps = emitted > 0
     counts = [tabled.table.records[row].imported for row in rows]
-    source_tokens = [count and count.counted_tokens for count in counts]  # None: as ours
+    source_tokens = [count and count.counted_tokens for count in counts]  # None: our counts
     return Answers(
         tokens=tokens,
         wall_s=wall_s,
@@ -248,7 +249,7 @@ def _block_seconds(
 
 
 def _measured(tabled: TabledRun, rows: IntArray) -> Mapping[str, FloatArray]:
-    """Lengths and sizes of drafts as they were measured [requests]. NaN is an unknown size."""
+    """Lengths of prompts and answers, and sizes of drafts [requests]. NaN is an unknown size."""
     prompt_tokens, num_tokens = tabled.table.values(rows, "prompt_tokens", "num_tokens")
     num_nodes = [tabled.table.records[row].num_nodes for row in rows]  # of each step
     mean_nodes = [sum(counts) / len(counts) if counts else np.nan for counts in num_nodes]

@@ -1,4 +1,4 @@
-"""The explanation of a speedup, or of the ratio of two: its factors and their possible causes.
+"""The explanation of a speedup, or of a ratio of two: the factors and their possible causes.
 
 `analysis.factors` has the arithmetic. Here runs become sides, differences of times are tested,
 and each factor gets the settings that differ and can move it.
@@ -58,11 +58,11 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Explanation:
-    """A method's number as factors times another number, or times the method's own MAT."""
+    """A method's number as a product: factors times the reference's number, or factors alone."""
 
     subject: ExplainedSide
     reference: ExplainedSide | None
-    """None if the subject is explained alone."""
+    """The side that the subject is compared with; None if the subject is explained alone."""
     product: Product
     step_unit: str = "s"
     """Unit of the two lines under cost: seconds, or the time in which a machine reads the weights.
@@ -132,7 +132,7 @@ class Explanation:
         return is_claimed(self.p_values.get(name))
 
     def is_without_cause(self, name: str) -> bool:
-        """True if a factor differs from 1 although no setting that can move it does.
+        """True if a factor differs from 1 although no setting that can move it differs.
 
         Averaging and prefill follow from other factors: the same average weighs their changes by
         task, and a shorter decode makes the prefill's share larger. Files of other tools do not
@@ -166,7 +166,7 @@ def explain_runs(
 
     Args:
         subject: the run whose numbers are explained.
-        reference: the run that they are compared with; None explains a run from its MAT down.
+        reference: the run that they are compared with; None: they are explained alone.
         methods: a method of each run, instead of the common ones.
         loads: a load of each run, instead of those that both have.
         bootstrap: the draws of the intervals; None for the default.
@@ -204,7 +204,7 @@ def _explanation(
         key.method == BASELINE for key in keys
     )
     is_loaded = any(key.load not in (NO_LOAD, ONE_AT_A_TIME) for key in keys)
-    # answers from files that do not say at which load may overlap
+    # answers may overlap if their files do not name the load
     is_loaded |= any(
         run.header.imported and not run.header.imported.tells_load
         for run in (counted.tabled.run for counted in runs)
@@ -269,9 +269,9 @@ def _with_p_values(explanations: Sequence[Explanation]) -> list[Explanation]:
 
     A factor that is exactly 1 is not tested. Bins are a family of their own.
     """
-    one = without_spread(1.0)
+    no_change = without_spread(1.0)
     p_values = {
-        (number, factor.name): differs(factor.effect, one, factor.effect.machine)
+        (number, factor.name): differs(factor.effect, no_change, factor.effect.machine)
         for number, explanation in enumerate(explanations)
         if explanation.reference
         for factor in explanation.factors
@@ -279,7 +279,7 @@ def _with_p_values(explanations: Sequence[Explanation]) -> list[Explanation]:
     }
     p_values_of_bins = holm(
         {
-            (number, index): differs(step_bin.ratio, one, EXACT)
+            (number, index): differs(step_bin.ratio, no_change, EXACT)
             for number, explanation in enumerate(explanations)
             for index, step_bin in enumerate(explanation.bins)
         }

@@ -30,7 +30,7 @@ from specbench.report.table import Cell, Column, Group, Row, Table, Tone
 from specbench.report.texts import Note
 
 _MOST_NAMED = 3
-"""Settings that a sentence names."""
+"""Most settings that a sentence names."""
 _MOST = 0.5
 """A factor with more than this share of all changes, on a log scale, carries most of the ratio."""
 
@@ -265,7 +265,7 @@ def _doubts(explanation: Explanation) -> Iterator[Note]:
 
 
 def not_separable(explanation: Explanation) -> list[str]:
-    """Factors and settings that cannot be told apart, in words."""
+    """Factors and settings that cannot be separated, in words."""
     product = explanation.product
     names = [factor.name for factor in product.factors]
     by_counters = "".join(map(steps_by_counters, explanation.sides))
@@ -279,7 +279,7 @@ def not_separable(explanation: Explanation) -> list[str]:
     for name in names:
         text = f"the settings that can move {name}: change one at a time"
         inseparable[text] = explanation.is_claimed(name) and len(explanation.causes(name)) > 1
-    return [text for text, is_so in inseparable.items() if is_so]
+    return [text for text, is_inseparable in inseparable.items() if is_inseparable]
 
 
 def _definitions(explanations: Sequence[Explanation]) -> Iterator[Note]:

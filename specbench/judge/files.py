@@ -33,17 +33,17 @@ class _Findings:
     """The findings in the files of a run, as sentences."""
 
     faults: dict[str, list[str]]
-    """By the name of the check."""
+    """Faults by the name of their check."""
     exclusions: list[str] = field(default_factory=list)
     """Reasons that keep the run off the leaderboard."""
     unchecked: list[str] = field(default_factory=list)
-    """What cannot be checked on this machine."""
+    """Facts that cannot be checked on this machine."""
     model: str = ""
     """The model in words; empty for a run that cannot be read."""
     audit: str = ""
     """The result of the run's audit in words."""
     sources: list[Check] = field(default_factory=list)
-    """Findings of the rules about speed that drafting does not explain."""
+    """Checks of speed that drafting does not explain."""
     unusual: list[str] = field(default_factory=list)
     """Unusual facts about the answers, which may be right."""
 
@@ -61,8 +61,8 @@ class _Findings:
         return "sound, for the leaderboard"
 
     def checks(self, *, for_leaderboard: bool) -> Iterator[Check]:
-        """A failed check per fault, or a passed one per name of a check without faults; then the
-        others. Exclusions fail only if the run is meant for the leaderboard.
+        """A failed check per fault, or a passed check per name without faults; then the other
+        checks. Exclusions fail only if the run is meant for the leaderboard.
 
         Faults are sentences by the name of their check. `sources` are checks of speed that drafting
         does not explain, `unusual` sentences on answers that may be right. `unchecked` names what
@@ -76,7 +76,7 @@ class _Findings:
         yield from self.sources
         for sentence in self.unusual:
             yield Check("records", "skipped", sentence)
-        for reason in self.unchecked:  # mostly hashes of what is not on this machine
+        for reason in self.unchecked:  # mostly hashes of files that are not here
             yield Check("hashes", "skipped", reason)
         status: Status = "failed" if for_leaderboard else "skipped"
         for reason in self.exclusions:
@@ -169,7 +169,7 @@ def _find(run: Run, *, has_cut_line: bool) -> _Findings:
     audit_text = ""  # the result of the audit in words; empty without one of these records
     if run.audit:
         audit_text = audit_note(run.audit).text
-    elif read_audit(run.folder):  # it is stored, but not of these records
+    elif read_audit(run.folder):  # the stored audit is of other records
         unchecked = [
             *unchecked,
             "audit.json judged other records. Run `specbench audit` again.",

@@ -10,7 +10,7 @@ The checks of each cell of the baseline are:
   `analysis.cheats`). This is about the whole run.
 - steps: equal answers of a method whose drafts repeat take equal steps, at temperature 0 in float32
   on the same kind of machine.
-- MAT: it has not dropped or risen by more than is allowed. This carries over between machines.
+- MAT: it has not dropped or risen by more than is allowed. MAT carries over between machines.
 - speed: the method has not become slower by more than is allowed, in seconds per token and in
   speedup over the run's own vanilla. Seconds alone would blame a method for a busy machine, the
   speedup alone for a faster vanilla. Vanilla itself has only its seconds. They show a slowdown of
@@ -54,7 +54,7 @@ def check(
     baselines = [baseline, *more]
     for reference in baselines:
         require_same_work(reference.header, run.header)
-    if not_judged := _other_settings(run, baseline):  # the result; None if they were not
+    if not_judged := _other_settings(run, baseline):  # None: settings are equal
         return not_judged
     allowed = allowed or Allowed()
     # Why speed is not checked, by the rule `allowed.speed`; None if it is.
@@ -72,7 +72,7 @@ def check(
         checks += check_steps(tables.at(load).run, baseline_tables[0].at(load).run, allowed, name)
     if more and no_speed_reason is None:
         checks += _check_speeds(tables, baseline_tables, allowed.max_slowdown)
-    ordered_checks = (  # of the whole run, of its cells, and of where its speed comes from
+    ordered_checks = (  # of the whole run, of its cells, and of the source of its speed
         _check_complete(run),
         *_in_order(checks, baseline.header),
         *check_sources(tables, baseline_tables[0]),
@@ -98,7 +98,7 @@ def check(
 
 
 def _name_of_load(load: Load, loads: Sequence[Load]) -> Load:
-    """The load of cells in checks: none if all cells have the same."""
+    """The load that checks name: none if all cells have the same load."""
     return load if len(loads) > 1 else NO_LOAD
 
 
@@ -159,7 +159,7 @@ def _warnings(baselines: Sequence[Run], comparisons: Sequence[Comparison]) -> It
     for baseline in baselines:
         if baseline.missing_text:
             yield f"The baseline {baseline.header.id} is not complete: {baseline.missing_text}."
-    unshared = (text for one_load in comparisons if one_load.cells for text in one_load.unshared)
+    unshared = (text for at_load in comparisons if at_load.cells for text in at_load.unshared)
     yield from dict.fromkeys(unshared)
     for line in change_lines(comparisons[0].cautions):
         yield f"May explain a difference, from the baseline to this run: {line}."
@@ -180,7 +180,7 @@ def _other_settings(run: Run, baseline: Run) -> CheckedRun | None:
     }
     # fields of the headers that differ, in the runs' work or in options of methods
     conflicts = CHECK.conflicts(baseline.header, run.header)
-    differences = [  # those of these methods; `_method_of` is None for other fields
+    differences = [  # the differences of these methods
         difference for difference in conflicts if _method_of(difference) in tuned_methods
     ]
     if not differences:
@@ -224,9 +224,9 @@ def _no_speed_reason(run: Run, baselines: Sequence[Run], rule: SpeedRule) -> str
         return "--speed never"
     if rule == "always":
         return None
-    for measured in (run, *baselines):
-        if measured.header.imported:
-            return f"the machine of the imported run {measured.header.id} is unknown"
+    for header in (run.header, *(baseline.header for baseline in baselines)):
+        if header.imported:
+            return f"the machine of the imported run {header.id} is unknown"
     for baseline in baselines:
         cautions = CHECK.cautions(baseline.header, run.header)
         if cautions:  # fields of the hardware that differ, with their text in either run
@@ -252,7 +252,7 @@ def _in_order(checks: Sequence[Check], baseline: RunHeader) -> list[Check]:
         method_words = (baseline.method(cell.method).label, temperature, cell.load.text)
         task = "Mean of the tasks" if cell.task == MEAN else baseline.task_title(cell.task)
         named_check = replace(check, method=", ".join(filter(None, method_words)), task=task)
-        # places in these orders; what the baseline does not list comes last
+        # places in these orders; methods and tasks that the baseline does not list come last
         method_rank = [*method_order, cell.method].index(cell.method)
         task_rank = [*task_order, cell.task].index(cell.task)
         is_other = cell.method != BASELINE  # False, vanilla's, is first

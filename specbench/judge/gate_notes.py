@@ -60,14 +60,14 @@ class GateResult:
         `run` and `baseline` are the names of the two runs. `no_speed` is the reason if speed
         was not checked.
         """
-        unjudged = self.unjudged  # kind of number -> methods in words without a judged one
+        unjudged = self.unjudged  # kind of number -> methods without a judged number
         failures = [check for check in self.checks if check.status == "failed"]
         numbers = [check for check in self.checks if check.name in NUMBERS]  # of MAT and speed
         judged = [check for check in numbers if check.status != "skipped"]
         judged_count = f"{len(judged)} of {_count(len(numbers), 'number')} judged"
         without_speed = "; speed was not checked" if self.no_speed else ""
         judged_kinds = {check.name for check in judged}
-        # a kind with its methods, or alone if no number of it was judged
+        # a kind with its methods, or the kind alone if none of its numbers was judged
         not_judged_text = "; ".join(
             f"{kind} of {', '.join(methods)}" if kind in judged_kinds else kind
             for kind, methods in unjudged.items()
@@ -81,7 +81,7 @@ class GateResult:
             if judged:
                 what = f"{not_judged_text[0].upper()}{not_judged_text[1:]} could not be judged"
             skipped = [check for check in numbers if check.method in unjudged.get(check.name, ())]
-            # the remedy: the samples that would do, or why more would not help
+            # the remedy: the samples that would be enough, or why more would not help
             return f"{what}: {judged_count}{without_speed}. {_remedy(skipped)}"
         behind = f"{self.run} does not fall behind {self.baseline}"
         return f"Passed: {judged_count}; {behind}{without_speed}."
@@ -125,7 +125,7 @@ class GateResult:
 
 
 def _failures_text(failures: Sequence[Check]) -> str:
-    """The failed checks of the whole run, then the number of those of cells with their methods."""
+    """The failed checks of the whole run, then the number of failed checks of cells by method."""
     reasons = [check.text for check in failures if not check.cell]
     if methods := [check.method for check in failures if check.cell]:
         count = _count(len(methods), "failed check")
@@ -186,7 +186,7 @@ def _skipped_notes(checks: Sequence[Check]) -> Iterator[Note]:
     for check in noisy:
         yield Note(check.method, check.text, is_warning=True)
     if too_few:
-        yield Note(  # with the samples that would do
+        yield Note(  # with the samples that would be enough
             "Skipped",
             f"{_count(len(too_few), 'number')} with {TOO_FEW}. {_remedy(too_few)}",
         )

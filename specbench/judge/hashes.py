@@ -97,7 +97,7 @@ def _beyond_model(header: RunHeader, records: Sequence[Record]) -> Iterator[str]
 
 
 def _config_of(header: RunHeader) -> Mapping[str, Any]:
-    """The config of the run's target, of its text model; empty if it is not on this machine."""
+    """The config of the target or of its text model; empty if it is not on this machine."""
     if header.model.shape:  # of a stand-in, a small model in a real one's shape; else None
         return {"vocab_size": header.model.shape.vocab_size}
     # the small model that ships with this program, in the folder TINY, or the run's own folder
@@ -134,7 +134,7 @@ def _unknown_weights(header: RunHeader) -> Iterator[str]:
             ]
             if changed:
                 names = ", ".join(sorted(changed))
-                yield f"{folder}: {names} changed since the run, or its hash did."
+                yield f"{folder}: {names} changed since the run, or the run's hash is wrong."
 
 
 def _folders_of_weights(header: RunHeader) -> dict[str, Mapping[str, FileHeader]]:
@@ -143,7 +143,7 @@ def _folders_of_weights(header: RunHeader) -> dict[str, Mapping[str, FileHeader]
     """
     folders: dict[str, Mapping[str, FileHeader]] = {}
     if not header.model.is_stand_in:
-        folders[header.model.source] = header.model.files  # a Hub id, if it is no folder
+        folders[header.model.source] = header.model.files  # a folder or a Hub id
     for method in header.methods.values():
         folder = method.options.get("weights")  # the option's path, if there is one
         weights = method.weights  # the draft model's; None without one
@@ -152,11 +152,11 @@ def _folders_of_weights(header: RunHeader) -> dict[str, Mapping[str, FileHeader]
     return folders
 
 
-def _without_hash(whose: str, files: Mapping[str, FileHeader]) -> Iterator[str]:
-    """Files without a hash, or with a malformed one."""
+def _without_hash(owner: str, files: Mapping[str, FileHeader]) -> Iterator[str]:
+    """A sentence for each file of a model or method (`owner`) without a well-formed hash."""
     for name, file in files.items():
         if file.sha256 is None or not _SHA256.fullmatch(file.sha256):
-            yield f"{whose}: the file {name} has no sha256."
+            yield f"{owner}: the file {name} has no sha256."
 
 
 def is_embedded(header: RunHeader) -> bool:

@@ -33,7 +33,7 @@ def publisher_notes(explanation: Explanation) -> Iterator[Note]:
 
 
 def file_notes(explanation: Explanation) -> Iterator[Note]:
-    """The counting rules, what the files show, and what they lack; once if both are one run."""
+    """Notes on counting rules, findings and missing facts; once if both sides are one run."""
     headers = [side.header for side in explanation.sides]
     if headers[0] == headers[-1]:
         headers = headers[:1]
@@ -41,8 +41,8 @@ def file_notes(explanation: Explanation) -> Iterator[Note]:
         if imported := header.imported:
             text = f"{imported.counting_text}; the publisher's arithmetic: {imported.arithmetic}"
             yield Note(f"{letter} counts", text)
-            if seen := [*imported.findings, *imported.oddities]:
-                yield Note(f"Seen in {letter}", "; ".join(seen))
+            if remarks := [*imported.findings, *imported.oddities]:
+                yield Note(f"Seen in {letter}", "; ".join(remarks))
             yield Note(f"Not in {letter}", f"{', '.join(imported.lacks)} (not estimated)")
     names = {header.model.name for header in headers}
     if len(names) > 1 and any("model.name" in header.untold_patterns for header in headers):

@@ -18,7 +18,7 @@ WEIGHTS = (*WEIGHT_SUFFIXES, ".gguf")
 LEAST_PARAMETERS = 100 * 10**6
 """Parameters of the smallest model that a leaderboard admits."""
 _PER_BYTE = 2
-"""Largest number of parameters per byte of weights: no checkpoint has fewer than four bits each."""
+"""Most parameters per byte of weights: checkpoints have four bits or more per parameter."""
 _SLOWING = ("phases", "trace", "check_drafts")
 """Options that slow steps."""
 
@@ -28,7 +28,7 @@ def find_exclusions(
 ) -> Iterator[str]:
     """A sentence for each reason that keeps a run off the leaderboard; none if it may enter.
 
-    They are in its model and prompts, its answers, its machine, and its audit.
+    Reasons are in its model and prompts, its answers, its machine, and its audit.
     """
     if header.imported:
         yield f"The run is imported ({header.imported.tools}): specbench measured nothing of it."
@@ -46,8 +46,7 @@ def _subject(header: RunHeader) -> Iterator[str]:
     """A sentence for each reason in the model, the prompts and the settings that keeps the run
     off the leaderboard.
 
-    `WEIGHTS` are the endings of files with weights. `_PER_BYTE` is the most parameters that a
-    byte of them holds, and `LEAST_PARAMETERS` those of the smallest model that is admitted.
+    The bytes of the files that end with one of `WEIGHTS` bound the number of parameters.
     """
     files = header.model.files  # by name, with their sizes
     weight_bytes = [file.bytes for name, file in files.items() if name.endswith(WEIGHTS)]

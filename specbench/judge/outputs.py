@@ -33,7 +33,7 @@ def check_outputs(
 ) -> Iterator[Check]:
     """The checks of samples and of output, for every cell that the baseline run measured.
 
-    `load` is that of both runs, one of `num_loads` that are checked.
+    `load` is the load of both runs, one of `num_loads` that are checked.
     """
     completions = join_completions(run, baseline)
     for names, cell in completions.groupby(CELL_KEY, sort=False):
@@ -55,12 +55,12 @@ def join_completions(run: TabledRun, baseline: TabledRun) -> DataFrame:
     NaN if it has none; `baseline_row` is that of vanilla's answer to the same request, or -1;
     `error` is the text if it failed. The new columns are:
 
-    - `is_present`: this run has a record of the completion; `is_measured`: and it did not fail.
-    - `has_cell`: the run has a record of the cell; `is_asked`: some method of it has the request.
+    - `is_present`: this run has a record of the completion; `is_measured`: it did not fail, either.
+    - `has_cell`: this run has a record of the cell; `is_asked`: one of its methods has the request.
     - `gain`: 1 if the answer became vanilla's, -1 if it stopped being vanilla's, else 0; NaN if a
       run has nothing to compare (`is_compared`). For vanilla itself, -1 if the answer changed.
-    - `lead`: the number of tokens for which the answer follows vanilla's, less that of the baseline
-      run; or NaN.
+    - `lead`: the tokens before the answer leaves vanilla's - those tokens in the baseline run; NaN
+      if there is nothing to compare.
     """
     # a row per completion of each run
     baseline_rows, run_rows = _completions(baseline.table), _completions(run.table)
@@ -133,8 +133,8 @@ def _check_samples(key: CellKey, cell_rows: DataFrame) -> Check:
     `key` is the cell's method, temperature and task. `cell_rows` has a row for each of its
     completions in the baseline run, with these columns on this run:
 
-    - `has_cell`: it has a record of the cell; `is_asked`: some method of it has the request.
-    - `is_present`: it has a record of the completion; `is_measured`: and it did not fail.
+    - `has_cell`: it has a record of the cell; `is_asked`: one of its methods has the request.
+    - `is_present`: it has a record of the completion; `is_measured`: that record did not fail.
     - `error`: the text of a failed completion, if it has one.
     """
     if not cell_rows["has_cell"].any():
@@ -189,10 +189,10 @@ def _check_answers(completions: DataFrame, rule: _AnswerRule, load: Load) -> Ite
     """Check the greedy answers of one method: counted by task, judged over all tasks. Passes
     repeat the answer to a request, so they are judged as one.
 
-    `completions` are those of one method and temperature, one per row. `gain` is -1 if the
-    answer stopped being vanilla's (of vanilla itself: if it changed), else 0 or 1; NaN if there
-    is nothing to compare. `lead` is how many tokens longer it follows vanilla's than before.
-    `load` is that of the checked cells.
+    `completions` has the completions of one method and temperature, one per row. `gain` is -1 if
+    the answer stopped being vanilla's (for vanilla itself: if it changed), else 0 or 1; NaN if
+    there is nothing to compare. `lead` is how many tokens longer the answer follows vanilla's than
+    before. `load` is the load of the checked cells.
 
     A method that is not lossless may give any answer. So may vanilla in half precision. The `rule`
     says which methods must repeat the baseline's answers.

@@ -58,11 +58,11 @@ class SiteRow:
     speedup: Value
     mat: Value
     tokens_per_s: Value = NOT_PUBLISHED
-    """The rate of one request."""
+    """Tokens/s of one request."""
     throughput: Value = NOT_SERVED
     """Output tokens/s of all requests to a server, over all tasks."""
     throughput_ratio: Value = NOT_SERVED
-    """This throughput / that of vanilla's server."""
+    """`throughput` / the throughput of vanilla's server."""
     is_claimed: bool = False
     """The speedup differs significantly from 1."""
     is_alone: bool = False
@@ -186,8 +186,8 @@ def _write_run(run: Run, report: Report, folder: Path) -> tuple[str, ...]:
 def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteRow]:
     """The rows of a run at one load, per temperature and method: each task, then their mean.
 
-    `number` is the run's number on the page. The title of a mean over fewer tasks than
-    `num_tasks`, the most of any run, says so, to keep it apart from the means of other runs.
+    `number` is the run's number on the page. `num_tasks` is the largest number of tasks of any run.
+    A mean over fewer tasks has a title of its own, since it cannot be compared with other means.
     """
     header = run.info
     model = facts.model_label(header).partition(_SERVED)[0]  # without "served by ENGINE"
@@ -213,7 +213,7 @@ def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteR
                 tokens_per_s=cell.tokens_per_s,
                 throughput=serving.output_throughput if serving else NOT_SERVED,
                 throughput_ratio=serving.throughput_ratio if serving else NOT_SERVED,
-                # It differs from 1: by the corrected test; or by its interval alone.
+                # The speedup differs from 1 by the corrected test, or by its interval alone.
                 is_claimed=is_claimed(p_value),
                 is_alone=is_alone(cell.speedup, p_value),
                 num_samples=cell.num_samples,
@@ -237,7 +237,7 @@ def _cells(run: RunMetrics, method: str, temperature: float) -> dict[str, CellMe
 
 
 def _mean_title(run: RunMetrics, temperature: float, num_tasks: int) -> str:
-    """The title of the mean over tasks. One over fewer tasks than `num_tasks` says so."""
+    """The title of the mean over tasks, with their number if it is less than `num_tasks`."""
     num_done = 0
     for task in run.tasks:
         cells = (run.cell(method, temperature, task) for method in run.methods)

@@ -99,7 +99,7 @@ class CellPair:
     num_completions: int = 0
     """Completions that both runs finished."""
     num_samples: int = 0
-    """Samples that these belong to."""
+    """Samples of these completions."""
 
     def pair(self, metric: Metric) -> Pair:
         """One of the three metrics by its name."""
@@ -135,25 +135,26 @@ class _Side(NamedTuple):
     """The numbers of one of the two runs, row by row."""
 
     ratios: Mapping[str, RowRatio]
-    places: RowGroups
+    """Ratios of the rows, by metric."""
+    groups: RowGroups
     """The groups of the rows: the subject's samples on both sides, so that draws pair them."""
 
     def value(self, metric: Metric, is_used: BoolArray, draws: Draws | None) -> Value:
         """A metric over the rows that are used, with an interval if there are draws."""
-        ratio = replace(self.ratios[metric], where=is_used).summed(self.places)
+        ratio = replace(self.ratios[metric], where=is_used).summed(self.groups)
         return draws.estimate(ratio) if draws else ratio.estimate
 
 
 def _side(rows: DataFrame, suffix: str, repetition: Repetition) -> _Side:
     """One side of the rows of `pair_requests`: the side whose columns have this suffix."""
     columns = {name: rows[f"{name}{suffix}"].to_numpy(dtype=np.float64) for name in COLUMNS}
-    places = RowGroups(
+    groups = RowGroups(
         rows["cluster"].to_numpy(),
         rows[f"unit{suffix}"].to_numpy(),
         rows[f"request{suffix}"].to_numpy(),
         repetition.scope.number,
     )
-    return _Side(row_ratios(columns), places)
+    return _Side(row_ratios(columns), groups)
 
 
 def pair_cell(
@@ -164,7 +165,7 @@ def pair_cell(
     Args:
         rows: one for each request of the cell that both runs finished, with the columns of the
             subject and those of the reference, which end in `_reference`.
-        draws: resamples of samples, for intervals; None for numbers without.
+        draws: resamples of samples, for intervals; None for numbers without intervals.
         no_times: why the times of a run are no evidence; None if they are.
         repetition: says how many passes or runs both sides have, and if both are the same run.
     """

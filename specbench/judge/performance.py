@@ -20,7 +20,7 @@ from specbench.judge.comparison import MEAN, Comparison
 from specbench.judge.pairs import CellPair, Pair
 
 MOST_TIMES = 10
-"""A number is judged only if its test would find a change of this many times the allowed one."""
+"""A number is judged only if its test would find this many times the allowed change."""
 MOST_UNSEEN = 0.2
 """Even if less is allowed, the test need not find a change below this share."""
 LEAST_SAMPLES = 8

@@ -100,7 +100,7 @@ def _failures_table(failures: Sequence[Check]) -> TextTable:
 
 
 def _numbers(check: Check) -> tuple[str, str]:
-    """The values of the baseline and of this run."""
+    """The number in the baseline and in this run, as texts; empty if it is missing."""
     if isinstance(check.value, Missing) or isinstance(check.before, Missing):
         return "", ""
     if check.name == "MAT":

@@ -1,4 +1,4 @@
-"""A cell of a published table beside another one, or beside a run: numbers without intervals."""
+"""A cell of a published table beside another cell, or beside a run: numbers without intervals."""
 
 import json
 import re
@@ -34,9 +34,9 @@ class CellSide(NamedTuple):
     """One side of a comparison."""
 
     label: str
-    """Its description."""
+    """The side in words."""
     numbers: dict[str, float]
-    """Those of `NUMBERS` that are known."""
+    """The known numbers, by their names in `NUMBERS`."""
     task: str
     method: str
     facts: dict[str, str]
@@ -107,7 +107,7 @@ def compare_cells(texts: Sequence[str], methods: tuple[str, str] | None = None) 
     run; without it, a run's method is the cell's.
 
     Raises:
-        UserError: there are not two, or a run lacks the method.
+        UserError: there are not two sides, or a run lacks the method.
     """
     if len(texts) != 2:
         raise UserError(f"{len(texts)} sides cannot be compared with a cell.", "Name two.")
@@ -183,7 +183,8 @@ def _num_decimals(number: float) -> int:
 def _side_of_run(text: str, method: str, like: PublishedValue) -> CellSide:
     """A run's method at the temperature, load and task of the cell `like`.
 
-    Without the load it is the run's first load; without the task, all tasks. `text` is the folder.
+    A run without that load is read at its first load, and without that task over all tasks. `text`
+    is the run's folder.
     """
     run = read_runs(Path(text))
     loads = [load for load in run.loads if like.load in (None, 0, load.concurrency)]
@@ -219,7 +220,7 @@ def _side_of_run(text: str, method: str, like: PublishedValue) -> CellSide:
 
 
 def cells_table(sides: Sequence[CellSide]) -> Table:
-    """The numbers that either side has, and their ratio where both have them."""
+    """The numbers that either side has, with their ratio if both sides have them."""
     rows = []
     for name in NUMBERS:
         numbers = [side.numbers.get(name) for side in sides]
@@ -234,7 +235,7 @@ def cells_table(sides: Sequence[CellSide]) -> Table:
 
 
 def cells_page(sides: Sequence[CellSide]) -> Iterator[Part]:
-    """The text for a terminal."""
+    """The parts of the page on a terminal."""
     lettered = zip("AB", sides, strict=True)
     yield tuple(Note(letter, f"{side.label}; {side.task}") for letter, side in lettered)
     yield BLANK

@@ -36,8 +36,8 @@ def change_sentences(
     """The changes on one task or the mean: vanilla's speed, then the methods' speedups and MAT.
 
     Args:
-        comparison: of the subject, a run, with the reference, another one.
-        letters: that stand for the two runs.
+        comparison: the comparison of a run, the subject, with the reference.
+        letters: the letters of the two runs.
         temperature: the sampling temperature.
         task: the name of a task, or "mean" for the mean over tasks.
     """
@@ -225,7 +225,9 @@ class _Changes:
     def _without_interval(self) -> Sequence[str]:
         """The methods with too few samples for an interval, or with none."""
         ratios = self._ratios
-        return [k for k in self.pairs if k not in ratios or ratios[k].interval is None]
+        return [
+            label for label in self.pairs if label not in ratios or ratios[label].interval is None
+        ]
 
     @property
     def _unjudged(self) -> Sequence[str]:

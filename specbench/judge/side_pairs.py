@@ -13,8 +13,8 @@ T = TypeVar("T")
 
 
 def _shared_or_only(values_of_sides: Sequence[Sequence[T]]) -> list[tuple[T, ...]]:
-    """The values that all sides have, each repeated per side. If they have none in common but a
-    single value each, these are paired; otherwise the list is empty.
+    """The values that all sides have, each repeated per side. If the sides share no value but have
+    a single value each, these values are paired; otherwise the list is empty.
     """
     shared = [
         value
@@ -30,7 +30,7 @@ def pair_loads(runs: Sequence[Run], loads: tuple[Load, Load] | None) -> list[tup
     """The loads that are explained, a load of each run per pair: `loads`, or the common ones.
 
     Raises:
-        UserError: a run lacks its load, or there is no common one.
+        UserError: a run lacks its load, or there is no common load.
     """
     for run, load in zip(runs, loads or (), strict=False):
         if load not in run.loads:
@@ -52,10 +52,10 @@ def pair_keys(
 ) -> Iterator[tuple[SideKey, ...]]:
     """The pairs to explain at these loads: a method and a temperature of each run.
 
-    Methods are paired by their names, or by their spellings where a run has several of a name.
+    Methods are paired by name, or by spelling if a run has several variants of a method.
     Vanilla, whose speedup is 1, is explained only if a run has no other method.
     """
-    # of each side: method by its name or spelling, as it is paired; and temperatures
+    # of each side: methods by the label (name or spelling) that pairs them; and temperatures
     method_of_label: list[dict[str, str]] = []
     temperatures = []
     for side, method in zip(sides, methods or (None, None), strict=False):

@@ -33,7 +33,7 @@ class Side:
     num_units: int
     """Passes of the run, or runs of the pool."""
     num_runs: int
-    """Number of runs by which two pools are paired; 1 for anything else."""
+    """Runs of the pool if both sides are pools, which are paired run by run; else 1."""
     num_passes: int
     """Passes of each run."""
     has_phases: bool
@@ -48,7 +48,7 @@ def make_side(tabled_run: TabledRun, *, are_pools: bool) -> Side:
         are_pools: both sides are pools.
     """
     run, table = tabled_run.run, tabled_run.table
-    # The pass over the prompts that a record is of: [rows], as are the numbers of runs and passes.
+    # Of each record: its repeat, the number of its run, and its pass in that run: [rows] each.
     repeats = table.frame["repeat"].to_numpy()
     run_numbers = np.zeros_like(repeats)
     pass_numbers = repeats
@@ -56,7 +56,7 @@ def make_side(tabled_run: TabledRun, *, are_pools: bool) -> Side:
         # The repeats of a pool are numbered on from run to run: with runs [0 0 1 1 1], the repeats
         # [0 1 2 3 4] are the passes [0 1 0 1 2].
         run_of_repeat = np.array(run.run_of_repeat)
-        # of each repeat's run
+        # the first repeat of each repeat's run
         first_repeat = np.searchsorted(run_of_repeat, run_of_repeat)
         pass_of_repeat = np.arange(len(run_of_repeat)) - first_repeat
         run_numbers = run_of_repeat[repeats]

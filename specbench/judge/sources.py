@@ -19,8 +19,8 @@ STEPS = (FAST_STEP, SLOW_VANILLA)
 
 
 def check_sources(run: RunTables, baseline: RunTables) -> Iterator[Check]:
-    """A check for each warning that speed may not come from drafting; without warnings, one that
-    passed.
+    """A check for each warning that speed may not come from drafting; without warnings, a passed
+    check.
 
     Warnings fail, but two may have honest causes and are then skipped: steps that are faster than
     vanilla's, if they are in the baseline run too; and untimed work, if every method's speedup
@@ -73,7 +73,7 @@ def _checks(
     warnings: Sequence[RunWarning],
     may_be_honest: Callable[[RunWarning], bool],
 ) -> Iterator[Check]:
-    """A check for each warning, skipped if it may be honest; one that passed without any."""
+    """A check for each warning, skipped if it may be honest; without warnings, a passed check."""
     for warning in warnings:
         text = make_note(warning.key, header, **warning.numbers).text  # the warning as a sentence
         yield Check(SOURCE, "skipped" if may_be_honest(warning) else "failed", text)
@@ -82,13 +82,13 @@ def _checks(
 
 
 def _find_cheats(tables: RunTables) -> tuple[RunWarning, ...]:
-    """The findings in a run, by all its records."""
+    """The warnings about a run, from all its records."""
     return _find_in_table(tables.run.header, tables.whole.table)
 
 
 def _find_in_table(header: RunHeader, table: RecordTable) -> tuple[RunWarning, ...]:
-    """The findings in records. Most rules are for the engine in this process. In runs on servers
-    only a baseline that drafts is found, and in runs of other tools nothing.
+    """The warnings about a table of records. Most rules are for the engine in this process: for
+    servers, only a baseline that drafts is found, and for other tools nothing.
     """
     if header.imported:
         return ()
