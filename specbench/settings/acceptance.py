@@ -19,7 +19,7 @@ class Acceptance(msgspec.Struct, frozen=True):
     """The acceptance of a method with some settings."""
 
     options: dict[str, Any]
-    """The settings; the rest is the paper's."""
+    """Options of the settings; all other options are the paper's."""
     rows: float
     """Mean rows of a step."""
     mat: float
@@ -30,15 +30,15 @@ class AcceptanceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The shipped acceptance of a model's methods."""
 
     model: str
-    """Its name."""
+    """Name of the model."""
     prompts: str
-    """Description of the prompts it answered."""
+    """Description of the prompts that the methods answered."""
     weights: dict[str, str]
-    """From "target" and kinds of draft weights to the sha256 of their tensors."""
+    """The sha256 of tensors, by "target" or by the kind of draft weights."""
     methods: dict[str, tuple[Acceptance, ...]]
     """The settings of each method that were tried, the paper's first.
 
-    With an option that is part of the method: "sam:other=eagle3".
+    A key may have an option that is part of the method: "sam:other=eagle3".
     """
 
     def of(
@@ -52,7 +52,7 @@ class AcceptanceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def find_acceptance(model: str, files: Mapping[str, FileHeader]) -> AcceptanceFile | None:
-    """The file of a model by its name; None without one for these weights."""
+    """The file of a model by its name; None if there is no file for these weights."""
     path = FOLDER / f"{model}.json"
     if not path.is_file():
         return None

@@ -64,7 +64,7 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
     prefill: tuple[tuple[float, ...], ...]
     """Time of vanilla's prefill [blocks, lengths]."""
     methods: dict[str, MethodCost] = {}
-    """By the requested spelling."""
+    """Costs of methods, by the requested spelling."""
     process: float = 0.0
     """Variance of the logarithm of a step's time between two entries of one setting."""
     num_pairs: int = 0
@@ -83,7 +83,7 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
             UserError: a value differs; the message has both.
         """
         compared = [Compared(name, value, about[name]) for name, value in self.about.items()]
-        title = "The cost curve is not one of this run:"
+        title = "The cost curve does not fit this run:"
         check_same(title, ("in the curve", "here"), compared, MEASURE_HINT)
 
     def write(self, folder: Path) -> None:
@@ -136,7 +136,7 @@ def _problems(curve: Curve) -> Iterator[str]:
 def _table_problems(
     name: str, table: Any, shape: tuple[int, ...], *, is_positive: bool = False
 ) -> Iterator[str]:
-    """A sentence if a nested table has another shape, or numbers that are no times."""
+    """A sentence if a nested table has another shape, or numbers that cannot be times."""
     try:
         numbers = np.array(table, float)
     except ValueError:

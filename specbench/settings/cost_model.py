@@ -48,7 +48,7 @@ class CostModel:
 
         Args:
             label: the method as the curve spells it; None for vanilla.
-            thread_index: of one of the curve's numbers of threads.
+            thread_index: index of one of the curve's numbers of threads.
         """
         if label is None:
             return self._target_costs[thread_index]
@@ -97,7 +97,7 @@ class CostModel:
 
         Args:
             label: the method as the curve spells it; None for vanilla.
-            options: of the method's setting, by name.
+            options: options of the method's setting, by name.
             walk: the steps of the answer, the tokens of its prompt, and of each step the nodes of
                 its tree, how often it is expected, and the answer's tokens before it.
 
@@ -172,7 +172,7 @@ def _fit_slopes(
 
     Args:
         steps: times t of a step, in steps of vanilla [resamples, lengths, rows].
-        at_middle: those at the middle length, t0 [resamples, rows].
+        at_middle: times at the middle length, t0 [resamples, rows].
         distances: tokens from the middle length, c - middle [lengths].
         rows: the measured numbers of rows of the target's forward pass [rows]. A row is a token
             that the pass computes: one for vanilla, one for each node of a draft tree.
@@ -208,7 +208,7 @@ def interpolation(knots: Sequence[int], points: Any, what: str) -> FloatArray:
     A point between two knots has weights for these two, which add up to 1.
 
     Args:
-        knots: where something was measured, the smallest first.
+        knots: measured numbers, the smallest first.
         points: a number or an array of them.
         what: names the points in the error, such as "rows of a step".
 
@@ -234,9 +234,9 @@ def _knot_weights(method: MethodCost, options: Mapping[str, Any], rows: IntArray
         method: its knots are all combinations of sizes on some axes, the last axis fastest, such
             as {depth: 0, top_k: 1}, {depth: 0, top_k: 2}. An axis is an option, "rows", or
             "drafted", which is 1 for a step with a draft and 0 for one without.
-        options: of the setting, by name.
-        rows: number of tokens that the target computes in each step, those of the draft and one
-            more [steps]; 1 without a draft.
+        options: options of the setting, by name.
+        rows: rows that the target computes in each step [steps]: the draft tokens and one more; 1
+            without a draft.
     """
     num_steps = len(rows)
     # where the steps are, by axis: a number, or one for each step [steps]

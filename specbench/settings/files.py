@@ -42,13 +42,13 @@ class SettingsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     title: str = ""
     """Description for readers."""
     model: str = ""
-    """The only model that it is for; empty for any."""
+    """The only model that the settings are for; empty for any."""
     fits: dict[str, str] = {}
-    """Machine, model, temperatures and versions that it was measured with."""
+    """Machine, model, temperatures and versions that the settings were measured with."""
     weights: dict[str, str] = {}
     """Hash of the weights of each entry of `methods` that has some."""
     engine: str = ""
-    """The serving engine that it is for; empty for methods in this process."""
+    """The serving engine that the settings are for; empty for methods in this process."""
 
 
 class Settings(NamedTuple):
@@ -62,7 +62,7 @@ class Settings(NamedTuple):
     """Hash of the file."""
 
     def of(self, methods: Sequence[RunMethod]) -> tuple[RunMethod, ...]:
-        """The methods with their settings; those without any have their paper's."""
+        """The methods with their settings; methods without settings here stay as they are."""
         return tuple(self._set(method) for method in methods)
 
     def _set(self, method: RunMethod) -> RunMethod:
@@ -82,7 +82,7 @@ def read_settings(name: str, model: str) -> Settings:
         UserError: there is no such file or run, it is for another model, or a value is wrong.
     """
     path = Path(name).expanduser()
-    options_by_method: dict[str, dict[str, Any]]  # of a run by label, of a file by method's name
+    options_by_method: dict[str, dict[str, Any]]  # by label (run) or name (file)
     if path.is_dir():  # of a run
         header = read_header(path)
         file_path = path / HEADER  # run.json
@@ -105,7 +105,7 @@ def read_settings(name: str, model: str) -> Settings:
         for label, options in options_by_method.items():
             if "weights" in options:  # a checkpoint is the user's choice
                 raise UserError(
-                    f"{path} sets weights of {label}, which are no settings.",
+                    f"{path} sets weights of {label}, which are not settings.",
                     f"Give them with the method: --method {label}:weights={options['weights']}",
                 )
         file_path = path
@@ -129,7 +129,7 @@ def checked_options(label: str, options: Mapping[str, Any]) -> dict[str, Any]:
         options: as in TOML. A tree may be a list of paths.
 
     Raises:
-        UserError: an unknown or wrong one.
+        UserError: an option is unknown, or its value is wrong.
     """
     all_options = _options_of(label, options).as_dict()
     return {option: all_options[option] for option in options}

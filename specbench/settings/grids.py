@@ -12,9 +12,9 @@ STEP_ROWS = tuple(sorted({*ROWS, *(tile + offset for tile in TILES for offset in
 """Row counts that a cost curve measures: `ROWS`, and one row either side of each tile."""
 
 TIMED_TOP_K = (1, 2, 4, 6, 10)
-"""`top_k` of the dynamic trees whose draft a cost curve times; those between interpolate."""
+"""`top_k` of the dynamic trees whose draft a cost curve times; it interpolates between them."""
 TIMED_POOL_ROWS = 6
-"""Nodes of these trees: a small tree keeps the target's part of a step short."""
+"""Nodes of the timed dynamic trees: a small tree keeps the target's part of a step short."""
 TIMED_NODES = (2, 4, 8, 16, 32)
 """Nodes of the static trees whose draft a cost curve times, below the method's largest tree."""
 TIMED_CHAINS = (1, 2, 4, 8, 16, 32)
@@ -23,7 +23,7 @@ TIMED_CHAINS = (1, 2, 4, 8, 16, 32)
 TRIED_DEPTHS = (0, 1, 2, 3, 5, 7)
 """`depth` of the dynamic trees that a tune tries, up to the paper's 7."""
 TRIED_TOP_K = (1, 2, 4, 6, 10)
-"""`top_k` of these trees, up to the paper's 10."""
+"""`top_k` of the dynamic trees that a tune tries, up to the paper's 10."""
 TRIED_CHAINS = (1, 2, 3, 4, 6, 8, 12)
 """Draft tokens of the chains that a tune tries: later tokens are seldom accepted."""
 TRIED_COPIES = (1, 2, 3, 4, 6, 10, 16, 24)
@@ -33,9 +33,9 @@ SERVED_CHAINS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 SERVED_STEPS = (2, 3, 5)
 """Drafting steps of the trees that a tune of SGLang tries."""
 SERVED_TOP_K = (2, 4, 8)
-"""Tokens per node of these trees."""
+"""Tokens per node of the trees that a tune of SGLang tries."""
 SERVED_NODES = (8, 16, 32)
-"""Nodes of these trees that a step verifies, the root included."""
+"""Nodes that a step verifies of the trees that a tune of SGLang tries, the root included."""
 
 SHIPPED_NODES = (2, 3, 4, 6, 8, 12, 16)
 """Nodes of the static trees with shipped acceptance, up to sizes that are cheap on a CPU."""

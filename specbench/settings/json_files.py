@@ -54,7 +54,7 @@ def read_json(path: Path, header_type: type[Header], what: str, hint: str) -> He
     """Read a JSON file into a struct, and check its `schema`, the version of the format.
 
     Args:
-        path: of the file.
+        path: path of the file.
         header_type: the struct of all that the file holds.
         what: names the file in errors, such as "Cost curve".
         hint: the advice in errors.

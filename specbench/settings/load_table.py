@@ -38,11 +38,11 @@ class LoadTable:
     @classmethod
     def of(cls, starts: Iterable[tuple[int, int]]) -> LoadTable:
         """The table of pairs of a load and the draft tokens from there on, by rising load."""
-        kept: list[Start] = []
+        changes: list[Start] = []
         for load, num_tokens in starts:
-            if not kept or kept[-1].num_tokens != num_tokens:
-                kept.append(Start(load, num_tokens))
-        return cls((Start(1, kept[0].num_tokens), *kept[1:]))
+            if not changes or changes[-1].num_tokens != num_tokens:
+                changes.append(Start(load, num_tokens))
+        return cls((Start(1, changes[0].num_tokens), *changes[1:]))
 
     def at(self, load: int) -> int:
         """Draft tokens at a load."""

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from specbench.engine.drafter import Drafter
 
 EQUAL = 1.03
-"""Settings within this factor of the best are equal: the paper's settings win, or else the
-smallest.
+"""Settings that cost at most this factor of the cheapest count as equally fast. If the paper's
+settings are among them, they are chosen, or else the settings with the fewest rows.
 """
 LIKELY = 1.2
-"""Settings beyond this factor of the best are not tried again: the error of a trial is smaller."""
-LEAST_MAT = 1.15
-"""Settings that accept fewer tokens are not tried: their gain is smaller than the error of a
-time.
+"""Settings that cost more than this factor of the cheapest are not tried again: the error of a
+trial is smaller than that.
 """
+LEAST_MAT = 1.15
+"""Settings with a smaller MAT are not tried: they gain less than the error of a measured time."""
 NUM_ROUNDS = 4
 """Rounds after the first trial. Each tries every remaining setting once."""
 ROUNDS_S = 2.0
@@ -74,14 +74,14 @@ def rows_to_time(
 ) -> Sequence[int]:
     """The numbers of rows whose steps have to be timed before settings are chosen.
 
-    They are those of `ROWS`, numbers in increasing order, up to the rows of the largest draft,
-    and the next one. A step has a row for each node of its tree.
+    They are the numbers of `ROWS` up to the rows of the largest draft, and the next number. A step
+    has a row for each node of its tree.
 
     Args:
         methods: with the paper's options.
-        drafters: of these, by label.
-        known_acceptance: returns what is known of a method: its MAT and the mean rows of a step
-            with several settings; none if nothing is.
+        drafters: drafters of these methods, by label.
+        known_acceptance: returns the MAT of a method and the mean rows of a step, with several
+            settings; empty if they are unknown.
     """
     most_rows = 1.0  # may be a mean over steps
     for method in methods:
@@ -104,29 +104,29 @@ def choose_settings(
 ) -> list[RunMethod]:
     """The methods whose options are changed for this machine, with the chosen options.
 
-    A method of known acceptance gets its fastest settings. Another one gets its paper's draft, cut
-    to the rows that are cheap here. Options that the user gave stay.
+    A method of known acceptance gets its fastest settings. Any other method gets its paper's draft,
+    cut to the rows that are cheap here. Options that the user gave stay.
 
     Args:
         methods: with the paper's options.
-        drafters: of these, by label.
+        drafters: drafters of these methods, by label.
         times: seconds of the target's steps, by rows.
-        known_acceptance: returns what is known of a method: its MAT and the mean rows of a step
-            with several settings; none if nothing is.
+        known_acceptance: returns the MAT of a method and the mean rows of a step, with several
+            settings; empty if they are unknown.
         prepare: makes a method with some settings ready to decode with a number of threads, and
             returns a function that takes some steps and returns the mean seconds of one.
     """
     changed = []
     for method in methods:
         with suppress(Exception):  # a broken method: its samples report the error
-            known = known_acceptance(method)  # settings with rows and MAT; none if unknown
+            settings = known_acceptance(method)  # settings with rows and MAT; none if unknown
             # Vanilla has no settings to choose, and `settings` is not None if a file gave some.
             is_fixed = method.method.name == BASELINE or method.settings is not None
             # options that the user gave are not chosen anew
-            if is_fixed or _is_chosen_by_user(method, known):
+            if is_fixed or _is_chosen_by_user(method, settings):
                 continue
-            if known:
-                options = _fastest_options(method, known, times, prepare)
+            if settings:
+                options = _fastest_options(method, settings, times, prepare)
                 changed.append(method.tuned(options, source="auto"))  # the source, in the header
             else:
                 cut_method = _cut_to_cheap_rows(method, drafters[method.label], times)
@@ -151,7 +151,7 @@ def _fastest_options(
     """The options of a method's fastest settings, by their seconds per token in short trials.
 
     A step is never faster than the target's part of it, so most settings need no trial.
-    Among equally fast ones the paper's win, else those with the fewest rows.
+    Among equally fast settings the paper's win, or else the settings with the fewest rows.
 
     Args:
         method: with the paper's options.
@@ -194,10 +194,10 @@ def _fastest_options(
 
 
 def _try_again(trials: Sequence[Trial]) -> None:
-    """Try several settings in up to `NUM_ROUNDS` further rounds, which begin in `ROUNDS_S`.
+    """Try several settings in up to `NUM_ROUNDS` more rounds, none begun after `ROUNDS_S` seconds.
 
     Each round adds a cost to every trial, the seconds per token of its settings. A single trial is
-    not repeated, since there is nothing to compare. `ROUNDS_S` are seconds.
+    not repeated, since there is nothing to compare.
     """
     if len(trials) < 2:
         return
@@ -232,7 +232,7 @@ def _cut_to_cheap_rows(method: RunMethod, drafter: Drafter, times: StepTimes) ->
 def acceptance_of(file: AcceptanceFile | None, method: RunMethod) -> Sequence[Acceptance]:
     """The known acceptance of a method; none with options that change its acceptance.
 
-    The method that drafts where SAM does not copy, its option `other`, is part of the name.
+    SAM's option `other` names the method that drafts if SAM does not copy. It is part of the name.
     """
     given = method.asked.given
     if file is None or CHANGE_ACCEPTANCE & set(given):

@@ -47,9 +47,9 @@ class RunMethod:
     settings: SettingsHeader | None = None
     """The source of options that were chosen for the user."""
     loaded: LoadedMethod | None = None
-    """The method and its options, if they are not those that `asked` names."""
+    """The method with its options, if other options than those in `asked` are in effect."""
     has_hash: bool = False
-    """Its label has the hash of its files, since those of another method have the same names."""
+    """True if the label has the hash of its files: files of another method have equal names."""
 
     @cached_property
     def _loaded(self) -> LoadedMethod:
@@ -90,7 +90,7 @@ class RunMethod:
         return replace(self, loaded=LoadedMethod(self.method, options))
 
     def for_target(self, num_parameters: float) -> RunMethod:
-        """The method with its paper's options for a target of this size. The user's stay."""
+        """The method with its paper's options for a target of this size. User's options stay."""
         given = {name: getattr(self.options, name) for name in self.asked.given}
         options = self.options.for_target(num_parameters).replaced(**given)
         return self if options == self.options else self.with_options(options)
@@ -163,7 +163,7 @@ class RunMethod:
 
 
 def kept_options(before: MethodHeader, now: SettingsHeader | None) -> dict[str, Any]:
-    """The run's values of the options that its settings change, or else the values of `now`."""
+    """The earlier run's values of the options that its settings, or those of now, have changed."""
     headers = [header for header in (before.settings, now) if header]
     changed = {name for header in headers for name in header.paper}
     return {name: before.options[name] for name in changed if name in before.options}

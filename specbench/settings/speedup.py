@@ -36,7 +36,7 @@ class SpeedupEstimate(NamedTuple):
     half_width: float
     """Half of the 95 % interval of its logarithm."""
     thread_index: int
-    """Index among the curve's numbers of threads of the one that a run would choose."""
+    """Index, in the curve's numbers of threads, of the number that a run would choose."""
     vanilla_steps: float
     """Time of all answers, in steps of vanilla."""
 
@@ -46,8 +46,7 @@ def weigh(
 ) -> DataFrame:
     """The weight of each cost in the time of vanilla ("baseline") and of a setting ("own").
 
-    There is a row per sample, "task/sample_id", over whose turns it sums: they depend on each
-    other.
+    A row is a sample, "task/sample_id": the sum over its turns, which depend on each other.
     """
     import pandas as pd
 
@@ -66,7 +65,7 @@ def estimate(weighed: DataFrame, model: CostModel, label: str) -> SpeedupEstimat
     Args:
         weighed: how often vanilla ("baseline") and the setting ("own") pay each cost of the
             curve, a row per sample, as `weigh` returns it.
-        model: of the same curve, with `NUM_RESAMPLES`.
+        model: the model of this curve, with `NUM_RESAMPLES`.
         label: the method as the curve spells it.
     """
     setting_weights = weighed["own"].to_numpy().sum(0)  # of all samples [columns]
@@ -84,8 +83,8 @@ def estimate(weighed: DataFrame, model: CostModel, label: str) -> SpeedupEstimat
     # Drawing from n clusters has the variance of dividing by n.
     drawn_variance = float(np.log(mean_speedups[1:]).var()) * (num_samples / degrees)
     prompts_variance = Variance(drawn_variance, degrees)
-    # The variance of the logarithm of a step's time between two measurements of one setting, from
-    # as many settings as the curve has twice.
+    # The variance of the logarithm of a step's time between two measurements of one setting. Its
+    # degrees of freedom are the number of settings that were measured twice.
     process_variance = Variance(model.curve.process, max(1, model.curve.num_pairs))
     log_variance = total([prompts_variance, process_variance])
     # Student's t at 97.5 % * standard deviation of the logarithm

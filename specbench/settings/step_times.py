@@ -34,11 +34,11 @@ class StepTimes(NamedTuple):
         return best_s[0][1]
 
     def threads_at(self, rows: float) -> int:
-        """The best number of threads for `rows` rows: that of the nearest measured number."""
+        """The best number of threads for `rows` rows, at the nearest measured number of rows."""
         nearest = min(self.seconds, key=lambda size: abs(size - rows))
         by_threads = self.seconds[nearest]
         return min(by_threads, key=by_threads.__getitem__)
 
     def for_header(self) -> dict[str, dict[str, float]]:
-        """As the header holds them."""
+        """The times as the header holds them."""
         return {str(rows): rounded_times(by_threads) for rows, by_threads in self.seconds.items()}

@@ -75,10 +75,10 @@ def with_tuned(
 
     Args:
         methods: with the paper's options.
-        model: its name.
-        temperatures: of the run, as a text.
-        fits: returns what settings have to fit here by name: machine, model and versions. It is
-            called only if settings are stored.
+        model: name of the model.
+        temperatures: temperatures of the run, as a text.
+        fits: returns machine, model and versions here, which settings have to fit. It is called
+            only if settings are stored.
     """
     path = _path_of(model, temperatures)  # the file of the settings that were tuned last
     if path is None:
@@ -145,7 +145,7 @@ def stored_tunes() -> list[StoredTune]:
 
 
 def forget(name: str) -> list[StoredTune]:
-    """Remove stored settings: those of a model, those in a file, or `ALL`.
+    """Remove stored settings: of a model, in a file, or `ALL`.
 
     Raises:
         UserError: no settings have this name, or a file cannot be removed.
@@ -163,7 +163,7 @@ def forget(name: str) -> list[StoredTune]:
 
 
 def tunes_folders() -> list[Path]:
-    """The folders of stored settings: that of new ones, and where older versions kept them."""
+    """The folders of stored settings: the folder of new settings, and that of older versions."""
     from specbench.engine.kernels.native_build import user_folder
 
     former = user_folder().parent / "tunes"
@@ -171,7 +171,7 @@ def tunes_folders() -> list[Path]:
 
 
 def _stored_paths() -> list[Path]:
-    """The files of stored settings. One in the folder of new ones hides an older one."""
+    """The files of stored settings. A file in the new folder hides an older file of its name."""
     path_by_name: dict[str, Path] = {}
     for folder in tunes_folders():
         for path in sorted(folder.glob("*.toml")):

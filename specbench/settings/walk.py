@@ -25,12 +25,12 @@ class Step(NamedTuple):
 class Walk:
     """One setting's steps over one stored answer, or its expected steps.
 
-    If the tokens of chains are drawn, a step may begin at any position. Each position occurs
-    once per length that a schedule asks for, with how often a step is expected there.
+    If the tokens of chains are drawn, a step may begin at any position. Then there is a step per
+    position and per length that a schedule asks for, each with its expected number of times.
     """
 
     prompt: str
-    """Its name, "task/sample_id/turn"."""
+    """Name of the prompt, "task/sample_id/turn"."""
     prompt_tokens: int
     """Tokens of the prompt."""
     steps: tuple[Step, ...]
