@@ -51,7 +51,7 @@ ContractTest = Callable[[Subject], Iterator[AuditTest]]
 
 
 def recall(subject: Subject) -> Iterator[AuditTest]:
-    """Steps: a repeated prompt, or a prompt of a task, may not take fewer than a new one.
+    """Steps: a repeated prompt, or a prompt of a task, may not take fewer steps than a new prompt.
 
     This part runs before all others, on prompts that the method cannot know. `subject` is the
     method under test: its shared drafter, a builder of fresh ones, its target, and prompts as token
@@ -59,13 +59,13 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
     """
     num_steps = [_num_steps(subject, subject.drafter, prompt) for prompt in subject.prompts]
     num_fewer = 0  # answers to repeated prompts that take fewer steps than the first time
-    for drafter in (subject.drafter, subject.build()):  # that met the prompts, and a fresh one
+    for drafter in (subject.drafter, subject.build()):  # one that met the prompts, and a fresh one
         for prompt, num_before in zip(subject.prompts, num_steps, strict=True):
             num_fewer += _num_steps(subject, drafter, prompt) < num_before
     num_repeated = 2 * len(subject.prompts)  # answers to repeated prompts
     unit = "answers in fewer steps"
     yield counted("steps of prompts met again", num_repeated, num_wrong=num_fewer, unit=unit)
-    if not subject.task_prompts:  # prompts of tasks; as many unseen ones are of no task
+    if not subject.task_prompts:  # nothing to compare unseen prompts with
         return
     unseen_ratio = _tokens_per_step(subject, subject.unseen_prompts)
     task_ratio = _tokens_per_step(subject, subject.task_prompts)
@@ -79,8 +79,8 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
     name = "tokens per step on prompts of tasks, against new ones"
     num = len(subject.task_prompts)  # answers tested
     yield AuditTest("guesses", name, num, effect=ratio, unit="times", p_value=p_value)
-    # Each prompt with the new one of its task: a method that knows a few tasks is not lost in the
-    # mean.
+    # Compare each prompt of a task with the unseen prompt made from its task: a mean over all
+    # prompts would hide a method that knows only a few tasks.
     unseen_mats, task_mats = _mats(unseen_ratio), _mats(task_ratio)  # [prompts]
     num_faster = int((task_mats > MOST_PAIR_RATIO * unseen_mats).sum())
     num_slower = int((unseen_mats > MOST_PAIR_RATIO * task_mats).sum())
@@ -95,8 +95,7 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
 
 
 def _tokens_per_step(subject: Subject, prompts: Sequence[tuple[int, ...]]) -> Ratio:
-    """Tokens / steps of the answers by a drafter that has seen none of the prompts, a row of one
-    column per prompt.
+    """Tokens / steps of the answers [prompts, 1], by a drafter that has seen none of the prompts.
 
     Answers end at the model's end tokens: a method that knows an answer knows it only up to there.
     """
@@ -272,11 +271,11 @@ def run_contract(
     progress. A method that does not claim `is_lossless` may fail the tests of tokens and rule.
     """
     tests: list[AuditTest] = []
-    faults: list[str] = []  # messages of what the method raised
+    faults: list[str] = []  # messages of the method's errors
     parts = Parts(len(contract), say)
     for contract_test in contract:  # a part: it makes several tests
-        about = (contract_test.__doc__ or "").partition(":")[0]  # what the part is about
-        parts.begin(f"{name}: {about.lower()}")
+        part_subject = (contract_test.__doc__ or "").partition(":")[0]
+        parts.begin(f"{name}: {part_subject.lower()}")
         try:
             with containing(contract_test.__name__):  # any exception becomes a SpecbenchError
                 tests += contract_test(subject)

@@ -36,7 +36,7 @@ class WatchedDrafter(Drafter):
         """Watch a method's `drafter`. `seed` fixes the random numbers that place each draft token
         within its own share of q (see `draft_numbers`).
 
-        Its `needs`, acceptance rule and tree sizes are those of the method.
+        The needs, the acceptance rule and the tree sizes are the method's.
         """
         self.needs = drafter.needs
         self.rule = drafter.rule
@@ -167,7 +167,7 @@ class Planted(Drafter):
         # `remaining`: tokens left of the budget. The bonus token takes one of them.
         depth = min(deepest, state.remaining - 1)
         is_deepest = depth > max(self.depths, default=0)
-        # `plant` takes the deepest path in even steps, and one of changing ranks in odd ones.
+        # `plant` takes the deepest path in even steps, and a path of changing ranks in odd steps.
         step = 0 if is_deepest else self._first_step + len(self.num_planted)
         planted_tree, num_planted = plant(own_tree, right_tokens, step)
         self.num_planted.append(min(num_planted, state.remaining - 1))

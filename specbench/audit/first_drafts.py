@@ -23,13 +23,13 @@ def memory(subject: Subject) -> Iterator[AuditTest]:
     tokens. The subject is the method under test, with its target and prompts. A hit is a right
     token among the draft tokens; a test fails if the first list has fewer hits than the second.
     """
-    # At each position of the text: the target's own next token (`right`), and the rival draft
-    # tokens for it of a drafter that went on (`used`) and a `fresh` one, in their trees' order.
+    # At each position of the text: the target's own next token (`right`), and the first draft
+    # tokens of a drafter that went on (`used`) and of a fresh one, in the order of their trees.
     first_drafts = [*_steps_of_both(subject)]
     used_hits = [drafts.right in drafts.used for drafts in first_drafts]  # [positions], as all
     fresh_hits = [drafts.right in drafts.fresh for drafts in first_drafts]
     yield _fewer_hits("guesses after accepted paths", used_hits, fresh_hits)
-    # Only the first of a position's rivals, the best; a shift adds to the right token's id.
+    # Only the best draft token of a position counts. A shift is added to the right token's id.
     right_hits = [drafts.right in drafts.used[:1] for drafts in first_drafts]
     for shift in SHIFTS:
         shifted_hits = [drafts.right + shift in drafts.used[:1] for drafts in first_drafts]
@@ -51,7 +51,8 @@ def _steps_of_both(subject: Subject) -> Iterator[_FirstDrafts]:
     """First drafts at the steps of a used drafter, each with the first drafts of a fresh start.
 
     Both drafters are the method's own, wrapped so that right tokens are planted in their trees:
-    the one that all tests of the subject share, and a new one, which starts anew at each position.
+    the drafter that all tests of the subject share, and a new one, which starts anew at each
+    position.
     """
     fresh_drafter = subject.build()
     pairs = zip(subject.prompts, subject.answers, strict=True)

@@ -153,7 +153,7 @@ class Examiner:
 
 
 def _below_best(logits: FloatArray, token: int) -> float:
-    """The gap between a token and the best one in logits [vocab]."""
+    """The best logit - the logit of a token, from logits [vocab]."""
     return float(logits.max() - logits[token])
 
 

@@ -52,7 +52,7 @@ _outcomes = cache(rule_outcomes)  # methods share their rules
 
 
 class RunModel:
-    """The target of a run with its methods or vanilla alone.
+    """The target of a run, with its methods or with vanilla alone.
 
     `dtype` and `device` are the run's own unless they are given.
 
@@ -86,7 +86,7 @@ class RunModel:
             "dtype": dtype or run_dtype,
             "phases": False,
             "trace": False,
-            "settings": PAPER,  # `before` has the sizes of the header: none is chosen anew
+            "settings": PAPER,  # `before` gives the run's options: none is chosen anew
             **_NO_SERVER,  # the defaults of the options of servers
         }
         if device:  # the run's way of execution may not be possible there
@@ -128,7 +128,7 @@ class RunModel:
         user_turns = prompt_by_id[key.sample_id].turns[: key.turn + 1]  # texts
         chat = make_chat(user_turns, self._history(key), self._message_of)
         prompt_ids = self._codec.render(chat)
-        if len(prompt_ids) != record.prompt_tokens:  # the number of them in the run
+        if len(prompt_ids) != record.prompt_tokens:  # their number in the run
             raise UserError(
                 f"The prompt {key.sample_id} has {len(prompt_ids)} tokens now, and had "
                 f"{record.prompt_tokens} in the run: prompts, template or tokenizer have changed.",
@@ -173,7 +173,7 @@ class RunModel:
     @torch.inference_mode()
     @without_cudnn_attention()
     def token_numbers(self, record: Record) -> TokenNumbers:
-        """Numbers about the tokens of a record. Unknown steps are empty."""
+        """Numbers about the tokens of a record. Depths are unknown if no steps are recorded."""
         token_ids = record.token_ids
         logits = plain_logits(self.target, self.prompt_ids(record), token_ids)
         numbers = token_numbers(logits, token_ids, self.sampling(record.key.temperature))
@@ -185,11 +185,11 @@ class RunModel:
     @torch.inference_mode()
     @without_cudnn_attention()
     def chains(self, record: Record, num_rows: int) -> LogitNumbers:
-        """Logits of chains of `num_rows` of a record's tokens, each after a clean prefill: only
-        rounding makes them differ.
+        """Numbers about logits of chains of `num_rows` tokens, which differ by rounding alone.
 
-        About four chains are spread over the answer. The numbers compare their logits with those
-        of one plain forward of the model over prompt and answer.
+        About four chains of the record's tokens are spread over its answer, each after a clean
+        prefill. Their logits are compared with one plain forward of the model over prompt and
+        answer.
         """
         target = self.target
         prompt_ids = self.prompt_ids(record)
@@ -222,17 +222,16 @@ class RunModel:
 
 
 def _check_same(header: RunHeader, plan: Plan, setup: EngineSetup) -> None:
-    """Refuse a model or prompts that are not the run's. Those of a merged run come from several
-    runs.
+    """Refuse a model or prompts that are not the run's.
 
-    `header` is the recorded run's. `plan` and `setup` are those of the model that was loaded again:
-    their descriptions replace the header's own, and the two headers are compared. A header's
-    `prompts` have a description for each task's prompts, with a hash.
+    `header` is the run's. It is compared with a copy that describes the model of `setup` and the
+    prompts of `plan`, which were loaded again. The prompts of a merged run come from several runs,
+    and are not compared. Prompts are described by a hash per task.
     """
     prompt_descriptions = header.prompts
     if not header.origins:  # the run was not merged from several
         prompt_descriptions = tuple(prompt_set.describe() for prompt_set in plan.prompt_sets)
-    # The files of a server's model are unknown: then it is not compared.
+    # A model without known files, such as a server's, is not compared.
     model_now = setup.describe().model if header.model.files else header.model
     header_now = structs.replace(header, model=model_now, prompts=prompt_descriptions)
     conflicts = REPLAY.conflicts(header, header_now)  # fields that must be equal and are not

@@ -15,7 +15,7 @@ UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Equally long arrays of numbers. Those of several answers can be joined."""
+    """Equally long arrays of numbers. The arrays of several answers can be joined."""
 
     def __len__(self) -> int:
         return len(self._arrays()[0])
@@ -64,7 +64,7 @@ class TokenNumbers(Columns):
     position: Array
     """The token's place in [0, 1) with tokens by id; uniform if it is a draw."""
     middle: Array
-    """The middle of the token's stretch there; it has the rank's variance."""
+    """The middle of the token's stretch of [0, 1) with tokens by id. It has the rank's variance."""
     tail: Array
     """The mass of the tokens that are at most as likely."""
     is_possible: Array

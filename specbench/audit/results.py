@@ -11,7 +11,7 @@ ALPHA = 0.01
 EPSILON = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
 """Machine epsilon of each dtype."""
 _FACTOR = {"float32": 64.0, "bfloat16": 8.0, "float16": 8.0}
-"""Epsilons between two logits that rounding explains; see `near_tie`."""
+"""Most epsilons between two logits that rounding explains; see `near_tie`."""
 
 
 def near_tie(dtype: str, scale: float) -> float:
@@ -111,7 +111,7 @@ class GreedyAudit:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """All statuses on a run."""
+    """The results of an audit of a run."""
 
     dtype: str
     """The run's dtype."""
@@ -123,7 +123,7 @@ class Audit:
     device: str = ""
     """The audit's device; empty if no model was needed."""
     unjudged: tuple[str, ...] = ()
-    """What was asked for and has no verdict, in words."""
+    """Requested methods without a verdict, with the reason, in words."""
 
     @property
     def statuses(self) -> frozenset[AuditStatus]:

@@ -1,6 +1,6 @@
 """Acceptance rules on small trees with known p and q: the outcomes that they give.
 
-The output cannot show a rule that is a little lenient; here every probability is known.
+Answers cannot show that a rule is a little too lenient; here every probability is known.
 """
 
 from contextlib import suppress
@@ -19,7 +19,7 @@ from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.types import Sampling
 
 VOCAB = 4
-"""Tokens with a probability."""
+"""Tokens whose probability is above 0."""
 WIDE = 128
 """Vocabulary for rules that look at more tokens; tokens from 4 on have probability 0."""
 _ROOT = np.array([0.42, 0.28, 0.2, 0.1])
@@ -78,8 +78,8 @@ CASES = (
 class Outcomes:
     """Counts of outcomes and their probabilities by p: [1 + 4, 4] each.
 
-    The first row is of the first token of each draw. The others are of the tokens after each
-    token that was accepted.
+    The first row is of the first token of each draw. Row 1 + t is of the tokens after an accepted
+    token t.
     """
 
     name: str
@@ -143,7 +143,7 @@ class _Drafts(NamedTuple):
 
     tokens: list[int]
     q: torch.Tensor | None
-    """The distributions that they were drawn from [nodes, 4]; None if they are fixed."""
+    """The distributions that tokens were drawn from [nodes, 4]; None if tokens are fixed."""
 
 
 def _draw_tree(case: RuleCase, generator: np.random.Generator) -> _Drafts:

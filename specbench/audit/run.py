@@ -36,7 +36,7 @@ from specbench.log.run import Run
 from specbench.types import VERSION
 
 _WORST_FIRST: tuple[AuditStatus, ...] = ("bug", "lossy")
-"""The statuses of failed audits."""
+"""The statuses of failed audits, the worst first."""
 
 
 def audit(
@@ -71,7 +71,7 @@ def audit(
             "sample that vanilla finished too, and no answer was sampled.",
             "Audit a run with vanilla and at least one other method.",
         )
-    model = None  # stays so if there is nothing to look at
+    model = None  # if there is nothing to examine
     if header.servers:
         # Methods are compared with vanilla's server, and vanilla's server with the engine in this
         # process. In a run without vanilla, each method is compared with the engine.
@@ -79,8 +79,8 @@ def audit(
         say(f"{', '.join(labels)}: comparing the server's answers with vanilla in this process …")
         model = open_model(False)  # vanilla alone
         is_recheck = False  # the methods are the servers', and cannot be run here
-        with_ours = {label: agreement_with_ours(label, table, header, model) for label in labels}
-        agreements = {**with_ours, **agreements}
+        with_engine = {label: agreement_with_ours(label, table, header, model) for label in labels}
+        agreements = {**with_engine, **agreements}
     elif records_by_temperature or _num_different(agreements):
         model = open_model(is_recheck or bool(records_by_temperature))
     examiner = Examiner(table, header, model, is_recheck=is_recheck) if model else None  # of steps
@@ -123,7 +123,7 @@ def _audit_greedy(
 
 
 def _unjudged(audit: Audit, header: RunHeader, *, is_full: bool) -> tuple[str, ...]:
-    """Report, by reason, what was requested but not judged: sampled answers need a full audit."""
+    """Methods without a verdict, by reason, in words. Sampled answers count only in full audits."""
     labels: dict[str, list[str]] = {}
     for unjudged in find_unjudged(to_stored(audit, 0), header):
         if is_full or not unjudged.temperature:

@@ -91,8 +91,8 @@ class LoadedSubject(NamedTuple):
 def load_subject(name: str, model: str, *, is_offline: bool = False) -> LoadedSubject:
     """The test subject of a method on a model in float32 on the CPU.
 
-    Its prompts are made of halves of the tasks' own, drawn anew each time: a method cannot
-    have answers to them before it is asked. `name` spells the method with its options, `model` is
+    Its prompts join parts of the tasks' prompts, drawn anew each time: a method cannot have answers
+    to them before it is asked. `name` spells the method with its options, `model` is
     a model's name or path. With `is_offline` nothing is downloaded.
 
     Raises:
@@ -114,7 +114,7 @@ def load_subject(name: str, model: str, *, is_offline: bool = False) -> LoadedSu
             f"{model} has no draft weights for {name}.",
             f"Give them, such as {name}:weights=DIR, or another --model.",
         )
-    (run_method,) = setup.methods  # the one of the specification, with its options and weights
+    (run_method,) = setup.methods  # the only one, with its options and weights
     target = load_model(setup)  # the model that verifies drafts
 
     def render(texts: Sequence[str]) -> list[tuple[int, ...]]:

@@ -10,7 +10,7 @@ _TONES: dict[AuditStatus, Tone] = {"bug": "bad", "numerics": "unsure", "lossy": 
 
 
 def group_table(headings: Sequence[str], rows: Iterable[Row], heading: str = METHOD) -> Table:
-    """A table of one group, with these headings beside that of the labels."""
+    """A table of one group, with these headings beside the heading of the labels."""
     return Table("", tuple(map(Column, headings)), (Group("", tuple(rows)),), heading)
 
 
@@ -46,8 +46,9 @@ class TestTexts(NamedTuple):
 
     name: str
     num: str
-    """The unit that the test counts, such as answers."""
+    """The number of answers, tokens or the like that were tested."""
     effect: str
+    """The size of the difference, with its unit."""
     bound: str
     """The p-value, or the largest effect that passes."""
 

@@ -96,11 +96,11 @@ def _failure(name: str, reason: str) -> Iterator[Part]:
 
 
 def _contract_result(method_audit: MethodAudit) -> tuple[str, str]:
-    """The result of a contract in a sentence, and the colour of it.
+    """The result of a contract in a sentence, and its colour.
 
     A contract is the tests of one method; each line of `fault` is an error that ended some of them.
     The status is "no difference" if all passed, "lossy" if a method that does not claim to be
-    lossless failed as a sampler alone, else "bug". `failures` are the failed ones of `tests`.
+    lossless failed as a sampler alone, else "bug". `failures` are the failed `tests`.
     """
     num_faults = len(method_audit.fault.splitlines())
     num_tests = len(method_audit.tests) + num_faults
@@ -122,9 +122,10 @@ def _contract_result(method_audit: MethodAudit) -> tuple[str, str]:
 def _greedy_table(audit: Audit, header: RunHeader) -> Table:
     """One row per method with greedy answers.
 
-    An agreement counts a method's answers that were compared with vanilla's and those that are
-    identical. Its first position is the earliest token that differs, the largest gap how far below
-    the target's best logit such a token of the method lies; each is None without any.
+    An agreement counts a method's answers that were compared with vanilla's, and the identical ones
+    among them. `first_position` is that of the earliest token that differs. `largest_gap` is the
+    largest distance of such a token of the method below the target's best logit. Both are None
+    without a difference.
     """
     rows = []
     for greedy in audit.greedy:
@@ -259,16 +260,16 @@ def _p_value(method_audit: MethodAudit, subject: str) -> str:
 def _sentences(audit: Audit) -> Iterator[str]:
     """The result of an audit, then how to read the columns of its tables.
 
-    `dtype` is the run's dtype, `recheck_dtype` the one in which steps were run again, or None;
-    `statuses` are those of all methods. "numerics" are differences that rounding explains.
+    `dtype` is the run's dtype, `recheck_dtype` the dtype in which steps were run again, or None.
+    `statuses` has the status of every method; "numerics" are differences that rounding explains.
     """
     if audit.has_bug:
         yield "A method that claims to be lossless is not: see the rows with status bug."
     elif audit.unjudged:
-        yield "No bug found, but not all of what was asked for could be judged."
+        yield "No bug found, but not everything that was requested could be judged."
     else:
         yield "No bug found: every method that claims to be lossless passed."
-    # What was asked for and has no verdict: methods and the reason.
+    # Requested methods without a verdict, with the reason.
     for label_and_reason in audit.unjudged:
         yield f"Not judged: {label_and_reason}."
     if audit.greedy and audit.statuses & {"numerics", "bug"}:

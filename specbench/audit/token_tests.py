@@ -1,5 +1,5 @@
 """Tests of emitted and drafted tokens as draws from known distributions: one sample against its
-own expectations, so that no second one adds noise."""
+own expectations, so that no second sample adds noise."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -66,7 +66,7 @@ def _strata(tokens: TokenNumbers) -> dict[str, Array]:
 
 
 class Residuals(NamedTuple):
-    """Differences of numbers from their expectations, with the moments of these: [n] each."""
+    """Differences of numbers from their expectations, and the differences' moments: [n] each."""
 
     residual: Array
     variance: Array
@@ -119,7 +119,7 @@ def sum_test(residual: Array, variance: Array, third: Array, step: float = 0.0) 
     residual_sum = residual.sum()
     corrected_sum = max(0.0, abs(residual_sum) - step / 2) * np.sign(residual_sum)
     standard_law = pearson3(skew if abs(skew) > 1e-3 else 0.0)  # of sum / standard deviation
-    tail = standard_law.sf if corrected_sum > 0 else standard_law.cdf  # the side it is on
+    tail = standard_law.sf if corrected_sum > 0 else standard_law.cdf  # the sum's side
     return float(min(1.0, 2 * tail(corrected_sum / np.sqrt(total_variance))))
 
 
@@ -136,10 +136,10 @@ def _serial_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
 def _test_of_neighbours(
     tokens: TokenNumbers, rows: Array, number_of_answer: Array, name: str
 ) -> Iterator[AuditTest]:
-    """Correlation of the positions of each of these rows and of the one before in its answer.
+    """Correlation of the position of each of these rows with that of the row before in its answer.
 
     `rows` are indices of tokens, in order; `number_of_answer` [tokens] is the answer of each token,
-    from 1. `name` is the test's.
+    from 1. `name` is the test's name.
 
     A position is uniform in [0, 1), so sqrt(12) * (position - 1/2) has mean 0 and variance 1:
 
@@ -148,7 +148,7 @@ def _test_of_neighbours(
     """
     is_unsure = tokens.best[rows] < _SURE  # best: the likeliest token's probability
     answers = number_of_answer[rows]  # numbers of the answers of these rows
-    # A pair is a row and the one before, in one answer. p made neither of them nearly certain.
+    # A pair is two successive rows of an answer. p made neither of their tokens nearly certain.
     is_pair = is_unsure[1:] & is_unsure[:-1] & (answers[1:] == answers[:-1])
     scores = np.sqrt(12) * (tokens.position[rows] - 0.5)  # of the rows
     scores_now, scores_before = scores[1:][is_pair], scores[:-1][is_pair]
@@ -165,8 +165,9 @@ def _test_of_answers(tokens: TokenNumbers, number_of_answer: Array) -> Iterator[
 
     `number_of_answer` [tokens] is the answer of each token, from 1; 0 before the first answer.
 
-    One seed for all answers gives each the same random numbers. The middles of tokens have no
-    noise of their own here: two short answers may be equal, and would get the same.
+    If a method draws all answers with one seed, their random numbers are equal. Instead of a
+    token's position, the middle of its stretch is tested, which has no random part: equal answers
+    have equal random parts.
 
     With m the middle of a token's stretch of [0, 1), whose variance given p is the rank's:
 
@@ -184,7 +185,7 @@ def _test_of_answers(tokens: TokenNumbers, number_of_answer: Array) -> Iterator[
     order = np.lexsort((answers, step_number))
     rows, answers, step_number = rows[order], answers[order], step_number[order]
     before, now = rows[:-1], rows[1:]
-    # A pair is the same step of two answers in a row. p made neither of them nearly certain.
+    # A pair is the same step of two successive answers. p made neither token nearly certain.
     is_pair = (step_number[1:] == step_number[:-1]) & (answers[1:] == answers[:-1] + 1)
     # `best` is the likeliest token's probability.
     is_pair &= (tokens.best[now] < _SURE) & (tokens.best[before] < _SURE)
@@ -235,7 +236,7 @@ def draft_tests(drafts: DraftNumbers) -> Iterator[AuditTest]:
 
 
 def rule_tests(trees: Sequence[Outcomes]) -> list[AuditTest]:
-    """A test of a rule for each tree; for a rule that was not judged, one that says so."""
+    """A test of a rule for each tree; for a rule that was not judged, a test that says so."""
     tests = [rule_test(outcomes) for outcomes in trees]
     return tests or [AuditTest("rule", "not judged: it fails on a small vocabulary", 0, 0.0)]
 
@@ -244,8 +245,8 @@ def rule_test(outcomes: Outcomes) -> AuditTest:
     """A chi-square test of an acceptance rule's outcomes on one tree.
 
     `counts` and `probs` [1 + 4, 4] are the emitted tokens and their probabilities: the first row is
-    of the first token after the root, the others of the token after each accepted one. The sum is
-    over the rows with draws, each with as many degrees of freedom as possible tokens less one:
+    of the first token after the root, the others of the token after each accepted token. The sum is
+    over the rows with draws. A row has (number of possible tokens - 1) degrees of freedom:
 
         chi2 = sum((counts - expected)**2 / expected)
     """

@@ -36,7 +36,7 @@ def _judged(test: AuditTest, p_value: float | None) -> AuditTest:
 
 
 def with_verdict(method_audit: MethodAudit, header: RunHeader) -> MethodAudit:
-    """The result with the status of its failures."""
+    """The result with the status that follows from its failures."""
     if not method_audit.failures and not method_audit.fault:
         return method_audit
     is_bug = bool(method_audit.fault) or header.method(method_audit.method).is_lossless

@@ -1,8 +1,8 @@
 """The audit of logits, drafts, tokens and rules: every method at every temperature.
 
 At temperature 0 the logits along the accepted paths are compared with a plain forward's. Above
-it, tokens and drafts are also tested as draws, at the run's temperature and at a raised one,
-and each acceptance rule on trees with known probabilities. Vanilla is the control.
+temperature 0, tokens and drafts are also tested as draws, at the run's temperature and at a raised
+one, and each acceptance rule on trees with known probabilities. Vanilla is the control.
 
 The tested answers are recorded ones, completed again and watched, and newly drawn ones. A
 recorded answer is completed again with its own seed, so that caches and memories are as in the
@@ -35,7 +35,7 @@ LONGEST = 256
 CHAINS = (1, 8, 32)
 """Sizes of the chains whose rounding calibrates the allowed deviation of logits."""
 NUM_CALIBRATED = 4
-"""Number of records whose chains are used for this."""
+"""Number of records whose chains calibrate it."""
 TESTS_PER_CELL = 40
 """Number of tests that the size of a sample is planned for."""
 
@@ -48,7 +48,7 @@ class Answers:
 
     method: str
     temperature: float
-    """The run's."""
+    """The run's sampling temperature."""
     level: float
     """The sampling temperature: the run's, or a raised one."""
     parts: list[TokenNumbers] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Answers:
     num_replayed: int = 0
     """Recorded answers that were completed again."""
     num_same: int = 0
-    """Recorded answers that came out the same."""
+    """Recorded answers that were reproduced exactly."""
     fault: str = ""
     """The error that ended the method's answers."""
 
@@ -72,11 +72,11 @@ class Effort:
     """Size of an audit."""
 
     num_tokens: int = 2000
-    """Tokens per method and temperature; without any, only recorded greedy answers are compared."""
+    """Tokens per method and temperature; with 0, only recorded greedy answers are compared."""
     power: float | None = None
     """Total variation that the tests should find; the number of tokens is raised for this."""
     num_outcomes: int = 40_000
-    """Outcomes that are drawn of each acceptance rule."""
+    """Outcomes to draw of each acceptance rule."""
 
 
 def audit_methods(
@@ -84,8 +84,7 @@ def audit_methods(
 ) -> list[MethodAudit]:
     """Test every method at every temperature; p-values are corrected for their number.
 
-    For servers, only the recorded sampled tokens are tested: servers cannot draw further ones for
-    us.
+    For servers, only the recorded sampled tokens are tested: no further answers are requested.
     """
     tester = _Tester(records, header, model, effort, parts)
     results = tester.of_servers(header) if header.servers else tester.results()
@@ -104,7 +103,7 @@ class _Tester:
         """
         self._records = records
         self._model = model
-        self._dtype = header.model.rounding(model.dtype)  # name of the one that rounds logits
+        self._dtype = header.model.rounding(model.dtype)  # the dtype that rounds logits
         self._effort = effort
         self._parts = parts
         num_tested = 0  # pairs of a method and a sampling temperature
@@ -202,8 +201,8 @@ class _Tester:
     def _replay(self, answers: Answers, records: Sequence[Record]) -> None:
         """Complete records again, spread over the run, and add the results to `answers`.
 
-        It stops when they are enough. Runs with one seed that were merged have an answer twice,
-        which is one draw. `parts` are the numbers about the recorded tokens of each answer.
+        It stops when they are enough. A merge of runs with one seed has an answer twice, which
+        counts as one draw. `parts` are the numbers about the recorded tokens of each answer.
         """
         # Prompt and seed -> a record.
         record_by_draw = {_draw_key(record.key, record.seed): record for record in records}
