@@ -33,7 +33,7 @@ VANILLA_STEPS = 3
 them.
 """
 STEPS_PER_TURN = 4
-"""Steps of such a turn: a median of three remains, since the first one is left out."""
+"""Steps of a turn of a number of rows. The first is left out, so the median is of three."""
 STEPS_PER_VISIT = 10
 """Timed steps of each completion of a method."""
 NUM_WARMUP_STEPS = 4
@@ -44,7 +44,7 @@ class Knot(NamedTuple):
     """A measured size of a method's draft."""
 
     label: str
-    """The method."""
+    """Label of the method."""
     number: int
     """Index of the size among the method's sizes."""
     copy: int
@@ -69,13 +69,13 @@ class Visit(NamedTuple):
     knot: Knot
     """The measured knot."""
     ratios: list[float]
-    """Time of each step / vanilla's beside it."""
+    """Time of each step / time of vanilla's steps beside it."""
     rows: list[int]
     """Nodes of each step's tree."""
     contexts: list[int]
     """Tokens before each step."""
     start: float
-    """Extra time of its prefill over vanilla's / vanilla's step."""
+    """(Time of the method's prefill - vanilla's prefill) / time of vanilla's step."""
 
 
 class RowTimes(NamedTuple):
@@ -96,7 +96,7 @@ class Bench:
     vanilla: Drafter
     knots: list[Knot]
     requests: list[Request]
-    """By length, the shortest first."""
+    """Requests by length of their prompt, the shortest first."""
     threads: Threads
     """CPU threads as vanilla uses them."""
     random: Random = field(default_factory=lambda: Random(0))
@@ -171,8 +171,8 @@ class Bench:
         Returns the ratios to vanilla's steps, by rows, and the seconds of vanilla's.
 
         Args:
-            length_index: of the request, in `self.requests`.
-            thread_index: of the number of threads, in `self.thread_counts`.
+            length_index: index of the request in `self.requests`.
+            thread_index: index of the number of threads in `self.thread_counts`.
         """
         vanilla_threads = self.thread_counts[0]
         num_threads = self.thread_counts[thread_index]
@@ -212,7 +212,7 @@ class Bench:
         to `self.visits`; returns the median over vanilla's visits of prefill time / step time.
 
         Args:
-            length_index: of the request, in `self.requests`.
+            length_index: index of the request in `self.requests`.
         """
         thread_indices = range(len(self.thread_counts))  # of the numbers of CPU threads
         pairs = [(knot, thread_index) for knot in self.knots for thread_index in thread_indices]
@@ -259,7 +259,7 @@ class Bench:
 
         Args:
             drafter: drafts, and times the steps.
-            length_index: of the request, in `self.requests`.
+            length_index: index of the request in `self.requests`.
             num_threads: CPU threads of the steps; the prefill has `self.threads.of_prefill`.
         """
         cores.set_threads(self.threads.of_prefill)

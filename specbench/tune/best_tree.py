@@ -61,7 +61,7 @@ def best_tree(
         tried_trees.append(_TriedTree(num_steps=len(step_paths), paths=tree_paths))
         # How often the answers take each path: the path of a step and all its beginnings.
         counts = Counter(path[:depth] for path in step_paths for depth in range(1, len(path) + 1))
-        # equally frequent paths: the shorter first, then that of lower ranks
+        # equally frequent paths: the shorter first, then the path of lower ranks
         most_frequent = sorted(counts, key=lambda path: (-counts[path], len(path), path))
         tree_paths = most_frequent[: num_nodes - 1]  # the root has no path
     without_empty_tree = tried_trees[1:]
@@ -83,7 +83,7 @@ def _paths_at_steps(paths: Sequence[Ranks], tree: Container[Ranks]) -> Iterator[
 
     Args:
         paths: per position of the answer, the ranks of its next tokens among the draft tokens;
-            the first is that after the prefill's token.
+            the first path follows the prefill's token.
         tree: the paths of the tree's nodes.
     """
     position = 0  # index in `paths`

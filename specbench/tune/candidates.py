@@ -14,12 +14,12 @@ from specbench.tune.replay import misfit
 def candidates(profile: Profile, label: str) -> list[str]:
     """The settings of a profiled method that are tried, the paper's first.
 
-    Those outside of the profile are left out.
+    Settings outside of the profile are left out.
     """
     recorded = profile.header.methods[label]
     paper_values: dict[str, Any] = {}
-    tried = [paper_values, *find_kind(recorded.kind).grid(recorded.about.options)]
-    settings = dict.fromkeys(spelling(profile, label, values) for values in tried)
+    grid = [paper_values, *find_kind(recorded.kind).grid(recorded.about.options)]
+    settings = dict.fromkeys(spelling(profile, label, values) for values in grid)
     methods = profile.methods_of([*settings])
     return [str(method.asked) for method in methods if not misfit(label, recorded, method)]
 

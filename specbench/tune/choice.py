@@ -23,28 +23,28 @@ class Tried:
     method: RunMethod
     """The method with the setting."""
     predicted: Prediction | None
-    """None if profile or curve do not cover it."""
+    """The prediction; None if profile or curve does not cover the setting."""
     measured: Estimate | None = None
-    """Its speedup; None if it could not be measured."""
+    """The measured speedup; None if it could not be measured."""
 
     @property
     def settings(self) -> str:
-        """Its spelling on the command line."""
+        """The setting as it is spelled on the command line."""
         return str(self.method.asked)
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A method's settings: the chosen one, the paper's, and all that were measured."""
+    """A method's settings: the chosen setting, the paper's, and all that were measured."""
 
     label: str
     """The requested method."""
     best: Tried
-    """The chosen one."""
+    """The chosen setting."""
     paper: Tried
-    """The paper's, with the same weights."""
+    """The paper's setting, with the same weights."""
     tried: tuple[Tried, ...]
-    """All, the best by prediction first."""
+    """All settings that were measured, the best by prediction first."""
 
     @property
     def lines(self) -> list[str]:
@@ -63,8 +63,8 @@ class Choice:
 def _speedup_texts(tried: Tried) -> str:
     """The speedup of a setting in words: "1.92x expected (1.80 to 2.04), 1.95x measured".
 
-    The interval is the 95 % one of the prediction. `tried` is the setting with its predicted
-    speedup (None outside of profile or curve) and its measured one (None if it has none).
+    The interval is the 95 % interval of the prediction. `tried` is the setting with its predicted
+    speedup (None outside of profile or curve) and its measured speedup (None without one).
     """
     texts = []
     predicted = tried.predicted
@@ -87,8 +87,8 @@ def choose(
         label: the requested method.
         methods: the method with each of the settings that were measured, the best by prediction
             first, the paper's included.
-        predictions: of those settings that the acceptance profile and the cost curve cover.
-        metrics: of the run that measured the settings, at one temperature.
+        predictions: predictions of the settings that acceptance profile and cost curve cover.
+        metrics: metrics of the run that measured the settings, at one temperature.
     """
     (temperature,) = metrics.temperatures
     # by the spelling of the setting on the command line

@@ -36,7 +36,7 @@ from specbench.types import BASELINE, Request
 LEAST_BLOCKS = 3
 """Fewest measured blocks: an interval needs several."""
 MOST_BLOCKS = 6
-"""Most blocks: further ones change little."""
+"""Most measured blocks: more blocks change little."""
 _SHAPE = (
     "num_hidden_layers",
     "hidden_size",
@@ -110,7 +110,7 @@ def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Pro
     for method in setup.methods:
         if method.label in kind_names and method.label != BASELINE:
             kind = find_kind(kind_names[method.label])
-            # the sizes of drafts to time, up to that of the method's options
+            # the sizes of drafts to time, up to the size that the method's options give
             sizes = [*kind.sizes(method.options, loaded.drafters[method.label])]
             measured_kinds[method.label] = MeasuredKind(kind, kind.knots(sizes))
             knots += _knots(method, sizes, loaded)
@@ -158,7 +158,7 @@ def about_of(setup: EngineSetup, target: Target) -> dict[str, str]:
 
 
 def _requests(plan: Plan, target: Target) -> list[Request]:
-    """The requests that steps are timed in, the shortest prompt first. None ends at EOS.
+    """The requests that steps are timed in, the shortest prompt first. No request ends at EOS.
 
     They are the shortest prompt of the plan, the median one, and the longest, repeated until it
     is as long as the longest context of an answer: all turns of a chat with their answers.
@@ -194,7 +194,7 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
 
 
 def _knots(method: RunMethod, sizes: Sequence[SizedDraft], loaded: LoadedEngine) -> list[Knot]:
-    """The knots of a method, with a drafter each; the last size has two."""
+    """The knots of a method, with a drafter each. The last size has two knots."""
 
     def build(size: SizedDraft) -> Drafter:
         sized = method.with_options(size.options)

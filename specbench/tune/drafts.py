@@ -45,8 +45,8 @@ def num_accepted(tokens: Sequence[int], parents: Sequence[int], answer: Sequence
     """Depth of the longest path of a tree along which an answer continues.
 
     Args:
-        tokens: of the nodes, the root first.
-        parents: of the nodes, which stand after their parents.
+        tokens: tokens of the nodes, the root first.
+        parents: parents of the nodes. A node stands after its parent.
         answer: the tokens that follow the root.
     """
     depths = {0: 0}  # of the nodes whose path the answer has
@@ -67,7 +67,7 @@ class AcceptedShare(NamedTuple):
 def shares(chances: Sequence[float]) -> Iterator[AcceptedShare]:
     """Each number of tokens that may be accepted, with its chance, from each token's own.
 
-    A token is accepted only if all before it are.
+    A token is accepted only if all tokens before it are.
     """
     # P(a) = chance_1 * ... * chance_a * (1 - chance_{a+1}), and nothing follows the last token
     reached = 1.0

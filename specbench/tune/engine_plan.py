@@ -28,7 +28,7 @@ class EnginePlan(NamedTuple):
     plan: Plan
     """The prompts to complete."""
     setup: EngineSetup
-    """Its setup, with the type that plans of the engine have."""
+    """The plan's setup, with the type that plans of the engine have."""
     is_offline: bool = False
     """True if no network may be used."""
 
@@ -44,12 +44,12 @@ def make_engine_plan(
 ) -> EnginePlan:
     """The plan of a profile or cost curve, with the paper's settings for all methods.
 
-    Greedy answers are made once. Above temperature 0 there are `SEEDS` answers to each prompt,
-    unless `values` has `repeats`, the number of answers. The result has the plan and its setup.
+    At temperature 0 there is one answer to each prompt. Above it there are `SEEDS` answers to each
+    prompt, unless `values` has `repeats`, the number of answers.
 
     Args:
         model: a known model, a folder or a Hub id.
-        methods: methods with options, in one text or several; if empty, those of a plain run.
+        methods: methods with options, in one text or several; if empty, a plain run's methods.
         values: further fields of the run's spec by name, such as `tasks` and `temperatures`.
         offline: use no network.
 
@@ -85,7 +85,7 @@ def kinds_of(
     Args:
         setup: names the methods (`labels`).
         drafters: by label; `profile` of each names its kind, None if it can have none at all.
-        sampling: of the answers.
+        sampling: sampling of the answers.
         say: receives a line for each method without a profile; None refuses such methods.
 
     Raises:

@@ -44,7 +44,7 @@ def fit_curve(bench: Bench, about: dict[str, str], methods: Mapping[str, Measure
     Args:
         bench: has measured at least one block.
         about: the machine, the target and the versions.
-        methods: those that were measured, by label.
+        methods: the measured methods, by label.
     """
     lengths = tuple(len(request.prompt_ids) for request in bench.requests)
     curve = Curve(
@@ -87,8 +87,8 @@ def _method_cost(
     """A method's extra times of steps and prefills, in vanilla's steps at the middle length.
 
     Args:
-        measured: the method's kind of profile, and its knots: sizes of draft that times are for.
-        bench: was measured; has the target, the drafters and the numbers of threads.
+        measured: the method's kind of profile, and its knots: the sizes of drafts to time.
+        bench: has the measurements, the target, the drafters and the numbers of threads.
         model: times of the target's steps by rows and context.
         units: vanilla's step by prompt length [lengths], in the same unit; visits are ratios to it.
         visits: completions of all blocks with the method's drafters. Per step they have its time,

@@ -32,7 +32,7 @@ class Kind:
     name: str
     """The name of its module, as in `Drafter.profile` and the files of profiles."""
     free_options: Collection[str] = ()
-    """Options that may differ from those that were recorded. A tune tries them."""
+    """Options that may have other values than were recorded. A tune tries them."""
     bounded_options: Collection[str] = ()
     """The free options whose recorded value is the largest that can be replayed."""
     has_candidates: bool = False
@@ -69,13 +69,12 @@ class Kind:
     def grid(self, options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """The settings that a tune tries, beside the paper's.
 
-        `options` are those that were recorded. Settings outside of the profile are left out
-        later.
+        `options` are the recorded options. Settings outside of the profile are left out later.
         """
         raise TypeError(f"{type(self).__name__} does not implement grid()")
 
     def longest_path(self, answer: Answer, label: str, position: int) -> int:
-        """Tokens of the answer from a position on that a path of the candidates has."""
+        """The most tokens of an answer, from a position on, along a path of candidates."""
         raise TypeError(f"{type(self).__name__} does not implement longest_path()")
 
     def best_trees(
@@ -94,10 +93,10 @@ class Kind:
 
 
 def find_kind(name: str) -> Kind:
-    """The kind of a name.
+    """The kind of this name.
 
     Raises:
-        UserError: there is none.
+        UserError: no kind has the name.
     """
     from specbench.tune.kinds import NAMES
 

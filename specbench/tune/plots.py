@@ -70,7 +70,7 @@ def heat_map(predictions: Sequence[Prediction]) -> Plot | None:
     """A heat map of one method's best predicted speedup by depth and nodes, over all top-k.
 
     The method and the machine are those of all predictions. Settings without the options `depth`
-    and `total_tokens` (nodes) are left out; None if no others are left. It is drawn when it is
+    and `total_tokens` (nodes) are left out; None if no setting is left. It is drawn when it is
     saved.
     """
     import pandas as pd

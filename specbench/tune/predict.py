@@ -28,7 +28,7 @@ class Prediction:
     method: str
     """Registered name."""
     settings: str
-    """Its spelling on the command line."""
+    """The setting as it is spelled on the command line."""
     options: dict[str, Any]
     """Options that are tuned."""
     speedup: float
@@ -40,9 +40,9 @@ class Prediction:
     mat: float
     """Mean accepted tokens of the replayed steps."""
     threads: int
-    """CPU threads that it decodes with."""
+    """CPU threads that the setting decodes with."""
     seconds: float
-    """Seconds of all its answers."""
+    """Predicted seconds of all answers."""
     missed: float
     """Share of a dynamic tree's expansions that the profile lacks."""
     machine: str
@@ -62,8 +62,8 @@ def predict(
     `predict(profile, curve, ["eagle2:total_tokens=12,depth=3,top_k=4", "pld"])`
 
     Args:
-        profile: of the same model, number format and temperature.
-        curve: of one machine.
+        profile: a profile of the curve's model, number format and temperature.
+        curve: the cost curve of a machine.
         settings: methods with options; by default all of `candidates`.
         prompts: names of the answers to predict for; by default all.
         is_strict: False leaves out settings outside of profile or curve, as among `candidates`.
@@ -116,7 +116,7 @@ def predict_with(
 
 
 def _check_fit(profile: Profile, curve: Curve) -> None:
-    """Refuse a profile and a curve of other work.
+    """Refuse a profile and a curve of different work.
 
     Raises:
         UserError: model, number format or temperature differ.

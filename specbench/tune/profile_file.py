@@ -42,15 +42,15 @@ class AnswerHeader(msgspec.Struct, frozen=True):
     """One of vanilla's answers. Its token ids, and its prompt's, are in the arrays."""
 
     prompt: str
-    """Its name, "task/sample_id/turn"."""
+    """Name of the prompt, "task/sample_id/turn"."""
     prompt_tokens: int
     """Tokens of the prompt."""
     num_tokens: int
-    """Tokens of the answer; EOS is one of them."""
+    """Tokens of the answer, EOS included."""
     limit: int
-    """Tokens that the answer could have had."""
+    """Most tokens that the answer could have had."""
     stop_reason: StopReason | None
-    """End token, token budget, or the model's context length."""
+    """Reason why the answer ended: an end token, the budget, or the model's context length."""
     sha256: str
     """Hash of the token ids of prompt and answer."""
 
@@ -59,11 +59,11 @@ class ProfiledMethod(msgspec.Struct, frozen=True):
     """A method of a profile: the kind of data that is stored, and how it was drafted."""
 
     kind: ProfileKind
-    """The name of its kind."""
+    """Name of the kind of data."""
     has_fixed_size: bool
     """True if its drafts are as long at the end of an answer as elsewhere."""
     about: MethodHeader
-    """Options of the recorded drafts, and weights."""
+    """The method, with the options of the recorded drafts and its weights."""
 
 
 class ProfileHeader(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ class ProfileHeader(msgspec.Struct, frozen=True, kw_only=True):
     model: ModelHeader
     """The target."""
     methods: dict[str, ProfiledMethod]
-    """By the requested spelling."""
+    """Profiled methods, by the requested spelling."""
     sampling: Sampling
     """Temperature, top-p and top-k of the answers."""
     max_new_tokens: int
@@ -99,13 +99,13 @@ class Answer(NamedTuple):
     """
 
     about: AnswerHeader
-    """Its name, lengths and hash."""
+    """Name, lengths and hash of the answer."""
     prompt_ids: tuple[int, ...]
     """Tokens of the prompt."""
     token_ids: tuple[int, ...]
     """Tokens of the answer."""
     drafts: Mapping[str, Arrays]
-    """By method: arrays with a row per position."""
+    """Recorded arrays by method, with a row per position."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Profile:
         """Refuse another model, and other weights of a method, with both values.
 
         Raises:
-            UserError: the profile is not one of this model and these methods.
+            UserError: the profile does not fit this model and these methods.
         """
         own_methods = {
             label: method.about for label, method in self.header.methods.items() if label in methods
@@ -141,7 +141,7 @@ class Profile:
             SetupInfo(self.header.model, own_methods), SetupInfo(model, same_methods)
         )
         check_same(
-            "The profile is not one of this model and its weights:",
+            "The profile does not fit this model and its weights:",
             ("in the profile", "here"),
             [Compared(conflict.field, conflict.first, conflict.second) for conflict in conflicts],
             "Make one of them: specbench tune profile --model M --method A,B --out DIR",

@@ -82,7 +82,7 @@ def _problems(header: ProfileHeader, arrays: Arrays) -> Iterator[str]:
 
 
 def _wrong_kinds(header: ProfileHeader, arrays: Arrays) -> Iterator[str]:
-    """A sentence per method whose kind is unknown, or stores other arrays than there are."""
+    """A sentence per method whose kind is unknown, or whose arrays are not those of its kind."""
     has_positions = any(about.num_tokens > 1 for about in header.answers)
     for label, method in header.methods.items():
         stored = {name.rpartition("/")[2] for name in arrays if name.rpartition("/")[0] == label}

@@ -24,7 +24,7 @@ NUM_BEST = 2
 
 
 class Halves(NamedTuple):
-    """Names of the answers to choose settings by, and of those to measure them on."""
+    """Names of the answers to choose settings by, and of the answers to measure them on."""
 
     first: set[str]
     second: set[str]
@@ -54,8 +54,8 @@ def ranked_settings(
 ) -> list[str]:
     """The settings of a method that can be tried, the fastest by prediction first.
 
-    They are spelled as on the command line. All are predicted for a few answers, and the fastest
-    of those then for all answers to `prompts`. Settings outside of profile or curve are left out.
+    They are spelled as on the command line. All are predicted for a few answers, and the fastest of
+    them again for all answers to `prompts`. Settings outside of profile or curve are left out.
 
     Args:
         profile: has the method.
@@ -74,7 +74,7 @@ def ranked_settings(
     # every n-th answer by name, about `NUM_SCREENING_ANSWERS` in all
     stride = max(1, len(prompts) // NUM_SCREENING_ANSWERS)
     screening_prompts = set(sorted(prompts)[::stride])
-    # the usual settings to try, and those with trees made for these answers
+    # the usual settings to try, and settings with trees made for these answers
     settings = [*candidates(profile, label), *_tree_settings(profile, label, prompts)]
     ranked = by_speed(settings, screening_prompts)
     # the fastest again, by all answers; the others stay in the order of the first prediction

@@ -36,8 +36,8 @@ class Recorder(Drafter):
         """Let the drafter draft, and keep the parts of the draft that a replay needs.
 
         Args:
-            state: of the completion; its last token is the root of the draft.
-            following: the answer's tokens after it.
+            state: the completion so far; its last token is the root of the draft.
+            following: the answer's tokens after the root.
         """
         raise TypeError(f"{type(self).__name__} does not implement record()")
 

@@ -34,7 +34,7 @@ MOST_POSITION_BYTES = 4096
 a few hundred answers stays below its own limit.
 """
 ZIP_BYTES = 1000
-"""Additional size for the names and sizes in a file of arrays."""
+"""Bytes in addition, for the names and sizes in a file of arrays."""
 
 
 class _AnswerBackend(EngineBackend):
@@ -63,8 +63,8 @@ def recorded_plan(engine_plan: EnginePlan, progress: Progress, *, is_named: bool
     Args:
         engine_plan: the model, the methods and the prompts.
         progress: receives the events and messages.
-        is_named: True if the user named the methods: one that can have no profile is refused
-            then, and left out otherwise.
+        is_named: True if the user named the methods: then a method that can have no profile is
+            refused, otherwise it is left out.
 
     Raises:
         UserError: a named method can have no profile, or the profile would be too large.
@@ -129,7 +129,7 @@ def _record_answers(
     Args:
         backend: completes requests with vanilla, and keeps the last one with its completion.
         plan: the requests (`num_records`), of vanilla alone.
-        drafters: of the methods that are recorded, by label.
+        drafters: drafters of the recorded methods, by label.
         progress: receives the events.
 
     Raises:
@@ -167,9 +167,9 @@ def recorded_answer(
     vanilla: the completion should be vanilla's.
 
     Args:
-        prompt: its name, "task/sample_id/turn".
+        prompt: name of the prompt, "task/sample_id/turn".
         target: decodes the answer again, per method.
-        drafters: of the methods, by label.
+        drafters: drafters of the methods, by label.
         request: the prompt, with its sampling.
         vanilla: the answer, as vanilla completed the request.
     """
@@ -208,7 +208,7 @@ def _num_bytes(label: str, arrays: Arrays) -> int:
         arrays: by name, each with a row per position of the answer.
 
     Raises:
-        UserError: they are too many per position.
+        UserError: the bytes per position are too many.
     """
     num_bytes = len(profile_file.packed(arrays))
     num_positions = max((len(array) for array in arrays.values()), default=0)

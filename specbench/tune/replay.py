@@ -29,7 +29,7 @@ def replay(profile: Profile, method_key: str, *, otherwise: str = "") -> list[Wa
     Args:
         profile: has vanilla's answers, and what methods draft at each position.
         method_key: a method with options, as on the command line.
-        otherwise: another one; none by default.
+        otherwise: another setting; none by default.
 
     Raises:
         UserError: an unknown method or option, or a setting outside the profile.
@@ -85,7 +85,7 @@ def walk_of(answer: Answer, draft_at: DraftAt) -> Walk:
     schedule of draft lengths, each length at a position has a step of its own.
 
     Args:
-        answer: one of vanilla's.
+        answer: an answer of vanilla.
         draft_at: returns the draft at a position of the answer, of the length that a schedule
             asks for (None: the setting's), with the chance of each number of accepted tokens.
     """
@@ -97,7 +97,7 @@ def walk_of(answer: Answer, draft_at: DraftAt) -> Walk:
     visits[1][None] = 1  # the first step follows the prefill's token, with the setting's length
     steps: list[Step] = []
     num_expanded = 0  # expansions of dynamic trees: nodes that got children
-    num_missed = 0  # those of them that the profile lacks
+    num_missed = 0  # expansions that the profile lacks
     for position in range(1, num_tokens):
         for wanted_length, num_visits in visits[position].items():
             draft = draft_at(answer, position, wanted_length)
@@ -160,7 +160,7 @@ def _drafts_of(profile: Profile, setting: str) -> DraftAt:
         setting: a method with options, as on the command line.
 
     Raises:
-        UserError: they are not recorded, or with other options.
+        UserError: the drafts are not recorded, or only with other options.
     """
     (method,) = profile.methods_of([setting])
     misfits = []  # an option per profiled method that does not cover the setting, in words

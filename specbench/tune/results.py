@@ -29,7 +29,7 @@ def write_results(
     changed its speed meanwhile, or the weights are a stand-in's.
 
     Args:
-        folder: of the tune.
+        folder: folder of the tune.
         choices: per method, the settings that were measured (`tried`) and the chosen one.
         setup: the model and the machine.
         run: the run that measured the settings.
@@ -120,5 +120,5 @@ def _measured_speedup(choice: Choice) -> float:
 
 
 def _toml_value(value: Any) -> Any:
-    """The value of an option in TOML: a tree that is given as paths is a list of them."""
+    """The value of an option in TOML: a tree that is given as paths is a list of paths."""
     return json.loads(value) if isinstance(value, str) and value.startswith("[[") else value

@@ -36,7 +36,7 @@ class TimedDrafter(Drafter):
 
         Args:
             drafter: makes the drafts.
-            clock: of the target's device.
+            clock: clock of the target's device.
             num_steps: steps to time before the completion ends.
             answer: token ids of the prompt and of vanilla's answer to it.
         """
@@ -66,7 +66,7 @@ class TimedDrafter(Drafter):
         self.start_s = self._now() - began_s
 
     def propose(self, state: State) -> DraftTree:
-        """End the timing of the last step, begin that of the next, and return its draft.
+        """End the timing of the last step, begin to time the next, and return its draft.
 
         The draft is the drafter's, with right tokens planted in it.
         """
@@ -130,7 +130,7 @@ class TurnDrafter(Drafter):
         Args:
             turns: numbers of rows to time, in order; they receive the seconds of their steps.
             vanilla: gives the needs of the target, the acceptance rule and the tree sizes.
-            clock: of the target's device.
+            clock: clock of the target's device.
             target: computes the steps.
         """
         self.needs = vanilla.needs
@@ -144,10 +144,11 @@ class TurnDrafter(Drafter):
         self._began_s = 0.0  # when the current step began
 
     def propose(self, state: State) -> DraftTree:
-        """End the timing of the last step, begin that of the next, and return its draft.
+        """End the timing of the last step, begin to time the next, and return its draft.
 
         The draft is a chain of wrong tokens with as many nodes as the step's turn has rows. A turn
-        is several steps of one size; it keeps their seconds. `self._turns_by_step` has each step's.
+        is several steps of one size; it keeps their seconds. `self._turns_by_step` has the turn of
+        each step.
         """
         if self._num_begun:  # steps that have begun
             previous_turn = self._turns_by_step[self._num_begun - 1]

@@ -76,11 +76,11 @@ def tune(
     Args:
         model: a known model, a folder or a Hub id.
         methods: methods with options; they bound the settings that are tried.
-        output: the folder.
+        output: the folder of the tune.
         minutes: a goal for the whole tune, which decides the numbers of blocks and drawn settings.
         offline: use no network.
         say: receives a line per finished sample and message.
-        progress: receives the events instead.
+        progress: receives the events, in place of `say`.
         chosen: receives the choices before they are written.
         values: further fields of `specbench.log.spec.SpecValues`, as `profile` takes them.
 
@@ -93,9 +93,9 @@ def tune(
         values["limit"] = DEFAULT_NUM_PROMPTS
     engine_plan = make_engine_plan(model, methods, values, offline=offline)
     profile = _profile_in(folder / "profile", engine_plan, progress)  # methods' drafts
-    curve_minutes = minutes / CURVE_SHARE if minutes else None  # one in CURVE_SHARE
+    curve_minutes = minutes / CURVE_SHARE if minutes else None
     curve = _curve_in(folder / "cost", engine_plan, curve_minutes, progress)  # times
-    _check_methods(folder, profile, curve)  # of the same methods, else it raises
+    _check_methods(folder, profile, curve)  # raises if they have different methods
     cost_model = CostModel(curve, NUM_RESAMPLES)  # resamples, for intervals
     prompts = halves(profile)  # names of the answers to choose by (first) and to measure (second)
     progress.message("Predicting …")
@@ -138,7 +138,7 @@ def _choices(
 def _profile_in(folder: Path, engine_plan: EnginePlan, progress: Progress) -> Profile:
     """The profile stored in a folder, or a new one of all methods that can have one.
 
-    A new one is stored. A profile has what methods draft along vanilla's answers to the prompts
+    A new profile is stored. It has what methods draft along vanilla's answers to the prompts
     of `engine_plan`. `progress` receives messages.
 
     Raises:
@@ -159,8 +159,8 @@ def _check_profile(folder: Path, profile: Profile, engine_plan: EnginePlan) -> N
     """Refuse a stored profile of another model or of other work.
 
     Args:
-        folder: of the profile, for the error.
-        profile: the stored one.
+        folder: folder of the profile, for the error.
+        profile: the stored profile.
         engine_plan: the model, the methods and the prompts that are requested now.
 
     Raises:
@@ -185,9 +185,9 @@ def _curve_in(
     """The cost curve stored in a folder, or a new one, which is then stored.
 
     Args:
-        folder: of the curve.
+        folder: folder of the curve.
         engine_plan: the model, the methods and the prompts.
-        minutes: a goal for the time of a new one; None for no bound.
+        minutes: a goal for the time of a new curve; None for no bound.
         progress: receives messages.
 
     Raises:
@@ -252,7 +252,7 @@ def _run_settings(
     """An ordinary run of all settings, each prompt twice; a stored run is continued.
 
     Args:
-        folder: of the run.
+        folder: folder of the run.
         engine_plan: names the model and the prompts.
         settings: by method, its settings to measure: methods with options, as on the command line.
         prompts: names "task/sample_id/turn" of the answers whose samples are measured.
@@ -266,12 +266,14 @@ def _run_settings(
     spec = msgspec.structs.replace(engine_plan.plan.spec, methods=all_settings, repeats=2)
     plan = make_plan(spec, is_offline=engine_plan.is_offline)
     samples = {name.rpartition("/")[0] for name in prompts}  # "task/sample_id"
-    prompt_sets = []  # those of the plan, with the prompts of these samples alone
+    prompt_sets = []  # the plan's, with the prompts of these samples alone
     for prompt_set in plan.prompt_sets:
         task = prompt_set.task.name
-        kept = [prompt for prompt in prompt_set.prompts if f"{task}/{prompt.sample_id}" in samples]
-        if kept:
-            prompt_sets.append(replace(prompt_set, prompts=tuple(kept)))
+        task_prompts = tuple(
+            prompt for prompt in prompt_set.prompts if f"{task}/{prompt.sample_id}" in samples
+        )
+        if task_prompts:
+            prompt_sets.append(replace(prompt_set, prompts=task_prompts))
     plan = replace(plan, prompt_sets=tuple(prompt_sets))
     return continued_run(plan, folder, progress)
 

@@ -64,8 +64,8 @@ class ChainRecorder(Recorder):
     def record(self, state: State, following: Sequence[int]) -> None:
         """Draft a chain, and keep its agreement with `following`, the answer's next tokens.
 
-        A greedy chain leaves the number of its right tokens. A drawn one is drawn along the
-        answer, and leaves the draft's probability q of each token of it. `state` is of the
+        Of a greedy chain, the number of right tokens is kept. A sampled chain is drawn along the
+        answer, and the draft's probability q of each of its tokens is kept. `state` is the
         completion so far: its last token is the root of the chain, its sampler has the sampling.
         """
         if state.sampler.sampling.is_greedy:
@@ -182,7 +182,7 @@ def _with_sampler(state: State, sampler: Sampler) -> State:
 
 
 def _num_right(tree: DraftTree, following: Sequence[int]) -> int:
-    """Number of tokens of a chain, from its first on, that an answer continues with."""
+    """Number of first tokens of a chain that are also the answer's next tokens."""
     num_right = 0
     for draft_id, answer_id in zip(tree.tokens.tolist()[1:], following, strict=False):
         if draft_id != answer_id:

@@ -20,7 +20,7 @@ from specbench.tune.recorder import Recorder
 
 
 def num_candidates(depth: int, top_k: int) -> int:
-    """All candidates of a dynamic tree: the root, its children, and those of each beam."""
+    """All candidates of a dynamic tree: the root, its children, and the children of each beam."""
     return 1 + top_k + depth * top_k**2
 
 

@@ -82,7 +82,7 @@ def _tree_within(profile: Profile, label: str, options: Any) -> StaticTree:
         profile: has ranks of the answers' tokens among the draft tokens [positions, depths], per
             answer. A position is a number of answer tokens so far.
         label: the method as it was profiled.
-        options: of the setting; `tree` and `nodes` name the tree.
+        options: options of the setting; `tree` and `nodes` name the tree.
 
     Raises:
         UserError: the tree is deeper than the recorded ranks, or needs ranks from `NUM_RANKS` on,

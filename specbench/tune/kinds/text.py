@@ -70,7 +70,7 @@ def _build(profile: Profile, method: RunMethod) -> Drafter | None:
         card = RunSpec(model=profile.header.model.name).card
         resolved = find_checkpoint(card, method, is_offline=True)
         weights = resolved.weights
-        if not weights:  # there is none
+        if not weights:  # none were found
             return None
     context = BuildContext(host_target(profile), weights)
     # `host_target` has a device and the size of the vocabulary alone: reading more raises.
@@ -94,7 +94,7 @@ class _Redrafting:
         It is not drawn: the result has its rows and the number of accepted tokens. Within an
         answer, each call has a larger position than the last.
         """
-        if answer is not self._answer:  # another than at the last call
+        if answer is not self._answer:  # the last call had another answer
             self._begin(answer)  # `self._state`: prompt and first token of the answer
         num_emitted = len(self._state.token_ids) - len(answer.prompt_ids)  # answer tokens in it
         for token_id in answer.token_ids[num_emitted:position]:

@@ -26,7 +26,7 @@ TOP_K = "eagle_topk"
 NODES = "num_draft_tokens"
 """SGLang's option with the nodes of a tree, its root included."""
 SIZES = (NUM_TOKENS, TOP_K, NODES)
-"""The options that are sizes."""
+"""The options that set the size of drafts."""
 _RESULTS = (TOP_K, NODES, "table")
 """Options that a tune finds."""
 _DEEPER = 2
@@ -52,18 +52,18 @@ class DraftSize:
 
     @property
     def options(self) -> dict[str, str]:
-        """The options that are sizes, as texts."""
+        """The options that set the size, as texts."""
         given = self.method.given
         return {name: given[name] for name in SIZES if name in given}
 
     @property
     def is_tree(self) -> bool:
-        """It drafts several tokens per node."""
+        """True if several tokens are drafted per node."""
         return TOP_K in self.method.given
 
     @property
     def options_text(self) -> str:
-        """These options as on a command line: "num_tokens=3"; empty for plain decoding."""
+        """`options` as on a command line: "num_tokens=3"; empty for plain decoding."""
         return ",".join(f"{name}={text}" for name, text in self.options.items())
 
     @property
@@ -86,10 +86,10 @@ class TunedMethod:
     asked: MethodChoice
     """The method as the user named it, without sizes."""
     sizes: tuple[DraftSize, ...]
-    """At least one, the smallest first."""
+    """The sizes to try, at least one, the smallest first."""
     is_chain: bool
-    """A shorter draft is the beginning of a longer one, so the acceptance of all sizes follows from
-    the largest.
+    """True if a shorter draft is the beginning of a longer one: then the acceptance of the largest
+    size gives that of all sizes.
     """
 
     @property

@@ -61,7 +61,7 @@ class LoadChoice:
 
     @property
     def best_draft(self) -> MeasuredSize:
-        """The chosen size; if it is plain decoding, the fastest one that drafts."""
+        """The chosen size; if plain decoding was chosen, the fastest size that drafts."""
         if self.chosen.size != PLAIN:
             return self.chosen
         return max(self.measured[1:], key=lambda measured: measured.ratio.value)

@@ -29,10 +29,10 @@ class Bench(Protocol):
         """The blocks of sizes at loads, in turns.
 
         Args:
-            name: of the measurement, for its folder.
-            sizes: one server for each.
+            name: name of the measurement and of its folder.
+            sizes: sizes to measure, with a server for each.
             loads: requests at once.
-            passes: over the prompts.
+            passes: passes over the prompts.
             is_short: answers are short, since only the time of a step counts.
         """
 

@@ -30,7 +30,7 @@ class Blocks:
     """Blocks of requests by the label of their server and the requests at once."""
 
     by_cell: Mapping[tuple[str, int], Sequence[BlockHeader]] = field(default_factory=dict)
-    """At least one block each."""
+    """Blocks by label and requests at once, at least one block each."""
 
     @classmethod
     def of(cls, blocks: Iterable[BlockHeader]) -> Blocks:
@@ -91,12 +91,12 @@ def smooth_tokens_per_s(
 ) -> dict[DraftSize, float]:
     """The tokens/s of sizes that drafted at a load, from smooth times of their steps.
 
-    More draft tokens do not make a step cheaper, and each one more costs no less than the one
-    before. So the seconds of a step are fitted with rising bends, by relative least squares:
+    More draft tokens do not make a step cheaper, and each further token costs no less than the
+    token before. So the seconds of a step are fitted with rising bends, by relative least squares:
 
         t(K) = a + b * K + sum over sizes j of c_j * max(0, K - K_j),  a, b, c_j >= 0
 
-    A size whose servers happened to be slow or fast is so compared with its neighbours.
+    The fit corrects the time of a size whose server happened to be slow or fast by its neighbours.
     """
     from scipy.optimize import nnls
 
@@ -122,8 +122,8 @@ def candidates(
     """The sizes of a method to measure, the smallest first: those predicted to be fastest at some
     load.
 
-    They are NUM_CANDIDATES by the blocks. With an `acceptance` by position, they are the fastest
-    one by the blocks, and NUM_CANDIDATES by smooth times of steps.
+    Per load they are the NUM_CANDIDATES fastest by the blocks. With an `acceptance` by position,
+    they are the fastest by the blocks, and the NUM_CANDIDATES fastest by smooth times of steps.
     """
     chosen: set[DraftSize] = set()
     for load in loads:

@@ -35,7 +35,7 @@ class TuneResult:
     """The results of a tune's methods, with the run that measured them in turns."""
 
     spec: RunSpec
-    """What the user asked for."""
+    """The options of the tune, as the user gave them."""
     methods: tuple[MethodResult, ...]
     """The methods as they were named."""
     run: Run
@@ -78,7 +78,7 @@ def result_lines(result: MethodResult) -> Iterator[str]:
 
 
 def _tied(choice: LoadChoice) -> list[str]:
-    """The chosen size and those that measured faster."""
+    """The chosen size, and the sizes that were measured faster."""
     return [
         entry.size.title
         for entry in choice.measured
@@ -179,7 +179,7 @@ def speculation_flags(command: Sequence[str]) -> list[str]:
 
 
 def _tables(result: MethodResult) -> dict[str, Any]:
-    """The draft tokens by load in the forms of vLLM and TensorRT-LLM; None if a form lacks it.
+    """The draft tokens by load as tables of vLLM and TensorRT-LLM; None if one cannot hold them.
 
     Trees have no such table.
     """

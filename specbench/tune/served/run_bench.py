@@ -21,7 +21,7 @@ from specbench.tune.served.draft_size import PLAIN, DraftSize, TunedMethod
 from specbench.tune.served.shared_servers import follow_reason, make_shared_setup
 
 SHORT_TOKENS = 64
-"""Most tokens of an answer where only the time of a step counts."""
+"""Most tokens of an answer if only the time of a step counts."""
 
 
 @dataclass

@@ -29,7 +29,7 @@ _FIELD = "speculative.n_max"
 
 
 def sized_protocol(protocol: StreamProtocol, num_tokens: int) -> StreamProtocol:
-    """The same protocol, with requests that ask for drafts of at most `num_tokens` tokens."""
+    """The protocol, with requests that ask for drafts of at most `num_tokens` tokens."""
 
     def body(model: str, ask: ChatRequest) -> dict[str, Any]:
         return {**protocol.body(model, ask), _FIELD: num_tokens}
@@ -96,7 +96,7 @@ class SharedServers:
         """The server of the method's largest size, with requests for the size of this label.
 
         Raises:
-            SpecbenchError: it did not start, or died more than once.
+            SpecbenchError: the server did not start, or died more than once.
         """
         server = await self.source.open(self.largest(method))
         if server is not self._running:

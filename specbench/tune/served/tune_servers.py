@@ -20,7 +20,7 @@ from specbench.tune.served.run_bench import RunBench
 LOADS = (1, 2, 4, 8)
 """Requests at once, unless the user names others."""
 LEAST_PROMPTS = 8
-"""Prompts per task without --limit. A larger load raises the number to its own."""
+"""Fewest prompts per task without --limit: a load of more requests at once has as many prompts."""
 
 
 def tune_servers(
@@ -41,7 +41,7 @@ def tune_servers(
         engine: a serving engine that specbench starts.
         model: a known model, a folder or a Hub id.
         methods: methods of the engine with options; `num_tokens` is the largest size to try.
-        output: the folder.
+        output: the folder of the tune.
         offline: use no network.
         progress: receives the events.
         values: further fields of `specbench.log.spec.SpecValues`: tasks, concurrency, repeats, ...
