@@ -185,7 +185,8 @@ def test_a_file_at_hand_that_has_another_hash_is_told(tmp_path: Path) -> None:
     assert not check_files(folder).about["unchecked"]
     weights.write_bytes(b"as it is!")
     (note,) = check_files(folder).about["unchecked"]
-    assert note == f"{tmp_path}: model.safetensors changed since the run, or the run's hash is wrong."
+    reason = "model.safetensors changed since the run, or the run's hash is wrong."
+    assert note == f"{tmp_path}: {reason}"
 
 
 def test_weights_of_a_running_server_are_unknown_not_different(tmp_path: Path) -> None:
