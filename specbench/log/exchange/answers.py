@@ -173,8 +173,7 @@ def _failure(turn: Turn, previous: Turn | None) -> str:
     """
     is_error = turn.text.strip() == FAILED
     is_measured = round(turn.wall_time, _CLOCK_DIGITS) != turn.wall_time
-    is_repeated = previous is not None and turn.counts == previous.counts
-    is_copy = is_repeated and (is_error or is_measured)
+    is_copy = previous is not None and turn.counts == previous.counts and (is_error or is_measured)
     reasons = [f"the answer is {FAILED}"] if is_error else []
     if is_copy:
         reasons.append(f"it has the counts and the {turn.wall_time:.3f} s of the turn before")
