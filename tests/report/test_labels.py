@@ -73,6 +73,13 @@ def test_a_report_shows_no_folder_of_the_machine_but_in_how_it_was_measured(form
     assert "a/head" in before_how and "b/head" in before_how
 
 
+def test_a_page_shows_blanks_between_the_settings_of_a_method() -> None:
+    """A browser drops a blank at the end of an inline block, so it stands between the blocks."""
+    text = render(full_run(("vanilla", "pld:ngram=1,min_ngram=1"), ("gsm8k",)), "html")
+    assert ".settings > span { display: inline-block; }" in text
+    assert "<span>ngram=1,</span> <span>min_ngram=1</span>" in text
+
+
 @pytest.mark.parametrize(
     ("spellings", "labels"),
     [

@@ -102,7 +102,7 @@ def _label(label: str) -> str:
     text = escape(label, quote=False)
     if match := _SETTINGS.fullmatch(text):
         # each setting stays on a line if it fits
-        settings = "".join(f"<span>{part} </span>" for part in _BETWEEN.split(match["settings"]))
+        settings = " ".join(f"<span>{part}</span>" for part in _BETWEEN.split(match["settings"]))
         text = f'{match["name"]}{match["star"]} <span class="settings">{settings}</span>'
     return do_mark_safe(f'<span class="label">{text}</span>')
 
