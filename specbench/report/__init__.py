@@ -1,1 +1,1 @@
-"""Numbers -> tables, plots and a live console. Nothing is measured or computed here."""
+"""Numbers -> tables, plots and pages. Nothing is measured or computed here."""

@@ -79,7 +79,7 @@ def _timed_steps(record: Record) -> dict[str, Any]:
 
 
 def step_ends(token_ends: Sequence[int], accept_lengths: Sequence[int]) -> list[tuple[int, int]]:
-    """Ends of the accepted draft and of the text, for the prefill and each step."""
+    """Where in the text the accepted draft tokens and all tokens end, per prefill and step."""
     bounds = (0, *token_ends)
     return [(bounds[end - 1], bounds[end]) for end in accumulate((1, *accept_lengths))]
 
@@ -108,8 +108,8 @@ def _token_ends(record: Record) -> Sequence[int]:
 def pick_answers(run: Run) -> tuple[Answers, ...]:
     """The answers to the first samples of each task: an `Answers` per request.
 
-    They are those of the first pass and of up to `SAMPLES_PER_TASK` samples, in the order in which
-    the requests ran. A record is the answer of one method to one request.
+    They are from the first pass and up to `SAMPLES_PER_TASK` samples per task, in the order in
+    which the requests ran. A record is the answer of one method to one request.
     """
     # request (task, sample, turn, temperature, pass) -> method spelling -> its record
     records_by_request: dict[RequestKey, dict[str, Record]] = defaultdict(dict)
@@ -153,7 +153,7 @@ def _answers(run: Run, request: RequestKey, prompt: str, records: Mapping[str, R
     left out.
     """
     records_by_label = {}  # of answers that did not fail, by the method's name in tables
-    errors_by_label = {}  # messages of those that failed, by the same
+    errors_by_label = {}  # messages of answers that failed, by the same name
     for method in run.header.method_labels:  # the names of each method of the run
         record = records.get(method.spelling)
         if record is None:

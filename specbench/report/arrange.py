@@ -104,7 +104,7 @@ def _num_samples(runs: Sequence[RunMetrics], task: str) -> str:
                 most = max(most_by_temperature[key.temperature], cell.num_samples)
                 most_by_temperature[key.temperature] = most
         nums_samples.update(most_by_temperature.values())
-    nums_samples.discard(0)  # of those without a sample of the task
+    nums_samples.discard(0)  # of temperatures without a sample of the task
     if not nums_samples:
         return ""
     fewest = min(nums_samples)
@@ -148,11 +148,11 @@ def _speed(method: MethodResults) -> list[float]:
 def _comparable(runs: Sequence[RunMetrics]) -> list[RunMetrics]:
     """The numbers of the runs, in the same order, with means that can be compared between them.
 
-    A run that lacks tasks of the others has a mean over fewer tasks: it is replaced by the
-    reason why it is missing. A cell has the numbers of a method at a temperature on a task.
+    A run that lacks tasks of the others has a mean over fewer tasks, which is replaced by this
+    reason. A cell has the numbers of a method at a temperature on a task.
     """
-    # of each run, the names of tasks with a measured completion (`num_done` counts them); a key
-    # with the task "" is of all tasks together
+    # per run, the names of tasks with a measured completion (`num_done` counts completions); a
+    # key with the task "" is of all tasks together
     tasks_of_runs = [
         {key.task for key, cell in run.cells.items() if cell.num_done and key.task} for run in runs
     ]

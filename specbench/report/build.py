@@ -24,8 +24,9 @@ def make_report(
     sort: Sort = "paper",
     **options: Any,
 ) -> Report:
-    """Measure runs and arrange their numbers, methods in this order. Options are `measure`'s.
+    """Measure runs and arrange their numbers, methods in the order `sort`.
 
+    `options` are further arguments of `measure`.
     A run on servers at several loads becomes one run per load.
     """
     run_list = runs if isinstance(runs, Sequence) else [runs]
@@ -67,7 +68,7 @@ def plot_files(plots: Iterable[Plot]) -> dict[str, bytes]:
 
 
 def parse_columns(text: str) -> tuple[str, ...]:
-    """The columns of the table in LaTeX from "speedup,mean"; all of an empty text.
+    """The columns of the table in LaTeX by a text such as "speedup,mean"; all if it is empty.
 
     Raises:
         UserError: an unknown name.
@@ -83,7 +84,7 @@ def for_paper(report: Report, columns: tuple[str, ...], ours: Iterable[str]) -> 
     """The report with these columns in its table in LaTeX, and with the author's methods marked.
 
     Args:
-        report: of the runs.
+        report: the report of the runs.
         columns: some of `COLUMNS`.
         ours: methods, as records spell them or without options.
 

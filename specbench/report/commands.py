@@ -42,7 +42,7 @@ def full_command(info: RunHeader) -> str:
     # Arguments of options that are not written as a flag and its value ("--url URL --label NAME"),
     # by field of the settings. An empty list leaves the option out.
     special_arguments = _special_arguments(spec)
-    arguments = ["specbench run"]  # then a flag with its value each
+    arguments = ["specbench run"]  # each further element is a flag with its value
     for option in options(SpecValues):  # declared options; `name` is the field of the settings
         if option.name in special_arguments:
             arguments += special_arguments[option.name]

@@ -21,8 +21,8 @@ _WHOLE = re.compile(
     r"`[^`]+`|\d %|(?<=: )(?:specbench|python|pip|/\S+) .*|--[a-z-]+ \S+"
     r"|\S+ \((?=[^()]{,30}\))[^()]*(?:=|; paper: )[^()]*\)"
 )
-"""Commands and options with their values, since a copy of them must run; percents; labels with
-settings.
+"""Texts that stay on one line: commands, and options with their values, since a copy of them must
+run; percents; labels with settings.
 """
 
 
@@ -169,7 +169,7 @@ class TextTable:
 
 
 def _longest_word(text: str) -> int:
-    """The width of the longest word; for a blank text, that of the text."""
+    """The width of the longest word; for a blank text, the width of the text."""
     return max(map(cell_len, text.split() or [text]))
 
 

@@ -11,8 +11,8 @@ from specbench.report.texts import Numbers
 def slow_on_cpu(run: RunMetrics) -> Numbers:
     """Methods that are slower than vanilla on a CPU although they accept draft tokens, for a note.
 
-    `is_slower` is true if there is any. `methods` are those of them whose description has a
-    reason why a CPU slows them with any settings. Empty on a GPU and for servers.
+    `is_slower` is true if there is any such method. `methods` are the ones whose description says
+    why a CPU slows them with any settings. Empty on a GPU and for servers.
     """
     if facts.is_on_gpu(run.info) or run.info.servers:
         return {}

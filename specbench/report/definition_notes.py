@@ -33,7 +33,7 @@ def definitions(runs: Sequence[RunMetrics]) -> Iterator[Note]:
     yield _intervals(runs)  # what confidence intervals cover
     for key in _shown_numbers(runs):  # "mat", "cost" and others
         yield make_note(key)
-    has_servers = any(run.serving for run in runs)  # numbers of servers, empty without
+    has_servers = any(run.serving for run in runs)  # `serving` has the numbers of servers
     # the latency limits of a good request, as the user wrote them: "ttft:500,tpot:50"
     for goodput in dict.fromkeys(run.info.spec.values.goodput for run in runs):
         if has_servers and goodput:
@@ -65,11 +65,11 @@ def _shown_numbers(runs: Sequence[RunMetrics]) -> Iterator[str]:
 
     A number is an `Estimate`, or the reason why it is missing.
     """
-    # numbers of a method on a server each; none without servers
+    # one per method and temperature on a server; none without servers
     metrics_of_servers = [metrics for run in runs for metrics in run.serving.values()]
     # seconds of a step / vanilla's, of each method, temperature and task
     step_costs = [cost.relative for run in runs for cost in run.costs.values()]
-    # memory bandwidths, of the runs in which it is known
+    # of the runs whose memory bandwidth is known
     rooflines = [run.roofline for run in runs if isinstance(run.roofline, Roofline)]
     yield "mat"
     if any(isinstance(cost, Estimate) for cost in step_costs):
@@ -138,7 +138,7 @@ def gaps(run: RunMetrics) -> Iterable[Note]:
     """
     names_by_reason: dict[str, list[Numbers]] = defaultdict(list)  # reason -> names of its cells
     for method in run.methods:
-        # those of the method on one task each: a key without a task is of all tasks together
+        # the method's cells; a key without a task is of all tasks together
         cells = {key: cell for key, cell in run.cells.items() if key.method == method and key.task}
         # why the speedup is missing, else why the MAT is
         reason_by_cell = {

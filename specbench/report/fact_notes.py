@@ -48,14 +48,14 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     yield "run", _settings(info)  # the settings that a report prints
     yield "thinking", facts.thinking(info)  # the mode of prompts, if the template has any
     yield "servers", {"servers": _servers(info)}  # of the methods, if they ran on servers
-    yield "server_use", server_notes.server_use(run)  # of those on this machine
-    yield "arrangement", server_notes.arrangement(info)  # of those that the run started
+    yield "server_use", server_notes.server_use(run)  # of the servers on this machine
+    yield "arrangement", server_notes.arrangement(info)  # turns of servers that the run started
     yield "workers", {"workers": facts.workers(info)}  # processes of a cluster, if it had one
-    yield "steps", _execution(info)  # how they were executed, and the kernels
+    yield "steps", _execution(info)  # how steps were executed, and the kernels
     yield "draft_weights", {"methods": facts.draft_weights(info)}
     yield "one_pass", {"is_one": is_one_local_pass}
     yield "threads", _threads(run)  # of the CPU
-    yield samples(run)  # a whole pair, as some below: numbers of samples and completions
+    yield samples(run)  # key and numbers of samples and completions
     yield "copied_prompts", {"tasks": facts.copied_prompts(info)}
     yield "prompts_read", {"methods": facts.prompt_offsets(run)}  # if servers render chats
     yield "drafting", {"methods": facts.drafting_shares(run)}  # shares of steps with a draft
@@ -70,7 +70,7 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     yield "cpu_trees", slow_on_cpu(run)  # methods slower than vanilla on a CPU
     yield "processor", _processor(info)  # load and clock
     yield "gpu", _gpu(info)  # clocks, temperature and power
-    yield "energy", _energy(info)  # of methods alone
+    yield "energy", _energy(info)  # of each method running alone
 
 
 def _settings(info: RunHeader) -> Numbers:
@@ -124,10 +124,10 @@ def _execution(info: RunHeader) -> Numbers:
 
 
 def _threads(run: RunMetrics) -> Numbers:
-    """The methods that decode with other CPU threads than vanilla, and the number of prefills.
+    """Numbers of CPU threads: for vanilla's steps, for all prefills, and where methods differ.
 
-    Each has its decode speedup with vanilla's number at each temperature, from the steps that
-    were timed with both.
+    A method that decodes with another number has its decode speedup at vanilla's number, per
+    temperature, from the steps that were timed with both numbers.
     """
     threads = run.info.threads
     if not threads or not (threads.own or threads.of_prefill != threads.num):
@@ -146,7 +146,7 @@ def _with_common_threads(run: RunMetrics, threads: Threads, method: str, num: in
     common_s = step_s.get(str(threads.num))
     if not measured_s or not common_s:
         return []
-    # speedup = vanilla's time per token / (step_s / MAT), and MAT is the same
+    # speedup = vanilla's time per token / (step_s / MAT); MAT does not depend on threads
     return [
         overall.decode_speedup.value * measured_s / common_s
         for (name, _), overall in run.overall.items()
@@ -203,8 +203,8 @@ def _formula(run: RunMetrics) -> list[Numbers]:
     """The smallest and the largest relative change that the other speedup formula would make.
 
     There is a change for each method, temperature and task (a cell): other speedup / speedup of
-    the run's formula - 1. `our_speedup` is the ratio of times per token, `paper_speedup` that of
-    mean tokens/s. Returns one change, or none, if there are no more.
+    the run's formula - 1. `our_speedup` is the ratio of times per token, `paper_speedup` the ratio
+    of mean tokens/s. Returns one change, or none, if there are no more.
     """
     changes: list[Numbers] = []
     for key, cell in run.cells.items():
@@ -224,7 +224,7 @@ def _formula(run: RunMetrics) -> list[Numbers]:
 
 def _memory(run: RunMetrics, roofline: Roofline) -> tuple[str, Numbers]:
     """The memory bandwidth and the numbers that follow from it."""
-    least = roofline.least_bandwidth  # of those measured before and after the run
+    least = roofline.least_bandwidth  # the lowest of the measurements before and after the run
     return _MEMORY_NOTES[roofline.no_bound], {
         "bandwidth": roofline.bandwidth,
         "way": bandwidth_way(run, roofline),

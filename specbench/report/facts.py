@@ -1,4 +1,4 @@
-"""Facts of a run's header as text to print. No other part of the reports reads a header's parts."""
+"""Facts of a run's header and numbers, as texts to print or as numbers for notes."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ _SOURCES = {
 }
 """Words for the source of prompts."""
 _ORIGINAL = "bundled prompts"
-"""Words for bundled prompts that stand in for no published ones."""
+"""Words for bundled prompts that do not imitate published ones."""
 _WHOLE_SHARE = 0.9995
-"""A share that rounds to all steps."""
+"""The smallest share that counts as all steps."""
 _MOST_LENGTHS = 4
-"""Lengths of drafts that a note names."""
+"""Most lengths of drafts that a note names."""
 
 
 def model_label(info: RunHeader) -> str:
@@ -70,7 +70,7 @@ def _source(prompts: PromptsHeader) -> str:
 
 
 def _counted(sets: Sequence[PromptsHeader], words: str) -> str:
-    """The prompts used, and those available if they are more."""
+    """The number of prompts used, and the number available if it is larger."""
     used = sum(prompts.num_prompts for prompts in sets)
     available = sum(prompts.num_available for prompts in sets)
     if used != available:

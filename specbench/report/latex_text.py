@@ -4,7 +4,8 @@ import re
 import unicodedata
 
 TEXT_WIDTH = 448.0
-"""Points of a line over both columns of an article on A4 paper, less a few; letter has more."""
+"""Points of a line over both columns of an article on A4 paper, less a few. Letter paper has more.
+"""
 TYPE_SIZE = 7
 """Size of a table's type in points."""
 _CHARACTER = 3.9

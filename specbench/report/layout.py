@@ -47,7 +47,7 @@ def narrowed(table: Table, width: int) -> Table:
 
 
 def draw(table: Table, width: int) -> Iterable[RenderableType]:
-    """The table in this many characters, in several parts if necessary, each with a blank line."""
+    """The table in `width` characters, in several parts if necessary, each with a blank line."""
     layout = _Layout(narrowed(table, width), width)
     for units in layout.split():
         yield Group(*layout.lines(units))
@@ -56,7 +56,7 @@ def draw(table: Table, width: int) -> Iterable[RenderableType]:
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """Columns that stay together: those of one task, or a single one. All texts are aligned."""
+    """Columns that stay together: all of one task, or a single column. All texts are aligned."""
 
     width: int
     """Characters of each line."""
@@ -208,7 +208,7 @@ def _unit(task: str, columns: Sequence[Column], cells_by_row: Sequence[Sequence[
 
 
 def _aligned(text: Text, width: int) -> Text:
-    """The text at the right of this width."""
+    """The text, right-aligned in `width` characters."""
     text.pad_left(max(0, width - text.cell_len))
     return text
 

@@ -1,4 +1,4 @@
-"""The notes on loads: the method of most throughput at each, and up to which load methods pay."""
+"""The notes on loads: the highest throughput at each, and up to which load each method pays."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,7 +65,7 @@ def _most_throughput(load: int, run: RunMetrics) -> Iterator[Note]:
 
 def _break_evens(runs_by_load: dict[int, RunMetrics]) -> Iterator[Note]:
     """The break-even loads of a run's methods, in the order of their throughput at the highest
-    load. The run is given by the number of requests at once.
+    load. `runs_by_load` has the run at each number of requests at once.
     """
     runs = [*runs_by_load.values()]
     lowest_load, highest_load = runs[0], runs[-1]
@@ -112,8 +112,9 @@ def _ttft_change(serving: ServingMetrics, vanilla: ServingMetrics | None) -> str
 
 
 def break_even_numbers(ratios: Mapping[int, Estimate]) -> Numbers:
-    """The break-even load in words, for the clauses of the note. `ratios` are by load, ascending.
+    """The break-even load in words, for the clauses of the note.
 
+    `ratios` are the throughputs of the method / vanilla's by load, ascending.
     Empty if a method pays at larger loads only.
     """
     result = break_even(ratios)

@@ -10,7 +10,7 @@ _MANY_PROMPTS = 1e9
 
 
 def pilot_of(run: RunMetrics) -> Pilot | None:
-    """The variances of the fastest method's speed over each other one, or over vanilla."""
+    """The variances of the fastest method's speed / each other method's, or / vanilla's."""
     temperature = run.temperatures[0]
     ranking = run.rankings[temperature]
     ratios = [*ranking.ratios.values()] or [*ranking.speedups.values()]

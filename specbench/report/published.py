@@ -49,7 +49,7 @@ class Publication(Struct, frozen=True, kw_only=True):
     authors: str = ""
     """As printed there; empty for imported tables."""
     year: int = 0
-    """Date of publication; 0 for imported tables."""
+    """Year of publication; 0 for imported tables."""
     url: str = ""
     """Its address; empty for imported tables."""
     files: dict[str, str] = {}
@@ -74,13 +74,13 @@ class PublishedValue(Struct, frozen=True):
     method: str
     """specbench's name of the method, without options."""
     task: str
-    """specbench's name of the task; "mean" is the publication's own mean over its tasks, a
-    suite's name ("spec_bench") stands for all its questions together.
+    """specbench's name of the task. "mean" is the publication's own mean over its tasks; a
+    suite's name ("spec_bench") stands for all questions of the suite together.
     """
     temperature: float
     """Sampling temperature."""
     speedup: float | None = None
-    """Over the publication's baseline; absent if not published."""
+    """Speedup over the publication's baseline; absent if not published."""
     mat: float | None = field(default=None, name="mean_accepted_tokens")
     """Mean accepted tokens; absent if not published, like all fields below."""
     tokens_per_s: float | None = None
@@ -108,7 +108,7 @@ class PublishedValue(Struct, frozen=True):
 
 
 def find(model: str, method: str, task: str, temperature: float) -> tuple[PublishedValue, ...]:
-    """Every published speedup of a cell, and of the cell with exactly the same prompts elsewhere.
+    """Every published speedup of a cell, and of another suite's task with exactly the same prompts.
 
     `method` is a method without options: published values are of the official settings.
     """

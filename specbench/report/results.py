@@ -54,7 +54,7 @@ class TaskResult:
     """The two numbers of a method on a task, or the reasons for their absence."""
 
     speedup: Value
-    """Over vanilla."""
+    """Speedup over vanilla."""
     mat: Value
     """Mean accepted tokens."""
     is_best_speedup: bool = False
@@ -125,7 +125,7 @@ class Source:
 
     @cached_property
     def categories(self) -> RunMetrics | None:
-        """The numbers of each category, as for a task; None if no task has several."""
+        """The numbers of each category, as for a task; None if no task has several categories."""
         category_of_sample = {
             sample_id: f"{prompts.task}{BETWEEN}{category}"
             for prompts in self.info.prompts
@@ -145,7 +145,7 @@ class RunResults:
     source: Source
     """The run."""
     methods: tuple[MethodResults, ...]
-    """In the order of the table's rows."""
+    """The results of its methods, in the order of the table's rows."""
     verdict: str
     """A sentence on which method is the fastest."""
     recommendation: str
@@ -259,7 +259,7 @@ class Report:
 
 
 def task_result(run: RunMetrics, key: CellKey) -> TaskResult:
-    """Speedup and MAT of a method on a task at a temperature, or over all tasks if it is `MEAN`.
+    """Speedup and MAT of a method at a temperature on a task; for the task `MEAN`, over all tasks.
 
     The result also has the p-value of "as fast as vanilla", None if it was not tested. The numbers
     are missing if the method was not run there. `key` is the method, temperature and task.

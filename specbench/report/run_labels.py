@@ -15,7 +15,7 @@ _IN_TABLES = {"model", "methods", "temperatures", "labels", "urls", "concurrency
 def run_labels(headers: Sequence[RunHeader], loads: Sequence[str] = ()) -> list[str]:
     """A distinct name for each run: its model if these differ, and as many other facts as needed.
 
-    `loads` are texts of their loads.
+    `loads` are the texts of the runs' loads.
     """
     models = [facts.model_label(header) for header in headers]
     labels = models if len(set(models)) > 1 else [""] * len(models)

@@ -1,7 +1,7 @@
 """The tables of a report, one function each: a report -> a `Table` for every writer.
 
 A column of the overview or of the latencies is one `Field` in a tuple below. `step_costs` has the
-table of the costs of steps, `task_tables` those by task and category.
+table of the costs of steps, `task_tables` the tables by task and category.
 """
 
 from collections.abc import Callable, Sequence
@@ -110,7 +110,7 @@ def _bracketed(method: MethodResults) -> str:
 
 
 def _tokens_per_s(method: MethodResults) -> str:
-    """Over the answers of all tasks; missing for a method that lacks tasks."""
+    """Tokens/s over the answers of all tasks; missing for a method that lacks tasks."""
     return formats.rate(method.overall.partial or method.overall.pooled.tokens_per_s)
 
 
@@ -131,7 +131,7 @@ _OVERVIEW = (
 
 
 def _at_loads(fields: Sequence[Field], block: Block) -> tuple[Field, ...]:
-    """The fields, with tokens/s named as those of a request if servers worked on several."""
+    """The fields; tokens/s are "per request" if servers worked on several requests at once."""
     per_request = replace(_RATE, heading="tok/s per\nrequest") if is_loaded(block) else _RATE
     return tuple(per_request if field is _RATE else field for field in fields)
 
@@ -201,7 +201,7 @@ _SERVED_LATENCY = tuple(
 
 
 def latency(report: Report, block: Block) -> Table:
-    """Time to the first token and per token after it; the client's times of servers."""
+    """Time to the first token and per token after it; for servers, the client's times."""
     title = "Latency in milliseconds"
     on_servers = served(block)
     if on_servers.methods:

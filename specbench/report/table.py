@@ -89,7 +89,7 @@ class Table:
     title: str
     """The title; may be empty."""
     columns: tuple[Column, ...]
-    """All columns but that of the labels."""
+    """All columns but the column of labels."""
     groups: tuple[Group, ...]
     """The rows, gathered by run."""
     heading: str = METHOD

@@ -97,8 +97,8 @@ MAT = Part("MAT", _mat)
 
 
 def on_screen(report: Report, block: Block) -> Part:
-    """The speedup with half the width of its interval, on a terminal. A missing interval has a sign
-    only beside others: if no task has any, a note says so.
+    """The speedup with half the width of its interval, on a terminal. A sign marks a missing
+    interval if any task has an interval. If none has one, a note says so.
     """
     has_interval = any(
         formats.interval_of(result.speedup)
@@ -120,7 +120,7 @@ def by_task(report: Report, block: Block, parts: Sequence[Part] = (SPEEDUP, MAT)
 
 
 def mean_first(report: Report, block: Block) -> Table:
-    """The papers' table with the columns of the mean over the tasks before those of the tasks."""
+    """The papers' table with the mean over the tasks before the tasks."""
     table = by_task(report, block)
     mean_columns = [i for i, column in enumerate(table.columns) if column.task == MEAN_TITLE]
     task_columns = [i for i, column in enumerate(table.columns) if column.task != MEAN_TITLE]

@@ -41,7 +41,7 @@ class Note:
 
 
 def make_note(key: str, info: RunHeader | None = None, /, **numbers: Any) -> Note:
-    """The note of that key. Methods and tasks among its numbers are named as in `info`."""
+    """The note with this key. Methods and tasks among its numbers are named as in `info`."""
     entry = _texts()[key]
     text = _Sentence(entry, info).fill(entry["text"], numbers)
     label = entry.get("label", "Warning")
@@ -112,8 +112,8 @@ class _Sentence:
             return None if self._has_one_temperature else f"{number:g}"
         # a template for each element of a list, a table from a text to its words, or None
         wording = self.entry.get(name)
-        # `_FORMS` has functions from a number to its text, by form; a template for a list's
-        # elements goes before them
+        # `_FORMS` has functions from a number to its text, by form; if the entry has a template
+        # for a list's elements, it is used instead
         if form in _FORMS and not isinstance(wording, str):
             return _FORMS[form](number)
         if isinstance(number, list):
@@ -125,7 +125,7 @@ class _Sentence:
             return _count(number, unit)
         if kind_of_form == "span":
             return _span(number, unit)
-        # `_named` puts the label of a method and the title of a task for their keys
+        # `_named` replaces the key of a method by its label, and of a task by its title
         return format(self._named(name, number), form)
 
     @property

@@ -44,8 +44,8 @@ def _no_speedup(run: RunMetrics, temperature: float) -> str:
 def _none_is_faster(run: RunMetrics, ranking: Ranking) -> list[str]:
     """Sentences for a run in which vanilla is the fastest: they name the closest method.
 
-    A second one says if the difference is not significant. `ranking` has the methods but vanilla,
-    the fastest first, and their tests.
+    A second sentence says if the difference is not significant. `ranking` has all methods but
+    vanilla, the fastest first, and their tests.
     """
     closest = ranking.methods[0]
     speedup = ranking.speedups[closest]  # over vanilla, at most 1
@@ -116,8 +116,8 @@ def _doubt(
     num_comparisons: int,
     not_significant: str,
 ) -> str:
-    """The doubt about a difference from 1 as the end of a sentence; empty if it is significant,
-    or not tested. `not_significant` are the words for a difference that is not.
+    """The doubt about a difference from 1 as the end of a sentence; empty if the difference is
+    significant, or not tested. `not_significant` are the words for one that is not significant.
     """
     if ratio.shown_interval is None:
         return f" {formats.one_decides(len(run.tasks))}"

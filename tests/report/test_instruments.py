@@ -45,8 +45,8 @@ def test_a_report_says_how_energy_was_measured_and_why_it_is_missing() -> None:
         {"method": "pld", "temperature": 0.0, "absent": still},
     ]
     assert note("energy", {"energy": energies}) == (
-        "J per token are of each method alone for 6.3 s or more, by the counter of GPU 0, in ticks "
-        f"of 40 J, 71.5 W when idle, not measured: {still} (pld)."
+        "J per token were measured for each method alone, for 6.3 s or more, by the counter of "
+        f"GPU 0, in ticks of 40 J, 71.5 W when idle, not measured: {still} (pld)."
     )
     assert note("energy", {"energy": energies[1:]}) == f"not measured: {still} (pld)."
     assert note("energy", {}) == ""

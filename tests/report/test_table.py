@@ -114,7 +114,10 @@ def test_a_clause_goes_without_its_number_and_values_are_no_templates() -> None:
         {"mode": "eager", "reason": "too large", "methods": ["pld", "sps"]},
     ]
     steps = make_note("steps", modes=modes, kernels="torch", reason="too old").text
-    assert steps == "CUDA graphs; one by one for pld, sps (too large); layers by torch (too old)"
+    assert steps == (
+        "CUDA graphs; operations launched one by one for pld, sps (too large); "
+        "layers by torch (too old)"
+    )
     gpu = make_note("gpu", clock=None, power={"min": 70.2, "mean": 80.0, "max": 99.6})
     assert gpu.text == "70 to 100 W (mean 80)"
     cells = [{"method": str(place), "task": None} for place in range(9)]

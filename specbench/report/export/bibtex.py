@@ -40,7 +40,7 @@ def paper_url(name: str) -> str:
 
 
 def _methods(report: Report) -> dict[str, str]:
-    """The name of each method of the report with its title, and those whose drafts it also uses."""
+    """Titles by name: of the report's methods, and of other methods whose drafts they also use."""
     titles: dict[str, str] = {}
     for source in report.sources:
         for spelling in source.metrics.methods:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _SAFE = " " + "".join(set(punctuation) - set('%#"'))
 """Characters that may stand in a data URI as they are."""
 _SHOWN_ABOVE = ("Machine", "Software", "Run", "Lossless")
-"""Labels of notes that the page repeats elsewhere."""
+"""Labels of notes that other parts of the page show."""
 _WHOLE = re.compile(r"(?<![\w-])(?:--[a-z][\w-]*|[A-Z]\w*-\w+)|[+-]?\d[\d.]* %")
 """An option of the command line, a name such as "EAGLE-2", or a share."""
 _SETTINGS = re.compile(r"(?P<name>.+?) \((?P<settings>.+)\)(?P<star>\*?)")
@@ -205,8 +205,8 @@ class PublishedRow:
 
 
 def _published(report: Report) -> Iterable[PublishedRow]:
-    """The cells of the report that have published values, a row for each of these. A stand-in has
-    none: its acceptance is tiny's.
+    """A row per published value of a cell of the report. A stand-in has none: its acceptance is
+    tiny's.
     """
     for block in report.blocks:
         for run in block.runs:

@@ -25,7 +25,7 @@ from specbench.report.verdict import verdict
 from specbench.report.warning_notes import with_advice
 
 SCHEMA = 1
-"""Version of the document. It grows when a key changes its meaning or goes."""
+"""Version of the document. It grows when a key changes its meaning or is removed."""
 
 _COMPACT_FROM = 4
 """The smallest depth at which a value is written on one line."""

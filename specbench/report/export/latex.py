@@ -238,7 +238,7 @@ def _block(report: Report, block: Block, tasks: Sequence[Task], marks: Marks) ->
 
 
 def _cells(row: Row, num_parts: int, marks: Marks) -> Iterable[str]:
-    """The cells of a row; a reason, or its mark, stands for those that are missing."""
+    """The cells of a row; a reason, or its mark, stands in place of missing cells."""
     num_together = len(row.cells) if row.reason else num_parts
     for start in range(0, len(row.cells), num_together):
         cells = row.cells[start : start + num_together]

@@ -56,7 +56,7 @@ def _block(report: Report, block: Block) -> Iterable[str]:
     yield f"## {block.heading}"
     parts = (task_tables.PLUS_MINUS, task_tables.MAT)  # a task's columns: speedup with ±, MAT
     main_table = task_tables.by_task(report, block, parts)
-    # it and those of other numbers: over all tasks, step costs, throughput, latency
+    # the main table, then others: over all tasks, step costs, throughput, latency
     for table in sections.tables(report, block, main_table):
         yield ""
         if table.title:  # the main table has none

@@ -61,11 +61,11 @@ def print_report(report: Report, console: Console | None = None, *, is_full: boo
 
 
 def _shown_notes(report: Report, console: Console, *, is_full: bool) -> Sequence[Note]:
-    """The notes below the tables. Those on speedups and colours need a speedup."""
+    """The notes below the tables. Notes on speedups and colours need a speedup."""
     notes = report.later_notes if is_full else short_notes(report.later_notes)
     if not any(map(sections.has_speedup, report.blocks)):
         return [note for note in notes if note.key != "short_speedup"]
-    if console.color_system and not report.is_one_pass:  # which has no colours
+    if console.color_system and not report.is_one_pass:  # one pass has no colours
         return [make_note("short_colours"), *notes]
     return notes
 
@@ -124,7 +124,7 @@ def _short_block(report: Report, block: Block, width: int) -> Iterable[Renderabl
 
 
 def _num_tasks(table: Table) -> int:
-    """The columns that are a task's."""
+    """The number of columns that belong to a task."""
     return sum(bool(column.task) for column in table.columns)
 
 

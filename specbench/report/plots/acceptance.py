@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _TITLE = "Acceptance by depth"
 _LEAST_STEPS = 20
 """Steps that must have reached a depth for its share to be drawn."""
-_DEPTH = "depth of the draft (tokens below the last one)"
+_DEPTH = "depth of the draft token (1 is the first of a draft)"
 """Label of the axis of depths."""
 
 
@@ -41,7 +41,7 @@ def positions(report: Report) -> Plot | None:
     for title, run in report.panels:
         # numbers of all tasks as one, by method
         pooled_cells = {method.method: method.overall.pooled for method in run.methods}
-        # of those that accepted a draft token; `acceptance_by_depth` is empty otherwise
+        # of methods that accepted a draft token; `acceptance_by_depth` is empty otherwise
         cells = {
             method: cell
             for method, cell in pooled_cells.items()

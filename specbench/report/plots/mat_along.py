@@ -23,7 +23,7 @@ _X_LABELS: dict[Axis, str] = {
 }
 """The axes that are drawn, with their labels."""
 _LEAST_BINS = 2
-"""Bins of a line."""
+"""Fewest bins of a line."""
 
 
 def mat_along(report: Report) -> Plot | None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.transforms import Bbox
 
 MOST_NAMED = 14
-"""Methods up to which points have names; more have a legend."""
+"""Most methods whose points have names; more methods have a legend."""
 _GAP = 6.0
 """Typographic points between a mark and its name."""
 _LINE = 9.5
@@ -52,7 +52,7 @@ BESIDE = [
 ]
 """Places right and left of a mark, the nearest first."""
 RIGHT = [place for place in BESIDE if place.side > 0]
-"""Those right of it."""
+"""Places right of a mark, the nearest first."""
 _ROOM = 0.17
 """The share of an axis that is added for names right of the last marks."""
 

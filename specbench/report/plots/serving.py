@@ -27,9 +27,9 @@ class _Numbers(NamedTuple):
     """The two numbers of a method at one load, which make a point."""
 
     x: Value
-    """Along the horizontal axis."""
+    """The number along the horizontal axis."""
     y: Value
-    """Along the vertical axis."""
+    """The number along the vertical axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class _Point:
     load: Load
     """The requested load."""
     x: float
-    """Along the horizontal axis."""
+    """The number along the horizontal axis."""
     y: Estimate
-    """Along the vertical axis; it may have an interval."""
+    """The number along the vertical axis; it may have an interval."""
 
 
 _Lines = dict[str, list[_Point]]

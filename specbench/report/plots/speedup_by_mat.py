@@ -33,7 +33,7 @@ class _Point(NamedTuple):
     mat: Estimate
     """Mean accepted tokens."""
     speedup: Estimate
-    """Over vanilla: measured, or the bandwidth bound."""
+    """Speedup over vanilla: measured, or the bandwidth bound."""
 
 
 def _point(mat: Value, speedup: Value) -> _Point | None:
@@ -185,7 +185,7 @@ def _draw_mean(axes: Axes, method: MethodResults, look: Look) -> None:
 
 
 def _draw_equality(axes: Axes) -> None:
-    """The dashed line, and vanilla where both are 1, in the range of the points."""
+    """Draw the dashed line, and vanilla's mark at (1, 1), in the range of the points."""
     axes.plot(1, 1, "h", color=INK, markersize=5)
     right = axes.get_xlim()[1]
     top = axes.get_ylim()[1]

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 9.0
-"""Inches. Text is legible where a page shows the plot 800 pixels wide."""
+"""Width of a figure in inches. Text is legible where a page shows it 800 pixels wide."""
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*", "<", ">", "p", "d", "H", "8")
 _WIDE_NUMBER = 6.4
 """Half the width of two digits, in the units of their outlines."""
 _BASELINE_COLOUR = "#777777"
 _PICTURES = 0x2400
-"""Signs from here on picture control characters; `specbench.errors` replaces these by them."""
+"""The first character that pictures a control character; `specbench.errors` writes pictures."""
 _CONTROL = [code for code in range(0x20) if chr(code) != "\n"]
 _ESCAPES = {
     **{code: f"\\x{code:02x}" for code in (*_CONTROL, 0x7F)},
@@ -57,7 +57,7 @@ class Look:
     label: str
     """Its name in the legend."""
     colour: str
-    """As in HTML: "#1F77B4"."""
+    """Its colour, as in HTML: "#1F77B4"."""
     marker: str
     """A marker of matplotlib, or the number of a variant: "$2$"."""
 

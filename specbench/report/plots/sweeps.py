@@ -43,7 +43,7 @@ class _Point:
     label: str
     """The variant's name in tables."""
     speedup: Estimate
-    """Over vanilla."""
+    """Speedup over vanilla."""
     mat: Estimate
     """Mean accepted tokens."""
 
@@ -64,7 +64,7 @@ class _Sweep(NamedTuple):
     option: str
     """The option's name."""
     others: str
-    """The other options, as a key."""
+    """The method's other options, as a text that can be a key."""
 
 
 class _Line(NamedTuple):
@@ -73,7 +73,7 @@ class _Line(NamedTuple):
     setting: str
     """The other options, as the label of the line."""
     points: Sequence[_Point]
-    """In the order of the option's values."""
+    """The points, in the order of the option's values."""
 
 
 _Panels: TypeAlias = Mapping[str, Sequence[_Line]]
@@ -194,12 +194,12 @@ def _draw_panel(
     """Draw one number of the points over the setting of the option, with rings around the front.
 
     `field` is the number's field in a point: "speedup" or "mat". A line has the variants of a
-    method that differ in the option alone: the `setting` of a point is the number that the option
-    has, that of a line its label, the other options. `look_of_line` is by this label.
+    method that differ in the option alone. The `setting` of a point is the option's number, the
+    `setting` of a line its label: the other options. `look_of_line` is by this label.
     """
     for line_number, line in enumerate(lines, 1):
         look = look_of_line[line.setting]  # colour and marker
-        # points get smaller, to 6 for the last line, so that a line hides no point of an earlier
+        # points get smaller, to 6 for the last line, so that no line hides points of earlier lines
         marker_size = 14 - 8 * line_number / len(lines)
         settings = [point.setting for point in line.points]
         estimates = [getattr(point, field) for point in line.points]  # with intervals

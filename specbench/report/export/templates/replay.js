@@ -91,7 +91,7 @@
     choose();
   }
 
-  samples.forEach((one, i) => { make("option", sample, one.title).value = i; });
+  samples.forEach(({ title }, i) => { make("option", sample, title).value = i; });
   sample.onchange = fill;
   for (const pane of panes) pane.method.onchange = choose;
   play.onclick = () => {

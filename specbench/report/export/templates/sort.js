@@ -10,7 +10,7 @@
   const columnOf = cell => {
     const [row, below] = [cell.parentNode, cell.parentNode.previousElementSibling];
     const skipped = below && below.cells[0].rowSpan > 1 ? 1 : 0;
-    return skipped + [...row.cells].slice(0, cell.cellIndex).reduce((sum, one) => sum + one.colSpan, 0);
+    return skipped + [...row.cells].slice(0, cell.cellIndex).reduce((sum, left) => sum + left.colSpan, 0);
   };
   const textAt = (row, column) => {
     for (const cell of row.cells)
