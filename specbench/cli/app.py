@@ -30,7 +30,7 @@ class Listed(NamedTuple):
     summary: str
     """Description of the command."""
     function: str = ""
-    """Its "module.name" in `cli`, if that differs from the command's name."""
+    """Its function as "module.name" in `cli`; empty if both names are the command's."""
 
 
 COMMANDS = {

@@ -64,7 +64,7 @@ def show(
         str,
         typer.Argument(
             metavar="FILE",
-            help="Of schema: header (run.json), record (samples.jsonl), trace or audit.",
+            help="After schema: header (run.json), record (samples.jsonl), trace or audit.",
         ),
     ] = "",
 ) -> None:
@@ -252,8 +252,8 @@ def _run(path: Path) -> list[TextTable | str]:
 
 
 def _execution(method: MethodHeader, execution: ExecutionHeader | None) -> tuple[str, str]:
-    """The options in effect, with the target layers that were read if the config named them;
-    and the checkpoint, with its published layout.
+    """The options in effect of a method, with the target layers that its head read; and its
+    checkpoint, with the published layout.
     """
     from specbench.report import facts
 

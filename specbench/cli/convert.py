@@ -117,10 +117,10 @@ def _write_table(table: "ImportedTable", out: Path, url: str) -> None:
 
 
 def _counter(folder: Path) -> Callable[[str], int]:
-    """The number of tokens of a text, by the tokenizer in a folder.
+    """A function that counts the tokens of a text with the tokenizer in a folder.
 
     Raises:
-        UserError: there is none.
+        UserError: the folder has no tokenizer.
     """
     quiet_libraries()
     from transformers import AutoTokenizer

@@ -25,7 +25,7 @@ _BOUND = (
 
 
 def print_dry_run(suite: Suite, seconds: float | None = None) -> bool:
-    """Print the cost of each run of a suite. True if nothing has to be downloaded.
+    """Print the cost of each run of a suite. Returns True if nothing has to be downloaded.
 
     `seconds` are estimated from an earlier run; without them, a lower bound is printed.
 

@@ -122,7 +122,7 @@ def compare(
         bool,
         typer.Option(
             "--explain",
-            help="Explain one run's speedups, or the ratios of two runs', as a product.",
+            help="Explain one run's speedups, or two runs' ratios, as products of factors.",
         ),
     ] = False,
     load: Annotated[

@@ -125,7 +125,7 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
         from specbench.measure.plan import make_plan
 
         seconds = None
-        with suppress(UserError):  # what is wrong with it is told below
+        with suppress(UserError):  # errors of the spec are shown below
             seconds = expected_seconds(make_plan(spec, is_offline=True), RUNS)
         if print_dry_run(several, seconds):  # without all files, the power is unknown
             print_power(make_plan(spec, is_offline=call.offline))

@@ -23,7 +23,7 @@ def check_arguments(arguments: Sequence[str]) -> None:
     try:
         folder = str(Path.cwd())
     except OSError as error:
-        raise UserError("The working folder does not exist any more.", "Change to one.") from error
+        raise UserError("The working folder no longer exists.", "Change to another.") from error
     is_prompt = "race" in arguments[:2]  # else arguments are names
     for argument in (*arguments, folder):
         name = argument
@@ -42,7 +42,7 @@ _ASCII_OF = {"±": "+-", "×": "x", "…": "...", "→": "->", "─": "-", "–"
 
 
 def _in_ascii(error: UnicodeError) -> tuple[str, int]:
-    """Characters that a stream cannot hold, in ASCII, and the place after them."""
+    """ASCII for the characters that a stream cannot hold, and the position after them."""
     assert isinstance(error, UnicodeEncodeError)
     lacking = error.object[error.start : error.end]
     return "".join(_ASCII_OF.get(character, "?") for character in lacking), error.end

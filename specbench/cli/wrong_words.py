@@ -82,9 +82,9 @@ def refuse_file(param: Any, value: Any) -> None:
 
 
 def unknown_variables(prefix: str, names: Collection[str]) -> Iterator[str]:
-    """A sentence for each environment variable with the prefix that names no option.
+    """A sentence for each environment variable that has the prefix but names no option.
 
-    `names` are those of the command's parameters.
+    `names` are the names of the command's parameters.
     """
     known = [f"{prefix}_{name.upper()}" for name in names]
     for variable in sorted(os.environ):
@@ -95,7 +95,7 @@ def unknown_variables(prefix: str, names: Collection[str]) -> Iterator[str]:
 
 
 def with_variables(error: UserError, context: Any) -> UserError:
-    """The error, which also names the environment variables that its wrong values are from."""
+    """The error, with the names of the environment variables that hold its wrong values."""
     for param in context.command.params:
         source = context.get_parameter_source(param.name)
         if not source or source.name != "ENVIRONMENT":
@@ -104,6 +104,6 @@ def with_variables(error: UserError, context: Any) -> UserError:
         value = os.environ.get(variable, "")
         is_named = any(flag in error.message.split() for flag in param.opts)
         if is_named or repr(value) in error.message:
-            error.message += f" It is from the variable {variable}."
+            error.message += f" The value is from the variable {variable}."
             error.args = (error.message,)
     return error

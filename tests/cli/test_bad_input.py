@@ -66,10 +66,10 @@ def test_a_draft_of_another_vocabulary_is_refused(
 @pytest.mark.parametrize(
     ("variable", "setting", "message"),
     [
-        ("LIMIT", "many", "--limit many is not a whole number. It is from the variable"),
-        ("TEMPERATURE", "warm", "--temperature warm is not a number. It is from the variable"),
-        ("METHOD", "pdl", "No method 'pdl'. Did you mean 'pld'? It is from the variable"),
-        ("MODEL", "vicuna", "No model 'vicuna'. Did you mean 'vicuna-7b'? It is from the variable"),
+        ("LIMIT", "many", "--limit many is not a whole number. The value is from the variable"),
+        ("TEMPERATURE", "warm", "warm is not a number. The value is from the variable"),
+        ("METHOD", "pdl", "No method 'pdl'. Did you mean 'pld'? The value is from the variable"),
+        ("MODEL", "vicuna", "'vicuna'. Did you mean 'vicuna-7b'? The value is from the variable"),
     ],
 )
 def test_a_wrong_value_of_a_variable_names_the_variable(
