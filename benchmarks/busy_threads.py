@@ -36,7 +36,7 @@ class Chosen(NamedTuple):
 
 
 def vanilla_run() -> Chosen:
-    """Run vanilla in a process of its own."""
+    """The threads and the speed of a run of vanilla in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
         command = [sys.executable, "-m", "specbench", *COMMAND.split(), str(path)]

@@ -5,7 +5,7 @@
 The server sends the first token of an answer after 1.5 s and a step of 1 to 5 tokens every 0.15 s,
 and counts drafts as vLLM does. specbench measures it with `run`. vLLM's `bench serve`, guidellm and
 AIPerf, if their programs are named, send the same prompts, and `convert` reads their files. Times
-are means over the answers of the run, without those that a client sends to warm up.
+are means over the answers of the run, without answers to a client's warm-up requests.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def texts_of_prompts(codec: ChatCodec) -> list[str]:
 
 
 def write_prompts(prompts: Sequence[str], folder: Path) -> Path:
-    """The prompts under the names that the clients read."""
+    """Write the prompts to a file, under the field names that the clients read."""
     lines = [json.dumps({"prompt": text, "text": text}) + "\n" for text in prompts]
     path = folder / "prompts.jsonl"
     path.write_text("".join(lines), encoding="utf-8")

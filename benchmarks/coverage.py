@@ -3,9 +3,9 @@
     python benchmarks/coverage.py [--short]
 
 Every run has six tasks and four methods whose true speedup is 1. A prompt moves a method's speed by
-15 %, and each completion has 3 % noise besides the noise that a row names. The estimator is that of
-the reports: ratios of sums, the bootstrap over prompts, passes or runs as random effects, and the
-ranking with its corrected tests, which have the variances of the intervals. The output has the
+15 %, and each completion has 3 % noise besides the noise that a row names. Speedups are estimated
+as in reports: ratios of sums, the bootstrap over prompts, passes or runs as random effects, and the
+ranking with its corrected tests, which use the variances of the intervals. The output has the
 shares of runs in which the interval of the mean speedup covers 1, in which any method is claimed to
 differ from vanilla (a colour), and in which the fastest is claimed to differ from another (the
 sentence).
@@ -85,12 +85,12 @@ def heavy_tails(generator: Generator, shape: tuple[int, int, int, int]) -> Float
 
 
 def by_pass(sd: float) -> Noise:
-    """Each pass moves each method."""
+    """Noise of each method in each pass."""
     return lambda generator, shape: generator.normal(0, sd, (*shape[:2], 1, shape[3]))
 
 
 def by_run(sd: float) -> Noise:
-    """Each run moves each method, in all its passes."""
+    """Noise of each method in each run, the same in all passes of the run."""
     return lambda generator, shape: generator.normal(0, sd, (shape[0], 1, 1, shape[3]))
 
 
@@ -107,7 +107,7 @@ NOISES: Mapping[str, Noise] = {
 
 
 class Simulator:
-    """Runs of one design and noise. All share the bootstrap's draws: their data are independent."""
+    """Simulates runs. All share the bootstrap's draws, since the data of runs are independent."""
 
     def __init__(
         self, num_prompts: int, seed: int = 0, num_resamples: int = 400, gain: float = 0.0

@@ -32,7 +32,8 @@ PAIRS: Mapping[str, tuple[str, str]] = {
     "template": ("--method medusa,eagle3 --template none", "--method medusa,eagle3"),
     "neighbour": ("--method sps --threads 2", "--method sps --threads 2"),
 }
-"""Arguments of two runs that differ in one thing. Another program is busy beside the first run."""
+"""Arguments of two runs that differ in one thing: for "neighbour", a busy program beside the first.
+"""
 
 
 def run_of(path: Path, arguments: str, *, is_busy: bool = False) -> Run:

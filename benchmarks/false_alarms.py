@@ -66,7 +66,7 @@ def honest_runs(folder: Path, num_runs: int) -> Iterator[Run]:
 def resampled(run: Run, draw: Random) -> list[Record]:
     """The records of as many requests, each with as many passes, drawn with repetition.
 
-    They are in the order of a run: pass by pass, and in each the methods of a request.
+    They are in the order of a run: pass by pass, and in a pass request by request.
     """
     records_by_sample: dict[tuple[str, str], dict[int, list[Record]]] = defaultdict(
         lambda: defaultdict(list)

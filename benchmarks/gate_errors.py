@@ -7,7 +7,7 @@ spread of 5 %; every fiftieth takes a third longer), and each run drifts as a wh
 pairs differ by noise alone, and 1 % of the greedy answers change, as near-ties do. In slow pairs,
 one method is 10 % slower in one of the two runs.
 
-With limits of zero, any number that is slightly worse is a regression. In these pairs the runs do
+If no loss is allowed, any number that is slightly worse is a regression. The runs of these pairs do
 not drift, so every alarm is false, and the share of alarms is the error rate.
 """
 
@@ -38,7 +38,9 @@ METHODS = {
 RECORDED = Path(__file__).parent.parent / "results/recorded/amd-epyc-2-cores"
 TASKS = ("mt_bench", "humaneval", "gsm8k", "alpaca", "cnn_dm", "natural_questions")
 NOISE, DRIFT, HELD_UP, FLIPPED = 0.05, 0.01, 0.02, 0.01
-"""Spreads of a completion's time and of a run's, and shares of slow completions and new answers."""
+"""Standard deviations of the logarithms of a completion's time and of a run's times; shares of slow
+completions and of changed answers.
+"""
 
 
 class Simulator:

@@ -249,7 +249,7 @@ def completed(draw: Draw, codec: ChatCodec, folder: Path) -> Run:
             )  # even if this checkout has changed meanwhile
     if len(draw.table.starts) == 1:
         return run
-    # As of a server that the run started with its schedule: a running one does not tell it.
+    # As if the run had started the server: a running server does not report its schedule.
     rows = f'{{"num_speculative_tokens_per_batch_size": {draw.table.vllm_rows()}}}'
     command = ("--speculative-config", rows.replace("(", "[").replace(")", "]"))
     headers = run.header.servers

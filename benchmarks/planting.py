@@ -32,6 +32,7 @@ from tests.support.toy_run import ToyModel
 from tests.support.weights import build
 
 TEMPERATURE, BUDGET, SHORT = 0.7, 48, 24
+"""Temperature of sampled answers; tokens of an answer, and of an answer of a real method."""
 PLANTED = "sps"
 """Name under which a planted method runs."""
 EFFORT = Effort(num_tokens=8 * BUDGET, num_outcomes=20_000)

@@ -33,7 +33,7 @@ NOISE_NAMES = (
     "passes differ by 5 %",
 )
 LEAST_WORSE = 0.02
-"""A recommended method is wrong if another one is faster by more."""
+"""A recommended method is wrong if another one is faster by more than this share."""
 
 
 class Outcome(NamedTuple):
@@ -45,9 +45,9 @@ class Outcome(NamedTuple):
     num_helpful: int
     """Runs in which a method was recommended."""
     num_fastest: int
-    """Of these, the runs in which it was said to be the fastest."""
+    """Runs in which the recommended method was said to be the fastest."""
     num_wrong: int
-    """Of these, the runs in which another method is truly faster."""
+    """Runs of `num_fastest` in which another method is truly faster, by more than 2 %."""
 
 
 def simulate(num_runs: int, num_prompts: int = 8, seed: int = 0) -> Iterator[Outcome]:

@@ -1,4 +1,4 @@
-"""Costs of a report: of a large run from file to files, and of the bootstrap of a full table.
+"""Time and memory of the report of a large run, and time of the bootstrap of a full table.
 
     python -m benchmarks.report_scale [NUM_RECORDS]
 

@@ -57,15 +57,15 @@ class Case:
     """An engine with a method. Times in seconds."""
 
     host_s: float
-    """Per step, besides computing."""
+    """Time of the host per step."""
     memory_s: float
-    """To read the weights."""
+    """Time to read the weights."""
     row_s: float
-    """To compute one row."""
+    """Time to compute one row."""
     draft_s: float
-    """To draft one token for all requests, however many there are."""
+    """Time to draft one token for all requests, however many there are."""
     draft_row_s: float
-    """To draft one token, in addition, per request."""
+    """Further time per request to draft one token."""
     accepted: tuple[float, ...]
     """The chance that a draft token is accepted if all before it are, by position."""
 
@@ -202,13 +202,13 @@ class Outcome:
 
     @property
     def is_break_even_covered(self) -> bool:
-        """The true break-even load lies in the interval."""
+        """True if the true break-even load lies in the interval."""
         interval = self.result.break_even.interval
         return interval is not None and self.true_break_even in interval
 
 
 def tuned_method() -> TunedMethod:
-    """A chain of up to eight tokens."""
+    """A method that drafts chains of up to eight tokens."""
     (method,) = tuned_methods([MethodChoice("eagle3")], load_engine("vllm"))
     return method
 

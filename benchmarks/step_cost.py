@@ -1,17 +1,17 @@
-"""Measure a step over several rows on a CPU against vanilla's step and the machine's limit.
+"""Measure a step over several rows on a CPU against vanilla's step and the machine's speed.
 
     python -m benchmarks.step_cost [--model M] [--dtype bfloat16] [--rows N ...] [--threads N ...]
                                    [--neighbour] [--gguf FILE]
 
 M is `tiny`, a folder, or a model of `specbench list models`, whose shape then has random weights.
 A drafter proposes chains of wrong tokens, so that each step verifies its rows and emits one token.
-In every round, steps of all rows follow each other, with our kernels and with torch's operations;
-a ratio is the median over rounds. The limit is the larger of two times: that of reading the
-weights once, and that of their multiplications at the speed of torch's largest product, in this
-number format or in float32. All speeds are measured in each round, and the fastest is used. Phases
-are those of a step (`run --phases`).
+Every round times steps over each number of rows, with our kernels and with torch's operations. A
+ratio is the median over rounds. The limit of a step is the longer of two times: to read the weights
+once, and to multiply them with the rows at the speed of a large product by torch (the faster one of
+this number format and float32). Both speeds are measured in every round, and the highest are used.
+The table also has the share of a step's time that each phase takes (see `run --phases`).
 
-A draft level has ten nodes, of an EAGLE-3 head with a vocabulary of 4,096. Its time is a fourth of
+A draft level has ten nodes of an EAGLE-3 head with a vocabulary of 4,096. Its time is a fourth of
 the difference between drafts of depth 5 and of depth 1. With `--neighbour`, another process keeps
 one core busy all the time. With `--gguf`, the wheel xllamacpp serves that file, and llama.cpp's
 time per token is printed below the table.

@@ -3,9 +3,9 @@
     python -m benchmarks.gpu.kernels [--model M ...] [--dtype bfloat16] [--processes N]
                                      [--capability 90] [--most N]
 
-The start-up check, and the layers of each model, run on tensors without memory and launch
-nothing, to list the kernels that they need. Processes without a GPU compile them. With
-`--capability` no GPU is needed at all, and with `--most` only the first kernels are compiled.
+To list the kernels that they need, the start-up check and the layers of each model run on tensors
+without memory, and launch nothing. Processes without a GPU compile the kernels. With `--capability`
+no GPU is needed at all, and with `--most` only the first kernels are compiled.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ from specbench.types import Shape
 ROWS = (1, 6, 10, 16, 26, 60, 64)
 """Numbers of rows in steps. A kernel may have variants for one row and for multiples of 16."""
 CACHED, TOP = 500, 10
+"""Rows in the cache, and tokens of a top-k."""
 PROCESSORS = 132
 """Processors of the GPU that is not there: an H100's."""
 NOWHERE = torch.device("meta")
-"""Tensors of the operations hold no data, since the kernels are compiled and not run."""
+"""The device of the operations' tensors, without memory: kernels are compiled and not run."""
 
 
 class Kernel(NamedTuple):

@@ -16,7 +16,7 @@ NUM_STARTS = 2
 
 
 class Plan(NamedTuple):
-    """Rows by call, and those that do not fit."""
+    """Rows by call, and rows that do not fit."""
 
     calls: list[list[Row]]
     not_run: list[Row]

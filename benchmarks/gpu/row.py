@@ -81,7 +81,7 @@ def run_row(row: Row, folder: Path, left_s: float) -> dict[str, Any]:
             order = Order(row.spec, given, str(folder), is_offline=True)
             complete_apart(order, Progress(print), row.limit_s, left_s)
         else:
-            (folder / row.figures.file).unlink(missing_ok=True)  # of a try that was cut
+            (folder / row.figures.file).unlink(missing_ok=True)  # left by an earlier try
             words = [word.replace("{}", str(folder)) for word in row.command]
             with (folder / "log.txt").open("w", encoding="utf-8") as out:
                 run_tried(
@@ -139,5 +139,5 @@ def read_rows(log: Path, settings: Sequence[object]) -> dict[str, Mapping[str, A
     """The last line of each row that ended with these settings."""
     text = log.read_text(encoding="utf-8") if log.exists() else ""
     lines = text.splitlines(keepends=True)
-    ended = [json.loads(line) for line in lines if line.endswith("\n")]  # not one cut short
+    ended = [json.loads(line) for line in lines if line.endswith("\n")]  # not half a line
     return {row["row"]: row for row in ended if row["settings"] == [*settings]}

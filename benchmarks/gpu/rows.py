@@ -40,7 +40,7 @@ METHODS = (
 """Methods of the run to record. EAGLE-2 and EAGLE-3 have the trees of Spec-Bench (60 nodes, 6
 levels)."""
 TREES_OF_PAPERS = ("eagle2:total_tokens=50,depth=5", "eagle3:total_tokens=50,depth=7")
-"""The trees of the papers: 50 nodes in 6 and 8 levels. `depth` counts those below the first."""
+"""The trees of the papers: 50 nodes in 6 and 8 levels. `depth` counts levels below the first."""
 EXPLAINED = ("vanilla", "eagle2", "eagle3")
 """Methods of the runs that explain where the time of a step goes."""
 SAMPLED = ("vanilla", "sps", "eagle2", "eagle3")
@@ -50,7 +50,7 @@ METERED = ("vanilla", "sps", "pld", "eagle2", "eagle3")
 OTHERS_MODEL = "llama3-8b"
 """The model that SGLang publishes figures of."""
 HALF_OF_MIXTRAL = "benchmarks/gpu/shapes/half-of-mixtral-8x7b"
-"""Mixtral 8x7B with half its layers: its 93 GB do not fit into 80."""
+"""Mixtral 8x7B with half its layers: the 93 GB of all layers do not fit into 80 GB."""
 REAL_MODEL = "smollm2-135m"
 """The model whose weights a package brings, without the Hub."""
 
@@ -62,7 +62,7 @@ class Part(NamedTuple):
     settles: str
     usual_s: float
     changes: dict[str, Any]
-    """Values of the run's spec."""
+    """Values of the spec that differ from the run's."""
 
 
 PARTS = (

@@ -9,9 +9,9 @@
     python -m benchmarks.gpu.travel pack RESULTS --out DIR   # an archive in files below 16 MiB
 
 `aside` moves what the suite does not read into build/aside: recorded runs, reports, docs and texts
-of the training; with --zoo also the weights that come with specbench. With a command it moves
-everything back when that ends or is stopped. `back` does it at any time. `pack` leaves compiled
-kernels out.
+of the training; with --zoo also the weights that come with specbench. With a COMMAND it moves
+everything back when the command ends or is stopped. `back` does so at any time. `pack` leaves
+compiled kernels out.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def size_text(root: Path, carried: Sequence[str] = ()) -> str:
 
 
 def set_aside(root: Path, folders: Sequence[str]) -> None:
-    """Move the files of git in these folders into ASIDE. A stop leaves some there, for `back`."""
+    """Move git's files in these folders into ASIDE. If it is stopped, `back` moves them back."""
     for path, _ in travelling(root):
         if any(path.is_relative_to(folder) for folder in folders):
             kept = root / ASIDE / path

@@ -23,7 +23,7 @@ from specbench.settings.speedup import NUM_RESAMPLES
 GOAL = 0.05
 """Largest error of a prediction that is good enough."""
 TIMES_AA = 1.5
-"""A larger error is good enough too, if it is at most this many times that of an A/A pair."""
+"""A larger error is good enough too, if it is at most this many times an A/A pair's error."""
 NUM_SPLITS = 200
 """Random halves of the prompts for the coverage of intervals."""
 ERROR_NAMES = (

@@ -36,10 +36,10 @@ from specbench.types import Shape
 SMALL = Shape(2, 64, 128, 2, 1, 512, 2048)
 """The shape of a dry run, for a model whose card has none."""
 CPU_PROCESSORS = 3
-"""Processors that the interpreter stands for."""
+"""Number of processors that the launches are made for in Triton's interpreter."""
 BASELINE = "cuBLAS"
 NUM_PRODUCTS = 3
-"""Times that a product is computed, each with the same bits."""
+"""Number of times that a product is computed; the bits have to be the same each time."""
 
 
 class Way(NamedTuple):

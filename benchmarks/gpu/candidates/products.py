@@ -15,7 +15,7 @@ from specbench.engine.layers.experts import Act
 from specbench.engine.layers.operands import Norm
 
 MOST_ROWS = 64
-"""Largest number of rows: more are as fast by cuBLAS."""
+"""Largest number of rows: cuBLAS is as fast for more."""
 MOST_TILES = 4096
 """Largest number of tiles of a weight."""
 
@@ -70,7 +70,7 @@ def block_rows_of(num_rows: int) -> int:
 class StreamOps(TritonOps):
     """Kernels as in a run, except that products of 2 to 64 rows are the candidate's.
 
-    cuBLAS keeps products with a bias. TMA needs rows that begin at multiples of 16 bytes.
+    Products with a bias stay with cuBLAS. TMA needs rows that begin at multiples of 16 bytes.
     """
 
     def __init__(

@@ -4,8 +4,8 @@ The rows of the weight are the long side of the instructions (M of wgmma). TMA b
 in several stages, and each tile's columns in steps. The steps of all tiles are one sequence, of
 which each program has an equal share, so all processors end together (stream-K).
 
-Where programs share a tile, each leaves its sums, and the one that comes last adds them in the
-order of the columns. So the result does not depend on which one that is.
+Where programs share a tile, each stores its sums, and the last program to arrive adds them in the
+order of the columns. So the result does not depend on the order of arrival.
 """
 
 import triton
@@ -108,7 +108,7 @@ def _join(
     num_out,
     IS_ADDED: tl.constexpr,
 ):
-    """Leave the sums of a tile that programs share; the one that arrives last writes their total.
+    """Store a program's sums of a shared tile; the last program to arrive writes their total.
 
     A program has consecutive steps, so it shares at most two tiles: its first tile, which another
     program began, and its last tile, which it begins itself (`is_begun`). Tiles between them belong
