@@ -48,14 +48,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=NUM_SEEDS, help="runs of the real methods")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
-    parser.add_argument("--minutes", type=float, default=60.0, help="begin no part after these")
+    parser.add_argument("--minutes", type=float, default=60.0, help="time to begin parts in")
     parser.add_argument("--out", type=Path, default=OUT, help="file of results")
     arguments = parser.parse_args()
     done, parts = read_parts(arguments.out), parts_of(arguments.seeds)
     missing = [part for part in parts if part not in done]
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     with arguments.out.open("a", encoding="utf-8") as out:
-        for ended in _run(missing, arguments.jobs, limit=monotonic() + 60 * arguments.minutes):
+        deadline = monotonic() + 60 * arguments.minutes
+        for ended in _run(missing, arguments.jobs, deadline=deadline):
             print(json.dumps(asdict(ended)), file=out, flush=True)
             print(f"{ended.part}: {ended.seconds:.0f} s {ended.figures}", flush=True)
             done[ended.part] = ended
@@ -81,11 +82,11 @@ def read_parts(path: Path) -> dict[str, Ended]:
     return {ended.part: ended for ended in (Ended(**json.loads(line)) for line in lines)}
 
 
-def _run(parts: Sequence[str], num_jobs: int, *, limit: float) -> Iterator[Ended]:
-    """The results of parts, as they end."""
-    if not parts or monotonic() > limit:
+def _run(parts: Sequence[str], num_jobs: int, *, deadline: float) -> Iterator[Ended]:
+    """The results of parts, as they end. None begins after `deadline`, a time of `monotonic`."""
+    if not parts or monotonic() > deadline:
         return
-    run = partial(run_part, limit)
+    run = partial(run_part, deadline)
     if num_jobs == 1:
         yield from filter(None, map(run, parts))
         return
@@ -103,9 +104,9 @@ def parts_of(num_seeds: int) -> list[str]:
     ]
 
 
-def run_part(limit: float, part: str) -> Ended | None:
-    """The result of a part; None if the limit has passed."""
-    if monotonic() > limit:
+def run_part(deadline: float, part: str) -> Ended | None:
+    """The result of a part; None if the deadline has passed."""
+    if monotonic() > deadline:
         return None
     kind, _, name = part.partition(": ")
     ground = _ground("random" if kind == "random" else "tiny")
@@ -151,7 +152,11 @@ class Summary:
 
     def _figures(self, kind: str) -> dict[str, Figures]:
         parts = {part.partition(": "): ended for part, ended in self._ended.items()}
-        return {name: ended.figures for (k, _, name), ended in parts.items() if k == kind}
+        return {
+            name: ended.figures
+            for (part_kind, _, name), ended in parts.items()
+            if part_kind == kind
+        }
 
     @property
     def is_passed(self) -> bool:

@@ -202,27 +202,29 @@ def imported(result: Path) -> Run:
 def numbers_of(run: Run) -> Numbers:
     """The numbers of a run, by specbench's definitions."""
     records = [record for record in run.records if record.is_ok]
-    rests = [(record.decode_s or 0.0) / (record.num_tokens - 1) for record in records]
+    per_token_s = [(record.decode_s or 0.0) / (record.num_tokens - 1) for record in records]
     (overall,) = measure(run.at(run.loads[0])).overall.values()
     return Numbers(
         num_answers=len(records),
         num_tokens=sum(record.num_tokens for record in records),
         mat=value_or_none(overall.mat),
         first_s=mean(record.prefill_s or 0.0 for record in records),
-        per_token_s=mean(rests),
+        per_token_s=mean(per_token_s),
     )
 
 
 def sent(answers: Sequence[TimedAnswer]) -> Numbers:
     """The numbers of answers that the server sent."""
-    steps = [number for answer in answers for number in answer.accepted]
-    rests = [(answer.sent_s[-1] - answer.sent_s[0]) / (answer.num_tokens - 1) for answer in answers]
+    accepted = [number for answer in answers for number in answer.accepted]
+    per_token_s = [
+        (answer.sent_s[-1] - answer.sent_s[0]) / (answer.num_tokens - 1) for answer in answers
+    ]
     return Numbers(
         num_answers=len(answers),
         num_tokens=sum(answer.num_tokens for answer in answers),
-        mat=1 + sum(steps) / len(steps),
+        mat=1 + sum(accepted) / len(accepted),
         first_s=mean(answer.sent_s[0] for answer in answers),
-        per_token_s=mean(rests),
+        per_token_s=mean(per_token_s),
     )
 
 
@@ -232,8 +234,9 @@ def row(
     """The line of a client: what it measured, and what the server sent."""
     received = [answer.prompt for answer in answers]
     num_exact = sum(prompt in received for prompt in prompts)
-    last = {answer.prompt: answer for answer in answers}  # warm-up requests come first
-    truth = sent([last[prompt] for prompt in prompts if prompt in last])
+    # warm-up requests come first, so the last answer to a prompt is the measured one
+    last_answers = {answer.prompt: answer for answer in answers}
+    truth = sent([last_answers[prompt] for prompt in prompts if prompt in last_answers])
     mat = "–" if measured.mat is None or truth.mat is None else f"{measured.mat:.4f}"
     cells = [
         name,

@@ -124,7 +124,10 @@ def simulated_header(methods: Sequence[str]) -> RunHeader:
 
 def is_blamed(gate: CheckedRun, method: str) -> bool:
     """True if the gate reports this method as slower."""
-    return any(f.name == "speed" and f.cell.method == method for f in gate.failures if f.cell)
+    return any(
+        failure.name == "speed" and failure.cell is not None and failure.cell.method == method
+        for failure in gate.failures
+    )
 
 
 def main() -> None:

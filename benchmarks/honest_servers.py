@@ -185,11 +185,11 @@ def drifting(generator: np.random.Generator, drift: float) -> FloatArray:
 
     Its logarithm has the standard deviation `drift` and forgets within about DRIFT_S seconds.
     """
-    kept = math.exp(-1 / DRIFT_S)
-    steps = generator.normal(0, drift * math.sqrt(1 - kept**2), NUM_SECONDS)
+    correlation = math.exp(-1 / DRIFT_S)  # of one second with the next
+    steps = generator.normal(0, drift * math.sqrt(1 - correlation**2), NUM_SECONDS)
     logs = [generator.normal(0, drift)]
     for step in steps:
-        logs.append(kept * logs[-1] + step)
+        logs.append(correlation * logs[-1] + step)
     return np.exp(logs)
 
 
@@ -298,26 +298,26 @@ def main(num_runs: int = NUM_RUNS, num_lies: int = NUM_LIES) -> None:
     generator = np.random.default_rng(0)
     num_of_kind: Counter[str] = Counter()
     num_accused: Counter[str] = Counter()
-    words: Counter[str] = Counter()
+    num_findings: Counter[str] = Counter()
     for _ in range(num_runs):
         draw = Draw.drawn(generator)
         accusations = findings(draw, codec) - {UNSEEN}
-        words.update(accusations)
+        num_findings.update(accusations)
         num_of_kind.update(draw.kinds)
         if accusations:
             num_accused.update(draw.kinds)
     for kind, number in num_of_kind.items():
         print(f"honest, {kind}: {num_accused[kind]} of {number} refused or accused")
-    print(f"said of honest runs: {dict(words) or 'nothing'}", flush=True)
+    print(f"findings against honest runs: {dict(num_findings) or 'none'}", flush=True)
     for lie in LIES:
-        words = Counter()
+        num_findings = Counter()
         num_named = 0
         for _ in range(num_lies):
             draw = Draw.drawn(generator, lie)
             accusations = findings(draw, codec)
-            words.update(accusations)
+            num_findings.update(accusations)
             num_named += is_named(draw, accusations)
-        print(f"{lie}: {num_named} of {num_lies} named, {dict(words)}", flush=True)
+        print(f"{lie}: {num_named} of {num_lies} named, {dict(num_findings)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def main(capabilities: list[str]) -> int:
     print(f"triton {triton.__version__}")
     print(f"{'for':<5}{'kernel':<17}{'what':<50}registers  stack  shared  programs")
     for capability in capabilities or ["8.0", "8.6", "8.9", "9.0", "10.0"]:
-        if reason := _why_unknown(capability):
+        if reason := _unsupported_reason(capability):
             print(f"{capability:<5}skipped: {reason}")
             continue
         for case in CASES:
@@ -55,7 +55,7 @@ def main(capabilities: list[str]) -> int:
     return min(failing, 1)
 
 
-def _why_unknown(capability: str) -> str | None:
+def _unsupported_reason(capability: str) -> str | None:
     """The reason that a capability cannot be checked; None if it can."""
     if capability not in PROCESSORS:
         return f"its shared memory is unknown; known are {', '.join(PROCESSORS)}"

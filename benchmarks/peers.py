@@ -43,10 +43,10 @@ def main() -> None:
     """Measure and print the table."""
     given = parse(sys.argv[1:])
     wait_briefly()
-    everything = usable_threads() or 1
+    all_threads = usable_threads() or 1
     cells: dict[tuple[int, bool], Mapping[str, float]] = {}
     prompts = [prompt_ids(text) for text in texts()[: given.limit]]
-    for num_threads in sorted({1, everything}):
+    for num_threads in sorted({1, all_threads}):
         with peers(given, num_threads) as programs:
             for is_busy in (False, True):
                 with neighbour(is_busy):
@@ -158,8 +158,8 @@ def ours(stack: ExitStack, given: Namespace, num_threads: int) -> dict[str, Comp
     from specbench.types import Request
 
     methods = OURS[:1] if given.stand_in else OURS
-    named = {"model": given.stand_in, "weights": "stand-in"} if given.stand_in else {}
-    spec = RunSpec(methods=methods, device="cpu", dtype=given.dtype, threads=num_threads, **named)
+    model = {"model": given.stand_in, "weights": "stand-in"} if given.stand_in else {}
+    spec = RunSpec(methods=methods, device="cpu", dtype=given.dtype, threads=num_threads, **model)
     backend = stack.enter_context(EngineBackend(make_engine_setup(spec, is_offline=True)))
 
     def complete(method: str, ids: Sequence[int]) -> int:

@@ -173,44 +173,48 @@ def table(
     times: dict[tuple[str, int], list[Timed]] = {}
     drafted: list[list[float]] = []
     llama: list[float] = []
-    size, read, flops = pass_bytes(native_target.model), 0.0, 0.0
-    block = block_bytes(CPU, size)
+    weight_bytes = pass_bytes(native_target.model)
+    block = block_bytes(CPU, weight_bytes)
+    bytes_per_s = operations_per_s = 0.0
     for turn in range(given.rounds + 1):
-        read = max(read, bandwidth(CPU, block))
-        flops = max(flops, *map(product_speed, {dtype, torch.float32} - EMULATED))
+        bytes_per_s = max(bytes_per_s, bandwidth(CPU, block))
+        product_speeds = map(product_speed, {dtype, torch.float32} - EMULATED)
+        operations_per_s = max(operations_per_s, *product_speeds)
         for rows in sorted({1, *given.rows}):
             for name, target in targets.items():
                 timed = steps(target, WrongTokens(rows, native_target.vocab_size - 2), request)
                 if turn:  # the first round warms up
                     times.setdefault((name, rows), []).append(timed)
-        short, deep = (
+        short_s, deep_s = (
             steps(native_target, drafts[depth], request).phases["draft"] for depth in DEPTHS
         )
         if turn:
-            level = (deep - short) / (DEPTHS[1] - DEPTHS[0])
-            drafted.append([level, level / times["ours", 1][-1].step_s, deep])
+            level_s = (deep_s - short_s) / (DEPTHS[1] - DEPTHS[0])
+            drafted.append([level_s, level_s / times["ours", 1][-1].step_s, deep_s])
         if llama_token_s:
             llama.append(llama_token_s([i % 9000 + 5 for i in range(given.prompt)]))
     names = " | ".join(PHASES)
     lines = [
         "",
-        f"{given.model}, {given.dtype}, {torch.get_num_threads()} threads: {size / 1e6:.0f} MB of "
-        f"weights, {read / 1e9:.1f} GB/s read, {flops / 1e9:.0f} GFLOP/s",
+        f"{given.model}, {given.dtype}, {torch.get_num_threads()} threads: "
+        f"{weight_bytes / 1e6:.0f} MB of weights, {bytes_per_s / 1e9:.1f} GB/s read, "
+        f"{operations_per_s / 1e9:.0f} GFLOP/s",
         f"| rows | ms | of vanilla's | of the limit | {names} | torch ms | tokens |",
         "|---:" * (7 + len(PHASES)) + "|",
     ]
     for rows in given.rows:
         # Bytes / bandwidth, or operations / speed, whichever takes longer.
-        limit_s = max(size / read, 2 * size / dtype.itemsize * rows / flops)
+        num_operations = 2 * weight_bytes / dtype.itemsize * rows
+        limit_s = max(weight_bytes / bytes_per_s, num_operations / operations_per_s)
         lines.append(line_of_rows(rows, times, limit_s))
-    level, share, deep = map(median, zip(*drafted, strict=True))
-    size = int(drafts[DEPTHS[1]].bytes_read(1) / (DEPTHS[1] + 1))
+    level_s, share, draft_s = map(median, zip(*drafted, strict=True))
+    level_bytes = int(drafts[DEPTHS[1]].bytes_read(1) / (DEPTHS[1] + 1))
     if llama:
         lines.append(f"llama.cpp: {median(llama[1:]) * 1e3:.2f} ms per token")
     return [
         *lines,
-        f"A draft level of {TOP_K} nodes ({size / 1e6:.0f} MB): {level * 1e3:.2f} ms, "
-        f"{share:.3f} of vanilla's step; a draft of depth {DEPTHS[1]}: {deep * 1e3:.2f} ms",
+        f"A draft level of {TOP_K} nodes ({level_bytes / 1e6:.0f} MB): {level_s * 1e3:.2f} ms, "
+        f"{share:.3f} of vanilla's step; a draft of depth {DEPTHS[1]}: {draft_s * 1e3:.2f} ms",
     ]
 
 

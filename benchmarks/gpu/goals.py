@@ -92,8 +92,8 @@ class Judged:
 
 def judge(runs: Mapping[str, Path]) -> Iterator[Judged]:
     """Judge every goal in each run it applies to. A figure counts once, for its first goal."""
-    made = {name: path for name, path in runs.items() if (path / HEADER).exists()}
-    remaining = {name: figures(path) for name, path in made.items()}
+    stored = {name: path for name, path in runs.items() if (path / HEADER).exists()}
+    remaining = {name: figures(path) for name, path in stored.items()}
     for goal in GOALS:
         is_judged = False
         for row, of_run in remaining.items():
@@ -102,7 +102,7 @@ def judge(runs: Mapping[str, Path]) -> Iterator[Judged]:
                 values = [of_run.pop(name) for name in names]
                 is_judged = True
                 worst = min(values) if goal.comparison == ">=" else max(values)
-                yield Judged(goal, row, worst, card_of(made[row]) if goal.card else "")
+                yield Judged(goal, row, worst, card_of(stored[row]) if goal.card else "")
         if not is_judged:
             yield Judged(goal, goal.row)
 
@@ -115,8 +115,8 @@ def card_of(path: Path) -> str:
 
 def cards_of(runs: Mapping[str, Path]) -> list[str]:
     """The GPUs that the runs were made on."""
-    made = [path for path in runs.values() if (path / HEADER).exists()]
-    return sorted({card_of(path) for path in made} - {""})
+    paths = [path for path in runs.values() if (path / HEADER).exists()]
+    return sorted({card_of(path) for path in paths} - {""})
 
 
 def figures(path: Path) -> dict[str, float]:
@@ -144,8 +144,13 @@ def figures(path: Path) -> dict[str, float]:
             values[f"verify.{method}"] = phases.verify_s
             values[f"draft.{method}"] = phases.draft_s
             values[f"rest.{method}"] = phases.commit_s + phases.host_s
-    numbers = {k: v.value if isinstance(v, Estimate) else v for k, v in values.items()}
-    return {name: float(v) for name, v in numbers.items() if isinstance(v, int | float)}
+    numbers = {
+        name: figure.value if isinstance(figure, Estimate) else figure
+        for name, figure in values.items()
+    }
+    return {
+        name: float(number) for name, number in numbers.items() if isinstance(number, int | float)
+    }
 
 
 def _prompt_ms(run: Run, method: str) -> float | None:

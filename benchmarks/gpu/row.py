@@ -76,8 +76,11 @@ def run_row(row: Row, folder: Path, left_s: float) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         if row.spec is not None:
-            changed = [o for o in options(RunSpec) if getattr(row.spec, o.name) != o.default]
-            given = tuple(option.parameter for option in changed)
+            given = tuple(
+                option.parameter
+                for option in options(RunSpec)
+                if getattr(row.spec, option.name) != option.default
+            )
             order = Order(row.spec, given, str(folder), is_offline=True)
             complete_apart(order, Progress(print), row.limit_s, left_s)
         else:

@@ -127,7 +127,7 @@ def _audit(run: str, usual_s: float) -> Row:
     kind, _, name = run.partition("-")
     named = f"audit-{name}" if kind == "run" else f"audit-{run}"
     command = ("specbench", "audit", f"{{}}/../{run}")
-    return Row(named, "the audit of that run's tokens", usual_s, command=command, after=run)
+    return Row(named, "the audit of the run's tokens", usual_s, command=command, after=run)
 
 
 def _spec(model: str, given: argparse.Namespace) -> RunSpec:

@@ -52,8 +52,8 @@ def travelling(root: Path, carried: Sequence[str] = ()) -> Iterator[tuple[Path, 
     paths = {Path(name) for name in listed.split("\0") if name}
     for name in carried:
         path = root / name
-        found = path.rglob("*") if path.is_dir() else [path]
-        paths |= {file.relative_to(root) for file in found}
+        files = path.rglob("*") if path.is_dir() else [path]
+        paths |= {file.relative_to(root) for file in files}
     for path in sorted(paths):
         if (root / path).is_file():  # not one that was moved aside
             yield path, (root / path).stat().st_size
@@ -88,17 +88,17 @@ def put_back(root: Path) -> int:
         UserError: a place has another file meanwhile. The others are back.
     """
     kept_files = [path for path in (root / ASIDE).rglob("*") if path.is_file()]
-    taken = []
+    changed = []
     for kept in kept_files:
         place = root / kept.relative_to(root / ASIDE)
         if place.exists() and not filecmp.cmp(place, kept, shallow=False):
-            taken.append(str(place.relative_to(root)))
+            changed.append(str(place.relative_to(root)))
             continue
         place.parent.mkdir(parents=True, exist_ok=True)
         kept.replace(place)
-    if taken:
+    if changed:
         raise UserError(
-            f"{', '.join(taken)}: changed while the file was set aside.",
+            f"{', '.join(changed)}: changed while the file was set aside.",
             f"Keep one of the two: the other is in {ASIDE}. Then run `back` again.",
         )
     return len(kept_files)
