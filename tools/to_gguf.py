@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("source", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--target", type=Path, help="the model's folder, for a head")
-    parser.add_argument("--type", default="BF16", help="of matrices")
+    parser.add_argument("--type", default="BF16", help="type of the matrices")
     arguments = parser.parse_args()
     if arguments.source.is_file():
         write_dequantised(arguments.source, arguments.out)
@@ -139,7 +139,7 @@ def _add_sizes(writer: GGUFWriter, config: dict[str, Any]) -> None:
 def _add_tokens(writer: GGUFWriter, folder: Path, size: int) -> None:
     """Add the tokenizer of a folder, with GPT-2's pre-tokenizer.
 
-    That need not be the right one, since prompts are sent as tokens.
+    The model's own pre-tokenizer is not needed, since prompts are sent as tokens.
     """
     tokenizer = load_tokenizer(folder)
     words = {number: word for word, number in tokenizer.get_vocab().items()}
@@ -161,7 +161,7 @@ def _add_head(writer: GGUFWriter, config: dict[str, Any], target: dict[str, Any]
 
 
 def _rotary_pairs(weights: np.ndarray, num_heads: int) -> np.ndarray:
-    """Reorder the two rotary halves to neighbouring pairs, as convert_hf_to_gguf.py's `permute`."""
+    """Reorder the two rotary halves to neighbouring pairs, as llama.cpp's converter does."""
     half_head_dim = weights.shape[0] // num_heads // 2
     halves = weights.reshape(num_heads, 2, half_head_dim, -1)
     return halves.swapaxes(1, 2).reshape(weights.shape)

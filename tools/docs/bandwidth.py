@@ -3,7 +3,7 @@
 from specbench.report.results import Report
 
 BUS_BITS = {"NVIDIA H100 80GB HBM3": 5120}
-"""Width of the memory bus of cards whose recorded runs do not have it."""
+"""Width of the memory bus in bits, for cards whose recorded runs lack it."""
 
 
 def nominal_bandwidth(report: Report) -> float:

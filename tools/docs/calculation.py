@@ -2,9 +2,9 @@
 
     speedup of decoding = published MAT / step cost
 
-The step cost of a dynamic tree with more levels than the published one is reduced by the least time
-that the levels take. That is the time to read the draft model's layer and head once per level, at
-the nominal bandwidth.
+The step cost of a dynamic tree with more levels than the published tree is reduced by the least
+time that the further levels take: the time to read the draft model's layer and head once per level,
+at the nominal bandwidth.
 """
 
 import csv

@@ -1,4 +1,4 @@
-"""MkDocs hooks: pages include files of the checkout, and links lead to the pages that have them.
+"""MkDocs hooks: pages include files of the checkout, and links to files lead to their pages.
 
 A page includes a file by a line `<!-- include: PATH -->`. In Markdown on a forge the links lead to
 files; on the site a link leads to the file's page, and a file without a page is named only.

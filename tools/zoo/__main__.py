@@ -25,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tools.zoo", description=__doc__)
     parser.add_argument("job", choices=JOBS)
-    parser.add_argument("--model", default="tiny", help="whose acceptance (default: tiny)")
+    parser.add_argument("--model", default="tiny", help="acceptance: its model (default: tiny)")
     parser.add_argument("--out", type=Path, help="folder to write (default: the shipped one)")
     parser.add_argument("--work", type=Path, default=Path("zoo-work"), help="checkpoints and logs")
     parser.add_argument("--steps", type=int, help="training steps (default: as shipped)")

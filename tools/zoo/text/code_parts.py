@@ -85,7 +85,7 @@ def body(name: str, **slots: str) -> str:
 
 
 def either(rng: random.Random, name: str, share: float, **slots: str) -> str:
-    """The short form of the body in a share `share` of cases, else the long form."""
+    """The short form of the body with the probability `share`, else the long form."""
     return body(f"{name}_short" if rng.random() < share else name, **slots)
 
 
