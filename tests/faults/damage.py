@@ -15,14 +15,14 @@ _TEXTS = ("", "<!doctype html><title>Not found</title>", DEEP, "[]", "{}", "null
 
 
 class Code:
-    """A pickle that runs a command when it is loaded."""
+    """An object whose pickle runs a command when it is loaded."""
 
     def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
         return os.system, ("touch executed",)
 
 
 def damaged(random: Random, content: bytes) -> bytes:
-    """The content cut, or with other bits or another stretch, often near its beginning."""
+    """The content cut, with flipped bits, or with a stretch replaced, often near its beginning."""
     changed, size = bytearray(content), min(len(content), random.choice((5000, len(content))))
     at, how = random.randrange(size + 1), random.randrange(4)
     if how == 0:
@@ -63,7 +63,7 @@ def replace_file(random: Random, file: Path) -> None:
 def change_value(
     random: Random, place: Any, values: Sequence[Any], more: Sequence[str] = ()
 ) -> None:
-    """Give one value within others another one, or remove it; `more` are keys that may be new."""
+    """Replace or remove one value in nested lists and dicts; `more` are keys that it may add."""
     while keys := [*place, *more] if isinstance(place, dict) else [*range(len(place))]:
         key = random.choice(keys)
         is_old = key not in more or key in place

@@ -45,7 +45,7 @@ def send(process: BaseProcess, how: signal.Signals, ready: Path | None, wait_s: 
         time.sleep(1e-3)
     time.sleep(wait_s)
     assert process.pid
-    with suppress(ProcessLookupError):  # it was faster
+    with suppress(ProcessLookupError):  # the process has ended
         os.kill(process.pid, how)
 
 
@@ -58,7 +58,7 @@ def end(process: BaseProcess, how: signal.Signals, ready: Path | None, wait_s: f
 
 
 def kill_at_a_write(random: Random, folder: Path, work: Work, *arguments: object) -> bool:
-    """Start the work, which is killed at a byte or at a change of a file; False if it ended."""
+    """Start the work and kill it at a written byte or at a change of a file; False if it ended."""
     num_bytes = random.randrange(30_000) if random.random() < 0.5 else -1
     process = start(_work_until, num_bytes, random.randrange(30), folder, work, *arguments)
     return finish(process, -signal.SIGKILL, -signal.SIGXFSZ) != 0

@@ -3,8 +3,8 @@
 An area is a module of `tests/faults/areas` with two names:
 
 - `TRIES`: the number of attacks of the long version.
-- `attack(random, folder)`: one attack. It draws from `random`, works in `folder`, which is empty
-  and its own, and raises if the program does not hold.
+- `attack(random, folder)`: one attack. It draws from `random`, works in an empty folder of its own,
+  and raises if the program fails.
 
 A seed is one attack: `python -m tests.faults AREA --seed SEED --tries 1` repeats it.
 """
@@ -27,9 +27,9 @@ from specbench.errors import time_limit
 from tests.faults import areas
 
 _AT_ONCE = 25
-"""Attacks that a process makes one after the other."""
+"""Attacks of a batch, which a process makes one after the other."""
 LONGEST_S = 120
-"""Seconds after which an attack has made the program hang."""
+"""Seconds after which the program counts as hanging."""
 
 
 @dataclass(slots=True)

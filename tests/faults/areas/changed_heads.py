@@ -1,6 +1,6 @@
-"""Draft heads with several changes: a change that alone is refused or reported stays so.
+"""Attacks with several changes of a draft head: each is refused or reported as it is alone.
 
-A change that is not refused is reported, or the head drafts as the unchanged one.
+A head that is not refused drafts as the unchanged head does.
 """
 
 import json
@@ -14,7 +14,7 @@ from tests.methods.test_changed_heads import CASES, Case, a_head, drafted, uncha
 
 TRIES = 200
 APART = [case for case in CASES.values() if IDS not in json.dumps(dict(case.config), default=str)]
-"""Changes that mean the same beside another one."""
+"""Changes whose meaning does not depend on other changes."""
 SOUND = Case().tensors
 
 

@@ -1,7 +1,7 @@
 """Attacks with damaged or hostile checkpoints and draft weights.
 
-Each loads, or is refused with file and reason, in time. Draft weights do not change vanilla's
-answer, and no file is executed.
+A checkpoint loads, or is refused with its file and the reason, within a time limit. Draft weights
+do not change vanilla's answer, and no file is executed.
 """
 
 import json

@@ -145,7 +145,7 @@ def active_latex(text: str) -> Counter[str]:
 
 @cache
 def harmless_latex() -> Counter[str]:
-    """The same of reports with harmless names, a short and a long one."""
+    """The commands and bare signs of reports with harmless names, a short and a long one."""
     with TemporaryDirectory() as folder:
         texts = []
         for name in ("abc", "a" * 300):

@@ -1,6 +1,6 @@
 """Attacks with a user's files: recipes, cards and datastores.
 
-Each is accepted, or refused in one message.
+A file is accepted, or refused in one message.
 """
 
 from pathlib import Path
@@ -51,7 +51,7 @@ def attack(random: Random, folder: Path) -> None:
 
 
 def _mutated(random: Random, text: str) -> bytes:
-    """A line with another value or key, a line gone or twice, or other bytes."""
+    """The text with a line changed, removed or doubled, or with other bytes."""
     lines = text.splitlines(keepends=True)
     at, kind = random.randrange(len(lines)), random.randrange(5)
     if kind == 0 and "=" in lines[at]:
@@ -75,7 +75,7 @@ def _card(random: Random, folder: Path) -> None:
 
 
 def _datastore(random: Random, folder: Path) -> None:
-    """A store that is read drafts what the text says; any other is refused."""
+    """A changed datastore is refused, or drafts only continuations that its text has."""
     texts = [[random.randrange(40) for _ in range(random.randrange(1, 60))] for _ in range(4)]
     path = folder / "store.safetensors"
     Datastore.build(texts).save(path)

@@ -22,7 +22,7 @@ from tests.support.watching import Watcher
 TRIES = 300
 NUM_PROMPTS, WORK_S = 40, 5e-4
 LONGEST_S = 0.2
-"""About the time of the work."""
+"""Most seconds until a signal: about the time of the work."""
 NUM_PAUSED, SLOW_WORK_S, PAUSE_S = 2, 0.05, 0.5
 
 

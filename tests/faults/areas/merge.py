@@ -97,7 +97,7 @@ def _disguise(random: Random) -> Callable[[Path], object]:
 
 
 def _ended(random: Random, folder: Path) -> None:
-    """End a merge at any write, by a kill or by a full disk, some times; then let it end."""
+    """End a merge at a write, by a kill or a full disk, once or twice; then let it finish."""
     num_records = sum(len(read_run(folder / name).records) for name in ("first", "second"))
     for _ in range(random.randint(1, 2)):
         if random.random() < 0.6:
@@ -121,7 +121,7 @@ def _ended(random: Random, folder: Path) -> None:
 
 
 def _merge(folder: Path, *names: str, out: str = "out") -> str:
-    """Merge runs; the error, or nothing."""
+    """Merge runs. Returns the error; empty if there is none."""
     said = specbench("merge", *names, "--out", out, folder=folder)
     assert said.code in (0, 2), said
     return said.err if said.code else ""

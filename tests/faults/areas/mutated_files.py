@@ -16,7 +16,7 @@ from tests.faults.program import run_folder, specbench
 
 TRIES = 1000
 FILES = {"run.json": 5, "samples.jsonl": 10, "trace.jsonl": 1, "audit.json": 2}
-"""Files, with the number of times that they are damaged."""
+"""Files, with the weights by which one of them is drawn."""
 COMMANDS = {
     ("report", "RUN"): 20,
     ("report", "RUN", "--lenient"): 15,

@@ -1,7 +1,7 @@
 """Attacks on the cache of compiled code: damage, kills, a full disk.
 
-The operations are the compiled ones, or torch's with a reason on a full disk. Each attack runs in
-its own process, because a truncated library would end the process.
+The compiled operations are used; on a full disk, torch's may be, with the reason. Each attack runs
+in its own process, because a truncated library would end the process.
 """
 
 import json
@@ -66,7 +66,7 @@ def _pick(folder: Path, cc: Path, limit: int) -> None:
 
 @cache
 def _compiler() -> Path:
-    """A quick compiler for all attacks, since a library belongs to the compiler's path."""
+    """A quick compiler, the same for all attacks: a library belongs to its compiler's path."""
     place = Path(tempfile.mkdtemp(prefix="fault-native-"), "cc")
     place.write_text(COMPILER.format(library=_made_by(Path(compiler()[0]))))
     place.chmod(0o755)
@@ -75,7 +75,7 @@ def _compiler() -> Path:
 
 @cache
 def _made_by(cc: Path) -> Path:
-    """A sound library."""
+    """A sound library of this compiler."""
     folder = Path(tempfile.mkdtemp(prefix="fault-native-"))
     with patch.dict(os.environ, {"CC": str(cc)}):
         assert pick_native_ops(torch.float32, folder).name != "torch"

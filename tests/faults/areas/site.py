@@ -1,6 +1,6 @@
 """Attacks on the site: odd, damaged or replaced runs beside good ones, and a full disk.
 
-The page has every good run beside any bad one, or there is one message that names the run.
+The page has every good run, or one message names the bad run.
 """
 
 import shutil

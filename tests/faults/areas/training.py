@@ -1,7 +1,7 @@
 """Attacks on training: kills, damaged files, a full disk, NaN and infinity.
 
-Each command ends with a head or with one message, and earlier training is kept: the training
-continues to the head of an undisturbed one.
+Each command ends with a head or with one message. Earlier training is kept: a continued training
+ends with the head of an undisturbed training.
 """
 
 import json
@@ -134,7 +134,7 @@ def _train_apart(folder: Path, is_resumed: bool, ready: Path, said: Path) -> Non
 
 @cache
 def _trained(until: int) -> Path:
-    """The folder of a head whose last checkpoint is that of the step `until`."""
+    """The folder of a head whose last checkpoint is of the step `until`."""
     folder = Path(tempfile.mkdtemp(prefix="fault-training-"))
     shutil.copytree(model_folder(), folder / "model")
     (folder / "text.jsonl").write_text(_TEXT)
@@ -166,8 +166,8 @@ def _take_half(folder: Path) -> None:
 def _ends_well(folder: Path, *, is_log_cut: bool = False) -> None:
     """Let a training continue to its end, which gives the head of an undisturbed training.
 
-    `is_log_cut` allows a log that lost lines: half a line, or one with another step, does not
-    count.
+    `is_log_cut` allows a log that lost lines, since half a line, or a line with another step, does
+    not count.
     """
     said = _train(folder, is_resumed=(folder / "head" / "training" / "settings.json").exists())
     assert said.code == 0, said.err
