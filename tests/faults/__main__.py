@@ -17,11 +17,11 @@ def main() -> int:
     given = parser.parse_args()
     if unknown := set(given.areas) - {*names}:
         parser.error(f"no area {', '.join(sorted(unknown))}; there are {', '.join(names)}")
-    asked = {}
+    seeds_by_area = {}
     for name in given.areas:
         tries = given.tries or max(1, round(load_area(name).TRIES * given.scale))
-        asked[name] = range(given.seed, given.seed + tries)
-    results = run_areas(asked, given.jobs)
+        seeds_by_area[name] = range(given.seed, given.seed + tries)
+    results = run_areas(seeds_by_area, given.jobs)
     for result in results:
         for seed, reason in sorted(result.failures.items()):
             print(f"{result.area}, seed {seed}: {reason}", file=sys.stderr, flush=True)

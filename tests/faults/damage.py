@@ -24,16 +24,16 @@ class Code:
 def damaged(random: Random, content: bytes) -> bytes:
     """The content cut, with flipped bits, or with a stretch replaced, often near its beginning."""
     changed, size = bytearray(content), min(len(content), random.choice((5000, len(content))))
-    at, how = random.randrange(size + 1), random.randrange(4)
-    if how == 0:
-        del changed[at:]
-    elif how == 1 and size:
+    start, kind = random.randrange(size + 1), random.randrange(4)
+    if kind == 0:
+        del changed[start:]
+    elif kind == 1 and size:
         for _ in range(random.choice((1, 10, 1000))):
             changed[random.randrange(size)] ^= 1 << random.randrange(8)
     else:
-        some = random.randbytes(random.choice((1, 200)))
-        put = random.choice((some, some, b"", b"\n", b"\0", b'"', b"{", b"-", b"9"))
-        changed[at : at + random.choice((0, 1, 1, 10, 1000))] = put
+        noise = random.randbytes(random.choice((1, 200)))
+        stretch = random.choice((noise, noise, b"", b"\n", b"\0", b'"', b"{", b"-", b"9"))
+        changed[start : start + random.choice((0, 1, 1, 10, 1000))] = stretch
     return bytes(changed)
 
 
@@ -45,35 +45,37 @@ def damage_file(random: Random, folder: Path) -> None:
 def replace_file(random: Random, file: Path) -> None:
     """Put a folder, a link to itself, a pipe, code, another text or nothing in a file's place."""
     file.unlink(missing_ok=True)
-    how = random.randrange(12)
-    if how == 0:
+    kind = random.randrange(12)
+    if kind == 0:
         file.mkdir()
-    elif how == 1:
+    elif kind == 1:
         file.symlink_to(file)
-    elif how == 2:
+    elif kind == 2:
         os.mkfifo(file)
-    elif how < 5:
+    elif kind < 5:
         file.write_bytes(pickle.dumps(Code()))
-    elif how < 7:
+    elif kind < 7:
         torch.save({"code": Code()}, file)
-    elif how < 11:
+    elif kind < 11:
         file.write_text(random.choice(_TEXTS))
 
 
 def change_value(
-    random: Random, place: Any, values: Sequence[Any], more: Sequence[str] = ()
+    random: Random, container: Any, values: Sequence[Any], more: Sequence[str] = ()
 ) -> None:
     """Replace or remove one value in nested lists and dicts; `more` are keys that it may add."""
-    while keys := [*place, *more] if isinstance(place, dict) else [*range(len(place))]:
+    while keys := (
+        [*container, *more] if isinstance(container, dict) else [*range(len(container))]
+    ):
         key = random.choice(keys)
-        is_old = key not in more or key in place
-        if is_old and isinstance(place[key], dict | list) and random.random() < 0.8:
-            place, more = place[key], ()
+        is_present = key not in more or key in container
+        if is_present and isinstance(container[key], dict | list) and random.random() < 0.8:
+            container, more = container[key], ()
             continue
-        if is_old and random.random() < 0.1:
-            del place[key]
+        if is_present and random.random() < 0.1:
+            del container[key]
         else:
-            place[key] = random.choice(values)
+            container[key] = random.choice(values)
         return
 
 

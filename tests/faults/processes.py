@@ -35,7 +35,7 @@ def start(work: Work, *arguments: object) -> BaseProcess:
 def finish(process: BaseProcess, *allowed: int) -> int:
     """Wait for the end of a process. Returns its exit code, which has to be 0 or allowed."""
     process.join(60)
-    assert process.exitcode in (0, *allowed), f"it ended with {process.exitcode}"
+    assert process.exitcode in (0, *allowed), f"the process ended with {process.exitcode}"
     return process.exitcode
 
 
@@ -53,7 +53,7 @@ def end(process: BaseProcess, how: signal.Signals, ready: Path | None, wait_s: f
     """End a process by a signal. Returns its exit code."""
     send(process, how, ready, wait_s)
     process.join(60)
-    assert process.exitcode is not None, f"it goes on after {how.name}"
+    assert process.exitcode is not None, f"the process goes on after {how.name}"
     return process.exitcode
 
 
@@ -71,13 +71,13 @@ def _work_until(
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, resource.RLIM_INFINITY))
-    seen = 0
+    num_seen = 0
 
     def watch(event: str, given: tuple[object, ...]) -> None:
-        nonlocal seen
+        nonlocal num_seen
         if event in CHANGES and str(given[0]).startswith(str(folder)):
-            seen += 1
-            if seen > num_changes and num_bytes < 0:
+            num_seen += 1
+            if num_seen > num_changes and num_bytes < 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(watch)

@@ -53,8 +53,8 @@ def specbench(*arguments: object, folder: Path, **environment: str) -> Said:
             code = int(end.code or 0)
     out, err = (stream.buffer.getvalue().decode() for stream in streams)
     assert code in (0, 1, 2, 3), f"exit code {code}"  # 3: check could not judge all
-    is_told = any(line.startswith(("Error: ", "Usage: ")) for line in err.splitlines())
-    assert is_told == (code == 2) or (is_told and code == 1), (code, err)
+    has_error = any(line.startswith(("Error: ", "Usage: ")) for line in err.splitlines())
+    assert has_error == (code == 2) or (has_error and code == 1), (code, err)
     return Said(code, out, err)
 
 

@@ -26,7 +26,7 @@ from typing import Any
 from specbench.errors import time_limit
 from tests.faults import areas
 
-_AT_ONCE = 25
+_BATCH_SIZE = 25
 """Attacks of a batch, which a process makes one after the other."""
 LONGEST_S = 120
 """Seconds after which the program counts as hanging."""
@@ -50,20 +50,20 @@ def load_area(name: str) -> Any:
     return importlib.import_module(f"{areas.__name__}.{name}")
 
 
-def run_areas(asked: Mapping[str, range], num_jobs: int) -> list[Result]:
-    """Attack areas with the seeds asked for, some at once, each in a process of its own."""
+def run_areas(seeds_by_area: Mapping[str, range], num_jobs: int) -> list[Result]:
+    """Attack areas with these seeds, `num_jobs` batches at once, each in a process of its own."""
     batches = [
-        (name, seeds[start : start + _AT_ONCE])
-        for name, seeds in asked.items()
-        for start in range(0, len(seeds), _AT_ONCE)
+        (name, seeds[start : start + _BATCH_SIZE])
+        for name, seeds in seeds_by_area.items()
+        for start in range(0, len(seeds), _BATCH_SIZE)
     ]
-    results = {name: Result(name, seeds) for name, seeds in asked.items()}
+    results = {name: Result(name, seeds) for name, seeds in seeds_by_area.items()}
     os.environ["OMP_NUM_THREADS"] = "1"  # threads of several jobs wait for each other
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(num_jobs, mp_context=spawn) as pool:
-        for of_batch in pool.map(_run_batch, *zip(*batches, strict=True)):
-            results[of_batch.area].failures |= of_batch.failures
-            results[of_batch.area].seconds += of_batch.seconds
+        for batch_result in pool.map(_run_batch, *zip(*batches, strict=True)):
+            results[batch_result.area].failures |= batch_result.failures
+            results[batch_result.area].seconds += batch_result.seconds
     return [*results.values()]
 
 

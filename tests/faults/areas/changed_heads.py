@@ -20,20 +20,20 @@ SOUND = Case().tensors
 
 def attack(random: Random, folder: Path) -> None:
     method = random.choice(("eagle", "eagle3", "peagle", "dflash"))
-    every = random.sample([case for case in APART if case.method == method], 9)
-    kept: list[Case] = []
-    for case in every[: random.randint(1, 3)]:
-        names = {name for case in kept for name in case.config}
-        if not names & case.config.keys() and not (kept and case.tensors is not SOUND):
-            kept.append(case)
+    drawn = random.sample([case for case in APART if case.method == method], 9)
+    cases: list[Case] = []  # at most one changes tensors, and no two change the same field
+    for case in drawn[: random.randint(1, 3)]:
+        names = {name for case in cases for name in case.config}
+        if not names & case.config.keys() and not (cases and case.tensors is not SOUND):
+            cases.append(case)
 
     def change(tensors: Tensors) -> None:
-        for case in kept:
+        for case in cases:
             case.tensors(tensors)
 
-    config = {name: content for case in kept for name, content in case.config.items()}
+    config = {name: content for case in cases for name, content in case.config.items()}
     head = a_head(Case(config, tensors=change, method=method), folder / "head")
-    refusals = [case.refused for case in kept if case.refused]
+    refusals = [case.refused for case in cases if case.refused]
     try:
         tokens, drafter = drafted(head, method)
     except CheckpointError as error:
@@ -41,6 +41,6 @@ def attack(random: Random, folder: Path) -> None:
         return
     assert not refusals, f"not refused: {refusals}"
     notes = " ".join(drafter.weights_notes)
-    for case in kept:  # notes list the fields of all cases together
+    for case in cases:  # notes list the fields of all cases together
         assert all(word in notes for word in findall(r"\w+", case.told)), case
     assert tokens == unchanged(method), "other drafts"

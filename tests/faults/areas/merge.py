@@ -26,25 +26,27 @@ TWICE = "it is given twice, or one is a copy"
 
 def attack(random: Random, folder: Path) -> None:
     num_samples = random.randint(4, 9)
-    of_first = random.randint(2, num_samples - 2)
-    _write(random, folder / "first", range(of_first))
-    _write(random, folder / "second", range(of_first, num_samples))
+    num_first = random.randint(2, num_samples - 2)
+    _write(random, folder / "first", range(num_first))
+    _write(random, folder / "second", range(num_first, num_samples))
     random.choice((_disguised, _ended))(random, folder)
 
 
 def _write(random: Random, path: Path, samples: range) -> None:
     """A run of these prompts, with times of its own."""
     run = full_run(("vanilla", "pld"), ("gsm8k",), num_samples=samples.stop)
-    kept = [record for record in run.records if int(record.key.sample_id.split("/")[1]) in samples]
+    records = [
+        record for record in run.records if int(record.key.sample_id.split("/")[1]) in samples
+    ]
     header = values_of(run.header)
-    header.update(id=path.name, uid=random.randbytes(8).hex(), num_records=len(kept))
-    for place, record in enumerate(kept):
+    header.update(id=path.name, uid=random.randbytes(8).hex(), num_records=len(records))
+    for place, record in enumerate(records):
         prefill_s, decode_s = (
             (seconds or 0) * random.uniform(0.8, 1.2)
             for seconds in (record.prefill_s, record.decode_s)
         )
-        kept[place] = replace(record, prefill_s=prefill_s, decode_s=decode_s, place=place)
-    store(path, make_header(header), kept)
+        records[place] = replace(record, prefill_s=prefill_s, decode_s=decode_s, place=place)
+    store(path, make_header(header), records)
 
 
 def _disguised(random: Random, folder: Path) -> None:

@@ -1,7 +1,7 @@
 """Attacks on files of settings: odd names and values, damage, kills, a full disk.
 
-Reading returns what was written. A damaged file is used, or refused with its path. The
-settings that are kept for later runs are the old or the new ones.
+Odd names and values are read as they were written. A damaged file is used, or refused in one
+message. If keeping settings is interrupted, the file has the old settings or the new ones.
 """
 
 import os
@@ -24,61 +24,68 @@ from tests.support.methods import parse_methods
 
 TRIES = 500
 FITS = {"temperature": "0", "machine": "this"}
+"""What the settings fit: the machine and the runs."""
 OLD = SettingsFile({"pld": {"ngram": 2}}, title="old", model="tiny", fits=FITS)
 NEW = SettingsFile({"pld": {"num_tokens": 7}}, title="new", model="tiny", fits=FITS)
-VALUES: tuple[Any, ...] = ("", "x", -1, 0, 2, 10**30, 0.5, inf, -inf, True, [], [1], {"a": 1})
+ODD: tuple[Any, ...] = ("", "x", -1, 0, 2, 10**30, 0.5, inf, -inf, True, [], [1], {"a": 1})
+"""Values of an option."""
 
 
 def attack(random: Random, folder: Path) -> None:
+    attacks = (_write_odd_names, _write_odd_values, _damage, _interrupt_keeping)
     with patch.dict(os.environ, {"SPECBENCH_CACHE": str(folder / "cache")}):
-        random.choice((_odd_names, _odd_values, _damaged, _kept))(random, folder)
+        random.choice(attacks)(random, folder)
 
 
-def _name(random: Random) -> str:
+def _odd_name(random: Random) -> str:
     name = "".join(random.sample((*FRAGMENTS, "\N{GRINNING FACE}", "\x00", '"', "."), 3))
     return name.encode(errors="ignore").decode()
 
 
-def _odd_names(random: Random, folder: Path) -> None:
-    names = [_name(random) for _ in range(4)]
-    options = {names[0]: random.choice((names[1], 1.5, inf, True, [names[2]]))}
-    file = SettingsFile({names[2]: options}, title=names[3], model=names[1], weights={names[0]: ""})
-    (folder / "settings.toml").write_bytes(toml_text(file).encode())
-    assert read_toml(folder / "settings.toml", SettingsFile, what="Settings", hint="") == file
+def _write_odd_names(random: Random, folder: Path) -> None:
+    """Write settings with odd names, and read them back."""
+    option, model, method, title = (_odd_name(random) for _ in range(4))
+    options = {option: random.choice((model, 1.5, inf, True, [method]))}
+    file = SettingsFile({method: options}, title=title, model=model, weights={option: ""})
+    path = folder / "settings.toml"
+    path.write_bytes(toml_text(file).encode())
+    assert read_toml(path, SettingsFile, what="Settings", hint="") == file
 
 
-def _odd_values(random: Random, folder: Path) -> None:
+def _write_odd_values(random: Random, folder: Path) -> None:
+    """Use a file with odd values of two options."""
     options: dict[str, Any] = {}
     for _ in range(2):
         option = random.choice(("ngram", "num_tokens", "nope", "weights"))
-        options[option] = random.choice(VALUES)
+        options[option] = random.choice(ODD)
     method = random.choice(("pld", "medusa", "nope"))
-    _use(folder, toml_text(SettingsFile({method: options})))
+    file = SettingsFile({method: options})
+    _use(folder, toml_text(file).encode())
 
 
-def _damaged(random: Random, folder: Path) -> None:
+def _damage(random: Random, folder: Path) -> None:
+    """Use a damaged file."""
     _use(folder, damage.damaged(random, toml_text(NEW).encode()))
 
 
-def _use(folder: Path, content: str | bytes) -> None:
-    """Read the settings as a file of the user, and as the settings of a tune."""
-    content = content.encode() if isinstance(content, str) else content
+def _use(folder: Path, content: bytes) -> None:
+    """Read a file of this content as the user's, and as the settings that a tune has kept."""
     path = folder / "settings.toml"
     path.write_bytes(content)
     keep_settings(NEW).write_bytes(content)
     methods = parse_methods(["pld", "pld:ngram=3"])
-    for use in (
+    for read in (
         lambda: read_settings(str(path), "tiny").of(methods),
         lambda: with_tuned(methods, "tiny", "0", lambda: FITS),
     ):
         try:
-            use()
+            read()
         except UserError as error:
             check_message(error)
 
 
-def _kept(random: Random, folder: Path) -> None:
-    """Keep other settings until a kill or a full disk, then once more."""
+def _interrupt_keeping(random: Random, folder: Path) -> None:
+    """Replace kept settings until a kill or a full disk, then once more to the end."""
     path = keep_settings(OLD)
     if random.random() < 0.5:
         kill_at_a_write(random, folder, keep_settings, NEW)
