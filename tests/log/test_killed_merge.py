@@ -11,7 +11,7 @@ import pytest
 from specbench.log.merge import merged, write_run
 from specbench.log.run import Run
 from specbench.log.store import read_run
-from tests.log.test_merge import FIRST, part
+from tests.log.test_merge import FIRST, run_of
 
 
 def killed_at(call: int, joined: Run, folder: Path) -> bool:
@@ -21,19 +21,21 @@ def killed_at(call: int, joined: Run, folder: Path) -> bool:
         code = os.waitstatus_to_exitcode(status)
         assert code in (0, 9)
         return code == 9
-    calls = itertools.count(1)
+    call_numbers = itertools.count(1)
 
-    def deadly(real: Callable[..., object]) -> Callable[..., object]:
-        def replaced(*given: object, **named: object) -> object:
-            if next(calls) == call:
+    def dying(function: Callable[..., object]) -> Callable[..., object]:
+        """The function, which ends the process at the given call."""
+
+        def counted(*args: object, **named: object) -> object:
+            if next(call_numbers) == call:
                 os._exit(9)
-            return real(*given, **named)
+            return function(*args, **named)
 
-        return replaced
+        return counted
 
     try:
         for name in ("write", "fsync", "rename", "replace", "unlink", "ftruncate"):
-            setattr(os, name, deadly(getattr(os, name)))
+            setattr(os, name, dying(getattr(os, name)))
         write_run(joined, folder)
         os._exit(0)
     except BaseException:
@@ -41,10 +43,10 @@ def killed_at(call: int, joined: Run, folder: Path) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_merge_killed_anywhere_leaves_nothing_that_says_complete_and_can_be_repeated(
+def test_a_merge_killed_at_any_call_never_looks_complete_and_can_be_repeated(
     tmp_path: Path,
 ) -> None:
-    joined = merged([FIRST, part([3], "second")])
+    joined = merged([FIRST, run_of([3], "second")])
     for call in itertools.count(1):
         is_killed = killed_at(call, joined, tmp_path / "new")
         for file in tmp_path.rglob("run.json"):

@@ -21,40 +21,44 @@ from specbench.log.store import RunFolder, read_run
 from tests.analysis.run_factory import full_run
 from tests.judge.changing import at_loads, slower, with_header, with_records
 
-RUN = full_run(methods=("vanilla", "pld"), tasks=("gsm8k",), num_samples=6)
+WHOLE = full_run(methods=("vanilla", "pld"), tasks=("gsm8k",), num_samples=6)
+"""A run of all six samples, of which the other runs are parts."""
 
 
 def stored(run: Run, name: str, **changes: object) -> Run:
+    """The run with this id and folder, and with these changes of its header."""
     return replace(with_header(run, id=name, **changes), path=Path("/nowhere") / name)
 
 
-def only(samples: Sequence[int], run: Run = RUN) -> Run:
-    ids = {f"gsm8k/{sample}" for sample in samples}
-    return with_records(run, lambda record: record if record.key.sample_id in ids else None)
+def with_samples(numbers: Sequence[int]) -> Run:
+    """The whole run with these samples alone."""
+    ids = {f"gsm8k/{number}" for number in numbers}
+    return with_records(WHOLE, lambda record: record if record.key.sample_id in ids else None)
 
 
-def part(samples: Sequence[int], name: str, **changes: object) -> Run:
-    return stored(only(samples), name, **changes)
+def run_of(numbers: Sequence[int], name: str, **changes: object) -> Run:
+    """A stored run of the samples with these numbers."""
+    return stored(with_samples(numbers), name, **changes)
 
 
 def origin_ids(run: Run) -> list[str]:
     return [origin.id for origin in run.header.origins]
 
 
-def on_a_worker(run: Run, name: str, core: str) -> Run:
-    of_worker = with_records(run, lambda record: replace(record, worker="worker-1"))
-    stored_run = stored(of_worker, name)
-    machine = with_header(run, environment__cpu__model=core).header.environment
-    about = WorkerHeader(node=core, gpu_ids=(), environment=machine)
-    header = structs.replace(stored_run.header, workers={"worker-1": about})
-    return replace(stored_run, header=header)
+def on_a_worker(run: Run, name: str, cpu_model: str) -> Run:
+    """The run as stored by a cluster with one worker, on a machine with this CPU."""
+    of_worker = stored(with_records(run, lambda record: replace(record, worker="worker-1")), name)
+    environment = with_header(run, environment__cpu__model=cpu_model).header.environment
+    worker = WorkerHeader(node=cpu_model, gpu_ids=(), environment=environment)
+    header = structs.replace(of_worker.header, workers={"worker-1": worker})
+    return replace(of_worker, header=header)
 
 
-FIRST = part([0, 1, 2], "first")
+FIRST = run_of([0, 1, 2], "first")
 
 
 def test_other_prompts_are_added_in_the_same_pass() -> None:
-    joined = merged([FIRST, part([3, 4], "second")])
+    joined = merged([FIRST, run_of([3, 4], "second")])
     assert len(joined.records) == 10
     assert len({record.key for record in joined.records}) == 10
     assert {record.key.repeat for record in joined.records} == {0}
@@ -66,8 +70,8 @@ def test_other_prompts_are_added_in_the_same_pass() -> None:
     assert [origin.num_records for origin in joined.header.origins] == [6, 4]
 
 
-def test_the_same_prompts_are_further_passes_and_others_are_not() -> None:
-    second = slower(only([2, 3]), {"pld": 1.1})
+def test_repeated_prompts_are_further_passes_and_others_are_not() -> None:
+    second = slower(with_samples([2, 3]), {"pld": 1.1})
     joined = merged([FIRST, stored(second, "second")])
     repeats = {
         (record.key.sample_id, record.origin): record.key.repeat for record in joined.records
@@ -80,28 +84,28 @@ def test_the_same_prompts_are_further_passes_and_others_are_not() -> None:
     assert metrics.pooled("pld", 0.0).num_pairs == 5
 
 
-def test_workers_of_several_runs_are_told_apart() -> None:
-    first = on_a_worker(only([0]), "a", "A")
-    second = on_a_worker(only([1]), "b", "B")
+def test_workers_of_several_runs_have_names_of_their_own() -> None:
+    first = on_a_worker(with_samples([0]), "a", "A")
+    second = on_a_worker(with_samples([1]), "b", "B")
     joined = merged([first, second])
     workers = joined.header.workers
     assert {record.worker for record in joined.records} == {*workers}
-    cores = {name: worker.environment.cpu.model for name, worker in workers.items()}
-    assert cores == {"a/worker-1": "A", "b/worker-1": "B"}
-    again = merged([joined, part([2], "d")])
+    cpu_models = {name: worker.environment.cpu.model for name, worker in workers.items()}
+    assert cpu_models == {"a/worker-1": "A", "b/worker-1": "B"}
+    again = merged([joined, run_of([2], "d")])
     assert {record.worker for record in again.records} == {"a/worker-1", "b/worker-1", ""}
     assert [*again.header.workers] == ["a/worker-1", "b/worker-1"]
 
 
 def test_a_merge_of_a_merge_keeps_the_first_origins() -> None:
-    inner = merged([FIRST, part([3], "second")])
-    joined = merged([with_header(inner, id="inner"), part([4], "third")])
+    inner = merged([FIRST, run_of([3], "second")])
+    joined = merged([with_header(inner, id="inner"), run_of([4], "third")])
     assert {record.origin for record in joined.records} == {"first", "second", "third"}
     assert origin_ids(joined) == ["first", "second", "third"]
 
 
 def test_another_machine_is_merged_and_named() -> None:
-    other = part([3], "second", environment__cpu__model="Small CPU")
+    other = run_of([3], "second", environment__cpu__model="Small CPU")
     joined = merged([FIRST, other])
     assert any("machine: Example CPU 9000" in text for text in joined.header.warnings)
     assert joined.header.origins[1].environment.cpu.model == "Small CPU"
@@ -109,19 +113,20 @@ def test_another_machine_is_merged_and_named() -> None:
     assert "Small CPU" in joined.header.device_phrase
 
 
-CUT = part([3, 4], "cut", num_records=12)
+CUT = run_of([3, 4], "cut", num_records=12)
+"""A run that lacks four of its records."""
 
 
 @pytest.mark.parametrize(
     ("other", "difference"),
     [
-        (part([3], "second", spec__values__max_new_tokens=7), "--max-new-tokens: 128 in"),
-        (part([3], "second", status="running"), "second is not finished"),
-        (part([3], "first"), "Two runs are named first"),
+        (run_of([3], "second", spec__values__max_new_tokens=7), "--max-new-tokens: 128 in"),
+        (run_of([3], "second", status="running"), "second is not finished"),
+        (run_of([3], "first"), "Two runs are named first"),
         (CUT, "cut says that it is complete, but 8 of 12 records are"),
     ],
 )
-def test_what_does_not_fit_is_named(other: Run, difference: str) -> None:
+def test_a_run_that_does_not_fit_is_refused_with_the_reason(other: Run, difference: str) -> None:
     with pytest.raises(UserError, match="cannot be merged") as refused:
         merged([FIRST, other])
     assert difference in refused.value.message
@@ -133,8 +138,8 @@ def test_an_interrupted_run_is_merged() -> None:
     assert joined.header.num_records == 10
 
 
-def test_other_files_are_kept_and_what_a_killed_merge_left_is_not(tmp_path: Path) -> None:
-    joined = merged([FIRST, part([3], "second")])
+def test_other_files_are_kept_and_files_of_a_killed_merge_are_removed(tmp_path: Path) -> None:
+    joined = merged([FIRST, run_of([3], "second")])
     folder = tmp_path / "new"
     folder.mkdir()
     notes = folder / "notes.txt"
@@ -158,18 +163,18 @@ def test_other_files_are_kept_and_what_a_killed_merge_left_is_not(tmp_path: Path
 
 
 def test_a_merge_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
-    joined = merged([FIRST, part([3], "second")])
+    joined = merged([FIRST, run_of([3], "second")])
     error = OSError(errno.ENOSPC, "No space left on device")
-    full = patch.object(RunFolder, "append", side_effect=error)
-    with full, pytest.raises(RunFolderError, match="No space left"):
+    full_disk = patch.object(RunFolder, "append", side_effect=error)
+    with full_disk, pytest.raises(RunFolderError, match="No space left"):
         write_run(joined, tmp_path / "new")
     assert not list(tmp_path.iterdir())
 
 
-def test_prompt_sets_of_two_runs_are_one_with_a_hash_of_both() -> None:
-    def of(samples: Sequence[int], name: str) -> Run:
-        ids = tuple(f"gsm8k/{sample}" for sample in samples)
-        about = PromptsHeader(
+def test_prompt_sets_of_two_runs_become_one_with_a_hash_of_both() -> None:
+    def run_with_prompts(numbers: Sequence[int], name: str) -> Run:
+        ids = tuple(f"gsm8k/{number}" for number in numbers)
+        prompts = PromptsHeader(
             "gsm8k",
             "GSM8K",
             "bundled",
@@ -180,11 +185,11 @@ def test_prompt_sets_of_two_runs_are_one_with_a_hash_of_both() -> None:
             sha256=name,
             categories={"sums": ids},
         )
-        run = only(samples)
-        header = structs.replace(run.header, prompts=(about,))
+        run = with_samples(numbers)
+        header = structs.replace(run.header, prompts=(prompts,))
         return stored(Run(header, run.records), name)
 
-    joined = merged([of([0, 1], "a"), of([2], "b")])
+    joined = merged([run_with_prompts([0, 1], "a"), run_with_prompts([2], "b")])
     (prompts,) = joined.header.prompts
     assert prompts.num_prompts == 3
     assert prompts.categories == {"sums": ("gsm8k/0", "gsm8k/1", "gsm8k/2")}
@@ -192,9 +197,9 @@ def test_prompt_sets_of_two_runs_are_one_with_a_hash_of_both() -> None:
 
 
 def test_a_block_of_a_server_is_not_split() -> None:
-    def served(samples: Sequence[int], name: str, factor: float) -> Run:
-        block = BlockHeader("pld", 0.0, "gsm8k", 0, 1.0, len(samples), concurrency=1)
-        run = at_loads(only(samples), {1: {"pld": factor, "vanilla": factor}})
+    def served(numbers: Sequence[int], name: str, factor: float) -> Run:
+        block = BlockHeader("pld", 0.0, "gsm8k", 0, 1.0, len(numbers), concurrency=1)
+        run = at_loads(with_samples(numbers), {1: {"pld": factor, "vanilla": factor}})
         header = structs.replace(run.header, blocks=(block,))
         return stored(replace(run, header=header), name)
 
@@ -212,7 +217,7 @@ BUSY = {"num_samples": 9, "interval_s": 1.0, "share_of_others": OTHERS}
 
 @pytest.mark.parametrize("join", [merged, Run.pooled])
 @pytest.mark.parametrize("servers", [{}, {"pld": SERVER}])
-def test_what_a_later_run_says_of_itself_is_kept(
+def test_findings_of_a_later_run_are_kept(
     join: Callable[[Sequence[Run]], Run], servers: dict[str, object]
 ) -> None:
     def run(name: str, factor: float, at_end: str) -> Run:
@@ -233,47 +238,48 @@ def test_what_a_later_run_says_of_itself_is_kept(
     assert any(warning.startswith(busy) for warning in header.warnings) is not bool(servers)
 
 
-def later(run: Run, seconds: float) -> Run:
-    """The run with prefills that take longer."""
+def with_longer_prefills(run: Run, seconds: float) -> Run:
+    """The run with prefills that take this much longer."""
     return with_records(
         run, lambda record: replace(record, prefill_s=(record.prefill_s or 0) + seconds)
     )
 
 
 def copies() -> dict[str, list[Run]]:
-    """Runs that hold measurements of another run, in every disguise that keeps their times."""
-    rest = part([3, 4], "rest")
-    both = replace(merged([FIRST, rest]), path=None)
+    """Two runs per disguise: one holds measurements of the other, with their times."""
+    both = replace(merged([FIRST, run_of([3, 4], "rest")]), path=None)
     backwards = replace(both, records=both.records[::-1])
     shorter = replace(FIRST, records=FIRST.records[1:])
     factors = {"pld": 1.1, "vanilla": 1.1}
-    two_passes = merged([stored(RUN, "a"), stored(slower(RUN, factors), "b")])
-    one = part([0], "one", uid="u")
-    one_and_two = merged([one, part([1], "two")])
-    third = stored(slower(only([2]), factors), "other", uid="u")
+    two_passes = merged([stored(WHOLE, "a"), stored(slower(WHOLE, factors), "b")])
+    with_uid = run_of([0], "with uid", uid="u")
+    origin_with_uid = merged([with_uid, run_of([1], "other origin")])
+    same_uid = [
+        stored(slower(with_samples([number]), factors), "other", uid="u") for number in (1, 2)
+    ]
     return {
         "a part": [both, FIRST],
         "other order": [FIRST, stored(backwards, "other")],
         "without a line": [FIRST, stored(shorter, "other")],
-        "rewritten": [FIRST, stored(later(FIRST, 1e-9), "other")],
-        "a pass": [two_passes, stored(RUN, "x")],
-        "a uid": [one, stored(slower(only([1]), factors), "other", uid="u")],
-        "a uid of an origin": [one_and_two, third],
+        "rewritten": [FIRST, stored(with_longer_prefills(FIRST, 1e-9), "other")],
+        "a pass": [two_passes, stored(WHOLE, "x")],
+        "a uid": [with_uid, same_uid[0]],
+        "a uid of an origin": [origin_with_uid, same_uid[1]],
     }
 
 
 @pytest.mark.parametrize("runs", copies().values(), ids=copies())
 def test_no_measurement_enters_twice(runs: list[Run]) -> None:
-    for given in (runs, runs[::-1]):
+    for in_order in (runs, runs[::-1]):
         with pytest.raises(UserError, match="it is given twice, or one is a copy"):
-            merged(given)
+            merged(in_order)
 
 
-def test_passes_with_one_equal_time_and_short_answers_are_merged() -> None:
-    second = stored(later(FIRST, 1e-5), "second")
+def test_passes_with_an_equal_time_or_short_answers_are_no_copies() -> None:
+    second = stored(with_longer_prefills(FIRST, 1e-5), "second")  # with equal decode times
     assert len(merged([FIRST, second]).records) == 12
     short = with_records(
         FIRST, lambda record: replace(record, token_ids=(1,), accept_lengths=(), decode_s=0.0)
     )
-    both = [stored(short, name) for name in ("one", "two")]
-    assert len(merged(both).records) == 12
+    passes = [stored(short, name) for name in ("first", "second")]
+    assert len(merged(passes).records) == 12
