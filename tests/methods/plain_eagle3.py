@@ -1,6 +1,7 @@
-"""EAGLE-3's draft model, P-EAGLE's and DFlash's as their papers and trainers define them.
+"""The draft models of EAGLE-3, P-EAGLE and DFlash, as their papers and training code define them.
 
-Without cache or product code: every draft is computed anew from the whole sequence, in float64.
+They have no cache and use no code of the methods: every draft is computed anew from the whole
+sequence, in float64.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,9 +39,9 @@ def rotate(x: Tensor, theta: float) -> Tensor:
 
 
 class PlainHead:
-    """A head under its internal names, with the switches of its config.
+    """A head: its tensors by internal names, and the switches of its config.
 
-    The target has the embeddings and the projection that it lacks.
+    Embeddings and output projection are the target's where the head lacks them.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class PlainHead:
         return x / scale * self.tensors[f"{name}.weight"].double()
 
     def fused(self, states: list[Tensor]) -> Tensor:
-        """fc over the target's layers, each [n, hidden]."""
+        """The head's features [n, hidden]: fc over inputs of the target's layers [n, hidden]."""
         if self.switches.get("fc_norm"):
             states = [self.norm(state, f"fc_norm.{layer}") for layer, state in enumerate(states)]
         joint = torch.cat(states, -1)
@@ -129,9 +130,9 @@ class PlainHead:
     def draft(
         self, states: list[Tensor], tokens: Tensor, num_tokens: int
     ) -> tuple[list[int], list[float]]:
-        """A greedy chain of target ids after `tokens` [n], which follow the rows of `states`.
+        """A greedy chain of `num_tokens` target ids, and the log-probability of each one's path.
 
-        Each comes with the log-probability of the path up to it.
+        `tokens` [n] follow the rows of `states`, inputs of the target's layers [n, hidden].
         """
         features = self.fused([state.double() for state in states])
         drafted: list[int] = []
@@ -150,7 +151,7 @@ class PlainHead:
         return drafted, log_probs[1:]
 
     def draft_at_once(self, states: list[Tensor], tokens: Tensor, masks: Tensor) -> list[int]:
-        """A greedy chain of 1 + len(masks) tokens, for pairs as in `draft` and P-EAGLE's masks."""
+        """P-EAGLE's greedy chain of 1 + m tokens, from pairs as in `draft` and from `masks` [m]."""
         mask_hidden = self.tensors["mask_hidden"].double().view(1, -1)
         mask_states = mask_hidden.chunk(len(states), -1)  # per layer [1, hidden]
         with_masks = [
@@ -162,7 +163,7 @@ class PlainHead:
         return self.best(outputs[len(tokens) - 1 :])
 
     def fill_block(self, states: list[Tensor], block: Tensor) -> list[int]:
-        """DFlash's greedy tokens after a block: the pending token, then masks."""
+        """DFlash's greedy tokens for a block of the pending token and masks, one per mask."""
         fused = self.fused([state.double() for state in states])
         context = self.norm(fused, "hidden_norm")
         x = self.embedding[block]
@@ -179,6 +180,6 @@ class PlainHead:
         return self.target_ids(best_ids).tolist()
 
     def target_ids(self, draft_ids: Tensor) -> Tensor:
-        """The target's ids of tokens of the head, whose table has the differences."""
+        """The target's ids of the head's tokens; the table has target id - draft id."""
         table = self.tensors.get("d2t")
         return draft_ids if table is None else draft_ids + table[draft_ids]

@@ -35,7 +35,7 @@ def target() -> Target:
 
 
 def layer_ids(layout: Layout) -> tuple[int, ...]:
-    """The layers whose inputs the head reads: those of the config, or the formula's."""
+    """The layers whose inputs the head reads: from the config, or by the formula."""
     return LAYER_IDS if IDS in layout.flat else (2, 4, 5)
 
 
@@ -52,8 +52,8 @@ def test_a_head_of_every_layout_drafts_what_its_definition_drafts(
     assert drafter.needs.layer_inputs == layer_ids(layout)
     head = PlainHead(target(), tensors, layout.switches)
     for prompt in map(list, prompts()):
-        parts = layer_inputs(target(), prompt[:-1], layer_ids(layout))
-        tokens, log_probs = head.draft(parts, torch.tensor(prompt[1:]), 5)
+        states = layer_inputs(target(), prompt[:-1], layer_ids(layout))
+        tokens, log_probs = head.draft(states, torch.tensor(prompt[1:]), 5)
         tree = drafter.propose(started(drafter, target(), prompt))
         assert tree.tokens.tolist() == [prompt[-1], *tokens]
         assert tree.log_probs[1:].tolist() == pytest.approx(log_probs, abs=1e-4)
@@ -151,31 +151,35 @@ def proposed(folder: Path, method: str) -> tuple[str, list[int]]:
 def test_medusas_heads_in_vllms_layout_draft_the_same(tmp_path: Path) -> None:
     official = medusa(target(), tmp_path / "official", heads=5, layers=2)
     tensors = torch.load(official / "medusa_lm_head.pt", weights_only=True)
-    named = {}
-    for key, value in tensors.items():
+    renamed = {}
+    for key, tensor in tensors.items():
         head, block, *rest = key.split(".")
         is_block = rest[0] == "linear"
-        place = f"blocks.{head}.layers.{block}" if is_block else f"lm_heads.{head}"
-        named[f"{place}.{rest[-1]}"] = value
+        module = f"blocks.{head}.layers.{block}" if is_block else f"lm_heads.{head}"
+        renamed[f"{module}.{rest[-1]}"] = tensor
     config = {"model_type": "medusa", "num_heads": 5, "num_hidden_layers": 2}
 
-    def in_vllms(place: str, tensors: Tensors, **more: Any) -> tuple[str, list[int]]:
-        folder = write(tmp_path / place, "model.safetensors", tensors, {**config, **more})
+    def proposed_by_vllms(
+        folder_name: str, tensors: Tensors, **fields: Any
+    ) -> tuple[str, list[int]]:
+        """Layout and tokens of a head in vLLM's layout, with these fields in its config."""
+        place = tmp_path / folder_name
+        folder = write(place, "model.safetensors", tensors, {**config, **fields})
         return proposed(folder, "medusa")
 
     layout, tokens = proposed(official, "medusa")
     assert layout == "official"
-    assert in_vllms("vllm", named, medusa_fc_bias=True) == ("vLLM", tokens)
-    without = {key: value for key, value in named.items() if not key.endswith("bias")}
-    assert in_vllms("plain", without)[1] != tokens
+    assert proposed_by_vllms("vllm", renamed, medusa_fc_bias=True) == ("vLLM", tokens)
+    without_bias = {key: part for key, part in renamed.items() if not key.endswith("bias")}
+    assert proposed_by_vllms("plain", without_bias)[1] != tokens
     for stray in ("token_map", "lm_head.weight"):
         with pytest.raises(CheckpointError, match=f"unexpected tensors: {stray}"):
-            in_vllms(stray, {**named, stray: torch.zeros(3)})
+            proposed_by_vllms(stray, {**renamed, stray: torch.zeros(3)})
     with pytest.raises(CheckpointError, match="truncated_vocab_size 9, but the target's"):
-        in_vllms("cut", named, truncated_vocab_size=9)
-    named.pop("blocks.2.layers.1.weight")
+        proposed_by_vllms("cut", renamed, truncated_vocab_size=9)
+    renamed.pop("blocks.2.layers.1.weight")
     with pytest.raises(CheckpointError, match=r"lacks blocks\.2\.layers\.1\.weight"):
-        in_vllms("lack", named)
+        proposed_by_vllms("lack", renamed)
 
 
 @torch.no_grad()
@@ -187,8 +191,9 @@ def test_eagles_heads_load_with_a_prefix_and_without_a_bias(has_bias: bool, tmp_
     fields = json.loads((official / "config.json").read_text())
     fields.pop("bias", None)
     config = {"model_type": "eagle", "architectures": ["EAGLEModel"], "model": fields}
-    named = {f"model.{key}" if key != "fc.weight" else key: part for key, part in tensors.items()}
-    folder = write(tmp_path / "vllm", "model.safetensors", named, config)
-    (first, tokens), (second, others) = (proposed(path, "eagle") for path in (official, folder))
-    assert (first, second) == ("SafeAILab", "AutoModel or vLLM")
-    assert tokens == others
+    renamed = {f"model.{key}" if key != "fc.weight" else key: part for key, part in tensors.items()}
+    folder = write(tmp_path / "vllm", "model.safetensors", renamed, config)
+    official_layout, expected = proposed(official, "eagle")
+    layout, tokens = proposed(folder, "eagle")
+    assert (official_layout, layout) == ("SafeAILab", "AutoModel or vLLM")
+    assert tokens == expected

@@ -80,9 +80,9 @@ def test_every_draft_is_what_a_plain_forward_over_text_and_block_predicts(
     assert max(max(accepted) for accepted in lengths) > 2
     head = PlainHead(target(), load_file(folder / "model.safetensors"), {})
     for text, drafted in drafter.drafts:
-        parts = layer_inputs(target(), text[:-1], INPUTS)
+        states = layer_inputs(target(), text[:-1], INPUTS)
         block = torch.tensor([text[-1], *[MASK] * (num_tokens or 4)])
-        assert drafted == head.fill_block(parts, block)
+        assert drafted == head.fill_block(states, block)
 
 
 NUM_TOKENS = 5
@@ -123,8 +123,8 @@ def test_every_draft_is_what_a_plain_forward_over_pairs_and_masks_predicts(
     plain = PlainHead(target(), with_mask(layout), layout.switches)
     masks = torch.full((NUM_TOKENS - 1,), MASK)
     for text, drafted in drafter.drafts:
-        parts = layer_inputs(target(), text[:-1], LAYER_IDS)
-        assert drafted == plain.draft_at_once(parts, torch.tensor(text[1:]), masks)
+        states = layer_inputs(target(), text[:-1], LAYER_IDS)
+        assert drafted == plain.draft_at_once(states, torch.tensor(text[1:]), masks)
 
 
 PARD_PROMPT, NUM_PARD = (1, 7, 8, 9, 10, 11), 4

@@ -8,12 +8,12 @@
 static uint32_t seed = 1;
 
 static Stored *drawn(long count) {
-    Stored *made = malloc(count * sizeof(Stored));
+    Stored *numbers = malloc(count * sizeof(Stored));
     for (long i = 0; i < count; i++) {
         seed = seed * 1664525 + 1013904223;
-        made[i] = stored((float)(seed >> 8) / 8388608.0f - 1);
+        numbers[i] = stored((float)(seed >> 8) / 8388608.0f - 1);
     }
-    return made;
+    return numbers;
 }
 
 /* How often a product is further from its value in float64 than rounding explains. */
@@ -38,7 +38,8 @@ static long wrong_products(long num, long size, long columns) {
     return wrong;
 }
 
-/* The same of attention to `seen` cached rows and `num` that are masked by `bias`. */
+/* How often attention to `seen` cached rows and `num` rows masked by `bias` is further from its
+   value in float64 than rounding explains. */
 static long wrong_attention(long num, long seen, long num_kv, long group, long dim) {
     long width = num_kv * group * dim, row = 2 * num_kv * dim, count = seen + num, wrong = 0;
     Stored *queries = drawn(num * width), *cache = drawn(count * row);
@@ -70,6 +71,7 @@ static long wrong_attention(long num, long seen, long num_kv, long group, long d
     return wrong;
 }
 
+/* How many of the best tokens have more better logits than their rank, or no log-probability. */
 static long wrong_best(long num, long size, long count) {
     Stored *logits = drawn(num * size);
     int64_t *ids = malloc(num * count * sizeof(int64_t));
@@ -78,16 +80,16 @@ static long wrong_best(long num, long size, long count) {
     best_tokens(logits, size, num, size, count, ids, log_probs, 2);
     for (long i = 0; i < num; i++)
         for (long k = 0; k < count; k++) {
-            float own = value_of(logits[i * size + ids[i * count + k]]);
-            long better = 0;
-            for (long j = 0; j < size; j++) better += value_of(logits[i * size + j]) > own;
-            wrong += better > k || !(log_probs[i * count + k] <= 1e-6f);
+            float logit = value_of(logits[i * size + ids[i * count + k]]);
+            long num_better = 0;
+            for (long j = 0; j < size; j++) num_better += value_of(logits[i * size + j]) > logit;
+            wrong += num_better > k || !(log_probs[i * count + k] <= 1e-6f);
         }
     free(logits), free(ids), free(log_probs);
     return wrong;
 }
 
-/* Levels of a draft: how many children are not below their parents, or have no token's id. */
+/* How many children in a draft do not score below their parents, or have no token's id. */
 static long wrong_drafts(long levels, long k, long hidden, long num_kv, long dim, long vocab) {
     long inner = hidden + 5, width = num_kv * dim * 3, seen = 3, row = 2 * num_kv * dim;
     long size = k + levels * k * k, wrong = 0, is_plain = hidden % 2;
@@ -96,11 +98,11 @@ static long wrong_drafts(long levels, long k, long hidden, long num_kv, long dim
     Stored *embedding = drawn(vocab * hidden), *fc = drawn(hidden * 2 * hidden), *root = drawn(hidden);
     Stored *lm_head = drawn(vocab * hidden), *cache = drawn((seen + levels * k) * row);
     Stored *turns = drawn((seen + levels) * 2 * dim);
-    NormOf own = {norm, 0, 1e-5}, none = {NULL, 0, 0};
-    Layer layer = {qkv, NULL, o, NULL, up, NULL, down, NULL, none, none, own, num_kv, 1, dim, inner,
+    NormOf rms = {norm, 0, 1e-5}, none = {NULL, 0, 0};
+    Layer layer = {qkv, NULL, o, NULL, up, NULL, down, NULL, none, none, rms, num_kv, 1, dim, inner,
                    SILU, 0.1};
-    Head head = {&layer, 1, embedding, is_plain ? fc : NULL, NULL, lm_head, NULL, NULL, own, none,
-                 own, own, hidden, vocab, 0};
+    Head head = {&layer, 1, embedding, is_plain ? fc : NULL, NULL, lm_head, NULL, NULL, rms, none,
+                 rms, rms, hidden, vocab, 0};
     double *scores = malloc(size * sizeof(double));
     int64_t *tokens = malloc(size * sizeof(int64_t)), *nodes = malloc(levels * k * sizeof(int64_t));
     for (long i = 0; i < k; i++) scores[i] = -(double)i, tokens[i] = i;

@@ -37,7 +37,7 @@ class Failing:
         self._error = error
 
     def __getitem__(self, grid: object) -> Callable[..., None]:
-        def launch(*args: object, **named: object) -> None:
+        def launch(*args: object, **options: object) -> None:
             self.num_calls += 1
             raise self._error
 
@@ -162,7 +162,7 @@ def test_one_recorder_serves_the_start_up_checks(
 
 OFF, MORE = "the norm is off", "the norm is off too"
 FAILED = {"attention": "run by torch, since Triton Error [CUDA]: invalid"}
-TOLD = "attention: run by torch, since Triton Error [CUDA]: invalid"
+REASON = "attention: run by torch, since Triton Error [CUDA]: invalid"
 
 
 @pytest.mark.parametrize(
@@ -170,8 +170,8 @@ TOLD = "attention: run by torch, since Triton Error [CUDA]: invalid"
     [
         ("auto", {}, {}, "overlapped", None),
         ("auto", {"overlapped": OFF}, {}, "plain", f"launches do not overlap: {OFF}"),
-        ("auto", {}, {"overlapped": FAILED, "plain": FAILED}, "overlapped", TOLD),
-        ("auto", {}, {"overlapped": FAILED}, "plain", f"launches do not overlap: {TOLD}"),
+        ("auto", {}, {"overlapped": FAILED, "plain": FAILED}, "overlapped", REASON),
+        ("auto", {}, {"overlapped": FAILED}, "plain", f"launches do not overlap: {REASON}"),
         ("auto", {"overlapped": OFF, "plain": MORE}, {}, "torch", f"{OFF}; {MORE}"),
         ("plain", {"overlapped": OFF}, {}, "plain", None),
         ("overlapped", {"plain": OFF}, {}, "overlapped", None),
@@ -179,7 +179,7 @@ TOLD = "attention: run by torch, since Triton Error [CUDA]: invalid"
         ("overlapped", {"overlapped": OFF}, {}, "torch", OFF),
     ],
 )
-def test_launches_overlap_unless_that_costs_a_kernel_and_a_kind_that_is_asked_for_is_kept(
+def test_launches_overlap_unless_it_costs_a_kernel_and_a_requested_kind_is_kept(
     kind: str, wrong: Any, failed: Any, used: str, reason: str | None, hopper: Refusing
 ) -> None:
     hopper.wrong, hopper.fallbacks = wrong, failed

@@ -1,6 +1,6 @@
 """Values that only large steps have: attention far into a context, and many pairs of experts.
 
-Each check finds a fault that is planted in what it checks.
+Each check also finds a fault that is planted in its operation.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ class FarAttention(NamedTuple):
 
     def by(self, ops: Ops, window: int | None) -> Tensor:
         """Outputs [masks, n, width] for each span of the cache."""
-        given = (self.queries, self.cached)
-        return torch.stack(
-            [ops.attend(*given, mask, self.heads, window=window) for mask in self.masks]
-        )
+        outputs = [
+            ops.attend(self.queries, self.cached, mask, self.heads, window=window)
+            for mask in self.masks
+        ]
+        return torch.stack(outputs)
 
 
 def far_attention(start: int, group: int, num_rows: int) -> FarAttention:
@@ -53,8 +54,8 @@ def far_attention(start: int, group: int, num_rows: int) -> FarAttention:
     rows = torch.randn(num_cached, 2 * heads.kv_width, device=DEVICE)
     layout = TreeLayout.from_parents([0, *range(num_rows - 1)], DEVICE)  # a chain
     queries = torch.randn(num_rows, heads.query_width, device=DEVICE)
-    wanted = torch.linspace(0, start - 1, num_rows, dtype=torch.long, device=DEVICE)
-    queries += 3 * rows[wanted, : heads.dim].repeat(1, group)  # the key of a row for each query
+    seen_rows = torch.linspace(0, start - 1, num_rows, dtype=torch.long, device=DEVICE)
+    queries += 3 * rows[seen_rows, : heads.dim].repeat(1, group)  # the key of a row for each query
     cached = CacheRows.of(rows, *[(heads.num_kv, heads.dim)] * 2)
     masks = [
         TreeMask(

@@ -27,7 +27,7 @@ LAUNCHED = {
 
 @pytest.mark.parametrize(("k", "levels"), [(1, 4), (3, 3), (10, 4)])
 def test_beams_follow_each_other_as_with_torch(k: int, levels: int) -> None:
-    """Each beam's mask extends that of the one before."""
+    """Each beam's mask extends the mask of the beam before."""
     kernels = TritonOps(8)
     generator = torch.Generator().manual_seed(k)
     sees_itself = additive(torch.eye(k, device=DEVICE) > 0, torch.float16)
@@ -58,14 +58,16 @@ def test_pairs_of_embeddings_and_outputs(has_rows: bool, is_residual_normed: boo
     tokens, rows = torch.randint(50, (4,), device=DEVICE), torch.tensor([3, 0, 0, 2], device=DEVICE)
     weights = [torch.rand(72, device=DEVICE) + 0.5 for _ in range(2)]
     norms = PairNorms(Norm(weights[0], 1e-5), Norm(weights[1], 1e-3), is_residual_normed)
-    given = (table, tokens, hidden, rows if has_rows else None)
-    for with_norms in (None, norms):
-        outputs, expected = (ops.pairs(*given, with_norms) for ops in (kernels, TORCH))
+    chosen_rows = rows if has_rows else None
+    for pair_norms in (None, norms):
+        outputs, expected = (
+            ops.pairs(table, tokens, hidden, chosen_rows, pair_norms) for ops in (kernels, TORCH)
+        )
         torch.testing.assert_close(outputs, expected)
     assert kernels.fallbacks == {}
 
 
-def test_scores_of_candidates_include_those_above_and_the_targets_ids() -> None:
+def test_scores_of_candidates_include_their_parents_and_ids_are_the_targets() -> None:
     torch.manual_seed(0)
     kernels = TritonOps(8)
     logits = torch.randn(3, 3000, device=DEVICE)

@@ -139,7 +139,7 @@ def test_only_a_dense_row_has_a_kernel() -> None:
     assert not is_row(row, weight, transposed[1:, ::2])
 
 
-def test_numbers_that_overflow_in_both_results_are_no_difference() -> None:
+def test_numbers_that_overflow_in_both_results_count_as_equal() -> None:
     right = torch.tensor([3.0, 4.0, -torch.inf, torch.inf]).half()
     assert relative_error(right.clone(), right) == 0
     difference = torch.tensor([0.5, 0, 0, 0]).half()
@@ -157,7 +157,7 @@ def test_topk_log_probabilities_equal_a_sort(vocab_size: int) -> None:
     logits[1] = -torch.inf
     logits[1, 2] = 1.0
     logits[1, 5] = 2.0
-    logits[2, 1::2] = 9.0  # of equals the first
+    logits[2, 1::2] = 9.0  # of equal logits, the first is chosen
     k = min(vocab_size, 12)
     log_probs, ids = KERNELS.topk_logprobs(logits, k)
     expected = logits.log_softmax(-1).sort(descending=True, stable=True)

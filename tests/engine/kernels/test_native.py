@@ -48,7 +48,7 @@ def ops(request: pytest.FixtureRequest, folder: Path) -> NativeOps:
         return native_ops(dtype, folder)
 
 
-def test_results_are_those_of_torch(ops: NativeOps) -> None:
+def test_results_equal_torchs(ops: NativeOps) -> None:
     assert unsupported_reason(ops, CPU, ops._dtype) is None
 
 
@@ -73,13 +73,13 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(
     x = torch.randn(23, size, dtype=dtype)
     weight = torch.randn(2 * num_out, size, dtype=dtype)
     bias = torch.randn(2 * num_out, dtype=dtype)
-    ahead = Norm(torch.randn(size, dtype=dtype), 1e-5)
-    together = ops.project(x, weight, bias, norm=ahead)
-    gated = ops.gated(x, weight, bias, ahead, silu)
+    norm = Norm(torch.randn(size, dtype=dtype), 1e-5)
+    products = ops.project(x, weight, bias, norm=norm)
+    gated = ops.gated(x, weight, bias, norm, silu)
     for i in range(23):
         row = x[i : i + 1]
-        assert torch.equal(ops.project(row, weight, bias, norm=ahead)[0], together[i])
-        assert torch.equal(ops.gated(row, weight, bias, ahead, silu)[0], gated[i])
+        assert torch.equal(ops.project(row, weight, bias, norm=norm)[0], products[i])
+        assert torch.equal(ops.gated(row, weight, bias, norm, silu)[0], gated[i])
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -95,7 +95,7 @@ def test_the_number_of_threads_changes_no_bit(
 
 
 @pytest.mark.parametrize("committed", [0, 1, 3, 50])
-def test_attention_to_a_path_is_that_of_the_tree(ops: NativeOps, committed: int) -> None:
+def test_attention_to_a_path_equals_attention_in_the_tree(ops: NativeOps, committed: int) -> None:
     """Siblings between a node and its ancestors do not change a node's bits."""
     torch.manual_seed(0)
     dtype = ops._dtype
@@ -118,7 +118,7 @@ def test_attention_to_a_path_is_that_of_the_tree(ops: NativeOps, committed: int)
         assert torch.equal(alone_output[0], whole[node])
 
 
-def test_logits_over_a_tree_are_those_of_vanilla_bit_by_bit(folder: Path) -> None:
+def test_logits_over_a_tree_equal_vanillas_bit_by_bit(folder: Path) -> None:
     execution = Execution(native_ops(torch.float32, folder))
     target = load_in(TINY / "target", execution=execution)
     prompt = list(range(5, 40))
@@ -136,7 +136,7 @@ def test_logits_over_a_tree_are_those_of_vanilla_bit_by_bit(folder: Path) -> Non
     assert torch.equal(prefill.logits[0], whole[6])
 
 
-def test_what_has_no_code_is_left_to_torch(folder: Path) -> None:
+def test_products_without_code_are_left_to_torch(folder: Path) -> None:
     ops = native_ops(torch.float32, folder)
     weight = torch.randn(5, 8)
     half = torch.randn(3, 8).half()
@@ -179,7 +179,9 @@ def test_rotation_and_cache_of_one_shared_position(ops: NativeOps) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "compiler"), KINDS)
-def test_no_shape_leaves_its_memory(dtype: torch.dtype, compiler: str, tmp_path: Path) -> None:
+def test_no_shape_reaches_beyond_its_memory(
+    dtype: torch.dtype, compiler: str, tmp_path: Path
+) -> None:
     """Products against float64, and attention, under the address and undefined sanitizers."""
     source = Path(__file__).with_name("sanitized.c")
     program = tmp_path / "sanitized"

@@ -35,7 +35,7 @@ def ops(request: pytest.FixtureRequest) -> NativeOps:
 
 @pytest.mark.parametrize("size", [1, 7, 64, 65, 1000, 4099])
 @pytest.mark.parametrize("k", [1, 3, 10, 64])
-def test_the_best_are_those_of_a_stable_sort(ops: NativeOps, size: int, k: int) -> None:
+def test_best_tokens_are_the_first_of_a_stable_sort(ops: NativeOps, size: int, k: int) -> None:
     """Of equal logits, which are frequent in bfloat16, the first comes first."""
     k = min(k, size)
     generator = torch.Generator().manual_seed(size)
@@ -66,7 +66,7 @@ def test_logits_that_are_not_finite_win(ops: NativeOps, broken: float, place: in
     assert log_probs[::2].isfinite().all()
 
 
-def test_more_than_there_is_room_for_is_left_to_torch(ops: NativeOps) -> None:
+def test_a_k_too_large_for_native_code_is_left_to_torch(ops: NativeOps) -> None:
     logits = torch.randn(2, 500, dtype=ops._dtype)
     log_probs, _ = ops.topk_logprobs(logits, 65)
     expected, _ = TORCH.topk_logprobs(logits, 65)
@@ -100,10 +100,10 @@ def test_heads_draft_as_with_the_operations_of_torch(name: str) -> None:
     ],
 )
 @pytest.mark.parametrize("depth", [0, 1, 4])
-def test_levels_in_one_call_are_those_one_after_the_other(
+def test_levels_in_one_call_equal_levels_in_a_call_each(
     ops: NativeOps, name: str, maker_args: dict[str, bool], depth: int, tmp_path: Path
 ) -> None:
-    """Scores have the same bits. Equal ones, frequent in bfloat16, may come in another order."""
+    """Scores have the same bits. Equal scores, frequent in bfloat16, may be in another order."""
     shape = {"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
     target = Target(random_llama(3, **shape).to(ops._dtype), Execution(ops))
     drafter = build(name, target, tmp_path, maker_args, depth=depth, top_k=5)

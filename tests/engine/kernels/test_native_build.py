@@ -1,4 +1,4 @@
-"""The library of compiled operations: how it is built, its folder, and what stands in its way."""
+"""The library of compiled operations: its build, its folder, and what makes either fail."""
 
 import os
 import subprocess
@@ -110,7 +110,7 @@ def test_a_folder_of_others_is_left_alone(
     assert not [*libraries.iterdir()]
 
 
-def test_half_a_build_of_a_killed_process_goes(tmp_path: Path) -> None:
+def test_half_a_build_of_a_killed_process_is_removed(tmp_path: Path) -> None:
     (tmp_path / "build-old").mkdir()
     newer = tmp_path / "build-new"
     with native_build._locked(tmp_path):

@@ -32,7 +32,7 @@ LARGE = {
     **SMALL, "layers": 2, "hidden_size": 5120, "intermediate_size": 13824,
     "num_attention_heads": 40, "num_key_value_heads": 40,
 }  # fmt: skip
-"""Layers as small as an EAGLE head's, and those of vicuna-13b."""
+"""Layers as small as an EAGLE head's, and layers of vicuna-13b's size."""
 
 pytestmark = [
     pytest.mark.gpu,
@@ -66,7 +66,7 @@ def targets() -> Callable[[bool], list[Target]]:
 @pytest.mark.parametrize(("num_committed", "is_large"), [(40, False), (700, True)])
 @pytest.mark.parametrize("num_nodes", TREES)
 @torch.inference_mode()
-def test_overlapped_replays_are_bit_for_bit_those_without(
+def test_replays_with_and_without_overlap_are_equal_bit_for_bit(
     num_nodes: int, num_committed: int, is_large: bool, targets: Callable[[bool], list[Target]]
 ) -> None:
     layout = TreeLayout.from_parents([max(i - 3, 0) for i in range(num_nodes)], "cuda:0")

@@ -37,7 +37,7 @@ def planned(
 
 
 def check_waves(plan: AttentionPlan, num_programs: int, slots: int) -> None:
-    """The waves are as many as the programs need, if as many as the slots run at once."""
+    """Check that the programs need this number of waves, if a wave is `slots` programs."""
     assert (plan.waves - 1) * slots < num_programs
     assert num_programs <= plan.waves * slots
 
