@@ -6,7 +6,7 @@ Each run is a whole one in a folder, on two servers in simulated time: vanilla a
 request rates, acceptance, schedules of draft tokens, noise, drift of the machine, refusals and
 failures are drawn. Servers may have counters, counts of answers, both or none. A third of the
 methods look up drafts, and some find none at all. The output has a line for each kind of honest
-run, with those that are refused or accused, and for each lie, with those that are named.
+run, with the number refused or accused, and a line for each lie, with the number named.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def _ways(device: torch.device, dtype: torch.dtype) -> Mapping[str, Ops]:
 
 
 def _layers(shape: Shape, cached: int, device: torch.device, dtype: torch.dtype) -> list[Layer]:
-    """Layers that together exceed any cache: at least four times that of the device."""
+    """Layers that together exceed any cache: at least four times the device's cache."""
     heads = _heads(shape)
 
     def drawn(*size: int) -> Tensor:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.recommendations
 
-The runs are those of `coverage.py`, with four methods that are equally fast, or 3, 10 or 30 %
-apart, after one and after three passes. The output counts the runs in which a method was
+The runs are simulated as in `coverage.py`, with four methods that are equally fast, or 3, 10 or
+30 % apart, after one and after three passes. The output counts the runs in which a method was
 recommended, the runs in which it was said to be the fastest, and among these the runs in which
 another method is truly more than 2 % faster.
 """

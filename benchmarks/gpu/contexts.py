@@ -4,7 +4,7 @@
 
 It uses a stand-in with a long enough context. One prompt of random tokens fills the cache. A
 step reads the weights, and the keys and values of the whole context. Its logits are compared with
-those of a prompt that is longer by a path of its tree; the exit status is 1 if they differ.
+the logits after a prompt that is longer by a path of its tree. The exit status is 1 if they differ.
 
 A model that cannot hold tiny (norms of queries, sinks, a clamped activation) has random weights,
 whose logits say nothing: its times alone are measured, and the figures say so.
@@ -47,7 +47,7 @@ ROUNDS, STEPS = 5, 4
 EXTRA_ROWS = 256
 """Cache rows after the context, for trees and for the bucket that they end in."""
 NUM_WORDS = 2048
-"""Words of tiny, the only ones that have a meaning in a stand-in: prompts and logits are theirs."""
+"""Words of tiny. No others have a meaning in a stand-in, so prompts and logits have only these."""
 ALLOWED_DIFFERENCES = {torch.float32: 1e-3, torch.bfloat16: 0.06, torch.float16: 0.03}
 """Largest difference of a step's logits from a prompt's that is rounding.
 
@@ -144,7 +144,7 @@ def measure(target: Target, prompt_ids: Sequence[int], weights: RooflineHeader) 
 
 
 def differences(target: Target, prompt_ids: Sequence[int]) -> dict[int, float]:
-    """Differences of a step's logits from those after a longer prompt, by its number of rows.
+    """Differences of a step's logits from the logits after a longer prompt, by the step's rows.
 
     A difference is |step - prompt| / |prompt|, of logits less their mean. The step's tree has two
     branches. The prompt is longer by the path to its last node.

@@ -23,7 +23,7 @@ WORDS = {
     "8192": "64",
     "32768": "96",
 }
-"""Words of commands, and those that stand in their place."""
+"""Words of commands, and the words that replace them."""
 ADDED_WORDS = {
     "kernels": ("--capability", "90", "--most", "4"),
     "layers": ("--rows", "1"),

@@ -120,7 +120,7 @@ def cards_of(runs: Mapping[str, Path]) -> list[str]:
 
 
 def figures(path: Path) -> dict[str, float]:
-    """The figures of a run that have goals, without those that were not measured."""
+    """The measured figures of a run that have goals."""
     run = read_run(path)
     header, metrics = run.header, measure(run)
     values: dict[str, Value | float | None] = {

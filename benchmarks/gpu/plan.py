@@ -46,7 +46,7 @@ def make_plan(rows: Sequence[Row], minutes: float, call_s: float = CALL_S) -> Pl
 
 
 def plan_text(plan: Plan) -> str:
-    """The plan as lines: the rows of each call with their seconds, and those that are not run."""
+    """The plan as lines: the rows of each call with their seconds, and rows that are not run."""
     lines = []
     total_s = NUM_STARTS * START_S
     for number, rows in enumerate(plan.calls, 1):

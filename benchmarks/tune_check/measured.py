@@ -63,7 +63,7 @@ def speedup_on(times: Times, samples: Collection[str]) -> Speedup:
             unbiased = len(pairs) / max(1, len(pairs) - 1)
             ratios.append(baseline_s / setting_s)
             variances.append((terms**2).sum() * unbiased)
-    weights = np.array(ratios) / sum(ratios)  # of each task's logarithm in that of the mean
+    weights = np.array(ratios) / sum(ratios)  # of each task's logarithm in the mean's logarithm
     return Speedup(float(np.mean(ratios)), float((weights**2 * variances).sum()))
 
 

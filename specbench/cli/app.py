@@ -76,7 +76,7 @@ class Command(WithHeadings, TyperCommand):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words of a call; click removes those that it understands.
+        """Parse the words of a call; click removes the words that it understands.
 
         Raises:
             UserError: a word that means something under another name.

@@ -36,8 +36,8 @@ def full_command(info: RunHeader) -> str:
     cards = [name for name in asked.tasks if name.endswith(".toml")]  # paths of files
     tasks_of_cards = {Path(card).stem for card in cards}
     tasks = [task for task in spec.tasks if task.partition("/")[0] not in tasks_of_cards]
-    # The settings to write: the chat template as the user gave it, and the tasks without those of
-    # cards, which are added below.
+    # The settings to write: the chat template as the user gave it, and the tasks without the cards'
+    # tasks, which are added below.
     written_spec = structs.replace(spec, template=asked.template, tasks=tuple(tasks))
     # Arguments of options that are not written as a flag and its value ("--url URL --label NAME"),
     # by field of the settings. An empty list leaves the option out.

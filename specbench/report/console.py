@@ -56,7 +56,7 @@ def wrapped(text: str, stream: IO[str]) -> str:
 
 
 def _width(terminal: IO[str]) -> int:
-    """The columns that the user set, or those of the terminal."""
+    """The number of columns: `COLUMNS` if the user set it, else the terminal's."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isdigit():
         return int(columns)

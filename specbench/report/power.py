@@ -50,9 +50,9 @@ def _machine_line(run: RunMetrics, variances: Pilot) -> str:
 def _table(run: RunMetrics, variances: Pilot) -> list[str]:
     """The lines of a table of prompts needed: a row per difference, a column per number of units.
 
-    A unit is a pass or a run; `UNITS` are the numbers of them that have a column. A difference in
-    speed is relative: 0.05 is 5 %. `variances` are those of a log ratio of two methods' speeds in
-    `run`, from prompts and from units.
+    A unit is a pass or a run; `UNITS` are the numbers of units that have a column. A difference in
+    speed is relative: 0.05 is 5 %. `variances` has the variances from prompts and from units, of a
+    log ratio of two methods' speeds in `run`.
     """
     kind = run.scope.kind  # the word for units: "passes" or "runs"
     lines = [

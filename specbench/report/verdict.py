@@ -87,7 +87,7 @@ def _fastest(run: RunMetrics, ranking: Ranking) -> list[str]:
 
 
 def _over_next(run: RunMetrics, ranking: Ranking, method: str) -> str:
-    """The fastest method's speed over that of the next one."""
+    """A sentence on the fastest method's speed / the next method's."""
     ratio = ranking.ratios[method]
     # The data choose the fastest, so its lead is tested among all pairs, vanilla included.
     num_pairs = comb(len(ranking.methods) + 1, 2)

@@ -286,7 +286,7 @@ def audit_failure(result: MethodAudit) -> str:
     if not result.failures:  # the failed tests
         return "the test is not stored"
     test = min(result.failures, key=lambda failure: failure.p_value or 0.0)
-    # the subject is what was tested ("tokens"), the unit is that of the effect or empty
+    # the subject is what was tested ("tokens"), the unit is the effect's, or empty
     effect_text = f"{test.subject}, {test.name}: {test.effect:.3g} {test.unit}".rstrip()
     if test.p_value is not None:
         return f"{effect_text} (p = {test.p_value:.2g})"

@@ -47,7 +47,7 @@ def _rewrite(page: Path, reports: list[Report]) -> None:
 
 
 def with_tables(text: str, reports: list[Report]) -> str:
-    """The text with its tables replaced by those of the reports."""
+    """The text with its tables replaced by the reports' tables."""
     tables = "\n\n".join(map(table_of, reports))
     text = _TABLES.sub(lambda match: f"{match[1]}{tables}{match[2]}", text)
     for report in filter(_is_stand_in, reports):

@@ -24,7 +24,7 @@ def held_out_dialogues(family: str, num: int, seed: int = PROMPT_SEED) -> list[D
 
 @cache
 def bundled_requests() -> frozenset[str]:
-    """The first requests that training leaves out, including those of all bundled prompts."""
+    """First requests that training leaves out, including the requests of all bundled prompts."""
     return frozenset(
         dialogue.turns[0].user
         for family in FAMILIES

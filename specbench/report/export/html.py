@@ -129,7 +129,7 @@ def _replays(report: Report) -> list[dict[str, Any]]:
 
 
 def _answers(report: Report, source: Source) -> list[Answers]:
-    """The answers of a run, those of each request in the order of the tables."""
+    """The answers of a run, each request's in the order of the tables."""
     labels = [source.info.method(method).label for method in report.methods_of(source)]
     return [answers.in_order(labels) for answers in source.answers]
 

@@ -30,7 +30,7 @@ SCHEMA = 1
 _COMPACT_FROM = 4
 """The smallest depth at which a value is written on one line."""
 _DIGITS = 10
-"""Significant digits of a number: all that clocks measure, but not those that vary by machine."""
+"""Significant digits of a number: all that clocks measure, without digits that vary by machine."""
 
 
 def render(report: Report) -> str:

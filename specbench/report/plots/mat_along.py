@@ -112,13 +112,13 @@ def _draw_lines(
         if method.method not in look_of or len(line) < _LEAST_BINS:
             continue
         places = [math.log2(step_bin.high) for step_bin, _ in line]
-        values = [mat.value for _, mat in line]
+        mats = [mat.value for _, mat in line]
         intervals = [interval_of(mat) or Interval(mat.value, mat.value) for _, mat in line]
-        below = [value - ends.low for value, ends in zip(values, intervals, strict=True)]
-        above = [ends.high - value for value, ends in zip(values, intervals, strict=True)]
+        below = [mat - ends.low for mat, ends in zip(mats, intervals, strict=True)]
+        above = [ends.high - mat for mat, ends in zip(mats, intervals, strict=True)]
         style: dict[str, Any] = {**look_of[method.method].point, "markersize": 5, "linewidth": 1.3}
-        axes.errorbar(places, values, [below, above], elinewidth=0.8, **style)
-        lines[method.method] = [*map(Mark, places, values)]
+        axes.errorbar(places, mats, [below, above], elinewidth=0.8, **style)
+        lines[method.method] = [*map(Mark, places, mats)]
         for place, (step_bin, _) in zip(places, line, strict=True):
             range_of_place[place] = step_bin.range_text
     axes.set_xticks([*range_of_place], [*range_of_place.values()])

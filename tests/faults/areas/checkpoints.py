@@ -119,7 +119,7 @@ def name_code(random: Random, model: Path) -> None:
 def damage_header(random: Random, model: Path) -> None:
     content = (model / TENSORS).read_bytes()
     (length,) = struct.unpack("<Q", content[:8])
-    header, data = json.loads(content[8 : 8 + length]), content[8 + length :]
+    header, tensor_bytes = json.loads(content[8 : 8 + length]), content[8 + length :]
     name, other = random.sample([name for name in header if name != "__metadata__"], 2)
     copied = {**header[other]}  # a copy, since it may come into the entry itself
     values = (*VALUES, [-1], [2**40, 2**40], [0.5, 1], [[1]], ["a"], "F99", copied)
@@ -135,7 +135,7 @@ def damage_header(random: Random, model: Path) -> None:
     if random.random() < 0.1:
         text = damage.DEEP.encode()
     size = random.choice((len(text),) * 5 + (2**63, 0, len(text) + 1))
-    (model / TENSORS).write_bytes(struct.pack("<Q", size) + text + data)
+    (model / TENSORS).write_bytes(struct.pack("<Q", size) + text + tensor_bytes)
 
 
 def change_layers(random: Random, model: Path) -> None:
