@@ -51,7 +51,7 @@ _NO_ROWS: IntArray = np.empty(0, dtype=np.intp)
 _LEAST_STEPS = 0.95
 """A method of another name drafts in every step if at least this share of its steps has a draft."""
 _LEAST_ANSWERS = 3
-"""Fewest answers with counted drafts that show that a method drafts in every step."""
+"""Fewest answers with counted drafts that this judgement needs."""
 
 
 def may_draft_nothing(header: RunHeader, method: str) -> bool:

@@ -35,10 +35,10 @@ class PromptsRead:
     """The prompts that a server read."""
 
     least_offset: int = 0
-    """Tokens that the server counted - tokens rendered here: the smallest number of all answers."""
+    """Tokens that the server counted - tokens rendered here: the smallest of these differences."""
 
     most_offset: int = 0
-    """The largest of these numbers."""
+    """The largest of these differences."""
 
     num_uncounted: int = 0
     """Answers without a count of the prompt's tokens, in runs that record whether there was one."""

@@ -44,7 +44,7 @@ they are checked, and do not yet use the method's own number of threads.
 FIRST_USE_S = 0.5
 """Seconds that a method's untimed completions may take in addition, for work done only once."""
 FIRST_USE_GPU_S = 10.0
-"""These seconds on a GPU, where kernels are compiled and loaded. A guess: it was not measured."""
+"""FIRST_USE_S on a GPU, where kernels are compiled and loaded. It has not been measured yet."""
 
 
 def hidden_time(table: RecordTable) -> dict[Subject, float]:
