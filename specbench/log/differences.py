@@ -260,7 +260,7 @@ def _file_texts(first: FileHeader | None, second: FileHeader | None) -> tuple[st
 
 
 def _prompt_texts(first: PromptsHeader, second: PromptsHeader) -> tuple[str, str] | None:
-    """Two prompts of a task, by hash and origin; None if they are equal.
+    """The prompts of a task in two runs, by hash and origin; None if they do not differ.
 
     Another `--limit` on the same file is no difference: the samples that both runs have are equal.
     """

@@ -27,7 +27,7 @@ def find_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
 
     Faults of single records come first, in the order of the records.
     """
-    # Lines of an imported run were checked when they were read. No other rule applies to them.
+    # Lines of an imported run were checked when they were read. Only this rule is for them, too.
     if header.imported:
         yield from _miscounted_blocks(header.blocks, records)
         return

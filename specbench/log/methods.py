@@ -92,8 +92,8 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
                     size_in_paper += f", {paper_depth + 1} levels"
         else:
             option = next(iter(paper_options))
-            given = str(self.options[option])  # a static tree may be given as paths
-            option_text = tree_label(given) if given.startswith("[[") else given
+            text = str(self.options[option])  # of a static tree, its paths
+            option_text = tree_label(text) if text.startswith("[[") else text
             size_in_effect = _without_folders(f"{option}={option_text}", [])
             size_in_paper = paper_options[option]
         if self.settings.source == "cut":

@@ -15,8 +15,8 @@ honest pairs, the closest differs by 1.6e-3.
 LEAST_COPIES = 2
 """Smallest number of copied requests for which a pass counts as a copy of another."""
 LEAST_COPIED_SHARE = 0.05
-"""Smallest share of the requests of both passes for which a pass counts as a copy: among thousands,
-a few are equal by chance.
+"""Smallest share of copied requests for which a pass counts as a copy of another: among thousands
+of requests, a few are equal by chance.
 """
 LEAST_TOKENS = 8
 """Fewest tokens of an answer whose time is long enough to differ from pass to pass."""
