@@ -34,46 +34,46 @@ def attend_split(
     dims = tl.arange(0, DIM)
     follow(EARLY)
     source = queries + row.to(tl.int64)[:, None] * queries_stride + query_head[:, None] * DIM
-    asked = tl.load(source + dims[None, :], mask=is_row[:, None], other=0.0)
+    query_rows = tl.load(source + dims[None, :], mask=is_row[:, None], other=0.0)
     start = tl.load(first).to(tl.int32)
     num_rows = start + num_more
     lowest = 0
     if HAS_WINDOW:
         lowest = tl.load(begins).to(tl.int32) // BLOCK * BLOCK
-        own_begin = tl.load(begins + row, mask=is_row, other=0).to(tl.int32)
+        row_begin = tl.load(begins + row, mask=is_row, other=0).to(tl.int32)
     share = tl.cdiv(tl.cdiv(num_rows - lowest, BLOCK), tl.num_programs(2)) * BLOCK
     begin = lowest + split * share
     end = tl.minimum(begin + share, num_rows)
-    own = rows + head * DIM
+    head_rows = rows + head * DIM
     top = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
-    found = tl.zeros([ROWS, DIM], tl.float32)
+    weighted_sums = tl.zeros([ROWS, DIM], tl.float32)
     for at in range(begin, end, BLOCK):
         columns = at + tl.arange(0, BLOCK)
         is_in = columns < end
-        lines = own + columns.to(tl.int64)[:, None] * rows_stride + dims[None, :]
+        lines = head_rows + columns.to(tl.int64)[:, None] * rows_stride + dims[None, :]
         keys = tl.load(lines, mask=is_in[:, None], other=0.0)
-        scores = tl.dot(asked, tl.trans(keys), input_precision="ieee") * scale
+        scores = tl.dot(query_rows, tl.trans(keys), input_precision="ieee") * scale
         if HAS_CAP:  # soft_cap * tanh(scores / soft_cap)
             scores = soft_cap * (2.0 * tl.sigmoid(2.0 * scores / soft_cap) - 1.0)
-        behind = columns - start
-        masked = bias + row[:, None] * num_more + behind[None, :]
-        is_behind = is_row[:, None] & (is_in & (behind >= 0))[None, :]
-        scores += tl.load(masked, mask=is_behind, other=0.0).to(tl.float32)
+        after_start = columns - start
+        masked = bias + row[:, None] * num_more + after_start[None, :]
+        is_after_start = is_row[:, None] & (is_in & (after_start >= 0))[None, :]
+        scores += tl.load(masked, mask=is_after_start, other=0.0).to(tl.float32)
         if HAS_WINDOW:  # finite, since a row may see nothing of a split
-            scores = tl.where(columns[None, :] >= own_begin[:, None], scores, HIDDEN)
+            scores = tl.where(columns[None, :] >= row_begin[:, None], scores, HIDDEN)
         scores = tl.where(is_in[None, :], scores, float("-inf"))
         new_top = tl.maximum(top, tl.max(scores, 1))
         weights = tl.exp(scores - new_top[:, None])
         shrink = tl.exp(top - new_top)
         values = tl.load(lines + kv_width, mask=is_in[:, None], other=0.0)
         product = tl.dot(weights.to(values.dtype), values, input_precision="ieee")
-        found = found * shrink[:, None] + product
+        weighted_sums = weighted_sums * shrink[:, None] + product
         total = total * shrink + tl.sum(weights, 1)
         top = new_top
     num_heads = tl.num_programs(0) * group
     to = (split * n + row).to(tl.int64) * num_heads + query_head
-    tl.store(parts + to[:, None] * DIM + dims[None, :], found, mask=is_row[:, None])
+    tl.store(parts + to[:, None] * DIM + dims[None, :], weighted_sums, mask=is_row[:, None])
     tl.store(tops + to, top, mask=is_row)
     tl.store(totals + to, total, mask=is_row)
 
@@ -101,5 +101,5 @@ def join_splits(
     total = tl.sum(weights * tl.load(totals + at, mask=is_in, other=0.0))
     if HAS_SINKS:
         total += tl.exp(sink - highest)
-    found = tl.load(parts + at[:, None] * DIM + dims[None, :], mask=is_in[:, None], other=0.0)
-    tl.store(out + slots * DIM + dims, tl.sum(found * weights[:, None], 0) / total)
+    sums = tl.load(parts + at[:, None] * DIM + dims[None, :], mask=is_in[:, None], other=0.0)
+    tl.store(out + slots * DIM + dims, tl.sum(sums * weights[:, None], 0) / total)

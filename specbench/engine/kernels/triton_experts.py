@@ -26,34 +26,34 @@ def project_experts(
     columns = tl.arange(0, BLOCK)
     is_row = (rows < num_out)[:, None]
     width = num_out.to(tl.int64) * (2 if IS_GATED else 1)
-    own_rows = rows * 2 if IS_CLAMPED else rows
+    first_rows = rows * 2 if IS_CLAMPED else rows
     to_other = 1 if IS_CLAMPED else num_out.to(tl.int64)
     follow(EARLY)
     expert = tl.load(ids + pair)
-    places = weight + (expert * width + own_rows[:, None]) * size + columns[None, :]
+    places = weight + (expert * width + first_rows[:, None]) * size + columns[None, :]
     values = x + pair // x_group * size + columns
     sums = tl.zeros([ROWS, BLOCK], tl.float32)
     other_sums = tl.zeros([ROWS, BLOCK], tl.float32)
     for begin in range(0, size, BLOCK):
         is_in = begin + columns < size
         mask = is_row & is_in[None, :]
-        own = tl.load(values + begin, mask=is_in, other=0.0).to(tl.float32)[None, :]
-        sums += tl.load(places + begin, mask=mask, other=0.0).to(tl.float32) * own
+        x_block = tl.load(values + begin, mask=is_in, other=0.0).to(tl.float32)[None, :]
+        sums += tl.load(places + begin, mask=mask, other=0.0).to(tl.float32) * x_block
         if IS_GATED:
             other = tl.load(places + to_other * size + begin, mask=mask, other=0.0)
-            other_sums += other.to(tl.float32) * own
-    found, up = tl.sum(sums, 1), tl.sum(other_sums, 1)
+            other_sums += other.to(tl.float32) * x_block
+    results, up = tl.sum(sums, 1), tl.sum(other_sums, 1)
     if HAS_BIAS:
-        biases = bias + expert * width + own_rows
-        found += tl.load(biases, mask=rows < num_out, other=0.0).to(tl.float32)
+        biases = bias + expert * width + first_rows
+        results += tl.load(biases, mask=rows < num_out, other=0.0).to(tl.float32)
         if IS_GATED:
             up += tl.load(biases + to_other, mask=rows < num_out, other=0.0).to(tl.float32)
     if IS_CLAMPED:
-        found = tl.minimum(found, limit)
+        results = tl.minimum(results, limit)
         up = tl.minimum(tl.maximum(up, -limit), limit)
-        found = found * tl.sigmoid(alpha * found) * (up + 1.0)
+        results = results * tl.sigmoid(alpha * results) * (up + 1.0)
     elif IS_GATED:
-        found = found * tl.sigmoid(found) * up
+        results = results * tl.sigmoid(results) * up
     if HAS_SHARES:
-        found *= tl.load(shares + pair).to(tl.float32)
-    tl.store(out + pair * num_out + rows, found, mask=rows < num_out)
+        results *= tl.load(shares + pair).to(tl.float32)
+    tl.store(out + pair * num_out + rows, results, mask=rows < num_out)

@@ -40,11 +40,11 @@ def norm_rows(
     weights = tl.load(weight + columns, mask=is_in, other=0.0).to(tl.float32)
     follow(EARLY)
     values = tl.load(x + row * x_stride + columns, mask=is_in, other=0.0).to(tl.float32)
-    found = values * tl.rsqrt(tl.sum(values * values) / size + eps) * weights
+    normed = values * tl.rsqrt(tl.sum(values * values) / size + eps) * weights
     places = out + row * size + columns
     if IS_ADDED:
-        found += tl.load(places, mask=is_in, other=0.0).to(tl.float32)
-    tl.store(places, found, mask=is_in)
+        normed += tl.load(places, mask=is_in, other=0.0).to(tl.float32)
+    tl.store(places, normed, mask=is_in)
 
 
 @triton.jit
@@ -114,18 +114,18 @@ def project_row(
     scale = 1.0
     if HAS_NORM:
         scale = tl.rsqrt(tl.sum(squares) / size + eps)
-    found = tl.sum(sums, 1) * scale
+    results = tl.sum(sums, 1) * scale
     is_kept = rows < num_out
     if HAS_BIAS:
-        found += tl.load(bias + rows, mask=is_kept, other=0.0).to(tl.float32)
+        results += tl.load(bias + rows, mask=is_kept, other=0.0).to(tl.float32)
     if IS_GATED:
         other = tl.sum(other_sums, 1) * scale
         if HAS_BIAS:
             other += tl.load(bias + num_out + rows, mask=is_kept, other=0.0).to(tl.float32)
-        found = activated(found, IS_GELU) * other
+        results = activated(results, IS_GELU) * other
     if IS_ADDED:
-        found += tl.load(out + rows, mask=is_kept, other=0.0).to(tl.float32)
-    tl.store(out + rows, found, mask=is_kept)
+        results += tl.load(out + rows, mask=is_kept, other=0.0).to(tl.float32)
+    tl.store(out + rows, results, mask=is_kept)
 
 
 @triton.jit
@@ -164,17 +164,17 @@ def rotate_and_write_kv(
         tl.store(to + columns, values, mask=is_in)
     else:
         across_columns = (columns + DIM // 2) % DIM
-        own = values.to(tl.float32)
+        wide = values.to(tl.float32)
         across = tl.load(source + across_columns, mask=is_in, other=0.0).to(tl.float32)
         if HAS_NORM:
-            scale = tl.rsqrt(tl.sum(own * own) / DIM + eps)
+            scale = tl.rsqrt(tl.sum(wide * wide) / DIM + eps)
             weights = norm + head * DIM
-            own *= scale * tl.load(weights + columns, mask=is_in, other=0.0)
+            wide *= scale * tl.load(weights + columns, mask=is_in, other=0.0)
             across *= scale * tl.load(weights + across_columns, mask=is_in, other=0.0)
         angles = cos_sin + row * cos_sin_stride + columns
         by = tl.load(angles, mask=is_in, other=0.0).to(tl.float32)
         by_across = tl.load(angles + DIM, mask=is_in, other=0.0).to(tl.float32)
-        rotated = own * by + across * by_across
+        rotated = wide * by + across * by_across
         tl.debug_barrier()  # a query overwrites the half that other threads read
         if head < num_queries:
             tl.store(source + columns, rotated, mask=is_in)
