@@ -93,7 +93,7 @@ class Progress:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
-        self._is_time_told = False
+        self._is_time_printed = False
 
     def started(self, total: int) -> None: ...
     def sample_started(self, method: str, task: str, sample_id: str) -> None: ...
@@ -108,9 +108,9 @@ class Progress:
         Only the first of several estimates is printed. `source` says in words what the estimate was
         made from.
         """
-        if seconds > LONG_S and not self._is_time_told:
+        if seconds > LONG_S and not self._is_time_printed:
             self.message(estimated_time(seconds, source))
-        self._is_time_told = True
+        self._is_time_printed = True
 
 
 class Lines(Progress):

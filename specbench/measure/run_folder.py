@@ -86,8 +86,8 @@ def resumed_run(
             f"The run in {path} has other options: {'; '.join(mismatches)}.",
             "Leave them out: --resume uses the run's options. Or start a new run without it.",
         )
-    asked = RunSpec(**asdict(header.spec.asked or header.spec.values))
-    return ChosenRun(path, asked, tuple(sorted({*header.spec.given, *given})))
+    asked_spec = RunSpec(**asdict(header.spec.asked or header.spec.values))
+    return ChosenRun(path, asked_spec, tuple(sorted({*header.spec.given, *given})))
 
 
 def _newest_unfinished(spec: RunSpec, given: Collection[str], root: Path) -> Path:

@@ -304,8 +304,8 @@ def _check_vocabularies(codec: ChatCodec, drafts: Sequence[Path]) -> None:
 def _dtype(spec: RunSpec, device: Device, path: Path | None = None) -> Dtype:
     """The dtype to load in: float16 if auto means bfloat16, and the GPU would emulate it."""
     picked = pick_dtype(spec.card, spec.dtype, device.name, path)
-    is_open = spec.dtype == "auto" and picked == "bfloat16" and not spec.card.is_float16_unsafe
-    return "float16" if is_open and not device.has_bfloat16 else picked
+    may_change = spec.dtype == "auto" and picked == "bfloat16" and not spec.card.is_float16_unsafe
+    return "float16" if may_change and not device.has_bfloat16 else picked
 
 
 def _stored_weights(card: ModelCard, path: Path, device: Device) -> _StoredWeights:

@@ -164,16 +164,16 @@ def make_launches(
             launches.refused.append(error.message)
             continue
         sized, source = settings.of(choice, method) if settings else SizedChoice(choice, None)
-        asked = _engine_options(sized, method)
+        engine_options = _engine_options(sized, method)
         num_tokens = num_tokens_of(sized, method)  # most tokens of a draft; 0: the method decides
         launches.servers[label_of(choice)] = replace(
             vanilla,
             method=choice.name,
             weights=weights,
-            num_tokens=asked.most_tokens or num_tokens,
+            num_tokens=engine_options.most_tokens or num_tokens,
             scope=_scope(choice, method),  # lifetime of what it remembers
-            options=asked.options,
-            facts=asked.facts,
+            options=engine_options.options,
+            facts=engine_options.facts,
             settings=source,
         )
     if is_named and launches.missing:
@@ -211,13 +211,13 @@ def num_tokens_of(choice: MethodChoice, method: EngineMethod) -> int:
     Raises:
         UserError: the user gave another text than a number of tokens.
     """
-    asked = choice.given.get(NUM_TOKENS, str(method.num_tokens))
+    text = choice.given.get(NUM_TOKENS, str(method.num_tokens))
     is_zero_allowed = method.num_tokens == 0
-    if not asked.isdigit() or (int(asked) == 0 and not is_zero_allowed):
+    if not text.isdigit() or (int(text) == 0 and not is_zero_allowed):
         raise UserError(
-            f"{choice}: {NUM_TOKENS} {asked!r} is not a number of tokens.", "Give 1 or more."
+            f"{choice}: {NUM_TOKENS} {text!r} is not a number of tokens.", "Give 1 or more."
         )
-    return int(asked)
+    return int(text)
 
 
 class _EngineOptions(NamedTuple):
