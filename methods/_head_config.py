@@ -141,7 +141,7 @@ EAGLE = HeadFormat()
 
 
 def read_config(checkpoint: Checkpoint, head_format: HeadFormat = EAGLE) -> HeadConfig:
-    """Read the config of a head, and rename the checkpoint's keys to the internal ones.
+    """Read the config of a head, and rename the checkpoint's keys to internal keys.
 
     Raises:
         CheckpointError: a field asks for arithmetic that is not supported, or contradicts another

@@ -27,7 +27,7 @@ FILES = names_of("medusa")
 
 _BLOCK = re.compile(r"(blocks\.(\d+)\.layers\.(\d+)\.)(weight|bias)")
 _PROJECTION = re.compile(r"(lm_heads\.(\d+)\.)weight")
-"""vLLM's keys. The official ones are `{head}.{block}.linear.` and `{head}.{number of blocks}.`."""
+"""vLLM's keys. The official keys are `{head}.{block}.linear.` and `{head}.{number of blocks}.`."""
 
 
 @dataclass(frozen=True, slots=True)

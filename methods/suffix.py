@@ -123,7 +123,7 @@ class Suffix(Drafter):
         num_pushed = 0
         # Candidates: (-probability, order, token, parent node, depth, ends after the token).
         heap: list[tuple[float, int, int, int, int, list[int]]] = []
-        node, depth, prob = 0, length, 1.0  # of the node whose successors are pushed
+        node, depth, prob = 0, length, 1.0  # the node whose successors are pushed next
         while len(draft.token_ids) < most_tokens:
             if depth < options.depth:
                 for token, next_ends in self._successors(token_ids, ends):

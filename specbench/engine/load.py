@@ -53,7 +53,7 @@ def _model_of(
     """
     config = AutoConfig.for_model(**source.config)
     model = without_weights(config, dtype)
-    devices = spread.place(model) if spread else {"": device}  # of modules, by name
+    devices = spread.place(model) if spread else {"": device}  # devices of modules, by name
     missing = dict(model.named_parameters())
     for name, tensor in source.tensors(device, dtype):
         parameter = missing.pop(name, None)
@@ -113,7 +113,7 @@ def load_target(
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
         check_attention(config, path)
         prepare_stored(config, path, device)
-        devices = {"": device}  # of modules, by name
+        devices = {"": device}  # devices of modules, by name
         if spread:
             devices = spread.place(without_weights(config, dtype))
         model, report = AutoModelForCausalLM.from_pretrained(

@@ -55,7 +55,7 @@ def check_format(method: str, path: Path) -> None:
 
 
 def is_dequantized(method: str, device: torch.device) -> bool:
-    """True if weights in this format become plain ones while they are loaded onto the device.
+    """True if weights in this format become plain weights while they are loaded onto the device.
 
     The conditions are as in transformers 5.23.
     """

@@ -62,7 +62,7 @@ class TreeLayout:
         if not parents or parents[0] != 0:
             raise ValueError("the first node of a tree is its root, whose parent must be 0")
         depths = [0]
-        bits = [1]  # of each node: bit i is set if node i is the node or its ancestor
+        bits = [1]  # per node: bit i is set if node i is the node or its ancestor
         for node, parent in enumerate(parents[1:], start=1):
             if not 0 <= parent < node:
                 raise ValueError(f"node {node} has parent {parent}; parents must precede children")

@@ -193,7 +193,7 @@ def unlisted_names(weights: WeightFiles) -> set[str]:
 
 
 def holders_text(weights: WeightFiles, names: Collection[str]) -> str:
-    """A clause on files beside those that are read, which have some of these missing tensors."""
+    """A clause on files that are not read, but have some of these missing tensors."""
     clauses = []
     for path in sorted(weights.paths[0].parent.iterdir()) if weights.paths else ():
         if is_weight_name(path.name) and path not in weights.paths:

@@ -90,7 +90,7 @@ def select_methods(
     resolve_weights: ResolveWeights,
     num_parameters: float | None = None,
 ) -> SelectedMethods:
-    """The methods of a run with their weights: those that are named, or the default ones.
+    """The methods of a run with their weights: the named methods, or the default methods.
 
     Returns the methods that run, those without weights, a sentence about each default method that
     cannot be imported, and the errors of weights that are damaged.
@@ -162,7 +162,7 @@ class _Wanted(NamedTuple):
 
 
 def _wanted(spec: RunSpec, named: Sequence[RunMethod]) -> _Wanted:
-    """The named methods, or the default ones, with the baseline first unless it is turned off.
+    """The named or the default methods, with the baseline first unless it is turned off.
 
     `broken` has a sentence about each default method that cannot be imported. A method's
     `asked` is its name with the given options, as in `pld:num_tokens=5`.

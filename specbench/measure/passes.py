@@ -139,7 +139,7 @@ def finished_header(header: RunHeader, records: Sequence[Record]) -> RunHeader:
     asked = spec.asked and replace(spec.asked, repeats=num_passes)
     spec = replace(spec, values=replace(spec.values, repeats=num_passes), asked=asked)
     warnings = header.warnings
-    width = width_after(header, records)  # of the widest interval of a mean speedup
+    width = width_after(header, records)  # width of the widest interval of a mean speedup
     if width and not width.is_enough:
         warnings = (*warnings, f"The goal of --until-ci was not reached: {width}.")
     return replace(header, spec=spec, num_records=len(records), warnings=warnings)

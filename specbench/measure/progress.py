@@ -141,7 +141,7 @@ def sample_line(record: Record, tally: Tally) -> str:
     prefix = f"[{tally.num_finished}/{tally.total}] {_sample_name(record)} {key.method}"
     if not record.is_ok:
         return f"{prefix} failed: {first_line(record.error or 'no reason given')}"
-    total = MethodTotal()  # of this record alone
+    total = MethodTotal()  # totals of this record alone
     total.add(record)
     speed_text = f" {total.tokens_per_s:.0f} tok/s" if total.tokens_per_s is not None else ""
     mat_text = f" MAT {total.mat:.2f}" if total.mat is not None else ""

@@ -131,7 +131,7 @@ def check_records(plan: Plan, stored: Run) -> None:
 
 
 def without_failed(records: Sequence[Record]) -> tuple[Record, ...]:
-    """The records without those that failed, whose requests can then be repeated.
+    """The records without failed records, whose requests can then be repeated.
 
     A failed turn stays if a later turn of its chat has an answer. The later answer is kept, and
     it was given to a chat without the answer of the failed turn.

@@ -34,7 +34,7 @@ class SampleRunner:
         `stored` has the records of earlier parts of the run. Yields each new record, with the
         method's position in that order as its `place`.
         """
-        labels = self.work.labels  # of all methods, in the order of tables
+        labels = self.work.labels  # labels of all methods, in the order of tables
         spec = self.work.spec
         replies: dict[str, list[Record]] = {label: [] for label in labels}  # [turns] per method
         for turn in range(len(sample.prompt.turns)):

@@ -58,6 +58,6 @@ class VocabularyHead(Head):
 
     def labels(self, batch: Batch, target: TargetOutputs) -> Labels:
         """The target's logits of the draft vocabulary, and the weights of tokens."""
-        weights = batch.weights.clone()  # of token t, which the target chooses at t - 1
+        weights = batch.weights.clone()  # at t: the weight of token t, chosen at t - 1
         weights[:, 1:] *= self.t2d[target.best][:, :-1]
         return Labels(F.linear(target.hidden, *self.projection()), weights)

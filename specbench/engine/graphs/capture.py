@@ -35,7 +35,7 @@ def capture_graphs(
             sampler = target.sampler(sampling, seed=0)
             drafter.capture_draws(num_tokens, sampler)
             trees = list(drafter.trees_to_record(num_new, sampler))
-            for tree in reversed(trees):  # large ones first, as in `run_in_every_bucket`
+            for tree in reversed(trees):  # large trees first, as in `run_in_every_bucket`
                 tree = tree.padded(target.execution.num_nodes(tree.num_nodes))
                 step = partial(verify, target, tree, drafter, sampler, is_joined=is_joined)
                 run_in_every_bucket(target, tree.num_nodes, num_tokens, step)

@@ -73,7 +73,7 @@ class CudaRecorder:
             self._open()  # stream and pool of a failed capture cannot be used again
             try:
                 self._recorded(self._trial, (), alike)
-            except Exception:  # new ones cannot be used either
+            except Exception:  # a new stream and pool cannot be used either
                 self._broken_reason = reason_of(error.reason)
             raise error.reason from None
 

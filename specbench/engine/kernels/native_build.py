@@ -130,7 +130,7 @@ def _secure(folder: Path) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keep other processes from compiling in the folder; remove files that killed ones left.
+    """Keep other processes from compiling in the folder; remove what killed processes left.
 
     Raises:
         OSError: another process compiles there.

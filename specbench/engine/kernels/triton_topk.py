@@ -35,7 +35,7 @@ def topk_of_chunk(
     logits, best, ids, tops, totals, vocab_size, stride,
     K: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """The K largest of BLOCK logits of a row, largest first; among equal ones, the lowest id.
+    """The K largest of BLOCK logits of a row, largest first; of equal logits, the lowest id.
 
     Also the maximum, and the sum of exponentials relative to it.
     """

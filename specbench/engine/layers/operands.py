@@ -97,7 +97,7 @@ class TreeMask:
         if not self.cache_span.is_exact:
             mask = dense_mask(self.start, self.bias, self.num_rows)
         elif self.bias.numel() <= 1 and self.begins is None:
-            return None  # a single row after the first ones sees everything
+            return None  # a single row after the filled rows sees everything
         else:
             mask = pad(self.bias, (self.cache_span.num_rows, 0))
         if self.begins is None:

@@ -224,7 +224,7 @@ def describe_execution(
         reason=reason,
         is_joined=is_joined and mode == "graph",
         layer_inputs=layer_inputs,
-        weights_layout=drafter.weights_layout,  # of its checkpoint, as published
+        weights_layout=drafter.weights_layout,  # the published layout of its checkpoint
         weights_facts=drafter.weights_facts,
         num_positions=drafter.num_positions,
         has_guessed_layers=drafter.has_guessed_layers,  # True: no config names them

@@ -286,7 +286,7 @@ def _draft_folders(methods: Sequence[RunMethod]) -> list[Path]:
 
 
 def _raise_all(errors: Sequence[CheckpointError]) -> None:
-    """Raise the errors, if there are any, as one that says each message once."""
+    """Raise the errors, if there are any, as a single error that has each message once."""
     if errors:
         messages = dict.fromkeys(error.message for error in errors)
         raise CheckpointError("\n".join(messages), errors[0].hint) from errors[0]
@@ -323,7 +323,7 @@ def _stored_weights(card: ModelCard, path: Path, device: Device) -> _StoredWeigh
 
     config = checkpoints.read_config(path, card.name)
     check_type(config.get("model_type"), path)
-    # The type of a GGUF file's quantised weights, if a conversion has made plain ones of them.
+    # The type of a GGUF file's quantised weights, if a conversion has made plain weights of them.
     if gguf_type := config.get(GGUF_TYPE):
         return _StoredWeights(f"dequantised {gguf_type}", is_dequantized=False)
     # The method of quantisation, such as "awq"; "" for plain weights.
@@ -347,7 +347,7 @@ def _stand_in_setup(
     card = spec.card  # the card of the model whose shape it takes
     stand_in = stand_in_of(card)  # plans of the weights of target and draft models
     resolve_weights = partial(find_checkpoint, card, is_offline=True, stand_in=stand_in)
-    num_parameters = stand_in.shape.num_parameters  # of the target
+    num_parameters = stand_in.shape.num_parameters  # the target's
     selected = select_methods(
         spec, named, resolve_weights=resolve_weights, num_parameters=num_parameters
     )

@@ -57,7 +57,7 @@ class MemoryLedger:
             torch.cuda.reset_peak_memory_stats(device)
         with self.holder(label):  # what stays allocated after the block is the method's
             completion = complete()
-        peak_bytes = sum(map(torch.cuda.max_memory_allocated, devices))  # of all that is loaded
+        peak_bytes = sum(map(torch.cuda.max_memory_allocated, devices))  # with all methods
         other_methods_bytes = sum(
             held_bytes for holder, held_bytes in self._held.items() if holder != label
         )

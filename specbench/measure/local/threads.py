@@ -45,7 +45,7 @@ METHODS_S = 2.5
 PAUSE_S = 0.5
 """The pause before a choice is repeated."""
 SUSTAINED_S = 1.0
-"""Seconds that each number decodes without a change, beside other programs."""
+"""Seconds that each number decodes without a change, if other programs are busy."""
 SUSTAINED_STEPS = 10_000
 """Most steps of one number in a sustained trial, in case the clock stands still."""
 

@@ -52,13 +52,13 @@ def measure_traffic(target: Target) -> RooflineHeader:
     expert_modules = [  # each has all experts of a layer; empty for a dense model
         module for name, module in target.model.named_modules() if name.endswith(".experts")
     ]
-    unread_share = 1 - num_chosen / num_experts  # of the experts' weights, in a step of one row
+    unread_share = 1 - num_chosen / num_experts  # share of experts that a step of one row skips
     target_bytes = pass_bytes(target.model)  # bytes of weights that a step reads
     num_block_bytes = block_bytes(target.device, target_bytes)  # read to time the memory
     return RooflineHeader(
         bandwidth_bytes_per_s=bandwidth(target.device, num_block_bytes),
         block_bytes=num_block_bytes,
-        cache_bytes=cache_bytes(target.device),  # of the processor's last-level cache
+        cache_bytes=cache_bytes(target.device),  # size of the processor's last-level cache
         target_bytes=target_bytes,
         kv_bytes_per_token=target.cache.bytes_per_token,
         is_mixture_of_experts=num_experts > 1,
@@ -80,7 +80,7 @@ def draft_bytes(drafters: Mapping[str, Drafter], records: Sequence[Record]) -> d
             num_nodes
             for record in records
             if record.key.method == label
-            for num_nodes in record.num_nodes  # of each step's tree
+            for num_nodes in record.num_nodes  # nodes of each step's tree
         )
         with suppress(Exception):  # a plug-in that fails here is left out; its samples stay
             if num_steps_by_nodes:

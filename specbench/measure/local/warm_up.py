@@ -63,7 +63,7 @@ def warm_up(
 
     if execution.is_static:  # with graphs: each graph is for one size of the cache
         longest = max(len(request.prompt_ids) + request.max_new_tokens for request in requests)
-        max_tokens = min(longest, target.context)  # of a prompt and its answer together
+        max_tokens = min(longest, target.context)  # most tokens of a prompt with its answer
         prompts += prompts_to(max_tokens, usual.prompt_ids)  # for each cache size, longest last
         with execution.paused():  # eagerly first: graphs are lost when the cache still grows
             capture(max_tokens)

@@ -88,7 +88,7 @@ def contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Iterat
     """
     num_drafts = counts.num_drafts  # steps with a draft
     num_drafted = counts.num_drafted  # draft tokens of all steps
-    num_accepted = counts.num_accepted or 0  # accepted ones of all steps
+    num_accepted = counts.num_accepted or 0  # accepted draft tokens of all steps
     per_step = counts.accepted_per_step  # accepted draft tokens of each step with a draft [steps]
     # The most draft tokens that there can be: each accepted one is in the answer or beyond its end.
     most_drafted = num_tokens + LONGEST_DRAFT if num_drafted is None else num_drafted

@@ -23,7 +23,7 @@ def find_version(engine: Engine, program: str, arguments: Sequence[str] = ()) ->
     nothing is run. Otherwise `program --version` is run, unless `arguments` stand in front of the
     engine's, as in `python -m`: such a program would print its own version.
     """
-    environment = Path(program).parent.parent  # of bin/PROGRAM
+    environment = Path(program).parent.parent  # the folder above bin/PROGRAM
     for package in engine.packages:
         # Names of metadata have `_` in place of `-`, and end in the version.
         pattern = f"lib/python*/site-packages/{package.replace('-', '_')}-*.dist-info"

@@ -113,7 +113,7 @@ def _check_clock(answer: Answer) -> None:
 
 
 def _stop_reason(answer: Answer, num_tokens: int, max_new_tokens: int) -> StopReason:
-    """Why the answer ended. Servers have one word for the end of the context and of the budget."""
+    """The reason of the end. Servers have one word for the end of the context and of the budget."""
     if answer.stop == "eos":
         return "eos"
     return "length" if num_tokens < max_new_tokens else "budget"

@@ -1,4 +1,4 @@
-"""What setups on servers have in common: a model's tokenizer, and servers by label."""
+"""The common part of setups on servers: a model's tokenizer, and servers by label."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class ServedSetup:
     """A model's tokenizer, and the servers that answer for the model."""
 
     spec: RunSpec
-    """What the user asked for."""
+    """The options of the run, as the user gave them."""
     card: ModelCard
     """The model."""
     codec: ChatCodec
@@ -45,7 +45,7 @@ class ServedSetup:
         Args:
             served_by: the servers' software.
             methods: what each server runs, by label.
-            warnings: warnings beside those of the codec.
+            warnings: warnings in addition to the codec's warnings.
             files: the model's files; empty for a running server, whose files are not known here.
             device: the device of servers that are started.
         """

@@ -62,7 +62,7 @@ def complete(order: Order, progress: Progress, setup_maker: SetupMaker | None = 
     chosen = choose(order.spec, order.given, output=run_folder, root=run_folder.parent)
     if is_resumed:
         stored_run = read_run(run_folder)
-        num_records = stored_run.header.num_records  # of the complete run
+        num_records = stored_run.header.num_records  # records of the complete run
         if stored_run.header.status == "complete" and len(stored_run.records) == num_records:
             return stored_run
     plan = make_plan(chosen.spec, is_offline=order.is_offline, setup_maker=setup_maker)

@@ -99,7 +99,7 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
     survey.missing += [f"{method.label} has no checkpoint." for method in selected.missing]
     num_methods = len(selected.methods)
     num_samples = None  # answers of all methods in all passes; None if unknown
-    num_answers = survey.num_answers()  # of one method in one pass at one temperature
+    num_answers = survey.num_answers()  # answers of one method in one pass at one temperature
     if num_answers is not None:
         # `repeats` is the number of passes.
         num_samples_per_method = num_answers * len(spec.temperatures) * (spec.repeats or 1)
@@ -107,7 +107,7 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
     memory_bytes = None
     max_seconds = None
     if need is not None:
-        need = replace(need, draft_bytes=survey.draft_bytes)  # of the methods' own weights
+        need = replace(need, draft_bytes=survey.draft_bytes)  # bytes of the methods' own weights
         memory_bytes = need.total_bytes
         survey.check_memory(need)  # notes it as missing if it does not fit
         if num_samples is not None:

@@ -37,7 +37,7 @@ def run_suite(
     is_offline: bool = False,
     setup_maker: SetupMaker | None = None,
 ) -> SuiteResult:
-    """Run what the folder lacks. Returns the finished runs, and the reasons for the failed ones.
+    """Run what the folder lacks. Returns the finished runs, and the reasons of failed runs.
 
     Args:
         suite: the runs.
