@@ -45,7 +45,6 @@ class State:
     """State of a running completion. Drafters only read it."""
 
     request: Request
-    """The request to complete."""
     sampler: Sampler
     """Draws tokens with the request's settings and seed, for the target and for drafters."""
     limit: int
