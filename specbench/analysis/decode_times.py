@@ -94,12 +94,12 @@ def _server_s(serving: Serving | None) -> float | None:
 
 
 def _is_burst(record: Record, draft_length: float) -> bool:
-    """True if the client's decode time of an answer of several tokens cannot be right.
+    """True if tokens arrived in a burst, so that the client's decode time is too short.
 
-    If the server gave its own decode time, the client's is far below it. If not, the arrivals after
-    the first are fewer than a quarter of the steps that the tokens need, or there is only one
-    although more than two steps are needed. A step emits a token and at most the `draft_length`
-    tokens of its draft.
+    If the server gave its own decode time, the client's is below LEAST_OF_SERVER of it. If not, the
+    arrivals after the first are fewer than LEAST_ARRIVALS of the steps that the tokens need, or
+    there is only one arrival although more than two steps are needed. A step emits a token and at
+    most the `draft_length` tokens of its draft. The answer has two tokens or more.
     """
     serving = record.serving
     if serving is None or record.decode_s is None:
@@ -109,9 +109,9 @@ def _is_burst(record: Record, draft_length: float) -> bool:
         return record.decode_s < LEAST_OF_SERVER * server_s
     num_arrivals = len(serving.gaps_s)  # after the first
     if not num_arrivals:
-        return record.decode_s == 0  # above 0, there were arrivals that the record does not keep
+        return record.decode_s == 0  # above 0, later arrivals were not recorded
     least_steps = (record.num_tokens - 1) / (1 + draft_length)
-    # `draft_length` may be a mean: one step may emit as many tokens as two mean steps.
+    # The limit is 2 steps, since `draft_length` may be a mean: a step may emit as much as two.
     return num_arrivals < LEAST_ARRIVALS * least_steps or (num_arrivals == 1 and least_steps > 2)
 
 

@@ -97,12 +97,12 @@ class RowRatio:
 
 
 def row_ratios(columns: Mapping[str, NDArray[Any]]) -> dict[str, RowRatio]:
-    """The ratios of rows with these `COLUMNS`, by the name of the number.
+    """Ratios per row from the columns in `COLUMNS`, by the name of the metric.
 
-    A column [rows] has a number per completion: of the method, or (`baseline_`) of vanilla's
-    completion of the same request, 0 without one. `wall_s` are seconds of all tokens, `decode_s`
-    of those after the first; `mat_emitted` and `mat_steps` are tokens that steps emitted, and
-    steps, 0 if unknown.
+    A column [rows] has a number per completion of the method. Columns `baseline_...` have the
+    number of vanilla's completion of the same request, 0 if there is none. `wall_s` is the time of
+    all tokens in seconds, `decode_s` the time of the tokens after the first. `mat_emitted` is the
+    number of tokens that steps emitted, `mat_steps` the number of steps; both are 0 if unknown.
     """
     num_tokens = columns["num_tokens"]
     wall_s = columns["wall_s"]
@@ -113,14 +113,14 @@ def row_ratios(columns: Mapping[str, NDArray[Any]]) -> dict[str, RowRatio]:
     base_wall_s = columns["baseline_wall_s"]
     base_decode_s = columns["baseline_decode_s"]
 
-    has_time = wall_s > 0  # NaN in files of other tools that have no times
+    has_time = wall_s > 0  # False for NaN too, the time in files of other tools that have none
     is_paired = (base_num_tokens > 0) & has_time & (base_wall_s > 0)  # vanilla answered too
-    # The first token is the prefill's, so that decoding takes two tokens or more.
+    # The prefill emits the first token, so only two tokens or more have a decode time.
     has_decoded = (num_tokens > 1) & (decode_s > 0)
     has_base_decoded = (base_num_tokens > 1) & (base_decode_s > 0)
     has_steps = num_emitted > 0
     ones = np.ones(len(num_steps))
-    # mean accepted tokens of each row, 0 without steps; their mean is sum(mat) / sum(ones)
+    # mean accepted tokens of each row, 0 without steps; their mean is sum(mat_of_row) / sum(ones)
     mat_of_row = np.divide(num_emitted, num_steps, out=np.zeros(len(num_steps)), where=has_steps)
     speedup = RowRatio(is_paired, (base_wall_s, num_tokens), (base_num_tokens, wall_s))
     decode_speedup = RowRatio(

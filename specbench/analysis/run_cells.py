@@ -22,26 +22,27 @@ def measure_cells(
     bootstrap: Bootstrap,
     arithmetic: Arithmetic,
 ) -> dict[CellKey, CellMetrics]:
-    """The cells by method, temperature and task, or all tasks as one.
+    """Measure the cell of each method, temperature and task, and of all tasks pooled.
 
     `source` has the rows of each cell. `axes` are the methods, temperatures and tasks of the run,
-    `costs` the costs of steps by cell, and `drafting` the answers of servers with and without
-    drafts.
+    `costs` the costs of steps by cell, and `drafting` tells which answers of servers had drafts.
+    `arithmetic` is the way of counting tokens and taking means.
     """
     cells: dict[CellKey, CellMetrics] = {}
     for temperature in axes.temperatures:
         for task in (*axes.tasks, POOLED):
-            draws = None if task == POOLED else Draws(bootstrap, task)  # None: no intervals
+            # The means over tasks have the intervals, so the pooled cell has none.
+            draws = None if task == POOLED else Draws(bootstrap, task)
             for method in axes.methods:
                 key = CellKey(method, temperature, task)
                 cell = source.measure_cell(key, draws, arithmetic)
-                # `without_part` removes a MAT of only a part of the answers. Counters of the server
-                # give MAT if no answer has counts. `checked_cell` removes numbers that mix answers
-                # with and without drafts.
+                # `without_part` removes a MAT that covers only some of the answers. If no answer
+                # has counts of drafts, `_with_counters` takes MAT from the server's counters.
+                # `checked_cell` removes numbers that mix answers with and without drafts.
                 cell = drafting.without_part(cell, key)
                 cell = _with_counters(cell, key, drafting)
                 cell = drafting.checked_cell(cell, key)
-                if task == POOLED:
+                if task == POOLED:  # MAT and cost are over the same steps
                     cell = _with_mat_of_costs(cell, costs.get(key))
                 cells[key] = cell
     return cells

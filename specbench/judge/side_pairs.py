@@ -27,10 +27,14 @@ def _shared_or_only(values_of_sides: Sequence[Sequence[T]]) -> list[tuple[T, ...
 
 
 def pair_loads(runs: Sequence[Run], loads: tuple[Load, Load] | None) -> list[tuple[Load, ...]]:
-    """The loads that are explained, a load of each run per pair: `loads`, or the common ones.
+    """Pairs of loads at which the runs are compared, each with a load per run.
+
+    They are the chosen `loads`; or all loads that the runs share; or the only load of each run. For
+    a single run, a pair has one load.
 
     Raises:
-        UserError: a run lacks its load, or there is no common load.
+        UserError: a run was not measured at the load chosen for it, or the runs share no load and
+            one of them has several.
     """
     for run, load in zip(runs, loads or (), strict=False):
         if load not in run.loads:

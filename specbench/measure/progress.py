@@ -152,7 +152,8 @@ def sample_line(record: Record, tally: Tally) -> str:
 def _sample_name(record: Record) -> str:
     """A record's sample in words: "gsm8k/3 turn 2 pass 2 T=0.7".
 
-    Turns and passes count from 0 in the key. Turn 0, pass 0 and temperature 0 are left out.
+    The key counts turns and passes from 0, the text from 1. The first turn, the first pass and
+    temperature 0 are left out.
     """
     key = record.key
     # The id may begin with the task already.

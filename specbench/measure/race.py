@@ -30,16 +30,16 @@ Watch = Callable[[str, Written], None]
 
 
 def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[str, Completion]]:
-    """Complete a request with each method of a setup, and yield its completion when it is done.
+    """Complete a request with each method of a setup in turn, and yield each completion.
 
-    Each comes with the method's label, which has the settings in parentheses if these were chosen
-    for the machine. `watch` is called with that label and the tokens so far after every step; the
-    seconds that it takes are not part of `decode_s`.
+    A completion comes with its method's label, which has the settings in parentheses if they were
+    chosen for this machine. `watch` is called with that label and the tokens so far after every
+    step; the seconds that it takes are not part of `decode_s`.
     """
     with EngineBackend(setup) as backend:
         backend.warm_up([request])
-        # Headers, by label, of the methods whose settings were chosen here. `settings_text` is such
-        # as "6 tokens; paper: 10"; it is empty for the paper's settings.
+        # Headers, by label, of the methods whose settings were chosen here. `settings_text` is a
+        # text such as "6 tokens; paper: 10"; it is empty for the paper's settings.
         tuned_methods = backend.describe().methods
         drafters: dict[str, _StreamedDrafter] = {}
         for label, drafter in backend.drafters.items():
@@ -50,7 +50,7 @@ def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[s
         backend.drafters = cast("dict[str, Drafter]", drafters)
         for label, streamed_drafter in drafters.items():
             completion = backend.complete(label, request)
-            watching_s = streamed_drafter.seconds  # seconds of its calls of `watch`
+            watching_s = streamed_drafter.seconds  # seconds spent in `watch`
             decode_s = completion.decode_s - watching_s
             yield streamed_drafter.shown, replace(completion, decode_s=decode_s)
 

@@ -45,7 +45,7 @@ class _ChatSize(NamedTuple):
 
 
 def warm_up_requests(plan: Plan) -> list[Request]:
-    """Requests at each temperature: the first prompt, and the longest chat that can arise.
+    """Two requests per temperature: the first prompt's first turn, and the longest possible chat.
 
     Prompts with tokens that the model cannot read are left out: their samples fail.
     """

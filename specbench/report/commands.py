@@ -23,31 +23,31 @@ def typed_command(info: RunHeader) -> str:
 
 
 def full_command(info: RunHeader) -> str:
-    """The command of a run with every setting written out, so that no default can change it.
+    """The command of a run with every setting that is not off, so that no default can change it.
 
-    `info` is the header of the run. The number of passes is the actual one, so `--until-ci` (passes
-    until intervals are narrow) is left out.
+    `info` is the header of the run. Its settings have the number of passes that were run, so
+    `--until-ci` (passes until intervals are narrow) is left out.
     """
     if info.imported:
         return typed_command(info)
     spec = info.spec.values  # the settings in effect
     asked = info.spec.asked or spec  # the settings as the user gave them, if they are known
-    # A card is a file that defines a task, named after it, or its sub-tasks TASK/NAME.
+    # A card TASK.toml defines the task TASK, or its sub-tasks TASK/NAME.
     cards = [name for name in asked.tasks if name.endswith(".toml")]  # paths of files
     tasks_of_cards = {Path(card).stem for card in cards}
     tasks = [task for task in spec.tasks if task.partition("/")[0] not in tasks_of_cards]
-    # The settings to write: the chat template as the user gave it, and the tasks without the cards'
-    # tasks, which are added below.
+    # The settings to write. The template is as the user gave it, since `spec` has the name of what
+    # `auto` chose. Cards are added below, so the tasks are only the ones that no card defines.
     written_spec = structs.replace(spec, template=asked.template, tasks=tuple(tasks))
-    # Arguments of options that are not written as a flag and its value ("--url URL --label NAME"),
-    # by field of the settings. An empty list leaves the option out.
+    # Arguments, by field of the settings, of options that are not one flag and its value: a server
+    # is "--url URL --label NAME". An empty list leaves the option out.
     special_arguments = _special_arguments(spec)
     arguments = ["specbench run"]  # each further element is a flag with its value
     for option in options(SpecValues):  # declared options; `name` is the field of the settings
         if option.name in special_arguments:
             arguments += special_arguments[option.name]
         else:
-            # the flag with its value; nothing for one that is unset or off
+            # the flag with its value; no arguments for an option that is unset or off
             arguments += _arguments(option, getattr(written_spec, option.name))
         if option.name == "tasks":
             arguments += [f"--task {shlex.quote(card)}" for card in cards]
@@ -96,7 +96,7 @@ def _has_options(method: str) -> bool:
 
 
 def _arguments(option: Option, setting: Any) -> list[str]:
-    """The flag with its value; nothing if it has none, or is off."""
+    """The flag with its value; no arguments for an option that is unset or off."""
     if option.item is bool:
         return [option.flag] if setting else []
     is_unset = setting in (None, "", ())

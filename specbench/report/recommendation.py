@@ -12,7 +12,7 @@ from specbench.log.run import loads_of
 from specbench.machine.environment import BUSY_AT_START
 from specbench.report.warning_notes import with_advice
 
-_RULES = (
+_SPEED_RULES = (
     *("untimed_work", "hidden_time", "remembered_answers", "known_answers", "fast_step"),
     *("slow_vanilla", "fast_prefill", "slowed_vanilla"),
 )
@@ -101,7 +101,7 @@ def _was_busy(info: RunHeader) -> bool:
 
 
 def _left_out(run: RunMetrics) -> dict[str, str]:
-    """The methods that are not recommended however fast they are, with the reasons in words."""
+    """Methods that are never recommended, even if they are the fastest, each with its reason."""
     reasons = {
         method: "its output may differ"
         for method in run.methods
@@ -111,9 +111,9 @@ def _left_out(run: RunMetrics) -> dict[str, str]:
         if audit.status == "bug":
             reasons[audit.method] = "it failed the audit"
     for warning in run.warnings:
-        if warning.key in _RULES:
+        if warning.key in _SPEED_RULES:  # each of these has a list "methods"
             reasons |= {
-                entry["method"]: "a warning doubts its speed"
+                entry["method"]: "a warning says that its speed is unreliable"
                 for entry in warning.numbers["methods"]
             }
     return reasons

@@ -83,7 +83,7 @@ def _recorded(texts: Sequence[str]) -> Iterator[_Warning]:
 
 
 def with_advice(warning: RunWarning, info: RunHeader) -> Numbers:
-    """The numbers of a warning, and for too few samples the options that give more."""
+    """The numbers of a warning; `more` tells how to get enough prompts, if there were too few."""
     if warning.key != "few_samples":
         return warning.numbers
     num_needed = warning.numbers["needed"]  # prompts per task

@@ -108,7 +108,7 @@ def named_by_a_rule() -> RunMetrics:
             "SpS",
             "it failed the audit",
         ),
-        (named_by_a_rule, "SpS", "a warning doubts its speed"),
+        (named_by_a_rule, "SpS", "a warning says that its speed is unreliable"),
     ],
     ids=["lossy", "failed audit", "named by a rule"],
 )

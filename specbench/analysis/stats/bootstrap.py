@@ -72,21 +72,21 @@ class Draws:
     def estimate(self, ratio: Ratio) -> Estimate:
         """The ratio prod(sums of top columns) / prod(sums of bottom columns), with its interval.
 
-        `ratio.top` and `ratio.bottom` have sums per cluster of rows that depend on each other
-        [clusters, k]. The spread of the resamples is widened by sqrt(n / (n - 1)) on the log
-        scale, since drawing from n clusters has the variance of dividing by n. As clusters differ
-        in weight, n is their effective number (Kish 1965): 1 / sum of squared shares.
+        `ratio.top` and `ratio.bottom` [clusters, k] have a row of sums per cluster. A cluster is a
+        group of rows that depend on each other. The spread of the resamples is widened by
+        sqrt(n / (n - 1)) on the log scale, because resampling n clusters gives a variance with the
+        divisor n. As clusters differ in weight, n is their effective number (Kish 1965).
         """
         plain_estimate = ratio.estimate  # without interval
         if len(ratio.top) < 2:  # a single cluster
             return plain_estimate
         num_top_columns = ratio.top.shape[1]
         columns = np.hstack([ratio.top, ratio.bottom])  # [clusters, 2 k]
-        # Of each resample: [num_resamples, k].
+        # Sums of each column in each resample: [num_resamples, k].
         top_sums, bottom_sums = np.hsplit(self.sums(columns), [num_top_columns])
         resamples = top_sums.prod(1) / bottom_sums.prod(1)  # [num_resamples]
         num_effective = effective_number(columns)
-        degrees = num_effective - 1  # of freedom
+        degrees = num_effective - 1  # degrees of freedom
         if degrees > 0:
             widening = math.sqrt(num_effective / degrees)
             resamples = plain_estimate.value * (resamples / plain_estimate.value) ** widening

@@ -81,14 +81,14 @@ class AnswerReader(Struct):
             )
 
     def finish(self) -> Answer:
-        """The answer of a stream that has ended, with the server's own numbers of tokens.
+        """The answer of an ended stream, with the token counts that the server sent.
 
         Raises:
-            RequestFailed: the stream has no token or no finish reason, or its reason is neither an
-                end token, nor the budget of tokens, nor the end of the context.
+            RequestFailed: the stream has no token or no finish reason, or the reason is not one of:
+                end token, budget of tokens used up, context full.
         """
         if self._unfinished_line.strip():
-            # A last line without its line end: it counts as of the last arrival.
+            # The last line has no line end. It is read with the time of the last arrival.
             self.feed(b"\n", self._arrivals[-1] if self._arrivals else self.sent)
         if self._finish_reason is None:
             raise RequestFailed(
@@ -103,15 +103,15 @@ class AnswerReader(Struct):
         return Answer(
             text="".join(self._texts),
             token_ids=None if self._ids is None else tuple(self._ids),  # None: it sent text only
-            stop=_ENDS[self._finish_reason],  # the server's word in ours: eos or budget
+            stop=_ENDS[self._finish_reason],  # our word for the reason: eos or budget
             num_tokens=self._num_tokens,  # the server's count; None if it sent none
             prompt_tokens=self._prompt_tokens,  # the server's count; None if it sent none
             cached_tokens=self._cached_tokens,  # prompt tokens that the server had in a cache
             counts=self._counts,  # counts of drafts
             sent=self.sent,  # time of `perf_counter` at which the request was sent
             arrivals=tuple(self._arrivals),  # times at which text or tokens came
-            num_reasoning=self._num_reasoning,
-            reasoning_tokens=self._reasoning_tokens,
+            num_reasoning=self._num_reasoning,  # characters of reasoning before the content
+            reasoning_tokens=self._reasoning_tokens,  # the server's count; 0 if it sent none
         )
 
     def _take(self, data: bytes) -> bool:

@@ -194,10 +194,10 @@ class _Survey:
         return estimate(shape)
 
     def resolve_weights(self, method: RunMethod) -> ResolvedWeights:
-        """A method's weights; none if they are not on this machine.
+        """Find a method's weights on this machine. `weights` is None if they are missing.
 
-        Notes their memory in bytes in `draft_bytes`, and in `sizes` the bytes of their files if
-        they are not here: STORED_BYTES for each parameter, None if their number is unknown.
+        Adds their bytes in memory to `draft_bytes`. For missing weights, it also appends the bytes
+        of their files to `sizes`: STORED_BYTES per parameter, None if the number is unknown.
         """
         bytes_per_number = memory.BYTES[self.dtype]  # in memory
         try:

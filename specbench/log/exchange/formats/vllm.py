@@ -153,7 +153,7 @@ def _figures(
 
 
 def _findings(result: Fields, records: Sequence[Record], load: Load) -> Iterator[str]:
-    """Sentences on how the file counts: times within a step, requests at once, and cut tokens."""
+    """Sentences on how the file counts: gaps within a step, requests at once, and cut tokens."""
     gaps_s = request_times(records).between  # between chunks
     num_within_step = sum(gap_s < _ONE_STEP_S for gap_s in gaps_s)
     if num_within_step:
@@ -167,7 +167,7 @@ def _findings(result: Fields, records: Sequence[Record], load: Load) -> Iterator
             f"max_concurrent_requests is {most_requests:g} at {load.concurrency} requests at once: "
             "it counts all requests of a second, not those in flight"
         )
-    counters = _counters(result)  # of the server; empty if it did not draft
+    counters = _counters(result)  # the server's counters; empty if it did not draft
     if counters:
         # A step with a draft emits its accepted tokens and one more.
         num_emitted = round(counters["num_drafts"] + counters.get("num_accepted", 0.0))
