@@ -116,11 +116,10 @@ def _is_burst(record: Record, draft_length: float) -> bool:
 
 
 def _draft_lengths(blocks: Sequence[BlockHeader]) -> Mapping[str, float]:
-    """The mean tokens of a draft by method; 0 for vanilla. Methods without counted drafts are
-    absent.
+    """The mean number of tokens per draft, by method; 0 for vanilla.
 
-    A block is the requests of a method on a task that its server completed together, with the
-    increase of the server's counters.
+    Methods without counted drafts are absent. A block is a batch of requests of one method on one
+    task; its header has the increase of the server's counters meanwhile.
     """
     blocks_by_method: dict[str, list[BlockHeader]] = defaultdict(list)
     for block in blocks:

@@ -93,22 +93,23 @@ def prompts_of(pairs: AnswerPairs) -> list[Prompt]:
 def draw_prompts(sides: Sequence[AnswerPairs], bootstrap: Bootstrap) -> DrawnPrompts:
     """Draw the prompts of one or two sides.
 
-    The prompts of a task that both sides have, or that only one has, are drawn as a group
-    (stratum). Of its n prompts, n - 1 are drawn: weight = times drawn * n / (n - 1).
+    Prompts are drawn within strata: the prompts of one task that are on the same sides, on both or
+    on one. Of the n prompts of a stratum, n - 1 are drawn: weight = times drawn * n / (n - 1).
     """
     prompts_of_sides = [{*prompts_of(pairs)} for pairs in sides]
     all_prompts = sorted(set().union(*prompts_of_sides))
     index_of = {prompt: index for index, prompt in enumerate(all_prompts)}
-    # (task, for each side whether it has the prompt) -> numbers of prompts
+    # (task, for each side whether it has the prompt) -> indices of prompts
     strata: dict[tuple[str, tuple[bool, ...]], list[int]] = defaultdict(list)
     for prompt, index in index_of.items():
         is_on_side = tuple(prompt in side_prompts for side_prompts in prompts_of_sides)
         strata[prompt.task, is_on_side].append(index)
     generator = np.random.default_rng(bootstrap.seed)
+    # [1 + resamples, prompts]; row 0 has the measured prompts, each once
     weights = np.ones((1 + bootstrap.num_resamples, len(index_of)))
     stratum_of = np.zeros(len(index_of), dtype=np.intp)
-    for number, indices in enumerate(strata.values()):
-        stratum_of[indices] = number
+    for stratum, indices in enumerate(strata.values()):
+        stratum_of[indices] = stratum
         num_prompts = len(indices)
         if num_prompts > 1:  # a single prompt stays as it is
             shares = np.full(num_prompts, 1 / num_prompts)

@@ -21,11 +21,11 @@ def summary_frame(metrics: RunMetrics) -> DataFrame:
     """One row per cell: method, temperature and task, in the order of the report's table.
 
     Two more rows per method and temperature have the task "mean" (the arithmetic means of the
-    tasks) and "pooled" (all tasks as one cell). A row "pooled" has its MAT in `mat_all_steps`, and
-    only these rows have the columns of `pooled_columns`. A column `speedup_low` or `speedup_high`
-    is an end of the 95 % interval, `speedup_missing` the reason for a missing value, or None.
+    tasks) and "pooled" (all tasks as one cell). Rows "pooled" have MAT in `mat_all_steps`, and only
+    they have values in the columns of `pooled_columns`. A column `speedup_low` or `speedup_high` is
+    an end of the 95 % interval, a column `*_missing` the reason for a missing value, or None.
     Columns `num_*` and `peak_memory_bytes` are nullable integers, all other numbers are floats.
-    Phases are seconds per step.
+    Columns of phases are in seconds per step.
     """
     import pandas as pd
 

@@ -48,13 +48,13 @@ FIRST_USE_GPU_S = 10.0
 
 
 def hidden_time(table: RecordTable) -> dict[Subject, float]:
-    """Seconds of completions by the outer clock / by their own times, if far more.
+    """Seconds of completions by the outer clock / by their own times, by subject, if far more.
 
-    The outer clock runs outside the decoding loop, which takes a completion's own times. A
-    difference counts if the sum and many completions show it: bursts of other programs hit only a
-    few. They hit vanilla as well, so a method is named only if it has significantly more such
-    completions than vanilla at its temperature (Fisher's exact test, one-sided, corrected by Holm).
-    A subject is a method and a temperature. The ratios are by subject.
+    A subject is a method and a temperature. The outer clock runs outside the decoding loop, which
+    measures a completion's own time. A difference counts if the sum shows it, and a share of more
+    than LEAST_HIDDEN of the completions: bursts of other programs hit only a few. They hit vanilla
+    as well, so a method is named only if it has significantly more such completions than vanilla at
+    its temperature (Fisher's exact test, one-sided, corrected by Holm).
     """
     # Seconds of each completion by the outer clock, and by its own.
     seconds_by_subject: dict[Subject, list[tuple[float, float]]] = defaultdict(list)
@@ -64,7 +64,7 @@ def hidden_time(table: RecordTable) -> dict[Subject, float]:
             seconds_by_subject[subject].append((record.outer_s, record.wall_s))
     # By subject: True for completions of which the outer clock saw more than it may [completions].
     is_more_by_subject: dict[Subject, BoolArray] = {}
-    ratios: dict[Subject, float] = {}  # of the suspects
+    ratios: dict[Subject, float] = {}  # of subjects with far more, before the comparison
     for subject, second_pairs in seconds_by_subject.items():
         outer_s, own_s = np.array(second_pairs).T  # seconds [completions]
         # Both tests allow the own time, a share of it, and a fixed time per completion.

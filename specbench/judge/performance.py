@@ -137,19 +137,21 @@ def _number_tests(
 ) -> Iterator[_NumberTest]:
     """The tests of a comparison: MAT of every method but vanilla, and the speed of all methods.
 
-    There are tests for each task and, if there are several, for their mean. `allowed` has the
-    shares by which MAT may drop or rise, and by which the time per token may rise.
+    There are tests for each task and, if there are several, for their mean. Speed is tested if
+    `has_speed`. `allowed` has the shares by which MAT may drop or rise, and by which the time per
+    token may rise.
     """
     num_tasks = len(comparison.tasks)
     # a cell has the numbers of a method on a task in both runs
     for key, cell in comparison.cells.items():
         if key.task == POOLED or (key.task == MEAN and num_tasks == 1):  # POOLED: all tasks as one
             continue
-        num_samples = cell.num_samples  # per task
-        if key.task == MEAN:  # its cell counts those of all tasks
+        num_samples = cell.num_samples
+        if key.task == MEAN:  # its cell counts the samples of all tasks: take the number per task
             num_samples //= num_tasks
         if key.method != BASELINE:
-            mat_pairs = (cell.mat,)  # numbers, each in both runs, that must all be worse to fail
+            # Pairs of a number in both runs. A test fails only if all of its pairs are worse.
+            mat_pairs = (cell.mat,)
             yield _NumberTest(key, "MAT", mat_pairs, allowed.max_mat_drop, num_samples)
             yield _NumberTest(
                 key, "MAT", mat_pairs, allowed.max_mat_rise, num_samples, is_rise=True

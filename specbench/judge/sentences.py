@@ -79,7 +79,7 @@ def no_verdict(comparison: Comparison) -> str:
     """The reason that no difference in speed is claimed, with the known spread of passes."""
     if comparison.repetition.is_one_run:  # both sides are the same run, which has one pass
         return "One pass does not show how far passes differ. Nothing is claimed: use --repeats 3."
-    # Standard deviations of log tokens/s between the passes of each run; none of one pass.
+    # Standard deviation of log tokens/s over the passes of each run that has several.
     largest_sd = max(comparison.pass_spreads, default=0.0)
     spread_text = ""
     if largest_sd:

@@ -164,9 +164,9 @@ def tree_label(paths: str) -> str:
 
 
 def _without_folders(option: str, others: Sequence[str]) -> str:
-    """An option such as "weights=/a/b/c" with the fewest last parts of its path, "weights=c", that
-    no other option ends with. `others` are the options of the run's other variants of the method.
-    An option without folders, such as "weights=org/name" of the Hub, stays as it is.
+    """Shorten the path of an option: "weights=/a/b/c" becomes "weights=c", or "weights=b/c" if
+    another option ends with "c". `others` are the options of all variants of the method in the run.
+    An option without a path, or with a Hub id ("weights=org/name"), stays as it is.
     """
     name, _, path = option.partition("=")
     if "/" not in path or HUB_ID.fullmatch(path):  # HUB_ID: a pattern for "org/name"

@@ -66,11 +66,13 @@ def json_schema(kind: str) -> dict[str, Any]:
 
 
 def _descriptions() -> dict[str, dict[str, str]]:
-    """The docstrings of fields: class name -> field name in files -> docstring, with those of base
-    classes. Python drops them, so they are read from the source.
+    """The docstrings of fields: class name -> name of the field in files -> docstring.
+
+    Fields of base classes are included. Python keeps no docstrings of fields, so they are read from
+    the source.
     """
     docstrings_by_class: dict[str, dict[str, str]] = {}
-    for module in _MODULES:  # that declare parts of the files, base classes first
+    for module in _MODULES:  # they declare parts of the files; base classes come first
         for statement in ast.parse(inspect.getsource(module)).body:
             if isinstance(statement, ast.ClassDef):
                 declared_class = getattr(module, statement.name)
@@ -80,7 +82,7 @@ def _descriptions() -> dict[str, dict[str, str]]:
                 docstrings_by_class[statement.name] = dict(
                     chain.from_iterable(map(dict.items, inherited_docstrings))
                 )
-                # Those of the fields that the class declares itself.
+                # The docstrings of fields that the class declares itself.
                 docstrings_by_class[statement.name] |= _own_descriptions(statement, declared_class)
     return docstrings_by_class
 

@@ -75,31 +75,33 @@ def _coarse_clock(done: Sequence[Record]) -> Iterator[str]:
 
 
 def _copied_passes(done: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each method with a pass that is a copy of another.
+    """A sentence for each method and two passes of which one is a copy of the other.
 
-    Two answers of LEAST_TOKENS or more to one request are copies if their tokens are equal, and
-    both times agree within COPIED.
+    They are copies if LEAST_COPIES of their pairs of answers are, and LEAST_COPIED_SHARE of all
+    pairs. A pair has two answers to one request of LEAST_TOKENS or more. They are copies if their
+    tokens are equal, and their prefill and decode times differ by a share of at most COPIED. `done`
+    has the records of completed requests.
     """
-    # The answers of each method to each request, in any pass; the pass is not part of the key.
+    # The answers to each request in all passes, by the fields of the key but the pass.
     answers_by_request: dict[tuple[object, ...], list[Record]] = defaultdict(list)
     for record in done:
         key = record.key
         if record.num_tokens >= LEAST_TOKENS:
-            request = (key.method, key.temperature, key.task, key.sample_id, key.turn)
-            answers_by_request[*request, key.concurrency, key.request_rate].append(record)
+            prompt = (key.method, key.temperature, key.task, key.sample_id, key.turn)
+            answers_by_request[*prompt, key.concurrency, key.request_rate].append(record)
     num_pairs: Counter[tuple[str, int, int]] = Counter()  # by method and two passes
     num_copies: Counter[tuple[str, int, int]] = Counter()
     for answers in answers_by_request.values():
         for first, second in combinations(sorted(answers, key=_pass_number), 2):
-            passes = first.key.method, first.key.repeat, second.key.repeat
-            num_pairs[passes] += 1
-            num_copies[passes] += _is_copy(first, second)
-    for passes, number in sorted(num_copies.items()):
-        method, first_pass, second_pass = passes
-        if number >= max(LEAST_COPIES, LEAST_COPIED_SHARE * num_pairs[passes]):
+            method_and_passes = first.key.method, first.key.repeat, second.key.repeat
+            num_pairs[method_and_passes] += 1
+            num_copies[method_and_passes] += _is_copy(first, second)
+    for method_and_passes, num_copied in sorted(num_copies.items()):
+        method, first_pass, second_pass = method_and_passes
+        if num_copied >= max(LEAST_COPIES, LEAST_COPIED_SHARE * num_pairs[method_and_passes]):
             yield (
-                f"{method}: passes {first_pass} and {second_pass} have the same times in {number} "
-                "requests: one is a copy of the other."
+                f"{method}: passes {first_pass} and {second_pass} have the same times in "
+                f"{num_copied} requests: one is a copy of the other."
             )
 
 

@@ -37,11 +37,11 @@ def fact_notes(run: RunMetrics) -> Iterable[Note]:
 
 
 def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
-    """Pairs of a note's key in `texts.toml` and its sentence's numbers, in a report's order."""
+    """Pairs of a note's key in `texts.toml` and the values in its text, in a report's order."""
     info = run.info  # the header of the run
     environment = info.environment  # hardware and software
     spec = info.spec.values  # the settings in effect
-    # In one local pass, answers that a method remembers between passes cannot be detected.
+    # With a single local pass, a method that reuses answers of earlier passes cannot be detected.
     is_one_local_pass = not spec.backend and not info.servers and spec.repeats == 1
     yield "machine", {"device": info.device_phrase}
     yield "software", {"software": environment.software_phrase, "commit": environment.commit_phrase}
@@ -59,6 +59,7 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     yield "copied_prompts", {"tasks": facts.copied_prompts(info)}
     yield "prompts_read", {"methods": facts.prompt_offsets(run)}  # if servers render chats
     yield "drafting", {"methods": facts.drafting_shares(run)}  # shares of steps with a draft
+    # if nothing shows whether vanilla's server drafted
     yield "unseen_drafts", {"is_unseen": facts.is_baseline_unseen(run)}
     yield "lossless", {"counts": _agreements(run)}  # completions with vanilla's tokens
     if run.audit:  # the stored test of the output, if there was one

@@ -81,7 +81,7 @@ def _reach_head(address: str) -> None:
 
 
 def _connection_error(address: str, error: Exception) -> UserError:
-    """The error for a user whose cluster cannot be reached: the failure and its reason.
+    """The error to show if a cluster cannot be reached: the problem, its reason and a hint.
 
     `address` is "auto", "local" or the address of a cluster's head, HOST:PORT. `error` was raised
     by Ray or by the connection to the head; its first line is the reason.

@@ -265,11 +265,12 @@ class EngineBackend:
             self._info.roofline = with_thread_bandwidths(self._info.roofline, self.target, threads)
 
     def runner(self, plan: Plan, log: Log, progress: Progress) -> Runner:
-        num_tokens = plan.max_new_tokens
-        answer_s = [pace.prefill_s + pace.token_s * num_tokens for pace in self._paces.values()]
-        if answer_s and not self._choices.are_threads_kept:
-            seconds = plan.num_records * sum(answer_s) / len(answer_s)
-            progress.expected(seconds, f"{num_tokens} tokens per answer; measured in the warm-up")
+        """The runner of a plan, after the run's expected time and, if asked for, the energies."""
+        num_tokens = plan.max_new_tokens  # of the longest answers, whose seconds are by method:
+        answers_s = [pace.prefill_s + pace.token_s * num_tokens for pace in self._paces.values()]
+        if answers_s and not self._choices.are_threads_kept:  # else a part of the run is done
+            run_s = plan.num_records * sum(answers_s) / len(answers_s)
+            progress.expected(run_s, f"{num_tokens} tokens per answer; measured in the warm-up")
         if plan.spec.energy and not self._info.energy:
             progress.message("Measuring the energy of each method alone …")
             self._info.energy = measure_energies(plan, self._decode, self._setup.device.name)

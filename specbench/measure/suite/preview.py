@@ -126,22 +126,25 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
 
 
 def _trees(methods: Sequence[RunMethod], num_parameters: float | None) -> Iterator[str]:
-    """A line per method whose tree depends on the size of the target: its own and the paper's.
+    """A line per method whose tree depends on the size of the target: sizes of its tree here and in
+    the paper.
 
-    An example is "eagle2: 20 nodes, 5 levels; paper: 50 nodes, 6 levels (as for 13B)". A tree of
-    the paper's size is given once. The note names the paper's target if the paper has no target of
-    this size. `num_parameters` counts the target's parameters; without it there are no lines.
+    An example is "eagle2: 20 nodes, 5 levels; paper: 50 nodes, 6 levels (as for 13B)". If both
+    sizes are equal, the line has only the part "paper: ...". The note in parentheses names the
+    paper's target if none has this size. `num_parameters` counts the target's parameters; if it is
+    None, there are no lines.
     """
     for method in methods:
         options = method.options
         size = options.size_text()  # such as "50 nodes, 6 levels"; empty for other methods
         if not size or num_parameters is None:
             continue
-        # The method's options if the user gives none.
-        paper = RunMethod(MethodChoice(method.method.name, {})).for_target(num_parameters).options
+        # Without options of the user, a method has the paper's tree for this target.
+        paper_method = RunMethod(MethodChoice(method.method.name, {})).for_target(num_parameters)
+        paper_size = paper_method.options.size_text()
         note = options.paper_note(num_parameters)
-        line = f"paper: {paper.size_text()}" + (f" ({note})" if note else "")
-        if paper.size_text() != size:
+        line = f"paper: {paper_size}" + (f" ({note})" if note else "")
+        if paper_size != size:
             line = f"{size}; {line}"
         yield f"{method.label}: {line}"
 

@@ -159,7 +159,7 @@ def _draw_frontier(report: Report, lines: _Lines) -> Figure:
 
     `lines` are the points by method; each has its load written beside it.
     """
-    figure, axes = _axes(report, lines, _FRONTIER)  # with a title and a legend
+    figure, axes = _axes(report, lines, _FRONTIER)  # with a title
     look_by_method = _looks(report, lines)  # label, colour and marker
     for method, look in look_by_method.items():
         _draw_line(axes, lines[method], look)
@@ -169,7 +169,7 @@ def _draw_frontier(report: Report, lines: _Lines) -> Figure:
     axes.set_ylim(bottom=0)
     x_label = "tokens/s of one request (numbers at points: requests at once, or per second)"
     frame(axes, x=x_label, y="tokens/s of all requests", grid="both")
-    name_lines(figure, axes, look_by_method, _marks(lines), BESIDE)
+    name_lines(figure, axes, look_by_method, _marks(lines), BESIDE)  # the legend
     return figure
 
 
