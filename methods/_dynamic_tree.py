@@ -208,7 +208,7 @@ class DynamicDrafter(EagleDrafter):
         self._pool = CandidatePool(
             top_k, depth, options.total_tokens, model.stack.dtype, device, self._ops
         )
-        self.tree_sizes = (self._pool.num_nodes,)
+        self.tree_sizes, self.tree_depth = (self._pool.num_nodes,), self._pool.max_depth
         self._grow = self._execution.wrap(self._grown)
         self._joined = self._ops.join_head(parts, top_k)
 

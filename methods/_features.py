@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from specbench.engine.accept import AcceptedPath
+from specbench.engine.buckets import buckets
 from specbench.engine.drafter import BuildContext, Drafter, State, StepResult
 from specbench.engine.execution import Execution, Function
 from specbench.engine.layers.operands import CacheSpan
@@ -132,6 +133,14 @@ class FeatureDrafter(PathDrafter, Generic[ModelT]):
         super().start(state, prefill)
         self.make_room(state, self.model.reserve)
         self.read_prompt(state, prefill, self._read)
+
+    def lengths_to_record(self, num_tokens: int) -> list[int]:
+        """A number of committed tokens for each size of the model's cache, largest first.
+
+        Sequences have up to `num_tokens` tokens.
+        """
+        sizes = buckets(num_tokens + self._num_scratch)
+        return [max(2, min(size - self._num_scratch, num_tokens - 1)) for size in reversed(sizes)]
 
     def _read(self, tokens: Tensor, *captured: Tensor) -> tuple[Tensor, ...]:
         """Begin a sequence with the first rows of `captured`; `tokens` [n] follow them."""

@@ -134,7 +134,7 @@ class Recycling(Drafter):
         tree = StaticTree.load(options, target)
         self._tree = tree
         self._device = target.device
-        self.tree_sizes = (tree.layout.num_nodes,)
+        self.tree_sizes, self.tree_depth = (tree.layout.num_nodes,), tree.layout.max_depth
         is_on_host = target.device.type == "cpu" and not target.execution.is_static
         self._table = (HostTable if is_on_host else Table)(tree, target)
         if options.prompt:

@@ -6,14 +6,16 @@ from typing import Literal, Self
 
 from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
 from specbench.engine.method_options import MethodOptions
+from specbench.engine.sampler import Sampler
 from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree
+from specbench.engine.verify import verify
 from specbench.errors import UserError
 from specbench.methods import _dynamic_tree, eagle2, eagle3, recycling
 from specbench.methods._eagle import EagleDrafter
 from specbench.methods._occurrences import Occurrences
 from specbench.methods.shared.datastore import read_datastore
-from specbench.types import option
+from specbench.types import Request, option
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class SamDecoding(Drafter):
 
     def __init__(self, options: Options, context: BuildContext) -> None:
         self._options = options
+        self._target = context.target
         context = replace(context, skipped_depth=options.num_tokens)
         if options.other == "recycling":
             table_options = recycling.Options(tree="sam_60", prompt=True, nodes=options.nodes)
@@ -94,7 +97,7 @@ class SamDecoding(Drafter):
         self.num_positions = self._other.num_positions
         self.has_guessed_layers = self._other.has_guessed_layers
         self.tree_sizes = {*range(2, 2 + options.num_tokens), *self._other.tree_sizes}
-        self.tree_depth = max(self.tree_sizes) - 1
+        self.tree_depth = max(options.num_tokens, self._other.tree_depth)
         self._occurrences = Occurrences()
         self._store = read_datastore(context) if options.datastore else None
 
@@ -147,6 +150,36 @@ class SamDecoding(Drafter):
 
     def capture_graphs(self, num_tokens: int) -> None:
         self._other.capture_graphs(num_tokens)
+
+    def capture_draws(self, num_tokens: int, sampler: Sampler) -> None:
+        """Let EAGLE draft after a step over a tree of each size, at each size of its cache.
+
+        Its trees have scores, which the trees to record lack, so they are verified too.
+        """
+        if not isinstance(self._other, EagleDrafter) or self._target.execution.is_paused:
+            return
+        for star in self.trees_to_record(num_tokens, sampler):
+            for length in self._other.lengths_to_record(num_tokens):
+                self._target.cache.length = length - 2  # a star's path has one or two nodes
+                drafted = self._draft_after(star, sampler)
+                self._verified(drafted, sampler)
+
+    def _verified(self, tree: DraftTree, sampler: Sampler) -> StepResult:
+        """The result of a step over `tree`, as the loop makes it."""
+        target = self._target
+        tree = tree.padded(target.execution.num_nodes(tree.num_nodes))
+        is_joined = target.execution.is_joined
+        forward, verdict, path = verify(target, tree, self, sampler, is_joined=is_joined)
+        return StepResult(tree, forward, verdict, path)
+
+    def _draft_after(self, tree: DraftTree, sampler: Sampler) -> DraftTree:
+        """The other drafter's tree after a step over `tree`."""
+        result = self._verified(tree, sampler)
+        committed = (0,) * self._target.cache.length
+        state = State(Request(committed, 1, sampler.sampling), sampler, limit=1)
+        state.append(0)
+        self._other.observe(state, result)
+        return self._other.propose(state)
 
 
 METHOD = Method(

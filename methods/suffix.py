@@ -61,8 +61,9 @@ class Suffix(Drafter):
         self.profile = "text" if options.scope == "request" else None
         self._device = context.target.device
         self.tree_depth = min(options.num_tokens, options.depth - 1)
-        self.tree_sizes = range(1, 2 + self.tree_depth)
         self.has_chains = options.shape == "chain"
+        most_drafted = self.tree_depth if self.has_chains else options.num_tokens
+        self.tree_sizes = range(1, 2 + most_drafted)
         self._request = Occurrences()
         self._outputs = Occurrences()
         self._num_kept = 0

@@ -15,6 +15,7 @@ from specbench.engine.drafter import Drafter, State, StepResult
 from specbench.engine.planting import plant
 from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree
+from specbench.engine.wrapped import WrappedDrafter
 
 
 class ProposedTree(NamedTuple):
@@ -25,7 +26,7 @@ class ProposedTree(NamedTuple):
     """The parent of each node. The root's is itself."""
 
 
-class WatchedDrafter(Drafter):
+class WatchedDrafter(WrappedDrafter):
     """A drafter whose trees and accepted logits are kept.
 
     The loop shows a step's result only before the next step, so the logits of the last step are
@@ -36,16 +37,13 @@ class WatchedDrafter(Drafter):
         """Watch a method's `drafter`. `seed` fixes the random numbers that place each draft token
         within its own share of q (see `draft_numbers`).
 
-        The needs, the acceptance rule and the tree sizes are the method's.
+        The needs, the acceptance rule and the trees' sizes are the method's.
         """
-        self.needs = drafter.needs
-        self.rule = drafter.rule
-        self.tree_sizes = drafter.tree_sizes
+        super().__init__(drafter)
         self.trees: list[ProposedTree] = []  # one per step: tokens and parents of its nodes
         # The target's: first the prefill's [1, vocab], then [accepted nodes, vocab] per step.
         self.logits: list[Tensor] = []
         self.drafts: list[DraftNumbers] = []  # one per step whose draft tokens were drawn
-        self._drafter = drafter
         self._generator = torch.Generator().manual_seed(seed)
 
     def start(self, state: State, prefill: Forward) -> None:
@@ -102,7 +100,7 @@ class Plain(Drafter):
         return state.chain()
 
 
-class Planted(Drafter):
+class Planted(WrappedDrafter):
     """A method's drafter with the right token planted in its trees, at changing depths and ranks.
 
     Random drafts are hardly ever accepted, so caches, residuals and bonus tokens deep in a tree
@@ -132,13 +130,10 @@ class Planted(Drafter):
         the drafter. Each step adds its first draft tokens, its number of right tokens and its
         depth.
         """
-        self.needs = drafter.needs
-        self.rule = drafter.rule
-        self.tree_sizes = drafter.tree_sizes
+        super().__init__(drafter)
         self.first_drafts = {}  # number of tokens before a step -> its own first draft tokens
         self.num_planted = []  # per step: right tokens in its tree
         self.depths = []  # per step: depth of its tree, within the budget
-        self._drafter = drafter
         self._answer = answer
         self._first_step = first_step
 

@@ -10,6 +10,7 @@ from specbench.engine.drafter import Drafter, State, StepResult
 from specbench.engine.planting import plant
 from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree
+from specbench.engine.wrapped import WrappedDrafter
 from specbench.errors import checked_seconds
 from specbench.measure.local import threads as cores
 
@@ -23,7 +24,7 @@ class EnoughSteps(Exception):
     """Ends the completion whose steps were timed."""
 
 
-class TimedDrafter(Drafter):
+class TimedDrafter(WrappedDrafter):
     """Times the first steps of a completion, from draft to draft, and then ends it.
 
     The drafter's trees get right tokens: `PLANTED_TOKENS` says how many, step by step.
@@ -40,10 +41,7 @@ class TimedDrafter(Drafter):
             num_steps: steps to time before the completion ends.
             answer: token ids of the prompt and of vanilla's answer to it.
         """
-        # The drafter's own: what it reads of the target, how tokens are accepted, nodes of trees.
-        self.needs = drafter.needs
-        self.rule = drafter.rule
-        self.tree_sizes = drafter.tree_sizes
+        super().__init__(drafter)
         self.prefill_s = 0.0
         """Seconds of the target's prefill."""
         self.start_s = 0.0
@@ -54,7 +52,6 @@ class TimedDrafter(Drafter):
         """Nodes of each step's tree."""
         self.contexts: list[int] = []
         """Tokens before each step."""
-        self._drafter = drafter
         self._answer = answer
         self._now = clock.now  # returns seconds
         self._num_steps = num_steps

@@ -18,7 +18,7 @@ from specbench.engine.drafter import Drafter
 from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.target import Forward, Target
 from specbench.measure.local.engine import PRIMING_TOKENS, EngineBackend
-from specbench.measure.local.warm_up import prompts_to, warm_up
+from specbench.measure.local.warm_up import WARM_UP_TOKENS, prompts_to, warm_up
 from specbench.methods._draft_stack import DraftStack
 from specbench.models.memory import GRAPH_RESERVE
 from specbench.registry import names
@@ -127,7 +127,7 @@ def test_no_graph_is_captured_while_samples_are_timed(
 
 def test_each_size_of_the_cache_is_reached_from_the_one_before() -> None:
     """The last prompt alone may skip a size: its first step needs rows for a whole tree."""
-    lengths = [len(prompt) for prompt in prompts_to(2270, (1, 5, 6))]
+    lengths = [len(prompt) for prompt in prompts_to(2270, (1, 5, 6), WARM_UP_TOKENS)]
     assert lengths == [256, 512, 768, 1280, 2238]
 
 

@@ -30,7 +30,7 @@ def capture_graphs(
     is_joined = target.execution.is_joined
     drafter.capture_graphs(num_tokens)
     with target.capture(drafter.needs):
-        _capture_prompts(target, drafter, num_tokens, samplings[0])
+        _capture_prompts(target, drafter, num_tokens, num_new, samplings[0])
         for sampling in samplings:
             sampler = target.sampler(sampling, seed=0)
             drafter.capture_draws(num_tokens, sampler)
@@ -42,19 +42,22 @@ def capture_graphs(
     target.cache.reset()
 
 
-def _capture_prompts(target: Target, drafter: Drafter, num_tokens: int, sampling: Sampling) -> None:
+def _capture_prompts(
+    target: Target, drafter: Drafter, num_tokens: int, num_new: int, sampling: Sampling
+) -> None:
     """Begin a completion for each size that prompts in up to `num_tokens` tokens are padded to.
 
     A prompt has one token fewer than its padded size, because a draft model also reads the first
     new token.
     """
     for size in reversed(PROMPT_SIZES):
-        length = max(1, min(size - 1, num_tokens - 3))  # leaves tokens to draft
+        length = max(1, min(size - 1, num_tokens - min(num_new, 3)))  # leaves tokens to draft
         if target.execution.prompt_size(length) != size:
             continue
         request = Request((0,) * length, num_tokens - length, sampling)
         state = State(request, target.sampler(sampling, seed=0), request.max_new_tokens)
         prefill = target.prefill(request.prompt_ids, num_new=state.remaining)
         state.append(0)
-        drafter.start(state, prefill)
-        drafter.propose(state)
+        if state.remaining:
+            drafter.start(state, prefill)
+            drafter.propose(state)

@@ -43,12 +43,12 @@ def warm_up(
     usual = requests[0]
     samplings = list(dict.fromkeys(request.sampling for request in requests))  # per temperature
     prompts = [usual.prompt_ids]  # token ids per prompt
+    num_tokens = min(WARM_UP_TOKENS, usual.max_new_tokens)  # of a completion of the warm-up
 
     def decode_a_little(
         label: str, prompt_ids: tuple[int, ...], samplings: Iterable[Sampling]
     ) -> None:
         """Complete the start of a prompt's answer with a method, once per sampling."""
-        num_tokens = min(WARM_UP_TOKENS, usual.max_new_tokens)
         for sampling in samplings:
             with suppress(Exception):  # its samples will fail too, and say why
                 complete(label, Request(prompt_ids, num_tokens, sampling))
@@ -64,7 +64,7 @@ def warm_up(
     if execution.is_static:  # with graphs: each graph is for one size of the cache
         longest = max(len(request.prompt_ids) + request.max_new_tokens for request in requests)
         max_tokens = min(longest, target.context)  # most tokens of a prompt with its answer
-        prompts += prompts_to(max_tokens, usual.prompt_ids)  # for each cache size, longest last
+        prompts += prompts_to(max_tokens, usual.prompt_ids, num_tokens)  # longest last
         with execution.paused():  # eagerly first: graphs are lost when the cache still grows
             capture(max_tokens)
             for label in drafters:
@@ -81,15 +81,15 @@ def warm_up(
     return eager_reasons
 
 
-def prompts_to(longest: int, first: tuple[int, ...]) -> list[tuple[int, ...]]:
+def prompts_to(longest: int, first: tuple[int, ...], num_new: int) -> list[tuple[int, ...]]:
     """A prompt for each size of the cache that a sequence up to `longest` tokens reaches.
 
-    Prompts repeat the tokens of the `first` prompt. Completing the last prompt reaches the very
-    end of a sequence, where trees may need the largest size.
+    Prompts repeat the tokens of the `first` prompt. Completing the last prompt by `num_new` tokens
+    reaches the very end of a sequence, where trees may need the largest size.
     """
     from specbench.engine.buckets import BUCKET, buckets
 
-    longest_prompt = longest - WARM_UP_TOKENS
+    longest_prompt = longest - num_new
     lengths = [BUCKET, *buckets(longest)[:-1], longest_prompt]
     return [
         (first * (length // len(first) + 1))[:length]
