@@ -261,14 +261,14 @@ class CellSource:
     def _reason_for_no_rows(self, key: CellKey, all_rows: IntArray, num_done: int) -> Missing:
         """The reason why none of the cell's rows are compared.
 
-        `all_rows` are the cell's rows in the table, of which `num_done` were measured. Names in
+        `all_rows` are the cell's rows in the table; `num_done` of them finished. Names in
         capitals are reasons (`Missing`).
         """
         if not len(all_rows):
             return NO_CHECKPOINT if key.method in self._no_checkpoint else NOT_RUN
         if not num_done:
             return ALL_FAILED
-        # The requests that the method finished, if they are too few for a comparison.
+        # Numbers of requests finished and asked, if the method finished too few for a comparison.
         finished = self._survivors.unranked.get((key.method, key.temperature, key.task))
         if finished is None:  # it is ranked, but no request was finished by all ranked methods
             return NO_SHARED

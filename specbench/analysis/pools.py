@@ -18,13 +18,13 @@ _REQUEST = ["temperature", "task", "sample_id", "turn", "concurrency", "request_
 
 
 def find_changed_pools(frame: DataFrame) -> Iterator[RunWarning]:
-    """A warning if vanilla's times differ more between pooled runs than between passes of a run.
+    """Yield a warning if vanilla's times differ more between pooled runs than between their passes.
 
     `frame` is the frame of a `RecordTable`. Times are seconds per token, over the requests that
     vanilla finished in every pass. One pass per run cannot show how much passes differ.
 
         change = exp(largest - smallest mean log time of a run) - 1
-        passes = exp(largest - smallest mean log time of a pass, in the run with the most) - 1
+        passes = exp(largest - smallest mean log time of a pass) - 1, in the run where it is largest
     """
     rows = frame[(frame["method"] == BASELINE) & frame["is_measured"] & ~frame["is_paused"]]
     run_of_pass = rows.groupby("repeat")["unit"].first()  # `unit`: the run of a pool

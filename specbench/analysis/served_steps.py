@@ -49,15 +49,16 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
     """The steps of records: those that are listed, or those that their server's counts imply.
 
     A block is a group of requests that a server completed together, with the increase of its
-    counters. If it counts more drafts than its answers imply steps, the difference is spread over
-    the answers that may have taken one step more. `record.serving` has a server's figures of an
-    answer; None for the engine in this process.
+    counters. If the counters show more drafts than the steps that the block's answers imply, the
+    difference is spread over the answers that may have taken one step more. `record.serving` has a
+    server's figures of an answer; None for the engine in this process.
     """
     blocks_by_key: dict[BlockKey, list[BlockHeader]] = defaultdict(list)
     for block in blocks:
         blocks_by_key[block_key(block)].append(block)
-    # Methods whose server gives counts only for answers with drafts, as llama.cpp does. For other
-    # methods, the steps of an answer without counts are unknown.
+    # Methods of servers such as llama.cpp: they give the accepted tokens of an answer but not its
+    # number of drafts, and nothing for an answer without drafts. So no counts mean no drafts here.
+    # For other methods, the steps of an answer without counts are unknown.
     silent_methods = {
         record.key.method
         for record in records
@@ -69,15 +70,16 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
     num_more = [0] * len(records)
     # Rows of answers whose server does not list their steps, by block.
     unlisted_rows: dict[BlockKey, list[int]] = defaultdict(list)
-    has_drafts: list[bool | None] = []
+    has_drafts: list[bool | None] = []  # of each record; None if unknown
     for row, record in enumerate(records):
         is_silent = record.key.method in silent_methods
         implied = _implied(record, is_silent=is_silent)
         has_drafts.append(_has_drafts(record, blocks_by_key[block_key(record.key)], is_silent))
         num_emitted.append(implied.num_emitted)
         num_steps.append(float(implied.num_steps))
-        lists_steps = record.accept_lengths or record.imported
-        if record.serving and record.is_ok and not lists_steps:
+        # Steps that are listed, or imported from another tool's file, need no counters.
+        has_steps = bool(record.accept_lengths or record.imported)
+        if record.serving and record.is_ok and not has_steps:
             unlisted_rows[block_key(record.key)].append(row)
 
     # block -> a sentence on what is impossible in its counts
@@ -94,7 +96,7 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
             for row in end_rows:
                 num_more[row] = 1
         elif num_unseen > len(end_rows):
-            # Each such answer can have hidden one step at most.
+            # Each answer that ended with a draft token can hide at most one step.
             contradictions.setdefault(key, _TOO_MANY.format(num_unseen, len(end_rows)))
         else:
             for row in end_rows:

@@ -110,13 +110,13 @@ class ServingMetrics:
 def measure_serving(
     header: RunHeader, table: RecordTable, bootstrap: Bootstrap, bounds: LatencyBounds
 ) -> dict[tuple[str, float], ServingMetrics]:
-    """The numbers of every method at every temperature; empty without blocks.
+    """Metrics by method and temperature, over all tasks; empty if the run has no blocks.
 
-    A good request keeps the latency `bounds`, in seconds. A block is a group of requests that a
-    server completed together. `bootstrap` has the seed and the number of resamples of blocks.
+    A request is good if its latencies are within `bounds`, in seconds. A block is a group of
+    requests that a server completed together. `bootstrap` has the seed and the number of resamples of blocks.
     """
-    over_tasks = CELL_KEY[:2]  # method and temperature
-    rows_by_key: dict[Any, IntArray] = table.frame.groupby(over_tasks, observed=True).indices
+    key_columns = CELL_KEY[:2]  # method and temperature
+    rows_by_key: dict[Any, IntArray] = table.frame.groupby(key_columns, observed=True).indices
     blocks_by_key: dict[tuple[str, float], list[BlockHeader]] = defaultdict(list)
     for block in header.blocks:
         blocks_by_key[block.method, block.temperature].append(block)

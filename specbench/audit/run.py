@@ -179,7 +179,7 @@ def _joined(method_audit: MethodAudit, greedy: GreedyAudit) -> MethodAudit:
         if failed_status in statuses:
             status = failed_status
             break
-    equality_test = AuditTest(  # `effect` of the `num` answers differ
+    equality_test = AuditTest(  # `num` answers were compared; `effect` is the number that differ
         "answers",
         "equal to vanilla's",
         num=greedy.agreement.num_compared,

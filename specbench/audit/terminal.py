@@ -175,7 +175,7 @@ def _severity(difference: Difference) -> tuple[bool, float]:
 def _difference_row(
     greedy: GreedyAudit, difference: Difference, header: RunHeader, *, has_recheck: bool
 ) -> Row:
-    """One difference: its position, both tokens, and the gap of the method's token to the best one.
+    """A difference: position, both tokens, gap of the method's token to the best, and threshold.
 
     `greedy` is the method's audit at temperature 0. A divergence has a record's key, the first
     position that differs and both token ids, None for an answer that had ended. A gap is the

@@ -70,13 +70,13 @@ def make_plan(
     spec = with_defaults(spec)
     tasks = plan_tasks(spec.tasks, spec.prompts)
     # `check_goal` checks if `--until-ci`, an interval of a given width, can be reached. This first
-    # call runs before torch is imported, with the most prompts and methods that there can be.
+    # call runs before torch is imported. It refuses only what is certainly out of reach: it assumes
+    # the most prompts that there can be and, if no methods are named, vanilla and another one.
     # `limit` is the number of prompts to take per task, `sample` the number of prompts to draw per
     # task; None for all.
     max_prompts = min(spec.limit or MAX_PROMPTS, spec.sample or MAX_PROMPTS)
-    # If no methods are named, there are vanilla and at least one other.
-    max_methods = len({*spec.methods, BASELINE}) if spec.methods else 2
-    check_goal(spec, max_methods, [max_prompts] * len(tasks))
+    num_methods = len({*spec.methods, BASELINE}) if spec.methods else 2
+    check_goal(spec, num_methods, [max_prompts] * len(tasks))
     if is_here and not spec.backend:  # rules between options, before anything is downloaded
         for method in spec.run_methods:
             method.load()  # imports it, and raises for options that do not agree

@@ -64,7 +64,8 @@ def _speedup_texts(tried: Tried) -> str:
     """The speedup of a setting in words: "1.92x expected (1.80 to 2.04), 1.95x measured".
 
     The interval is the 95 % interval of the prediction. `tried` is the setting with its predicted
-    speedup (None outside of profile or curve) and its measured speedup (None without one).
+    speedup (None if the profile or the cost curve does not cover it) and its measured speedup (None
+    without one).
     """
     texts = []
     predicted = tried.predicted

@@ -99,12 +99,15 @@ def read_mapping(path: Path) -> FileMapping:
 
 
 def matches(mapping: FileMapping, source: SourceFile) -> bool:
-    """True if a file has the mapping's keys, and its first row has a column of `_MEASURED`."""
+    """True if a file has the mapping's keys, and its first row has a number in a measured column.
+
+    False if an amount is not a number.
+    """
     first = source.entries[0]  # the first JSON value of the file
     row = next(_walk((first,), _segments(mapping.rows)), None)  # None without any row
     if row is None or not first.has(*mapping.has):
         return False
-    columns = mapping.columns
+    columns = mapping.columns  # where each of them is in a row
     try:
         # by column; None if the row lacks it
         amounts = {name: _number(row, columns[name]) for name in columns if name in _AMOUNTS}

@@ -203,7 +203,7 @@ def _write(origin: TableOrigin, cells: Cells, path: Path) -> list[Path]:
 
 
 def _about(origin: TableOrigin) -> str:
-    """The TOML file of a table."""
+    """Text of a TOML file: where a table's numbers come from, and how its columns were made."""
     values = {
         "name": origin.name,
         "title": f"{origin.title}, imported",
@@ -212,10 +212,10 @@ def _about(origin: TableOrigin) -> str:
     }
     lines = [f"{name} = {json.dumps(text)}" for name, text in values.items() if text]
     lines.append("[files]")
-    lines += [f"{json.dumps(name)} = {json.dumps(sha256)}" for name, sha256 in origin.files.items()]
+    lines += [f"{json.dumps(file)} = {json.dumps(sha256)}" for file, sha256 in origin.files.items()]
     lines.append("[columns]")
-    lines += [f"{name} = {json.dumps(text)}" for name, text in origin.columns.items()]
-    lines.append("[table.table]")
+    lines += [f"{column} = {json.dumps(rule)}" for column, rule in origin.columns.items()]
+    lines.append("[table.table]")  # its only table, with the key "table"
     lines.append(f"title = {json.dumps(origin.title)}")
     lines.append(f"hardware = {json.dumps(origin.hardware or 'not stated')}")
     return "\n".join(lines) + "\n"

@@ -238,7 +238,7 @@ def _setup(
         if card.shape is not None:  # the sizes of the model are known
             check_memory(card.shape, _dtype(spec, device), device.name)
 
-    path = Path()  # the checkpoint's folder
+    path = Path()  # the checkpoint's folder, once it is found
     errors: list[CheckpointError] = []  # raised together with the errors of methods
     try:
         path = resolve_model(card, offline=is_offline, before_download=check_shape)

@@ -72,7 +72,7 @@ def _block(report: Report, block: Block) -> Iterable[str]:
 
 
 def table_lines(table: Table) -> Iterable[str]:
-    """The lines of a table in Markdown. A group of rows with a label begins with a row for it.
+    """The lines of a table in Markdown. If a group of rows has a label, its row comes before them.
 
     The first column has the labels of the rows, below `table.heading`. `table.columns` are the
     columns after it.

@@ -124,8 +124,9 @@ def _counters(result: Fields) -> dict[str, float]:
 def _figures(
     result: Fields, records: Sequence[Record], duration_s: float
 ) -> Iterator[ImportedFigure]:
-    """The file's statistics and totals, recomputed from its requests. Of a field, such as
-    "mean_ttft_ms", the first word names a statistic, the rest one of the times.
+    """The file's statistics and totals, recomputed from its requests, or from its counters.
+
+    In a field such as "mean_ttft_ms", the first word is the statistic, the rest is the time.
     """
     done = [record for record in records if record.is_ok]
     # seconds: to the first token, per token, between chunks and of the whole request
