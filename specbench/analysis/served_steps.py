@@ -56,9 +56,8 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
     blocks_by_key: dict[BlockKey, list[BlockHeader]] = defaultdict(list)
     for block in blocks:
         blocks_by_key[block_key(block)].append(block)
-    # Methods of servers such as llama.cpp: they give the accepted tokens of an answer but not its
-    # number of drafts, and nothing for an answer without drafts. So no counts mean no drafts here.
-    # For other methods, the steps of an answer without counts are unknown.
+    # Servers such as llama.cpp give accepted tokens but no number of drafts; nothing for answers
+    # without drafts. For other methods, the steps of an answer without counts are unknown.
     silent_methods = {
         record.key.method
         for record in records
@@ -77,8 +76,7 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
         has_drafts.append(_has_drafts(record, blocks_by_key[block_key(record.key)], is_silent))
         num_emitted.append(implied.num_emitted)
         num_steps.append(float(implied.num_steps))
-        # Steps that are listed, or imported from another tool's file, need no counters.
-        has_steps = bool(record.accept_lengths or record.imported)
+        has_steps = record.accept_lengths or record.imported  # then no counters are needed
         if record.serving and record.is_ok and not has_steps:
             unlisted_rows[block_key(record.key)].append(row)
 

@@ -113,7 +113,8 @@ def measure_serving(
     """Metrics by method and temperature, over all tasks; empty if the run has no blocks.
 
     A request is good if its latencies are within `bounds`, in seconds. A block is a group of
-    requests that a server completed together. `bootstrap` has the seed and the number of resamples of blocks.
+    requests that a server completed together. `bootstrap` has the seed and the number of resamples
+    of blocks.
     """
     key_columns = CELL_KEY[:2]  # method and temperature
     rows_by_key: dict[Any, IntArray] = table.frame.groupby(key_columns, observed=True).indices
