@@ -118,7 +118,7 @@ def _add_result(testcase: ElementTree.Element, checks: Sequence[Check]) -> None:
 
     If a check failed, it is a `failure` with the failed checks alone. It is `skipped` if all checks
     of numbers (MAT and speed) were skipped or, without such checks, all checks. Otherwise it is
-    `system-out`.
+    `system-out`, or nothing if no check has a text.
 
     Args:
         testcase: the element of the case.
@@ -126,7 +126,7 @@ def _add_result(testcase: ElementTree.Element, checks: Sequence[Check]) -> None:
             has no cell.
     """
     failed = [check for check in checks if check.status == "failed"]
-    numbers = [check for check in checks if check.name in NUMBERS]
+    number_checks = [check for check in checks if check.name in NUMBERS]
     lines = [  # a line for each check that has a text
         f"{check.name}: {check.text}" if check.cell else check.text
         for check in failed or checks
@@ -136,7 +136,7 @@ def _add_result(testcase: ElementTree.Element, checks: Sequence[Check]) -> None:
     message = full_text.partition("\n")[0]
     if failed:
         ElementTree.SubElement(testcase, "failure", message=message).text = full_text
-    elif all(check.status == "skipped" for check in numbers or checks):
+    elif all(check.status == "skipped" for check in number_checks or checks):
         ElementTree.SubElement(testcase, "skipped", message=message).text = full_text
     elif full_text:
         ElementTree.SubElement(testcase, "system-out").text = full_text

@@ -253,18 +253,20 @@ def published_rows() -> Iterator[SiteRow]:
     models_by_name = known_models()
     cards = load_cards().values()  # a card is of a task, or of a suite of several tasks
     task_titles = {task.name: task.title for card in cards for task in card.tasks}
-    task_titles |= {card.name: card.title for card in cards}  # of a suite: of all its questions
-    titles = {name: registry.get(name).title for name in registry.names()}
+    task_titles |= {
+        card.name: card.title for card in cards
+    }  # a suite's name stands for all its questions
+    method_titles = {name: registry.get(name).title for name in registry.names()}
     for published in published_values():
         if published.speedup is None:
             continue
-        model = models_by_name.get(published.model)  # its card; None if it is unknown
+        model = models_by_name.get(published.model)  # the model's card, or None
         task = published.task  # its name; "mean" is the mean over the publication's tasks
         yield SiteRow(
             machine=published.table.known_hardware or "not stated",  # "" if unknown
             model=model.title if model else published.model,
             engine="published",
-            method=titles.get(published.method, published.method),
+            method=method_titles.get(published.method, published.method),
             task=MEAN if task == "mean" else task_titles.get(task, task),
             temperature=published.temperature,
             speedup=_published(published.speedup),

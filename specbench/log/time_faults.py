@@ -77,18 +77,26 @@ def _coarse_clock(done: Sequence[Record]) -> Iterator[str]:
 def _copied_passes(done: Sequence[Record]) -> Iterator[str]:
     """A sentence for each method and two passes of which one is a copy of the other.
 
-    They are copies if LEAST_COPIES of their pairs of answers are, and LEAST_COPIED_SHARE of all
-    pairs. A pair has two answers to one request of LEAST_TOKENS or more. They are copies if their
-    tokens are equal, and their prefill and decode times differ by a share of at most COPIED. `done`
-    has the records of completed requests.
+    A pair has their two answers to one request, of LEAST_TOKENS or more. It is a copy if the tokens
+    are equal, and prefill and decode times differ by a share of at most COPIED. Passes are copies
+    if LEAST_COPIES pairs or more are, and a share of LEAST_COPIED_SHARE of all pairs. `done` has
+    the records of completed requests.
     """
     # The answers to each request in all passes, by the fields of the key but the pass.
     answers_by_request: dict[tuple[object, ...], list[Record]] = defaultdict(list)
     for record in done:
         key = record.key
         if record.num_tokens >= LEAST_TOKENS:
-            prompt = (key.method, key.temperature, key.task, key.sample_id, key.turn)
-            answers_by_request[*prompt, key.concurrency, key.request_rate].append(record)
+            request = (
+                key.method,
+                key.temperature,
+                key.task,
+                key.sample_id,
+                key.turn,
+                key.concurrency,
+                key.request_rate,
+            )
+            answers_by_request[request].append(record)
     num_pairs: Counter[tuple[str, int, int]] = Counter()  # by method and two passes
     num_copies: Counter[tuple[str, int, int]] = Counter()
     for answers in answers_by_request.values():
@@ -96,12 +104,12 @@ def _copied_passes(done: Sequence[Record]) -> Iterator[str]:
             method_and_passes = first.key.method, first.key.repeat, second.key.repeat
             num_pairs[method_and_passes] += 1
             num_copies[method_and_passes] += _is_copy(first, second)
-    for method_and_passes, num_copied in sorted(num_copies.items()):
+    for method_and_passes, num_copied_pairs in sorted(num_copies.items()):
         method, first_pass, second_pass = method_and_passes
-        if num_copied >= max(LEAST_COPIES, LEAST_COPIED_SHARE * num_pairs[method_and_passes]):
+        if num_copied_pairs >= max(LEAST_COPIES, LEAST_COPIED_SHARE * num_pairs[method_and_passes]):
             yield (
                 f"{method}: passes {first_pass} and {second_pass} have the same times in "
-                f"{num_copied} requests: one is a copy of the other."
+                f"{num_copied_pairs} requests: one is a copy of the other."
             )
 
 

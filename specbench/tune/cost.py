@@ -174,17 +174,17 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
     most_chat_turns = max(len(prompt.turns) for prompt in prompts)
     most_prompt_tokens = max(len(render([user(" ".join(prompt.turns))])) for prompt in prompts)
     most_context = most_prompt_tokens + most_chat_turns * plan.max_new_tokens
-    # Enough tokens for all steps that a request times: turns of the target by rows, with a token
-    # per step, or a visit of a drafter.
-    num_timed_turns = len(grids.STEP_ROWS) + 1  # vanilla has a turn more than sizes
+    # Enough tokens for all steps that a request times. Steps of the target have a token each: some
+    # of vanilla before the steps of each number of rows, and after the last. Drafters have visits.
+    num_groups = len(grids.STEP_ROWS) + 1
     most_step_tokens = max(PLANTED_TOKENS) + 2  # the target's own, and one to spare
     num_new_tokens = (
-        num_timed_turns * (VANILLA_STEPS + STEPS_PER_TURN) + STEPS_PER_VISIT * most_step_tokens
+        num_groups * (VANILLA_STEPS + STEPS_PER_TURN) + STEPS_PER_VISIT * most_step_tokens
     )
     num_repeated_ids = min(most_context, target.context - num_new_tokens)  # at most what fits
     num_copies = num_repeated_ids // len(longest_ids) + 1
     repeated_ids = (longest_ids * num_copies)[:num_repeated_ids]
-    # `median_ids` may be as long as another: a later one of equal length takes its place.
+    # of prompts of equal length, the last one stays
     ids_by_length = {len(ids): ids for ids in (shortest_ids, median_ids, repeated_ids)}
     sampling = plan.spec.sampling(plan.spec.temperatures[0])
     return [

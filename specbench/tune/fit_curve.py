@@ -90,16 +90,16 @@ def _method_cost(
         measured: the method's kind of profile, and its knots: the sizes of drafts to time.
         bench: has the measurements, the target, the drafters and the numbers of threads.
         model: times of the target's steps by rows and context.
-        units: vanilla's step by prompt length [lengths], in the same unit; visits are ratios to it.
+        units: vanilla's step at each prompt length [lengths]; a visit's times are ratios to it.
         visits: completions of all blocks with the method's drafters. Per step they have its time,
-            rows (nodes of its tree) and context (tokens before it).
+            rows (nodes of its tree) and context (tokens before it); `start` is added to prefills.
     """
     import pandas as pd
     from scipy.stats import trim_mean
 
-    label = visits[0].knot.label
+    label = visits[0].knot.label  # the method's; its drafters differ in their sizes alone
     drafter = next(knot.drafter for knot in bench.knots if knot.label == label)
-    # Static execution computes a few tree sizes alone: other trees are padded to the next one.
+    # Static execution has a few sizes of trees: other trees are padded to the next larger one.
     is_padded = bench.target.execution.is_static and not drafter.has_fixed_size
     steps = _steps_of(visits)  # block, thread, length, size (indices), ratio, rows, context
     tree_sizes = steps["rows"].to_numpy()  # nodes [steps]
@@ -121,21 +121,21 @@ def _method_cost(
     # block that lacks one of the two gets the time of the other.
     num_knots = len(measured.knots)
     drafts = drafts.reindex(columns=range(num_knots)).bfill(axis=1).ffill(axis=1)
-    shape = (len(bench.steps), len(thread_indices), num_knots)  # blocks, threads, knots
+    shape = (len(bench.steps), len(thread_indices), num_knots)  # the target's steps are by block
     prefills = pd.DataFrame(  # a row per visit
         {
             "block": [visit.block for visit in visits],
             "length": [visit.length_index for visit in visits],
-            "start": [visit.start * units[visit.length_index] for visit in visits],  # added time
+            "added": [visit.start * units[visit.length_index] for visit in visits],
         }
     )
-    starts = prefills.pivot_table("start", "block", "length", aggfunc="median")  # [blocks, lengths]
+    added = prefills.pivot_table("added", "block", "length", aggfunc="median")  # [blocks, lengths]
     return MethodCost(
         kind=measured.kind.name,
         is_padded=is_padded,
         knots=tuple(measured.knots),
         draft=_nested(np.reshape(drafts.to_numpy(), shape)),
-        start=_nested(starts.to_numpy()),
+        start=_nested(added.to_numpy()),
     )
 
 

@@ -46,9 +46,9 @@ def total(variances: Iterable[Variance]) -> Variance:
 
 
 def of_groups(groups: Sequence[FloatArray]) -> Variance | None:
-    """The variance that independent groups of units add; None if one has fewer than two.
+    """The sum of the variances of the means of independent groups; None if one has less than two.
 
-    A group holds the logarithm of a number in each pass of one run, or each run of one pool:
+    A group holds the logarithms of a speed in each pass of one run, or in each run of one pool:
     [units]. Without groups it is None, too.
     """
     if not groups:

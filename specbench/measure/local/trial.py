@@ -60,9 +60,9 @@ class Trial:
         """Keep the seconds of a step with `count` threads, and drop counts far from the best.
 
         `_times` has the seconds of all steps by count, `_counts` the counts not dropped yet. If a
-        count is far slower than the best and the best is larger, all smaller counts but the usual
-        one are dropped too. The usual number is the first of `_counts`; if it is dropped, the best
-        takes its place.
+        count is far slower than the best and the best is larger, all counts below it but the
+        usual one are dropped too. The usual number is the first of `_counts`; if it is dropped, the
+        best takes its place.
         """
         self._times[count].append(max(seconds, LEAST_S))
         medians = self.medians  # seconds, by number of threads

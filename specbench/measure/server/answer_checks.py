@@ -59,14 +59,16 @@ def answer_problems(
     """
     if answer.num_tokens is not None and answer.num_tokens != num_tokens:
         yield f"The server counted {answer.num_tokens} tokens and sent {num_tokens}."
-    # A text may tokenise into a few tokens more or fewer than it was made of: _MOST_TOKENS_OFF of
-    # them, or a share of its tokens if that is more.
+    # A text may tokenise into a few tokens more or fewer than it was made of: _MOST_TOKENS_OFF, or
+    # _MOST_SHARE_OFF of its tokens if that is more.
     num_tokens_off = abs(num_tokens - len(token_ids))
     most_tokens_off = max(_MOST_TOKENS_OFF, _MOST_SHARE_OFF * len(token_ids))
-    # Hidden tokens: marks around reasoning that was sent, or reasoning that was not sent.
+    # Tokens that were counted but are not in the text. If text of reasoning was sent, they are the
+    # marks around it, in any number. If not, the server's count of reasoning has to explain them.
     num_hidden = num_tokens - len(token_ids)
-    most_hidden = num_hidden if answer.num_reasoning else answer.reasoning_tokens + most_tokens_off
-    is_explained = has_reasoning(answer) and 0 < num_hidden <= most_hidden
+    most_explained = answer.reasoning_tokens + most_tokens_off
+    is_within = answer.num_reasoning > 0 or num_hidden <= most_explained
+    is_explained = has_reasoning(answer) and num_hidden > 0 and is_within
     if answer.token_ids is None and num_tokens_off > most_tokens_off and not is_explained:
         yield f"The server counted {num_tokens} tokens, but its text has about {len(token_ids)}."
     if num_tokens > request.max_new_tokens:

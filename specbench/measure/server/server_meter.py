@@ -96,13 +96,14 @@ class BlockMeter:
         meter: EnergyMeter,
         idle_w: Mapping[str, float],
     ) -> None:
+        """Read all counters: the numbers of the block are their increase from now on."""
         self._process_ids = process_ids
         self._method = method
         self._meter = meter
         self._idle_w = idle_w
-        self._cpu_s = self._cpu_seconds()
-        self._moment = read_moment()
-        self._joules = meter.read()
+        self._cpu_s = self._cpu_seconds()  # of each server so far, by method
+        self._moment = read_moment()  # CPU times of the machine and of this process
+        self._joules = meter.read()  # by counter
         self._began = perf_counter()
         # The time of the latest sample of each GPU, by the driver's clock.
         self._sampled_us = {

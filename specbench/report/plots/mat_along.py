@@ -58,17 +58,21 @@ def _line(method: MethodResults, axis: Axis) -> list[tuple[StepBin, Estimate]]:
 
 
 def _described(report: Report, panels: list[tuple[str, RunResults]]) -> list[str]:
-    """The MAT of each method in its first and last range of positions, in words."""
-    labels = looks(report.labels)
+    """The MAT of each method in its first and last range of positions, in words.
+
+    Methods with fewer than _LEAST_BINS ranges are left out.
+    """
+    all_looks = looks(report.labels)  # label, colour and marker by method
     lines = []
     for title, run in panels:
         for method in run.methods:
-            line = _line(method, "position")
+            line = _line(method, "position")  # ranges of positions with their MAT, in order
             if len(line) >= _LEAST_BINS:
                 ends = [
-                    f"{mat.value:.2f} at {place.range_text}" for place, mat in (line[0], line[-1])
+                    f"{mat.value:.2f} at {step_bin.range_text}"
+                    for step_bin, mat in (line[0], line[-1])
                 ]
-                lines.append(f"{title}, {labels[method.method].label}: {', '.join(ends)}")
+                lines.append(f"{title}, {all_looks[method.method].label}: {', '.join(ends)}")
     return lines
 
 
