@@ -25,6 +25,7 @@ FAKE = f"{sys.executable} {Path(__file__).parents[1] / 'support' / 'fake_engine.
 EOS = min(load_codec(TINY / "target", find_model("tiny"), "auto").eos_ids)
 
 
+@pytest.mark.slow
 def test_the_draft_tokens_of_a_server_are_tuned_by_load(
     specbench: Specbench, tmp_path: Path
 ) -> None:

@@ -39,6 +39,7 @@ def warmed(
     return target, drafter, recorded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -68,6 +69,7 @@ def test_steps_of_every_size_have_the_tokens_of_eager_ones_and_are_captured_befo
     assert recorded.num_late == 0 and recorded.failures == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "lengths", "budget"),
     [

@@ -92,6 +92,7 @@ def test_an_svg_is_reproducible_and_keeps_text_as_text() -> None:
     assert images.save(plot.figure) == plot.images  # of the same figure again
 
 
+@pytest.mark.slow
 def test_a_pdf_is_reproducible_without_a_date_and_embeds_fonts_as_publishers_ask() -> None:
     first, second = plots_of(report_of(two_models)), plots_of(make_report(two_models()))
     for name, plot in first.items():
