@@ -135,9 +135,9 @@ class FeatureDrafter(PathDrafter, Generic[ModelT]):
         self.read_prompt(state, prefill, self._read)
 
     def lengths_to_record(self, num_tokens: int) -> list[int]:
-        """A number of committed tokens for each size of the model's cache, largest first.
+        """A number of committed tokens for each size of the model's cache, the largest first.
 
-        Sequences have up to `num_tokens` tokens.
+        `num_tokens` bounds the tokens of a sequence.
         """
         sizes = buckets(num_tokens + self._num_scratch)
         return [max(2, min(size - self._num_scratch, num_tokens - 1)) for size in reversed(sizes)]

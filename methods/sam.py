@@ -154,7 +154,7 @@ class SamDecoding(Drafter):
     def capture_draws(self, num_tokens: int, sampler: Sampler) -> None:
         """Let EAGLE draft after a step over a tree of each size, at each size of its cache.
 
-        Its trees have scores, which the trees to record lack, so they are verified too.
+        EAGLE's trees have scores, which the trees to record lack. So they are verified too.
         """
         if not isinstance(self._other, EagleDrafter) or self._target.execution.is_paused:
             return

@@ -19,8 +19,8 @@ MOST_DRIFT = 1.02
 interval of one pass does not show.
 """
 MOST_PLAIN_DRIFT = 1.05
-"""The same factor for a method that drafts almost nothing. No cost of drafts keeps its speedup
-below the bound, so any drift may lift it over it.
+"""This factor for a method that drafts almost nothing. No cost of drafts keeps its speedup below
+the bound, so any drift of the machine may lift the speedup over the bound.
 """
 LEAST_MAT = 1.1
 """Tokens per step below which a method drafts almost nothing."""

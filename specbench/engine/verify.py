@@ -71,7 +71,7 @@ def _verify_at_once(
 def _copied_length(drafter: Drafter, layout: TreeLayout) -> int:
     """Number of nodes that a path is padded to, to copy its rows; 0 for a chain, whose rows stay.
 
-    All trees of one number of nodes have the same, so that they share a recording.
+    It is equal for all trees of a drafter with the same number of nodes: they share a recording.
     """
     if drafter.has_fixed_size:
         return 0 if layout.is_chain else layout.padded_path_length
