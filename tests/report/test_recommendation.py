@@ -30,29 +30,29 @@ def with_passes(run: Run) -> Run:
 
 
 @cache
-def sound() -> Run:
+def sound_run() -> Run:
     """Three passes in which SpS is by far the fastest, and PLD and Lookahead are alike."""
     return with_passes(slower(full_run(METHODS), {"pld": 1.1, "lookahead": 1.1}))
 
 
-def told(run: Run) -> str:
+def recommended(run: Run) -> str:
     return recommendation(measure(run), 0.0)
 
 
 def changed(**changes: Any) -> Run:
-    return with_header(sound(), **changes)
+    return with_header(sound_run(), **changes)
 
 
 def test_the_fastest_is_recommended_and_then_audited_and_tuned() -> None:
     use = "Use SpS on this machine: it is the fastest in this run. Next: "
-    assert told(sound()) == f"{use}run `specbench audit` on the run's folder."
-    audited = replace(sound(), audit=stored_audit(passed_audit("sps", 0.0)))
-    assert told(audited) == f"{use}`specbench tune` looks for faster settings."
+    assert recommended(sound_run()) == f"{use}run `specbench audit` on the run's folder."
+    audited = replace(sound_run(), audit=stored_audit(passed_audit("sps", 0.0)))
+    assert recommended(audited) == f"{use}`specbench tune` looks for faster settings."
 
 
 def test_a_method_that_is_not_shown_to_be_the_fastest_is_named_with_the_others() -> None:
     run = with_passes(slower(full_run(METHODS), {"sps": 1.1}))
-    text = told(replace(run, audit=stored_audit(passed_audit("sps", 0.0))))
+    text = recommended(replace(run, audit=stored_audit(passed_audit("sps", 0.0))))
     assert text.startswith("Use ")
     assert " on this machine. These are not significantly slower: " in text
     assert text.endswith("Next: more prompts: `specbench report RUN --plan` tells how many.")
@@ -61,7 +61,7 @@ def test_a_method_that_is_not_shown_to_be_the_fastest_is_named_with_the_others()
 def test_where_nothing_is_faster_than_vanilla_nothing_helps() -> None:
     run = with_passes(slower(full_run(METHODS), dict.fromkeys(METHODS[1:], 3.0)))
     start = "No method is shown to be faster than vanilla on this machine. Next: "
-    assert told(run) == f"{start}`specbench tune` looks for faster settings."
+    assert recommended(run) == f"{start}`specbench tune` looks for faster settings."
 
 
 CASES: Mapping[str, tuple[Callable[[], Run], str, str]] = {
@@ -87,12 +87,12 @@ CASES: Mapping[str, tuple[Callable[[], Run], str, str]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_is_recommended_for_a_reason_that_stands_there(name: str) -> None:
     make, reason, step = CASES[name]
-    assert told(make()) == f"Nothing is recommended because of {reason}. Next: {step}."
+    assert recommended(make()) == f"Nothing is recommended because of {reason}. Next: {step}."
 
 
 def named_by_a_rule() -> RunMetrics:
     numbers = {"methods": [{"method": "sps", "temperature": 0.0, "ratio": 0.5}]}
-    return replace(measure(sound()), warnings=(RunWarning("known_answers", numbers),))
+    return replace(measure(sound_run()), warnings=(RunWarning("known_answers", numbers),))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,9 @@ def named_by_a_rule() -> RunMetrics:
             "its output may differ",
         ),
         (
-            lambda: measure(replace(sound(), audit=stored_audit(failed_audit("sps", 0.0, 0.0)))),
+            lambda: measure(
+                replace(sound_run(), audit=stored_audit(failed_audit("sps", 0.0, 0.0)))
+            ),
             "SpS",
             "it failed the audit",
         ),
@@ -121,12 +123,12 @@ def test_a_doubtful_method_is_passed_over(
 
 
 def test_the_recommendation_is_on_every_screen_and_page() -> None:
-    text = told(sound())
-    assert text in " ".join(drawn(sound(), is_full=False).split())
-    assert text in " ".join(drawn(sound()).split())
-    assert text in render(sound(), "markdown").replace("\\", "")
-    assert "Use SpS on this machine: it is the fastest in this run." in render(sound(), "html")
-    (verdict,) = json.loads(render(sound(), "json"))["runs"][0]["verdicts"]
+    text = recommended(sound_run())
+    assert text in " ".join(drawn(sound_run(), is_full=False).split())
+    assert text in " ".join(drawn(sound_run()).split())
+    assert text in render(sound_run(), "markdown").replace("\\", "")
+    assert "Use SpS on this machine: it is the fastest in this run." in render(sound_run(), "html")
+    (verdict,) = json.loads(render(sound_run(), "json"))["runs"][0]["verdicts"]
     assert verdict["recommendation"] == text
 
 

@@ -197,7 +197,9 @@ def test_a_k_too_large_for_the_kernel_is_computed_by_torch() -> None:
 SMALL = {"total_tokens": "8", "depth": "2", "top_k": "3"}
 
 
-def compare_steps(model: Any, name: str, folder: Path, request: Request, **options: str) -> None:
+def assert_equal_steps(
+    model: Any, name: str, folder: Path, request: Request, **options: str
+) -> None:
     """Decode a request with torch's operations and with kernels: tokens and steps are equal."""
     by_torch = Target(deepcopy(model))
     by_kernels = Target(model, Execution(KERNELS))
@@ -222,7 +224,7 @@ def test_tokens_and_steps_are_the_same_with_kernels(
 ) -> None:
     heads = {"hidden_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1}
     model = random_llama(layers, **heads).float().to(DEVICE)
-    compare_steps(model, name, tmp_path, Request(prompts()[0], 3), **options)
+    assert_equal_steps(model, name, tmp_path, Request(prompts()[0], 3), **options)
 
 
 @MANY_PROGRAMS
@@ -232,7 +234,7 @@ def test_limited_models_have_the_same_tokens_and_steps_with_kernels(
     name: str, tmp_path: Path
 ) -> None:
     model = random_model(name).float().to(DEVICE)
-    compare_steps(model, "eagle2", tmp_path, Request(prompts()[1], 3), **SMALL)
+    assert_equal_steps(model, "eagle2", tmp_path, Request(prompts()[1], 3), **SMALL)
 
 
 @pytest.mark.slow
