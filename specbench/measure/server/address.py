@@ -11,17 +11,19 @@ _LEAST_KEY = 8
 
 
 def server_root(url: str) -> str:
-    """The address of a server, with "http://" if it has no scheme, and without "/v1" at its end.
+    """The address of a server, without "/" or "/v1" at its end.
+
+    `url` is the text that the user gave for --url. It gets "http://" if it has no scheme.
 
     Raises:
-        UserError: it is not an HTTP address, or has a user, a password or a query.
+        UserError: `url` is not an HTTP address, or has a user, a password, a query or a fragment.
     """
     from urllib.parse import urlsplit
 
     try:
         address = urlsplit(url if "://" in url else f"http://{url}")
         is_address = address.scheme in ("http", "https") and bool(address.hostname)
-        _ = address.port  # raises ValueError if it is not a number
+        _ = address.port  # raises ValueError if the port is not a number
     except ValueError:
         is_address = False
     if "@" in url or "?" in url or "#" in url:  # a user or password, a query, a fragment

@@ -1,5 +1,6 @@
 """Checks of a server's answer: its prompt, its tokens, and its counts of drafts."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from specbench.measure.server.prompt_counts import PromptOffset, cut_text
@@ -14,6 +15,7 @@ tokenise into other tokens than those it was made of, but not into many more or 
 _MOST_SHARE_OFF = 0.2
 """The share of a long text's tokens by which the count may differ."""
 _COUNTS = "The counts of the server contradict each other"
+"""The beginning of a sentence about contradictory counts."""
 LONGEST_DRAFT = 1024
 """Most tokens of a draft. The last step may accept that many beyond the end of an answer."""
 
@@ -50,33 +52,34 @@ def answer_problems(
     """Describe how an answer differs from what was sent or asked for, one sentence per difference.
 
     Args:
-        request: the prompt's tokens, and the most tokens of an answer.
-        answer: what the server sent. Its `token_ids` are None if it sent text only; its numbers of
-            tokens, of the answer and of the prompt, are the server's own, None if it sent none.
-        codec: knows the number of tokens that the model can emit; 0 if unknown.
-        token_ids: the answer's tokens as sent; the tokens of its text if it was sent as text.
-        num_tokens: number of these tokens; if only text was sent, as the server counted them.
+        request: what was sent. It has the most tokens of an answer (`max_new_tokens`).
+        answer: what the server sent. `answer.token_ids` is None if the server sent text only,
+            `answer.num_tokens` is the server's own count, or None if it sent no count.
+        codec: has the size of the model's vocabulary (`vocab_size`); 0 if unknown.
+        token_ids: the tokens that the server sent, or the tokens of its text if it sent text only.
+        num_tokens: the number of the answer's tokens. If the server sent text only, this is its
+            own count, which may differ from the length of `token_ids`.
     """
     if answer.num_tokens is not None and answer.num_tokens != num_tokens:
         yield f"The server counted {answer.num_tokens} tokens and sent {num_tokens}."
+    # Tokens that were counted but are not in the text; negative if the text has more tokens.
+    num_hidden = num_tokens - len(token_ids)
     # A text may tokenise into a few tokens more or fewer than it was made of: _MOST_TOKENS_OFF, or
     # _MOST_SHARE_OFF of its tokens if that is more.
-    num_tokens_off = abs(num_tokens - len(token_ids))
-    most_tokens_off = max(_MOST_TOKENS_OFF, _MOST_SHARE_OFF * len(token_ids))
-    # Tokens that were counted but are not in the text. If text of reasoning was sent, they are the
-    # marks around it, in any number. If not, the server's count of reasoning has to explain them.
-    num_hidden = num_tokens - len(token_ids)
-    most_explained = answer.reasoning_tokens + most_tokens_off
-    is_within = answer.num_reasoning > 0 or num_hidden <= most_explained
-    is_explained = has_reasoning(answer) and num_hidden > 0 and is_within
-    if answer.token_ids is None and num_tokens_off > most_tokens_off and not is_explained:
+    most_off = max(_MOST_TOKENS_OFF, _MOST_SHARE_OFF * len(token_ids))
+    # Reasoning may hide more tokens. If the server sent the text of the reasoning, these are the
+    # marks around it, in any number. Else they are at most the tokens that it counted for it.
+    most_hidden = max(0, answer.reasoning_tokens) + most_off
+    if answer.num_reasoning > 0:
+        most_hidden = math.inf
+    if answer.token_ids is None and not -most_off <= num_hidden <= most_hidden:
         yield f"The server counted {num_tokens} tokens, but its text has about {len(token_ids)}."
     if num_tokens > request.max_new_tokens:
         yield (
             f"The server sent {num_tokens} tokens, more than the {request.max_new_tokens} that it "
             "was asked for."
         )
-    for token in token_ids:  # without a known vocabulary, any id from 0 is right
+    for token in token_ids:  # if the size of the vocabulary is unknown, any id from 0 is right
         if not 0 <= token < (codec.vocab_size or token + 1):
             yield f"The server sent token {token}, but the model has {codec.vocab_size} tokens."
 
@@ -84,23 +87,26 @@ def answer_problems(
 def contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Iterator[str]:
     """Describe impossible counts of an answer's drafts, one sentence per problem.
 
-    `num_tokens` is the number of the answer's tokens, `draft_length` the most tokens of a draft; 0
-    if unknown. A draft may go on after the end of the answer, by LONGEST_DRAFT tokens at most.
-    A count is None if the server does not report it; the sentences begin with _COUNTS.
+    Args:
+        counts: the server's counts for this answer; a count that it does not report is None.
+        num_tokens: number of the answer's tokens.
+        draft_length: the most tokens of a draft; 0 if unknown.
     """
     num_drafts = counts.num_drafts  # steps with a draft
     num_drafted = counts.num_drafted  # draft tokens of all steps
     num_accepted = counts.num_accepted or 0  # accepted draft tokens of all steps
     per_step = counts.accepted_per_step  # accepted draft tokens of each step with a draft [steps]
-    # The most draft tokens that there can be: each accepted one is in the answer or beyond its end.
-    most_drafted = num_tokens + LONGEST_DRAFT if num_drafted is None else num_drafted
-    if num_drafts is not None and draft_length:  # no draft is longer
-        most_drafted = min(most_drafted, num_drafts * draft_length)
+    # The most draft tokens that can be accepted: all draft tokens. If their number is unknown, the
+    # tokens of the answer, and those that the last draft may have beyond its end.
+    most_accepted = num_tokens + LONGEST_DRAFT if num_drafted is None else num_drafted
+    if num_drafts is not None and draft_length:  # no draft is longer than `draft_length`
+        most_accepted = min(most_accepted, num_drafts * draft_length)
+    # A count that is not reported stands as 0 here.
     if min(num_drafts or 0, num_drafted or 0, num_accepted, *(per_step or ())) < 0:
         yield f"{_COUNTS}: one is negative."
-    if num_accepted > most_drafted:
+    if num_accepted > most_accepted:
         yield (
-            f"{_COUNTS}: {num_accepted} tokens were accepted of at most {most_drafted} draft "
+            f"{_COUNTS}: {num_accepted} tokens were accepted of at most {most_accepted} draft "
             "tokens."
         )
     if num_drafts is not None and num_drafts > num_tokens:  # each step makes a token or more
@@ -115,7 +121,10 @@ def contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Iterat
 
 
 def _drafted_problems(drafted: Sequence[int], accepted: Sequence[int]) -> Iterator[str]:
-    """Describe steps whose accepted tokens contradict their draft tokens."""
+    """Describe steps whose accepted tokens contradict their draft tokens.
+
+    `drafted` and `accepted` have the number of these tokens per step [steps].
+    """
     if len(drafted) != len(accepted):
         yield f"{_COUNTS}: {len(drafted)} steps drafted, and {len(accepted)} steps accepted tokens."
     for num_drafted, num_accepted in zip(drafted, accepted, strict=False):

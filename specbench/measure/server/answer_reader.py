@@ -31,30 +31,43 @@ class AnswerReader(Struct):
     budget: int
     """Tokens asked for: a server that goes on far beyond them fails."""
     num_events: int = 0
-    """Events with new tokens so far."""
+    """Events so far that had new text, new tokens or an end token."""
     _unfinished_line: bytes = b""
+    """The beginning of a line whose end has not arrived."""
     _num_bytes: int = 0
+    """Bytes so far."""
     _texts: list[str] = []
+    """The text so far, in pieces."""
     _ids: list[int] | None = None
+    """The token ids so far; None as long as the server sends none."""
     _num_characters: int = 0
+    """Characters of the text so far."""
     _num_reasoning: int = 0
+    """Characters at the beginning of the text that are the model's reasoning."""
     _reasoning_tokens: int = 0
+    """Tokens of reasoning, as the server counts them; 0 if it reports none."""
     _arrivals: list[float] = []
+    """Times at which text, tokens or an end token arrived."""
     _counts: Counts = Counts()
+    """The server's counts of drafts, and its times."""
     _finish_reason: str | None = None
+    """The server's word for the reason of the end; None before the end."""
     _num_tokens: int | None = None
+    """Tokens of the answer, as the server counts them; None without a count."""
     _prompt_tokens: int | None = None
+    """Tokens of the prompt, as the server counts them; None without a count."""
     _cached_tokens: int | None = None
+    """Tokens of the prompt that the server had in a cache; None if it does not say."""
 
     def feed(self, piece: bytes, now: float) -> None:
-        """Read the bytes that arrived at the time `now` of `perf_counter`.
+        """Read the bytes that arrived at the time `now` of `perf_counter`, and add their events.
 
-        They are lines of server-sent events, `data: JSON`; a line may come in several pieces. The
-        answer so far has `_ids` of tokens (None without), `_num_characters` of text, and
-        `_arrivals`, the times at which tokens or text came.
+        The stream consists of lines such as `data: JSON`, one per event. A piece may begin and end
+        within a line.
 
         Raises:
-            RequestFailed: an error event, or a line that is not an event of the protocol.
+            RequestFailed: the server reports an error, a line is not an event of the protocol, or
+                the answer is far too long.
         """
         *lines, self._unfinished_line = (self._unfinished_line + piece).split(b"\n")
         if len(self._unfinished_line) > MOST_LINE:
@@ -64,15 +77,16 @@ class AnswerReader(Struct):
             raise RequestFailed(f"The server sent an answer of more than {MOST_BYTES >> 20} MiB.")
         num_events_before = self.num_events  # those with new tokens or text
         for line in lines:
-            name, _, data = line.removeprefix(BOM_UTF8).partition(b":")
-            data = data.strip().removeprefix(BOM_UTF8)
-            if name == b"data" and data and data != b"[DONE]":
-                self.num_events += self._take(data)  # True (1) with text, tokens or an end token
-            elif name == b"error" and data:  # llama.cpp's name of such an event
-                raise RequestFailed(f"The server reported an error: {_shown(data)}")
+            name, _, content = line.removeprefix(BOM_UTF8).partition(b":")
+            content = content.strip().removeprefix(BOM_UTF8)
+            if name == b"data" and content and content != b"[DONE]":
+                self.num_events += self._take(content)  # True (1) with text, tokens, an end token
+            elif name == b"error" and content:  # llama.cpp's name of a line with an error
+                raise RequestFailed(f"The server reported an error: {_shown(content)}")
         if self.num_events > num_events_before:
             self._arrivals.append(now)
-        # Cuts off an endless answer. An answer with a few tokens too many may end, and then fails.
+        # Cut off an endless answer. The limit is far above the budget: whether an answer has a few
+        # tokens too many is checked when it has ended.
         most_tokens = 2 * self.budget + 64
         num_tokens = len(self._ids or ())
         if num_tokens > most_tokens or self._num_characters > most_tokens * _LONGEST_TOKEN:
@@ -81,21 +95,21 @@ class AnswerReader(Struct):
             )
 
     def finish(self) -> Answer:
-        """The answer of an ended stream, with the token counts that the server sent.
+        """The whole answer, once the stream has ended.
 
         Raises:
-            RequestFailed: the stream has no token or no finish reason, or the reason is not one of:
-                end token, budget of tokens used up, context full.
+            RequestFailed: the stream has no token or no finish reason, the reason is not one of
+                `_ENDS`, or the last line is not an event of the protocol.
         """
         if self._unfinished_line.strip():
-            # The last line has no line end. It is read with the time of the last arrival.
+            # The last line has no line end. It gets the time of the last arrival.
             self.feed(b"\n", self._arrivals[-1] if self._arrivals else self.sent)
         if self._finish_reason is None:
             raise RequestFailed(
                 f"The stream broke off after {self.num_events} events with tokens: it has no "
                 "finish reason."
             )
-        if self._finish_reason not in _ENDS:  # the servers' words for the usual ends
+        if self._finish_reason not in _ENDS:
             reason = _shown(repr(self._finish_reason))
             raise RequestFailed(f"The server ended the answer with the reason {reason}.")
         if not self._arrivals:
@@ -114,19 +128,22 @@ class AnswerReader(Struct):
             reasoning_tokens=self._reasoning_tokens,  # the server's count; 0 if it sent none
         )
 
-    def _take(self, data: bytes) -> bool:
-        """Add an event, in JSON, to the answer; True if it has new text, tokens or an end token.
+    def _take(self, event_json: bytes) -> bool:
+        """Add an event to the answer. True if it brought new text, new tokens or an end token.
 
-        The text and the token ids of an event are new. If `is_whole`, the text has all characters
-        so far, and the ids are all ids so far if there are `num_so_far` of them. Fields that an
-        event lacks are None. The answer so far has `_texts`, `_ids` (None before any), and the
-        server's own counts.
+        Most servers send the new text and the new token ids. With `event.is_whole`, the event has
+        the text from the beginning of the answer, and only its end is new. The same is true of
+        the ids if there are `event.num_so_far` of them. What an event does not report, such as a
+        count, stays as it was.
+
+        Raises:
+            RequestFailed: the JSON is not an event of the protocol, or the server reports an error.
         """
         try:
-            event = self.protocol.read(data)
+            event = self.protocol.read(event_json)
         except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
             raise RequestFailed(
-                f"The server sent an event that is not an answer ({error}): {_shown(data)}"
+                f"The server sent an event that is not an answer ({error}): {_shown(event_json)}"
             ) from error
         if event.error is not None:
             raise RequestFailed(f"The server reported an error: {_shown(event.error)}")
@@ -137,7 +154,7 @@ class AnswerReader(Struct):
             if new_ids and len(new_ids) == event.num_so_far:
                 new_ids = new_ids[len(self._ids or ()) :]
         if new_text:
-            if self._num_reasoning == self._num_characters:  # no content so far
+            if self._num_reasoning == self._num_characters:  # all text so far is reasoning
                 self._num_reasoning += event.num_reasoning
             self._texts.append(new_text)
             self._num_characters += len(new_text)
@@ -145,19 +162,19 @@ class AnswerReader(Struct):
             self._ids = self._ids or []
             self._ids += new_ids
         self._reasoning_tokens = event.reasoning_tokens or self._reasoning_tokens
-        self._finish_reason = event.finish or self._finish_reason  # the server's word for it
-        self._counts = event.counts or self._counts  # counts of drafts, and times
-        if event.num_tokens is not None:  # the server's count of the answer's tokens
+        self._finish_reason = event.finish or self._finish_reason
+        self._counts = event.counts or self._counts
+        if event.num_tokens is not None:
             self._num_tokens = event.num_tokens
         if event.prompt_tokens is not None:
             self._prompt_tokens = event.prompt_tokens
             self._cached_tokens = event.cached_tokens
-        # `_ENDS` has our words for the server's. An end token may come without text.
+        # An end token may come without text. "eos" is our word for it, by the server's in `_ENDS`.
         has_end_token = event.finish is not None and _ENDS.get(event.finish) == "eos"
         return bool(new_text or new_ids) or has_end_token
 
 
-def _shown(data: bytes | str) -> str:
-    """The beginning of a server's text, as messages show it."""
-    text = data if isinstance(data, str) else data.decode("utf-8", "replace")
+def _shown(sent: bytes | str) -> str:
+    """The beginning of what a server sent, as messages show it."""
+    text = sent if isinstance(sent, str) else sent.decode("utf-8", "replace")
     return cut(printable(without_key(text)), _SHOWN)

@@ -23,66 +23,88 @@ _GIB = 2**30
 def arrange(
     engine: Engine, launches: Sequence[Launch], engine_args: Sequence[str]
 ) -> Arrangement | None:
-    """The arrangement of the servers; None for a single one.
+    """Decide if a run's servers are up side by side, or one at a time; None for a single server.
 
-    Servers are side by side if the weights, caches and processes of all fit into the free memory,
-    in equal shares of a GPU. `engine_args` are the user's further arguments. Their effect on memory
-    is unknown, so with them the servers take turns.
+    They are side by side if their weights, caches and processes fit into the free memory of the
+    device: the machine's on a CPU, else the GPU's. Beside a GPU, the machine's memory has to hold
+    the processes.
+
+    Args:
+        engine: the engine of all servers.
+        launches: the servers to start.
+        engine_args: the user's further arguments. Their effect on memory is unknown, so with them
+            the servers run one at a time.
     """
     if len(launches) < 2:
         return None
     if engine_args:
-        return Arrangement(False, reason="--engine-args may change the memory of a server")
-    needs = [_needed_bytes(engine, launch) for launch in launches]
-    if launches[0].is_cpu:
-        return _arranged(sum(needs), free_bytes("cpu"))
-    on_host = _arranged(engine.process_bytes * len(launches), free_bytes("cpu"))
-    if not on_host.is_side_by_side:
-        return on_host
+        reason = "--engine-args may change the memory of a server"
+        return Arrangement(is_side_by_side=False, reason=reason)
+    server_bytes = [_needed_bytes(engine, launch) for launch in launches]
+    if launches[0].is_cpu:  # so are all
+        return _by_free_bytes(sum(server_bytes), free_bytes("cpu"))
+    on_machine = _by_free_bytes(engine.process_bytes * len(launches), free_bytes("cpu"))
+    if not on_machine.is_side_by_side:
+        return on_machine
     gpu = gpu_memory()
     if gpu is None:
-        return Arrangement(False, reason="the memory of the GPU cannot be read")
-    if not engine.fills_gpu:  # a server takes what it needs
-        return _arranged(sum(needs), gpu.free_bytes)
-    if not engine.share_flag:
+        return Arrangement(is_side_by_side=False, reason="the memory of the GPU cannot be read")
+    if not engine.fills_gpu:  # a server takes no more than it needs
+        return _by_free_bytes(sum(server_bytes), gpu.free_bytes)
+    if not engine.share_flag:  # the engine's flag for the share of a GPU that a server takes
         reason = f"{engine.title} cannot be given a share of a GPU's memory"
-        return Arrangement(False, reason=reason)
-    return _in_shares(needs, gpu)
+        return Arrangement(is_side_by_side=False, reason=reason)
+    return _in_shares(server_bytes, gpu)
 
 
-def _arranged(needed_bytes: int, num_free: int) -> Arrangement:
-    """Side by side if the servers need at most _USED of the free bytes."""
-    is_side_by_side = needed_bytes <= _USED * num_free
-    return Arrangement(is_side_by_side, needed_bytes=needed_bytes, free_bytes=num_free)
-
-
-def _in_shares(needs: Sequence[int], gpu: GpuMemory) -> Arrangement:
-    """Side by side if an equal share of a GPU holds the largest server."""
-    share_bytes = _USED * gpu.free_bytes / len(needs)
-    percent = math.floor(100 * share_bytes / gpu.total_bytes)
-    is_side_by_side = max(needs) <= percent / 100 * gpu.total_bytes
+def _by_free_bytes(needed_bytes: int, num_free: int) -> Arrangement:
+    """Side by side if all servers together need at most _USED of the free bytes."""
     return Arrangement(
-        is_side_by_side,
-        needed_bytes=max(needs) * len(needs),  # in equal shares
+        is_side_by_side=needed_bytes <= _USED * num_free,
+        needed_bytes=needed_bytes,
+        free_bytes=num_free,
+    )
+
+
+def _in_shares(server_bytes: Sequence[int], gpu: GpuMemory) -> Arrangement:
+    """Side by side if an equal share of a GPU, in whole percent, holds the largest server.
+
+    `server_bytes` has the bytes that each server needs.
+    """
+    share_bytes = _USED * gpu.free_bytes / len(server_bytes)
+    percent = math.floor(100 * share_bytes / gpu.total_bytes)
+    is_side_by_side = max(server_bytes) <= percent / 100 * gpu.total_bytes
+    return Arrangement(
+        is_side_by_side=is_side_by_side,
+        needed_bytes=max(server_bytes) * len(server_bytes),  # in equal shares
         free_bytes=gpu.free_bytes,
         gpu_share=percent / 100 if is_side_by_side else 0.0,
     )
 
 
 def _needed_bytes(engine: Engine, launch: Launch) -> int:
-    """Estimated bytes of a device's memory that a server needs."""
+    """Estimated bytes that a server needs on its device: weights, caches and its process.
+
+    `launch` is the server to start. It has the folders of the model and of the draft weights (None
+    if the method has none), the dtype of the weights, the tokens of context of a request, and the
+    number of requests at once.
+    """
     folders = [launch.model, *([launch.weights] if launch.weights else [])]
     config = config_if_readable(launch.model)
     dtype = _dtype(launch.dtype, config)
-    num_tokens = launch.context * launch.num_at_once
+    num_tokens = launch.context * launch.num_at_once  # keys and values in the caches
     weight_bytes = sum(engine.weight_bytes(folder, dtype) for folder in folders)
     cache_bytes = sum(kv_bytes(folder, dtype, num_tokens) for folder in folders)
-    least_bytes = engine.cpu_cache_gib * _GIB if launch.is_cpu else 0  # a fixed pool
-    return weight_bytes + max(cache_bytes, least_bytes) + engine.process_bytes
+    # On a CPU, some engines reserve a fixed number of GiB for the caches, even if fewer would do.
+    reserved_bytes = engine.cpu_cache_gib * _GIB if launch.is_cpu else 0
+    return weight_bytes + max(cache_bytes, reserved_bytes) + engine.process_bytes
 
 
-def _dtype(asked: str, config: Mapping[str, object]) -> Dtype:
-    """The dtype of a server: as asked, or as stored; float32, the largest, if it is unknown."""
-    stored = asked or config.get("dtype") or config.get("torch_dtype")
+def _dtype(requested: str, config: Mapping[str, object]) -> Dtype:
+    """The dtype of a server: as requested, or if that is empty, as the model is stored.
+
+    `config` is the model's config.json. If neither says a dtype, it is float32, the largest.
+    """
+    wanted = requested or config.get("dtype") or config.get("torch_dtype")
     dtypes: tuple[Dtype, ...] = get_args(Dtype)
-    return next((dtype for dtype in dtypes if dtype == stored), "float32")
+    return next((dtype for dtype in dtypes if dtype == wanted), "float32")

@@ -50,42 +50,43 @@ class BlockRunner:
     """Records that are not in the log yet."""
 
     def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
-        """Run all blocks: the requests of one method, task and load in one pass over the prompts.
+        """Run all blocks of the plan. Yields the new records of each block when it has ended.
 
-        Yields each new record after its block is stored. `done` has the records of earlier parts
-        of the run. `backend.source` has the servers, which run side by side or one at a time (the
-        order of blocks differs); `backend.run` runs a coroutine to its end.
+        A block has the requests of one method, on one task, at one load, in one pass over the
+        prompts. `done` has the records of earlier parts of the run, which are not measured again.
+        Raises UserError if the server of the baseline, decoding without drafts, made drafts.
         """
         self._records = {record.key: record for record in done}
-        running_pass = 0  # the pass that runs, counted from 0
+        running_pass = 0  # number of the pass that runs, from 0
         for block in blocks(self.plan, is_one_at_a_time=self.backend.source.is_one_at_a_time):
-            missing = [key for key in block.keys if key not in self._records]
+            missing = [key for key in block.keys if key not in self._records]  # keys of records
             if not missing:
                 continue
-            if block.first.repeat != running_pass:  # all samples of a block have one pass
+            if block.first.repeat != running_pass:  # the block is of another pass
                 running_pass = block.first.repeat
-                self.backend.run(self.backend.source.end_pass())  # ends what servers remember
+                self.backend.run(self.backend.source.end_pass())  # servers forget earlier requests
             try:
                 self.backend.run(self._run_block(block))
             except BaseExceptionGroup as group:  # errors of the block's tasks: raise the first
                 raise group.exceptions[0] from None
             self.log.changed()  # writes the header again, with the block
-            if self.backend.blocks:
-                refuse_drafts_of_block(self.backend.blocks[-1])
+            if self.backend.blocks:  # the header of this block, if its server answered, is the last
+                refuse_drafts_of_block(self.backend.blocks[-1])  # raises if the baseline drafted
             yield from (self._records[key] for key in missing)
 
     async def _run_block(self, block: Block) -> None:
-        """Complete the missing records of a block, and describe the block in the header.
+        """Complete the missing records of a block, and add its header to `backend.blocks`.
 
-        The description has the block's time and the growth of the server's counters, by name. If
-        the server does not answer, the missing records become error records. A sample is a prompt
-        with its turns: each turn has a record.
+        The header has the block's time, memory and energy, and the growth of the server's counters.
+        A sample is a prompt with its turns; each turn has a record. If the server does not answer,
+        the missing records become error records, and the block has no header.
         """
         try:
             server = await self.backend.open(block.method)
         except SpecbenchError as error:
             self._fail_block(block, error)
             return
+        # Raises UserError if the baseline's server made drafts in the warm-up.
         refuse_drafts(block.method, server.num_untimed_drafts, "before the first timed request")
         num_records_before = len(self._records)
         unfinished = [
@@ -93,26 +94,26 @@ class BlockRunner:
             for sample in block.samples
             if any(key not in self._records for key in sample.keys(block.method))
         ]
-        counters_before = await server.counters()  # empty if the server has none
-        process_ids = self.backend.source.process_ids()
+        counters_before = await server.counters()  # counts by name; empty if the server has none
+        process_ids = self.backend.source.process_ids()  # servers on this machine, by method
+        # Measures memory and energy of the server from now on.
         meter = await self.backend.meters.of_block(process_ids, block.method)
         clock = BlockClock(has_rate=bool(block.first.load.request_rate))
-        has_drafts = {"num_tokens", "num_drafts"} <= counters_before.keys()
+        are_drafts_counted = {"num_tokens", "num_drafts"} <= counters_before.keys()
         answer_counts: AnswerCounts | None = None
-        if has_drafts and block.first.load.concurrency == 1:  # one request at a time is under way
+        # With one request at a time, the counters grow by the counts of a single answer.
+        if are_drafts_counted and block.first.load.concurrency == 1:
             answer_counts = AnswerCounts(server.counters, counters_before)
         num_repeats = await self._complete_samples(block, unfinished, server, clock, answer_counts)
-        client_s = clock.client_s  # CPU seconds of this process, without the wait below
-        fields_of_meter = meter.header_fields()
-        counters: dict[str, float] = {}
+        client_s = clock.client_s  # CPU seconds of this process; the wait below is not counted
+        meter_fields = meter.header_fields()  # fields of the block's header, by name
+        growth: dict[str, float] = {}  # increase of the counters in this block, by name
         if counters_before:
-            await asyncio.sleep(SETTLE_S)  # the counters come after the answers
-            counters = increase(counters_before, await server.counters())
-        new_records = list(self._records.values())[num_records_before:]  # new keys are the last
-        header = block_header(block, clock, new_records, client_s, counters)
-        self.backend.blocks.append(
-            replace_header(header, **fields_of_meter, num_repeats=num_repeats)
-        )
+            await asyncio.sleep(SETTLE_S)  # until the counters have the last answer
+            growth = increase(counters_before, await server.counters())
+        new_records = list(self._records.values())[num_records_before:]  # added last
+        header = block_header(block, clock, new_records, client_s, growth)
+        self.backend.blocks.append(replace_header(header, **meter_fields, num_repeats=num_repeats))
 
     async def _complete_samples(
         self,
@@ -124,10 +125,11 @@ class BlockRunner:
     ) -> int:
         """Complete samples of a block at its load, and write their records.
 
-        A sample is a prompt with its turns; `samples` have missing records. `server` is the server
-        of the block's method. `clock` gets the times of the requests. `answer_counts` reads the
-        counters after each answer, if they can count a single answer. Returns the number of further
-        requests, which were sent only to keep the load.
+        `samples` are the prompts of the block, with their turns, that lack a record. `server` is
+        the server of the block's method. `clock` gets the time of each request. `answer_counts`
+        counts an answer's drafts by the server's counters; None if they cannot count one answer.
+        Returns the number of requests that have records already, and were sent again only to keep
+        the load.
         """
         num_active = 0  # samples under way
 
@@ -143,7 +145,7 @@ class BlockRunner:
             for key in sample.keys(block.method):  # the record's key of each turn
                 if key not in self._records:
                     record = await self._complete(server, key, sample, clock)
-                    if answer_counts:  # the server's counters may show the answer's drafts
+                    if answer_counts:  # the record gets the drafts by the server's counters
                         with clock.untimed():
                             record = await answer_counts.counted(record)
                     self._keep(record)
@@ -152,8 +154,8 @@ class BlockRunner:
                 with clock.untimed():
                     self._write()
 
-        seed = self.plan.spec.seed + block.first.repeat  # other times in each pass
         repeats = Repeats(self.plan, self._records, block.method, server)
+        seed = self.plan.spec.seed + block.first.repeat  # other random times in each pass
         await at_load(block.first.load, samples, seed, complete_turns, block.samples, repeats.send)
         return repeats.num_sent
 
@@ -165,24 +167,25 @@ class BlockRunner:
         `key` says method, prompt and turn. The clock gets the time of the request. If the server's
         process ended, the error says so too.
         """
-        num_prompt_tokens = 0
-        sent = perf_counter()
+        num_prompt_tokens = 0  # unknown
+        sent = perf_counter()  # for an error that comes before the request is sent
         try:
-            ask = chat_request(self.plan, self._records, key, sample)
+            ask = chat_request(self.plan, self._records, key, sample)  # with the earlier replies
             num_prompt_tokens = len(ask.request.prompt_ids)
             server.sent_prompts.append(ask.request.prompt_ids)
             sent = perf_counter()
             answer = await server.complete(ask)
-            clock.add(sent, answer.arrivals[-1])
+            clock.add(sent, answer.arrivals[-1])  # up to the last token
             return make_record(
                 key,
                 ask.request,
                 answer,
                 self.plan.setup.codec,
-                began=clock.began,
-                is_prompt_sent=server.found.protocol.takes_tokens,  # else messages are sent
+                began=clock.began,  # of the block
+                is_prompt_sent=server.properties.protocol.takes_tokens,  # else messages are sent
                 draft_length=server.draft_length,  # most tokens of a draft; 0 if unknown
-                offset=replace(server.found.offset, sent_prompts=server.sent_prompts),
+                # Tokens that the server adds to our prompts. It may have the latest in a cache.
+                offset=replace(server.properties.offset, sent_prompts=server.sent_prompts),
             )
         except Exception as error:  # raised by a server, a template or a tokenizer
             clock.add(sent, perf_counter())
@@ -214,23 +217,23 @@ class BlockRunner:
         self._unwritten.append(record)
 
     def _write(self) -> None:
-        """Write the kept records, and report them. Called while no request is under way."""
+        """Log the unwritten records, and report them. Called while no request is under way."""
         records = self._unwritten
         self._unwritten = []
         for record in records:
-            # Characters of the text up to the end of each token: slow, so not done before.
+            # For each token, the number of characters of the text up to its end.
             ends = token_ends(self.plan.setup.codec, record.token_ids, record.text)
             whole_record = replace(record, token_ends=ends)
-            self._records[record.key] = whole_record  # all records so far
+            self._records[record.key] = whole_record
             self.log.append(whole_record)
             self.progress.sample_finished(whole_record)
 
 
 class ServerBackend:
-    """The servers of a source. `run` runs a coroutine in the event loop of their clients.
+    """The servers of a source. `run` runs a coroutine in the event loop of the servers' clients.
 
-    `blocks` are the blocks that were run. `num_at_once` is the most requests that a server gets
-    at once in the run.
+    `blocks` are the headers of the blocks that were run. `num_at_once` is the most requests that a
+    server gets at once in the run.
     """
 
     def __init__(self, source: ServerSource, num_at_once: int) -> None:

@@ -63,8 +63,8 @@ class BlockClock:
 
     def __init__(self, *, has_rate: bool) -> None:
         self._has_rate = has_rate
-        self._spans: list[tuple[float, float]] = []
-        self._cpu_began = thread_time()
+        self._spans: list[tuple[float, float]] = []  # times of a request: it is sent, it ends
+        self._cpu_began = thread_time()  # moved on by what is not counted
         self.began = perf_counter()
 
     def add(self, sent: float, ended: float) -> None:
@@ -80,17 +80,17 @@ class BlockClock:
 
     @property
     def duration_s(self) -> float:
-        """Seconds of the block; 0 (unknown) if the clock went back.
+        """Seconds of the block; 0 if no request was sent, or the clock went back.
 
-        With a rate, the block lasts until its last request ends. Otherwise only times count in
-        which at least one request is under way.
+        At a rate, these are the seconds from the start of the block to the end of the last request.
+        Otherwise they are the seconds during which at least one request was under way.
         """
         if self._has_rate:
             last_end = max((ended for _, ended in self._spans), default=0.0)
             return max(0.0, last_end - self.began)
         duration_s = 0.0
         counted_until = self.began  # all spans up to this time are counted
-        for sent, ended in sorted(self._spans):
+        for sent, ended in sorted(self._spans):  # requests may overlap
             duration_s += max(0.0, ended - max(sent, counted_until))
             counted_until = max(counted_until, ended)
         return duration_s
@@ -132,16 +132,16 @@ def block_header(
 
 
 def blocks(plan: Plan, *, is_one_at_a_time: bool) -> Iterator[Block]:
-    """All blocks in order. A block has the samples of one cell, for one method.
+    """All blocks of a plan, in order. A block has the samples of one cell, for one method.
 
     A sample is a prompt with its turns. A cell is a pass over the prompts (`repeat`, from 0), a
-    temperature, a task and a load (requests at once or per second). Each method, named by its
-    label, has a server. With `is_one_at_a_time`, only one server is up, and started for its turn.
+    temperature, a task and a load (requests at once or per second). Each method has a server.
 
-    The methods take turns: on each task and load if their servers run side by side, else once
-    per pass, since a server that has to be started answers all tasks.
+    The methods take turns. If their servers run side by side, each cell is given to all methods
+    before the next cell. With `is_one_at_a_time`, only one server is up: it gets all cells of a
+    pass, then the next server is started.
     """
-    labels = list(plan.setup.labels)
+    labels = list(plan.setup.labels)  # of the methods
     samples_by_cell: dict[tuple[object, ...], list[Sample]] = {}
     for sample in plan.samples:
         cell = (sample.repeat, sample.temperature, sample.task, sample.load)
@@ -169,29 +169,37 @@ async def at_load(
     load: Load,
     samples: Sequence[Sample],
     seed: int,
-    work: Work,
-    whole: Sequence[Sample],
+    complete: Work,
+    block_samples: Sequence[Sample],
     repeat: Repeat,
 ) -> None:
-    """Complete samples of a block at a load: some at once, or some per second at random times.
+    """Complete samples of a block at its load. Other samples of the block only keep the load.
 
-    `whole` are all samples of the block, in order; `samples` are the samples to complete. The
-    other samples are only repeated, to keep the load. At a request rate, each is repeated at its
-    own time. At a concurrency above the number of `samples`, they fill the places left free.
+    A run that goes on after a stop has records of some samples of a block. So that the server is as
+    busy as without the stop, these samples are repeated: at a request rate each at its own time,
+    else as many at once as `samples` are fewer than the load asks for.
+
+    Args:
+        load: samples at once (`concurrency`), or samples per second (`request_rate`, else 0).
+        samples: the samples to complete.
+        seed: draws the random times of the samples at a rate.
+        complete: completes a sample.
+        block_samples: all samples of the block, in order.
+        repeat: completes a sample without records; False if that failed.
     """
-    unfinished = {sample.key(0) for sample in samples}  # by their first turns
-    others = [sample for sample in whole if sample.key(0) not in unfinished]
+    unfinished = {sample.key(0) for sample in samples}  # the keys of their first turns
     if load.request_rate:
-        times = arrivals(whole, load.request_rate, seed)
-        missing = [arrival for arrival in times if arrival.sample.key(0) in unfinished]
-        repeated = [arrival for arrival in times if arrival.sample.key(0) not in unfinished]
+        drawn = arrivals(block_samples, load.request_rate, seed)  # each sample with its time
+        missing = [arrival for arrival in drawn if arrival.sample.key(0) in unfinished]
+        repeated = [arrival for arrival in drawn if arrival.sample.key(0) not in unfinished]
         async with beside([at_times(repeated, repeat)]):
-            await at_times(missing, work)
+            await at_times(missing, complete)
         return
-    num_beside = max(0, min(load.concurrency, len(whole)) - len(samples))
-    endless = cycle(others)
+    # Samples that are repeated at once, in turn and again and again.
+    num_beside = max(0, min(load.concurrency, len(block_samples)) - len(samples))
+    endless = cycle(sample for sample in block_samples if sample.key(0) not in unfinished)
     async with beside(repeat_on(endless, repeat) for _ in range(num_beside)):
-        await closed_loop(samples, load.concurrency, work)
+        await closed_loop(samples, load.concurrency, complete)
 
 
 @asynccontextmanager

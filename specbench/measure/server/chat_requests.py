@@ -14,9 +14,13 @@ from specbench.types import Record, RecordKey
 def chat_request(
     plan: Plan, records: Mapping[RecordKey, Record], key: RecordKey, sample: Sample
 ) -> ChatRequest:
-    """The request of a turn: the user's turns up to it, and between them the replies in `records`.
+    """The request of a turn: the user's turns up to it, with the replies to the earlier turns.
 
-    `key` says method, prompt and turn; `key.request` is the same without the method.
+    The replies are taken from `records`. `key` says method, prompt and turn; `key.request` is the
+    same without the method.
+
+    Raises:
+        SpecbenchError: a reply to an earlier turn is missing, or is an error.
     """
     codec = plan.setup.codec
     key_of_reply = reply_key(plan.spec, plan.setup.labels[0], key)
@@ -42,11 +46,15 @@ class Repeats:
     """Requests sent so far."""
 
     async def send(self, sample: Sample) -> bool:
-        """Send the turns that can be asked, and drop the answers; False if one fails."""
+        """Send the turns of a sample in order, and drop the answers. False if a request fails.
+
+        If an earlier turn of the run has no answer, the turns after it cannot be sent: they are
+        left out, and this is no failure.
+        """
         for key in sample.keys(self.method):
             try:
                 ask = chat_request(self.plan, self.records, key, sample)
-            except SpecbenchError:  # the answer to an earlier turn has failed
+            except SpecbenchError:  # an earlier turn has no answer
                 break
             self.num_sent += 1
             try:

@@ -56,7 +56,8 @@ class Client:
 
     def __init__(self, root: str, *, request_s: float | None = None) -> None:
         self.root = root.rstrip("/")
-        self._request_s = request_s or REQUEST_S
+        self._request_s = request_s or REQUEST_S  # most seconds for a request
+        # The reason why the server no longer answers at all; None as long as it answers.
         self.dead_reason: str | None = None
 
     async def __aenter__(self) -> Self:
@@ -84,11 +85,11 @@ class Client:
 
         Raises:
             RequestFailed: there is no answer. If the server no longer answers at all, `dead_reason`
-            says so, and later requests fail at once until `check_alive` finds it again.
+                is set. Then every request fails at once, until `check_alive` gets an answer.
         """
         body = msgspec.json.encode(protocol.body(model, ask))
         first_sent = perf_counter()  # time of the first attempt
-        num_refused = 0
+        num_refused = 0  # attempts that the server refused
         while not self.dead_reason:
             try:
                 answer = await self._stream(protocol, body, ask.request.max_new_tokens)
@@ -99,7 +100,7 @@ class Client:
                     if num_attempts > 1:
                         reason += f" The request was sent {num_attempts} times."
                     raise RequestFailed(reason) from failure
-                wait_s = failure.retry_after_s  # as the server asks; None if it does not
+                wait_s = failure.retry_after_s  # the wait that the server asks for, or None
                 if wait_s is None:
                     wait_s = FIRST_WAIT_S * 2.0**num_refused  # doubles with each refusal
                 num_refused += 1
@@ -129,14 +130,11 @@ class Client:
             return {}
 
     async def get(self, path: str) -> str:
-        """The text at a path of the server, such as "/metrics".
-
-        The user's API key is removed from it, if the server repeats it. `root` is the server's
-        address.
+        """The text at a path of the server, such as "/metrics", without the user's API key.
 
         Raises:
-            RequestFailed: there is no text within SHORT_S seconds, or it has more than MOST_TEXT
-                bytes.
+            RequestFailed: the status is not 200, the text has more than MOST_TEXT bytes, or it has
+                not arrived within SHORT_S seconds.
         """
         from aiohttp import ClientError, ClientTimeout
 
@@ -157,7 +155,7 @@ class Client:
             raise RequestFailed(_connection_text(error)) from error  # the error in words
 
     async def _stream(self, protocol: StreamProtocol, body: bytes, budget: int) -> Answer:
-        """The answer to one attempt. Time runs from the moment before the request is sent.
+        """The answer to one attempt, timed from the moment before the request is sent.
 
         Args:
             protocol: the form of requests and answers that the server takes, with their path.
@@ -165,7 +163,8 @@ class Client:
             budget: the most tokens of the answer that the request asks for.
 
         Raises:
-            RequestFailed: there is no whole answer; `is_refused` if the server did not begin it.
+            RequestFailed: there is no whole answer. The exception's `is_refused` is True if the
+                server did not begin to answer, so that the request may be sent again.
         """
         from aiohttp import ClientConnectorError, ClientError, ConnectionTimeoutError
 
@@ -215,9 +214,10 @@ async def _refusal(response: ClientResponse) -> RequestFailed:
 
 
 async def _start_of(response: ClientResponse) -> str:
-    """The error message in a response, or the start of its text (_SHOWN characters).
+    """The error message in a response, or else its text, cut to _SHOWN characters.
 
-    At most _MOST_ERROR bytes are read. The user's API key is removed, if the server repeats it.
+    The message is in JSON: `{"error": "..."}`, `{"error": {"message": "..."}}` or
+    `{"message": "..."}`. At most _MOST_ERROR bytes are read. The user's API key is removed.
     """
     content = await response.content.read(_MOST_ERROR)
     text = without_key(content.decode("utf-8", "replace"))
@@ -225,7 +225,7 @@ async def _start_of(response: ClientResponse) -> str:
         body: Any = msgspec.json.decode(text)
         error = body.get("error", body)  # a text, or an object with a message
         text = error if isinstance(error, str) else str(error["message"])
-    # If it is not JSON, or has no message, the start of the text says what it is.
+    # The response is not JSON, or has no message: its text stays.
     except (msgspec.DecodeError, RecursionError, AttributeError, KeyError, TypeError):
         pass
     # On one line, without control characters.

@@ -30,7 +30,7 @@ class OpenServer:
 
     client: Client
     """Sends requests to the server."""
-    found: FoundServer
+    properties: FoundServer
     """What the server is, and the form of requests that it takes."""
     end: Callable[[], str] | None = None
     """Says how its process ended; empty while it runs. None if we did not start it."""
@@ -67,11 +67,13 @@ class OpenServer:
 
     async def complete(self, ask: ChatRequest) -> Answer:
         """The answer to a request. Raises RequestFailed if there is none."""
-        return await self.client.complete(self.found.protocol, self.found.header.model, ask)
+        return await self.client.complete(
+            self.properties.protocol, self.properties.header.model, ask
+        )
 
     async def counters(self) -> dict[str, float]:
         """The server's counters now; empty if it has none."""
-        return await self.client.counters() if self.found.has_counters else {}
+        return await self.client.counters() if self.properties.has_counters else {}
 
 
 class RunningServers:
@@ -81,29 +83,27 @@ class RunningServers:
     arrangement = None
 
     def __init__(self, servers: Mapping[str, FoundServer], *, request_s: float | None) -> None:
-        self._servers = servers
-        self._request_s = request_s
-        self._open_servers: dict[str, OpenServer] = {}
-        self._stack = AsyncExitStack()
+        self._servers = servers  # what each server is, by its method's label
+        self._request_s = request_s  # seconds that a request may take; None for the default
+        self._open_servers: dict[str, OpenServer] = {}  # servers with a client, by label
+        self._stack = AsyncExitStack()  # ends the clients
 
     async def open(self, method: str) -> OpenServer:
-        """The server of a method, given by its label, with the client that asks it.
+        """The server of a method with the client that asks it, made at the first call.
 
-        `_servers` has what each server is, by method. `_open_servers` has the servers with a
-        client, and `_stack` ends the clients. A request may take `_request_s` seconds (None: the
-        default).
+        `method` is the method's label.
 
         Raises:
-            SpecbenchError: it does not answer.
+            SpecbenchError: the server does not answer.
         """
         if method not in self._open_servers:
             running = self._servers[method]  # its address, and what it is
             client = Client(running.header.url, request_s=self._request_s)
-            await self._stack.enter_async_context(client)  # until the servers are closed
+            await self._stack.enter_async_context(client)  # ended by `close`
             process_id = local_process(running.header.url)
             self._open_servers[method] = OpenServer(client, running, process_id=process_id)
         server = self._open_servers[method]
-        # Asks it for its models; a reason if it is dead, else None.
+        # Asks the server for its models. None if it answers, else the reason.
         if dead_reason := await server.client.check_alive():
             raise SpecbenchError(dead_reason)
         return server

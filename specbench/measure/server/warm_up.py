@@ -16,14 +16,15 @@ WARM_UP_TOKENS = 32
 
 
 async def warm_up(server: OpenServer, requests: Sequence[Request], num_at_once: int) -> None:
-    """Send every request with a short answer, and count the drafts that the server makes.
+    """Send every request to a server, with a short answer, and note the drafts that it made.
 
-    The first is a usual request. It is sent as many times at once as the run sends requests
-    (`num_at_once`); the others once each. At the end, the server's counters are up to date.
+    The first of `requests` is a usual request. It is sent `num_at_once` times at once, as many as
+    the run sends; the others are sent once each. `num_untimed_drafts` of the server gets its drafts
+    so far. At the end, the server's counters are up to date.
     """
     counters_before = await server.counters()
     for i, request in enumerate(requests):
-        budget = min(WARM_UP_TOKENS, request.max_new_tokens)  # tokens of the answer
+        budget = min(WARM_UP_TOKENS, request.max_new_tokens)  # most tokens of the answer
         short_request = replace(request, max_new_tokens=budget)
         # A server that takes no tokens gets this chat in place of the request's prompt.
         chat_request = ChatRequest(short_request, [{"role": "user", "content": "Hello"}])
@@ -33,5 +34,5 @@ async def warm_up(server: OpenServer, requests: Sequence[Request], num_at_once: 
                     group.create_task(server.complete(chat_request))
     await asyncio.sleep(SETTLE_S)  # so that its counters do not enter the first block
     growth = increase(counters_before, await server.counters())
-    server.num_untimed_drafts = server.found.num_drafts + counted_drafts(growth)
+    server.num_untimed_drafts = server.properties.num_drafts + counted_drafts(growth)
     server.is_warm = True

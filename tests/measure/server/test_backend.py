@@ -246,7 +246,9 @@ class Dying(RunningServers):
 
     async def open(self, method: str) -> OpenServer:
         server = await super().open(method)
-        return OpenServer(server.client, server.found, lambda: "The engine ended with status 7.")
+        return OpenServer(
+            server.client, server.properties, lambda: "The engine ended with status 7."
+        )
 
 
 def test_one_bad_answer_fails_alone_with_the_end_of_the_engine() -> None:
