@@ -40,7 +40,7 @@ def read_counters(text: str) -> dict[str, float]:
         for metric, counter in load_engine(engine).counters.items()
     }
     counters: dict[str, float] = {}
-    # The three groups of each line that is a metric. `labels` is the text in braces.
+    # The groups of _SAMPLE in each line that is a metric. `labels` is the text in braces.
     for metric, labels, number in _SAMPLE.findall(text):
         counter = our_names.get(metric.removesuffix("_total"))  # the suffix of Prometheus
         if counter == "accepted_at":  # one per position of a draft, from 0 in the label
@@ -68,26 +68,26 @@ class AnswerCounts:
     """The counters after the last answer."""
 
     async def counted(self, record: Record) -> Record:
-        """The record of a new answer, with the counters' number of drafts if it has none itself.
+        """The record of a new answer, with its drafts and accepted tokens by the server's counters.
 
-        No other request of this run may be under way. The counters are up to date SETTLE_S after
-        the answer. If they did not grow by the answer's tokens, they also count requests of other
-        clients, and are not used.
+        No other request of this run may be under way. A number that the record has already is kept.
+        The record stays as it is if the counters, at most SETTLE_S after the answer, have not grown
+        by exactly the answer's tokens: then they lag, or count requests of other clients too.
         """
-        before = self.counters
+        before = self.counters  # counts by name
         deadline = perf_counter() + SETTLE_S
         self.counters = await self.read()
         num_expected = before.get("num_tokens", 0.0) + record.num_tokens
         while self.counters.get("num_tokens", 0.0) < num_expected and perf_counter() < deadline:
             await asyncio.sleep(_POLL_S)
             self.counters = await self.read()
-        growth = increase(before, self.counters)
-        serving = record.serving
+        growth = increase(before, self.counters)  # of each counter, by name
+        serving = record.serving  # what only a server's answer has; None if there is no answer
         if serving is None or growth.get("num_tokens") != record.num_tokens:
             return record
         num_drafts = growth.get("num_drafts")
         num_accepted = growth.get("num_accepted")
-        # Counts that contradict each other are not the answer's.
+        # The server lacks a counter, or counts more drafts than the answer can have.
         if num_drafts is None or num_accepted is None or num_drafts > record.num_tokens:
             return record
         counted_serving = replace(

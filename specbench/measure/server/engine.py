@@ -188,14 +188,15 @@ def load_engine(name: str) -> Engine:
     return engine
 
 
-def set_flags(**values: Any) -> list[str]:
+def set_flags(**arguments: Any) -> list[str]:
     """Flags as words of a command line: `max_len=5` gives `["--max-len", "5"]`.
 
-    `values` has the arguments of the flags by name. True is a flag without an argument. A flag is
-    left out if its argument is None, False, 0 or empty: then the engine's default holds.
+    `arguments` has the argument of each flag, by the flag's name with `_` in place of `-`. True is
+    a flag without an argument. A flag is left out if its argument is None, False, 0 or empty: then
+    the engine's default holds.
     """
     words: list[str] = []
-    for name, argument in values.items():
+    for name, argument in arguments.items():
         flag = f"--{name.replace('_', '-')}"
         if argument is True:
             words.append(flag)
@@ -205,17 +206,18 @@ def set_flags(**values: Any) -> list[str]:
 
 
 def option_flags(options: Mapping[str, Any], prefix: str) -> list[str]:
-    """The flags of a method's options, such as `--spec-draft-p-min 0.5` for the prefix `--spec-`.
+    """A method's options as words of a command line.
 
-    A switch that is off has no flag. Other values are passed as they are, 0 too; lists and objects
-    as JSON.
+    `draft_p_min=0.5` with the prefix `--spec-` gives `["--spec-draft-p-min", "0.5"]`. `options` has
+    the settings by option, with `_` in place of `-`. True is a flag without an argument, and False
+    has no flag. Lists and objects are passed as JSON, other settings as they are, 0 too.
     """
     words: list[str] = []
-    for name, value in options.items():
-        flag = f"{prefix}{name.replace('_', '-')}"
-        if value is True:
+    for option, setting in options.items():
+        flag = f"{prefix}{option.replace('_', '-')}"
+        if setting is True:
             words.append(flag)
-        elif value is not False:
-            text = json.dumps(value) if isinstance(value, (list, dict)) else str(value)
-            words += [flag, text]
+        elif setting is not False:
+            is_json = isinstance(setting, (list, dict))
+            words += [flag, json.dumps(setting) if is_json else str(setting)]
     return words

@@ -5,40 +5,42 @@ from collections.abc import Sequence
 from specbench.errors import UserError
 from specbench.measure.server.engine import Engine
 
-_SPECULATION = ("spec-", "speculative-", "draft")
+_SPECULATION_BEGINNINGS = ("spec-", "speculative-", "draft")
 """The beginnings of the names of flags that choose or change a speculation, in all engines."""
 
 
-def check_engine_args(engine: Engine, arguments: Sequence[str], own_words: Sequence[str]) -> None:
+def check_engine_args(engine: Engine, arguments: Sequence[str], command: Sequence[str]) -> None:
     """Refuse arguments that contradict the label of a server or an option of the run.
 
     Args:
-        engine: the serving engine, with other spellings of flags that specbench sets.
+        engine: the serving engine. `own_flags` are other spellings of flags that specbench sets,
+            `speculation_flags` are flags that choose or change a speculation.
         arguments: the words of --engine-args.
-        own_words: the command line of the server without speculation, as specbench makes it.
+        command: the words of the server's command without speculation, as specbench makes it.
 
     Raises:
-        UserError: an argument names a flag that specbench sets, in any spelling (`--flag=value`,
-            `--no-flag`, underscores, a beginning of its name that the engine completes), or a flag
-            of speculation.
+        UserError: an argument is a flag of speculation, or a flag that specbench sets. The flag may
+            have any spelling: `--flag=value`, `--no-flag`, underscores, or the beginning of its
+            name, which the engine completes.
     """
-    own_names = {_name(word) for word in own_words if word.startswith("-")}
-    own_names |= {_name(flag) for flag in engine.own_flags}
+    # The names of the flags that specbench sets.
+    taken_names = {_name(word) for word in command if word.startswith("-")}
+    taken_names |= {_name(flag) for flag in engine.own_flags}
     speculation_names = {_name(flag) for flag in engine.speculation_flags}
     for word in arguments:
         if not _is_flag(word):
             continue
         name = _name(word)
         flag = word.partition("=")[0]
-        if name in speculation_names or name.startswith(_SPECULATION):
+        if name in speculation_names or name.startswith(_SPECULATION_BEGINNINGS):
             raise UserError(
                 f"--engine-args: {flag} sets the speculation of {engine.title} for all methods, "
                 f"vanilla included.",
                 "Name it as a method: --method NAME:num_tokens=N.",
             )
-        is_short = not word.startswith("--")  # short names are not completed
-        for own_name in own_names:
-            if name == own_name or (not is_short and own_name.startswith(name)):
+        is_long = word.startswith("--")  # engines complete no short names, such as -c
+        for taken_name in taken_names:
+            if name == taken_name or (is_long and taken_name.startswith(name)):
                 raise UserError(
                     f"--engine-args: specbench sets {flag} itself, from its own options.",
                     "Leave it out. See `specbench run --help` for the model, its dtype and the "

@@ -19,13 +19,18 @@ _VERSION = re.compile(r"\d+(?:\.\d+)*")
 def find_version(engine: Engine, program: str, arguments: Sequence[str] = ()) -> str:
     """The version of an installed engine; empty if it cannot be found out.
 
-    If the Python environment of `program` (a path) has the engine's metadata, they are read, and
-    nothing is run. Otherwise `program --version` is run, unless `arguments` stand in front of the
-    engine's, as in `python -m`: such a program would print its own version.
+    The version is in the metadata of the engine's Python package, if the environment of `program`
+    has it. Else it is what `program --version` prints. A program that only starts the engine, such
+    as python, would print its own version, so it is not asked.
+
+    Args:
+        engine: the serving engine, with the names of its Python packages.
+        program: the path of the program that begins the engine's command line.
+        arguments: further words that begin the command line, such as `-m sglang.launch_server`.
     """
     environment = Path(program).parent.parent  # the folder above bin/PROGRAM
     for package in engine.packages:
-        # Names of metadata have `_` in place of `-`, and end in the version.
+        # The metadata are in the folder PACKAGE-VERSION.dist-info, with `_` for `-` in PACKAGE.
         pattern = f"lib/python*/site-packages/{package.replace('-', '_')}-*.dist-info"
         for folder in environment.glob(pattern):
             return folder.name.removesuffix(".dist-info").rpartition("-")[2]

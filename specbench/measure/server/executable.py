@@ -29,20 +29,22 @@ def find_executable(spec: RunSpec, engine: Engine) -> Executable:
     the script `launcher`.
 
     Args:
-        spec: the run's options: CPU threads (None: not given), the words of the engine's command
-            as the user gave them (`engine_command`, else empty), further arguments for it.
+        spec: the run's options. `threads` are CPU threads (None: not given), `engine_command` are
+            the words of the engine's command that the user gave (empty if not given), and
+            `engine_args` further words for the engine.
         engine: the serving engine: its title in tables, the words that begin its command line
-            (`executable`), how to install it, and its wheel's name.
+            (`executable`), how to install it, and the name of its wheel (empty without one).
 
     Raises:
-        UserError: there is none, or it cannot take the user's threads or arguments.
+        UserError: no command is installed, and no wheel; or the engine cannot take the user's
+            threads or arguments.
     """
     if spec.threads and not engine.thread_variables:  # it has no variable that sets threads
         raise UserError(
             f"--threads {spec.threads} cannot be passed to {engine.title}.", "Leave it out."
         )
     program, *arguments = spec.engine_command or engine.executable
-    path = shutil.which(program)  # None if it is not on the PATH
+    path = shutil.which(program)  # None if there is no such program
     if path:
         return Executable((path, *arguments), version=find_version(engine, path, arguments))
     launcher = engine.launcher  # the module of the script; None without a wheel

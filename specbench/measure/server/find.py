@@ -71,13 +71,13 @@ async def find_server(
         served_model: the model's name at the server, if the user gave it; else empty.
 
     Returns:
-        The server's part of the run's header, its protocol, the tokens of its context (None if it
-        does not say), whether it has counters of tokens and drafts, and how its prompts differ.
+        The server's part of the run's header, the first protocol that works, and what is known of
+        its context, counters, prompts, drafts for the short answer, and lossy acceptance.
 
     Raises:
         UserError: nothing answers there, the model is not served, or no form of request works.
     """
-    # The name and the context of the model, from a list in JSON.
+    # The model's name, context and owner at the server, from a list in JSON.
     model = _served_model(await _models_at(client), client.root, card, served_model)
     software = await _software(client, model.owner)  # name with version, and protocols to try
     # HELLO, a chat of one message, as tokens and as messages: a protocol sends one of the two.
@@ -90,8 +90,8 @@ async def find_server(
         except RequestFailed as failure:
             failures.append(f"{protocol.path}: {failure.message}")
             continue
-        await asyncio.sleep(SETTLE_S)  # the counters come after the answer
-        counters = await client.counters()  # some appear with the first answer
+        await asyncio.sleep(SETTLE_S)  # until the counters have the answer
+        counters = await client.counters()  # counts by name; some appear with the first answer
         header = ServerHeader(
             url=client.root,
             software=software.name,
@@ -112,7 +112,7 @@ async def find_server(
             num_drafts=_num_drafts(answer, increase(counters_before, counters)),
             is_lossy=await _is_lossy(client, software),
         )
-    reasons = " ".join(dict.fromkeys(failures))  # each once
+    reasons = " ".join(dict.fromkeys(failures))  # without repetitions
     raise UserError(
         f"The server at {client.root} gave no answer. {reasons}",
         "It must stream completions of the OpenAI API. See its log.",
@@ -163,47 +163,46 @@ class _ServedModel(NamedTuple):
     """The owner that the server gives, which may be the server's own name."""
 
 
-def _served_model(models_json: str, root: str, card: ModelCard, served_model: str) -> _ServedModel:
-    """The model of a card in the list of a server: its name there, and its context.
+def _served_model(
+    models_json: str, address: str, card: ModelCard, served_model: str
+) -> _ServedModel:
+    """The model of a card in the list of a server: its name there, its context and its owner.
 
     Args:
         models_json: the server's answer at `/v1/models`.
-        root: the server's address, for messages.
+        address: the server's address, for messages.
         card: the model: its name for `--model`, and its repository (a Hub id or a path).
         served_model: the model's name at the server, if the user gave it; else empty.
 
-    Returns:
-        The model's name at the server, and the tokens of its context there (None if not reported).
-
     Raises:
-        UserError: the answer is not a list of models, the model is not in it, or its context has no
-            tokens.
+        UserError: the answer is not a list of models, the list lacks the model, or the server says
+            that the model's context is not longer than 0 tokens.
     """
     try:
         models = msgspec.json.decode(models_json, type=_ListedModels).data
     except (msgspec.DecodeError, RecursionError) as error:
         raise UserError(
-            f"{root}/v1/models is not a list of models: {printable(models_json[:80])}",
+            f"{address}/v1/models is not a list of models: {printable(models_json[:80])}",
             _HOW_TO_START,
         ) from error
-    # Names that the model may have there; the last is the repository without its owner.
+    # Names that the model may have at the server; the last is the repository without its owner.
     names = {card.name, card.repo, card.repo.rpartition("/")[2]}
     if served_model:
         names = {served_model}
-    for model in models:  # `root` is the folder or repository behind the name `id`
+    for model in models:  # the server calls it `id`, and `root` is its folder or repository
         if model.id in names or (not served_model and model.root in names):
-            return _ServedModel(model.id, _context(model, root), model.owned_by)
+            return _ServedModel(model.id, _context(model, address), model.owned_by)
     listed_names = ", ".join(model.id for model in models) or "no model"
     wanted = served_model or card.name
     raise UserError(
-        f"The server at {root} does not serve {wanted}. It serves {first_line(listed_names)}.",
+        f"The server at {address} does not serve {wanted}. It serves {first_line(listed_names)}.",
         f"If that is {card.name} under another name: --served-model NAME. Else give its --model: "
         "its tokenizer is needed.",
     )
 
 
-def _context(model: _ListedModel, root: str) -> int | None:
-    """Tokens of a model's context; None if the server says nothing credible.
+def _context(model: _ListedModel, address: str) -> int | None:
+    """Tokens of a model's context at a server; None if the server says nothing credible.
 
     Raises:
         UserError: `max_model_len`, which bounds every request, is not positive.
@@ -211,7 +210,7 @@ def _context(model: _ListedModel, root: str) -> int | None:
     context = model.max_model_len
     if context is not None and context <= 0:
         raise UserError(
-            f"{root}/v1/models has a max_model_len of {context} for {first_line(model.id)}.",
+            f"{address}/v1/models has a max_model_len of {context} for {first_line(model.id)}.",
             "Start the server with a context that holds prompts and answers.",
         )
     context = context or (model.meta or {}).get("n_ctx")
@@ -236,9 +235,10 @@ class _Software(NamedTuple):
 async def _software(client: Client, owner: str | None) -> _Software:
     """The engine of a server with its version, and the forms of requests to try with it.
 
-    `client` sends requests to the server, `owner` is the owner of its models. Each engine gives its
-    version at a path of its own, as JSON with a key (`engine.version_keys`). The first engine whose
-    version is there is the server's; its own form of requests, if it has one, is tried first.
+    `client` sends requests to the server. `owner` is the owner of the served model, as the server
+    gives it, or None. Each engine gives its version at a path of its own, as JSON with a key
+    (`engine.version_keys`). The first engine whose version is there is the server's. If the engine
+    has a form of requests of its own, it is tried before those of the OpenAI API.
     """
     # Prompts as tokens, or as messages (`is_chat`); answers with token ids, or as text alone.
     openai_protocols = (  # the most exact form first

@@ -26,9 +26,10 @@ _UNFILTERED: Mapping[str, Any] = {"top_k": -1, "min_p": 0.0, "repetition_penalty
 def completions(*, is_chat: bool = False, returns_ids: bool = True) -> StreamProtocol:
     """A form of requests and answers of the OpenAI API.
 
-    `/v1/completions` with the prompt as token ids; with `is_chat`, `/v1/chat/completions` with
-    messages. `returns_ids` also asks for the answer's token ids, and for sampling from the plain
-    distribution. Neither is part of the OpenAI API, and only some servers know them.
+    The request goes to `/v1/completions` with the prompt as token ids; with `is_chat`, to
+    `/v1/chat/completions` with the prompt as messages. With `returns_ids`, it also asks for the
+    answer's token ids, and for sampling from the plain distribution. These two requests are not
+    part of the OpenAI API, and only some servers know them.
     """
 
     def body(model: str, ask: ChatRequest) -> dict[str, Any]:
@@ -133,25 +134,28 @@ class _Chunk(Struct, frozen=True):
 _read_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
-def _read(data: bytes) -> Event:
-    """The event of one `data:` line."""
-    chunk = _read_chunk(data)
-    usage = chunk.usage or _NO_USAGE
-    details = usage.prompt_tokens_details
+def _read(event_json: bytes) -> Event:
+    """The event of one `data:` line, in JSON: new text and tokens, or counts.
+
+    Fields that the server leaves out are None, or 0 for numbers of reasoning. Raises ValueError if
+    the JSON has another form.
+    """
+    chunk = _read_chunk(event_json)
+    usage = chunk.usage or _NO_USAGE  # numbers of tokens
+    prompt_details = usage.prompt_tokens_details
     answer_details = usage.completion_tokens_details
-    # A single answer was asked for: the choice 0, in whatever place it stands.
-    choices = (choice for choice in chunk.choices or () if not choice.index)
+    # A single answer was asked for: the choice with the index 0, or without an index.
+    choices = (choice for choice in chunk.choices or () if choice.index in (None, 0))
     choice = next(choices, _NO_CHOICE)
-    text = choice.delta.text if choice.delta else choice.text or ""
     return Event(
-        text,
-        choice.token_ids,
+        text=choice.delta.text if choice.delta else choice.text or "",  # `delta` is for chats
+        token_ids=choice.token_ids,
         finish=choice.finish_reason,
         num_tokens=usage.completion_tokens,
         prompt_tokens=usage.prompt_tokens,
-        cached_tokens=details.cached_tokens if details else None,
+        cached_tokens=prompt_details.cached_tokens if prompt_details else None,
         counts=chunk.metrics.counts() if chunk.metrics else choice.speculative_decoding,
         error=error_text(chunk.error),
-        num_reasoning=len(choice.delta.thought) if choice.delta else 0,
+        num_reasoning=len(choice.delta.thought) if choice.delta else 0,  # characters
         reasoning_tokens=(answer_details and answer_details.reasoning_tokens) or 0,
     )

@@ -44,7 +44,10 @@ class PromptOffset:
         return num_sent + self.of_chat + self.per_turn * turn
 
     def most_missing(self, num_expected: int) -> float:
-        """Tokens that a whole prompt may lack: texts with special tokens may have fewer."""
+        """Tokens that a whole prompt may lack: texts with special tokens may have fewer.
+
+        These are 8 tokens, or 1 % if that is more; with an unknown offset 40 tokens, or 10 %.
+        """
         return max(8, 0.01 * num_expected) if self.is_known else max(40, 0.1 * num_expected)
 
 
@@ -52,51 +55,75 @@ UNKNOWN_OFFSET = PromptOffset()
 
 
 async def find_offset(
-    client: Client, protocol: StreamProtocol, codec: ChatCodec, model: str, short: Answer, sent: int
+    client: Client,
+    protocol: StreamProtocol,
+    codec: ChatCodec,
+    model: str,
+    short_answer: Answer,
+    num_sent: int,
 ) -> PromptOffset:
-    """The offset of a server, by its counts of two chats.
+    """The tokens that a server adds to prompts that are rendered here, by its counts of two chats.
 
-    `short` is its answer to a chat of one turn, which has `sent` tokens here. The offset is unknown
-    if the server does not count the tokens of prompts, or counts something else.
+    The server has answered a chat of one turn. Now a chat of two turns is sent. The offset is
+    unknown if the server does not count the tokens of these prompts, or a second turn adds more
+    than _MOST_PER_TURN tokens: then the count is of something else.
+
+    Args:
+        client: sends requests to the server.
+        protocol: the form of requests, which sends chats as messages.
+        codec: renders a chat as tokens.
+        model: the model's name at the server.
+        short_answer: the answer to the chat of one turn, with the server's count of its prompt.
+        num_sent: tokens of the chat of one turn, as rendered here.
     """
     request = Request(codec.render(_LONGER_CHAT), max_new_tokens=1)
-    num_read = 0
+    num_read = 0  # the server's tokens of the chat of two turns; 0 without a count
     with suppress(RequestFailed):
-        longer = await client.complete(protocol, model, ChatRequest(request, _LONGER_CHAT))
-        num_read = longer.prompt_tokens or 0
-    of_chat = (short.prompt_tokens or 0) - sent
+        long_answer = await client.complete(protocol, model, ChatRequest(request, _LONGER_CHAT))
+        num_read = long_answer.prompt_tokens or 0
+    of_chat = (short_answer.prompt_tokens or 0) - num_sent
     per_turn = num_read - len(request.prompt_ids) - of_chat
-    if not short.prompt_tokens or not num_read or abs(per_turn) > _MOST_PER_TURN:
+    if not short_answer.prompt_tokens or not num_read or abs(per_turn) > _MOST_PER_TURN:
         return UNKNOWN_OFFSET
     return PromptOffset(of_chat, per_turn, is_known=True)
 
 
 def tokens_read(answer: Answer, request: Request, turn: int, offset: PromptOffset) -> int:
-    """The tokens of a prompt that a server counted; 0 if it gave no count.
+    """The tokens of a prompt that a server read, by its own count; 0 if they are unknown.
 
-    Some servers do not count the tokens that they take from a cache: all but the last token of the
-    prompt, or those that it shares with an earlier prompt and its answer.
+    They are unknown if the server gives no count, or leaves out the tokens that it takes from a
+    cache. The cache may have all but the last token of the prompt, or the beginning that the prompt
+    shares with an earlier prompt and its answer.
+
+    Args:
+        answer: what the server sent, with its counts of the prompt's tokens (`prompt_tokens`) and
+            of those from a cache (`cached_tokens`), None if it gave none.
+        request: the prompt as rendered here, and the most tokens of an answer.
+        turn: the turn of the chat that the prompt asks, from 0.
+        offset: the tokens that the server adds to our prompts, and its latest prompts.
     """
     num_counted = answer.prompt_tokens or 0
-    num_expected = offset.tokens_expected(len(request.prompt_ids), turn)
-    if num_counted <= 1 < num_expected:
+    num_expected = offset.tokens_expected(len(request.prompt_ids), turn)  # of the whole prompt
+    if num_counted <= 1 < num_expected:  # no count, or all but the last token from a cache
         return 0
-    if num_counted >= num_expected - offset.most_missing(num_expected):
+    if num_counted >= num_expected - offset.most_missing(num_expected):  # the whole prompt
         return num_counted
-    if num_counted + (answer.cached_tokens or 0) == num_expected:
+    if num_counted + (answer.cached_tokens or 0) == num_expected:  # the rest is from a cache
         return num_expected
-    num_new = num_expected - _num_shared(request.prompt_ids, offset.sent_prompts)
-    least_new = num_new - (request.max_new_tokens if turn else 0)
-    is_rest = least_new - _MOST_PER_TURN <= num_counted <= num_new + _MOST_PER_TURN
-    return 0 if is_rest else num_counted
+    # The tokens after the beginning that an earlier prompt has too. After the first turn, the cache
+    # may also have the answer to that prompt, of up to `max_new_tokens`.
+    most_new = num_expected - _num_shared(request.prompt_ids, offset.sent_prompts)
+    least_new = most_new - (request.max_new_tokens if turn else 0)
+    are_new_counted = least_new - _MOST_PER_TURN <= num_counted <= most_new + _MOST_PER_TURN
+    return 0 if are_new_counted else num_counted  # else the server cut the prompt
 
 
 def _num_shared(prompt: tuple[int, ...], sent_prompts: Collection[tuple[int, ...]]) -> int:
     """The length of the longest beginning that a prompt shares with an earlier prompt."""
     num_shared = 0
-    for other in sent_prompts:
-        if other is not prompt:
-            pairs = zip(prompt, other, strict=False)
+    for sent_prompt in sent_prompts:
+        if sent_prompt is not prompt:
+            pairs = zip(prompt, sent_prompt, strict=False)
             num_equal = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
             num_shared = max(num_shared, num_equal)
     return num_shared

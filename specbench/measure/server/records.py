@@ -56,7 +56,7 @@ def make_record(
         began: time of `perf_counter` at which the block of requests began.
         is_prompt_sent: the prompt was sent as tokens, so that the server must count as many.
         draft_length: most tokens of a draft; 0 if unknown.
-        offset: additional tokens of the server's own prompts, compared with ours.
+        offset: additional tokens of the server's own prompts, and the latest of our prompts.
 
     Raises:
         ClockError: the clock went back, or stood still.
@@ -174,16 +174,18 @@ def _seconds(milliseconds: float | None) -> float | None:
 
 
 def _token_ids(answer: Answer, codec: ChatCodec) -> tuple[int, ...]:
-    """The answer's tokens, with the end token that a server counts but does not send.
+    """The token ids of an answer: those that the server sent, or else those of the answer's text.
 
-    llama.cpp streams no token that ends within a character. The tokens of the text replace the ids
-    if there are as many as the server counted, and the ids are among them.
-    `answer` is what the server sent; `num_tokens` is its own number of tokens, None if it sent
-    none. `codec` turns texts into tokens.
+    An end token that the server left out is added. llama.cpp also leaves out tokens that end in the
+    middle of a character (of several bytes). So if the server counted more tokens than it sent
+    (`answer.num_tokens`, None without a count), the tokens of the text are used instead. They must
+    be as many as the server counted, and contain all ids that it sent, in this order.
+
+    `codec` turns the text into tokens.
     """
     if answer.token_ids is None:  # the server sent text only
         return _with_end(codec.token_ids(answer.text), answer, codec)
-    sent_ids = _with_end(answer.token_ids, answer, codec)  # with the end token, if they lack it
+    sent_ids = _with_end(answer.token_ids, answer, codec)
     if answer.num_tokens is not None and len(sent_ids) < answer.num_tokens:
         ids_of_text = _with_end(codec.token_ids(answer.text), answer, codec)
         if len(ids_of_text) == answer.num_tokens and _is_subsequence(sent_ids, ids_of_text):
@@ -211,13 +213,13 @@ def _with_end(ids: tuple[int, ...], answer: Answer, codec: ChatCodec) -> tuple[i
 def _accept_lengths(method: str, answer: Answer, num_tokens: int) -> tuple[int, ...]:
     """Tokens emitted per step [steps]; empty if the server does not list its steps.
 
-    A step emits its accepted draft tokens and one more. A step without a draft is not listed: it
-    emits one token, and is put at the end. Tokens accepted beyond the end of the answer are not
-    counted.
+    A step emits its accepted draft tokens and one token more. Tokens that a step accepted beyond
+    the end of the answer are left out. The server lists only steps with a draft. The others emit
+    one token each; their places are unknown, so they are put at the end.
 
     Args:
         method: the method's label; BASELINE is decoding without drafts.
-        answer: what the server sent, with its counts of drafts, None where it has none.
+        answer: what the server sent, with its counts of drafts (None for a count that it lacks).
         num_tokens: number of the answer's tokens.
 
     Raises:
@@ -241,4 +243,4 @@ def _accept_lengths(method: str, answer: Answer, num_tokens: int) -> tuple[int, 
         length = min(num_accepted + 1, num_remaining)
         lengths.append(length)
         num_remaining -= length
-    return (*lengths, *[1] * num_remaining)
+    return (*lengths, *[1] * num_remaining)  # one token for each step without a draft

@@ -105,8 +105,8 @@ def make_running_setup(spec: RunSpec, *, is_offline: bool = False) -> RunningSet
     labels = _labels(spec)  # as many as addresses, in their order
     roots = [server_root(url) for url in spec.urls]  # addresses without "/v1"
     card = spec.card
-    path = resolve_tokenizer(card, offline=is_offline)
-    codec = load_codec(path, card, spec.template, spec.template_args)  # chats to tokens and back
+    folder = resolve_tokenizer(card, offline=is_offline)
+    codec = load_codec(folder, card, spec.template, spec.template_args)  # chats to tokens and back
 
     async def find(root: str) -> FoundServer:
         """Ask the server at an address what it is."""
@@ -115,18 +115,19 @@ def make_running_setup(spec: RunSpec, *, is_offline: bool = False) -> RunningSet
 
     servers = {label: asyncio.run(find(root)) for label, root in zip(labels, roots, strict=True)}
     for label, server in servers.items():
-        refuse_drafts(label, server.num_drafts, "for a short answer")
+        refuse_drafts(label, server.num_drafts, "for a short answer")  # only the baseline's
     return RunningSetup(spec, card, codec, servers)
 
 
 def _labels(spec: RunSpec) -> tuple[str, ...]:
-    """The labels of the servers, in the order of their addresses.
+    """The labels of the running servers, in the order of their addresses.
 
-    `spec` has the run's options: addresses (`urls`) and `labels` of running servers, and `methods`
-    as the user named them. A single server without a label is called "server".
+    `spec` has the run's options: the addresses (`urls`), the `labels`, and the `methods` that the
+    user named. A single server without a label is called "server".
 
     Raises:
-        UserError: there is no address, or the labels do not fit the addresses.
+        UserError: there is no address, a method is named (a running server has its own), labels and
+            addresses differ in number, or a label is given twice or is not fit for a table.
     """
     if not spec.urls:
         raise UserError(
@@ -149,7 +150,7 @@ def _labels(spec: RunSpec) -> tuple[str, ...]:
     for label in labels:
         if labels.count(label) > 1:
             raise UserError(f"--label {label} is given twice.", "Give each server its own label.")
-        # It must fit in a table's cell (no control characters) and in a list with commas.
+        # A label stands in cells of tables (no control characters) and in lists with commas.
         if not label or printable(label) != label or "," in label:
             raise UserError(
                 f"--label {label!r} is not a name.", "Give letters, digits, : = - and _."

@@ -60,24 +60,31 @@ class ServedSettings:
     """The run's numbers of requests at once; empty if requests come at a rate."""
 
     def of(self, choice: MethodChoice, method: EngineMethod) -> SizedChoice:
-        """The method with its settings.
+        """A method with the draft sizes of the settings added to its options.
 
         Methods without settings, and methods whose size the user gave, stay as they are.
 
+        Args:
+            choice: the method's name, with the options that the user gave, by name.
+            method: the method in the engine. It may take a table of draft tokens by load, or only
+                one size for all loads.
+
         Raises:
-            UserError: plain decoding was as fast at these loads, or the engine cannot use several
-                sizes.
+            UserError: by the settings, plain decoding is at least as fast at the loads of the run
+                (with a table: at all loads), or one size is needed and the settings have several.
         """
+        # Rows of the method with its weights (the label), else of the method by its name alone.
         rows = self.rows_by_label.get(label_of(choice), self.rows_by_label.get(choice.name))
+        # There are no rows, or the user gave the size: an option of a row, or a table.
         if rows is None or any(choice.given.keys() & {*row.options, _TABLE} for row in rows):
             return SizedChoice(choice, None)
         if _TABLE in method.options:
             table = LoadTable.of((row.load, int(row.options.get("num_tokens", 0))) for row in rows)
             options = {_TABLE: json.dumps(table.vllm_rows(), separators=(",", ":"))}
-            is_plain = not any(start.num_tokens for start in table.starts)
+            is_plain = not any(start.num_tokens for start in table.starts)  # no drafts at any load
         else:
             options = self._at_loads(choice, rows)
-            is_plain = not options
+            is_plain = not options  # empty: plain decoding
         if is_plain:
             raise UserError(
                 f"By {self.source.source}, plain decoding is at least as fast as {choice} at these "
@@ -93,6 +100,7 @@ class ServedSettings:
         Raises:
             UserError: the options differ between the loads, or the run has a rate and no loads.
         """
+        # The options at each load of the run: those of the last row up to this load.
         sizes = [dict([row.options for row in rows if row.load <= load][-1]) for load in self.loads]
         if not sizes or any(size != sizes[0] for size in sizes):
             raise UserError(
@@ -104,10 +112,13 @@ class ServedSettings:
 
 
 def read_served_settings(spec: RunSpec, engine: Engine) -> ServedSettings | None:
-    """The settings of a run that starts an engine; None if the user asks for none.
+    """The settings of a run that starts an engine; None for the sizes of the papers.
+
+    `spec` has the run's options: `settings` is PAPER or a file, and loads are requests at once
+    (`concurrency`) or per second (`request_rates`).
 
     Raises:
-        UserError: there is no such file, or it is for another engine or model.
+        UserError: there is no such file, it has another form, or it is for another engine or model.
     """
     if spec.settings == PAPER:
         return None
@@ -115,7 +126,7 @@ def read_served_settings(spec: RunSpec, engine: Engine) -> ServedSettings | None
     if not path.is_file():
         raise UserError(f"--settings {spec.settings} is not a file: servers need a file.", _HINT)
     file = read_toml(path, SettingsFile, what="Settings", hint=_HINT)
-    for kind, wanted, stored in (
+    for kind, wanted, stored in (  # of the run, of the file; a file without a model fits any model
         ("engine", spec.serving_engine, file.engine),
         ("model", spec.card.name, file.model or spec.card.name),
     ):
@@ -125,21 +136,30 @@ def read_served_settings(spec: RunSpec, engine: Engine) -> ServedSettings | None
                 f"{wanted}.",
                 _HINT,
             )
+    # Requests at once: 1 if neither they nor a rate are given, none with only a rate.
     loads = spec.concurrency or (() if spec.request_rates else (1,))
     source = SettingsHeader(path.name, sha256=sha256(path.read_bytes()).hexdigest())
-    rows = {label: _rows(path, label, options) for label, options in file.methods.items()}
-    return ServedSettings(rows, source, engine, loads)
+    rows_by_label = {label: _rows(path, label, options) for label, options in file.methods.items()}
+    return ServedSettings(rows_by_label, source, engine, loads)
 
 
 def _rows(path: Path, label: str, options: Mapping[str, Any]) -> list[_Row]:
-    """The rows of a method in a file. Raises UserError if they have another form."""
+    """The rows of a method in a settings file, by rising load, the first at 1.
+
+    `options` has the method's settings by name. `options[_KEY]` is a list of pairs: a load, and the
+    options from this load on as a text, such as `[[1, "num_tokens=3"], [8, ""]]`. `path` (the file)
+    and `label` (the method) are for the message.
+
+    Raises:
+        UserError: the list is missing or has another form, or its loads do not rise from 1.
+    """
     try:
         pairs = msgspec.convert(options[_KEY], list[tuple[int, str]])
-        rows = [_Row(load, _options_of(text)) for load, text in pairs]
+        rows = [_Row(load, _options_of(options_text)) for load, options_text in pairs]
         loads = [row.load for row in rows]
-        if not loads or loads[0] != 1 or loads != sorted({*loads}):
+        if not loads or loads[0] != 1 or loads != sorted({*loads}):  # {}: without repetitions
             raise ValueError("its loads must rise from 1")
-    except (KeyError, ValueError) as error:  # msgspec's too
+    except (KeyError, ValueError) as error:  # msgspec raises a ValueError too
         raise UserError(f"{path} has no sizes of {label} by load: {error}.", _HINT) from error
     return rows
 

@@ -56,7 +56,7 @@ class ServerMeters:
 
     def __init__(self, meter: EnergyMeter) -> None:
         self._meter = meter
-        self._idle_w: dict[int, dict[str, float]] = {}  # by process, then by counter
+        self._idle_w: dict[int, dict[str, float]] = {}  # watts by server's process, then by counter
 
     async def of_block(self, process_ids: Mapping[str, int], method: str) -> BlockMeter:
         """The meter of a block that begins now. Waits IDLE_S before a server's first block.
@@ -101,14 +101,14 @@ class BlockMeter:
         self._method = method
         self._meter = meter
         self._idle_w = idle_w
-        self._cpu_s = self._cpu_seconds()  # of each server so far, by method
+        self._cpu_s = self._cpu_seconds()  # CPU seconds of each server so far, by method
         self._moment = read_moment()  # CPU times of the machine and of this process
-        self._joules = meter.read()  # by counter
+        self._joules = meter.read()  # by counter of energy
         self._began = perf_counter()
-        # The time of the latest sample of each GPU, by the driver's clock.
+        # By GPU ("GPU 0"), the time of its latest sample: microseconds of the driver's clock.
         self._sampled_us = {
-            name: max((sample.timeStamp for sample in _gpu_samples(card, 0)), default=0)
-            for name, card in meter.cards.items()
+            gpu: max((sample.timeStamp for sample in _gpu_samples(card, 0)), default=0)
+            for gpu, card in meter.cards.items()
         }
 
     def header_fields(self) -> dict[str, Any]:
@@ -120,40 +120,54 @@ class BlockMeter:
         """CPU seconds of the other servers that did not rest, by method."""
         least_s = _LEAST_SHARE * (perf_counter() - self._began)
         now_s = self._cpu_seconds()
-        used_s = {name: now_s[name] - before_s for name, before_s in self._cpu_s.items()}
+        used_s = {method: now_s[method] - before_s for method, before_s in self._cpu_s.items()}
         return {
-            name: round(seconds, 3)
-            for name, seconds in used_s.items()
-            if name != self._method and seconds >= least_s
+            method: round(seconds, 3)
+            for method, seconds in used_s.items()
+            if method != self._method and seconds >= least_s
         }
 
     def idle_gpu(self) -> dict[str, float]:
-        """The largest share of a GPU's time that the other servers used, by method."""
-        percents: dict[str, int] = {}
-        for card_name, card in self._meter.cards.items():
-            samples = _gpu_samples(card, self._sampled_us[card_name])
-            for name, process_id in self._process_ids.items():
-                tree = _tree(process_id)
-                used = [sample.smUtil for sample in samples if sample.pid in tree]
-                percents[name] = max([percents.get(name, 0), *used])
+        """Shares of a GPU's time that other servers than the block's used, by method; without 0.
+
+        The share of a server is the largest of any sample of any GPU since the block began.
+        """
+        percents: dict[str, int] = {}  # of all servers, by method
+        for gpu, card in self._meter.cards.items():
+            samples = _gpu_samples(card, self._sampled_us[gpu])  # each of one process
+            for method, process_id in self._process_ids.items():
+                tree = _tree(process_id)  # the ids of the server's processes
+                used_percents = [sample.smUtil for sample in samples if sample.pid in tree]
+                percents[method] = max([percents.get(method, 0), *used_percents])
         return {
-            name: percent / 100
-            for name, percent in percents.items()
-            if name != self._method and percent
+            method: percent / 100
+            for method, percent in percents.items()
+            if method != self._method and percent
         }
 
     def use(self) -> ServerUse:
-        """Memory and energy up to now; what is unknown is absent, with the reason."""
+        """Memory of the block's server now, and its energy in the block.
+
+        A counter of energy is of a GPU or a processor package. It counts if the server used the GPU
+        or package, and other programs did not. The power of the idle server is subtracted. What is
+        unknown is absent, with the reasons.
+        """
         process_id = self._process_ids.get(self._method)
         if not process_id:
             return ServerUse(absent=(ELSEWHERE,))
         seconds = perf_counter() - self._began
-        reasons = [*self._meter.absent]
-        joules = {
-            name: grown - self._idle_w[name] * seconds
-            for name, grown in self._meter.growth(self._joules).items()
-            if name in self._idle_w and self._is_alone_on(name, process_id, reasons)
+        growth_j = self._meter.growth(self._joules)  # joules by counter
+        # By counter, the reason why it does not count; empty if no other program disturbed it.
+        disturbances = {
+            counter: self._disturbance(counter) for counter in growth_j if counter in self._idle_w
         }
+        joules = {
+            counter: growth_j[counter] - self._idle_w[counter] * seconds
+            for counter, disturbance in disturbances.items()
+            if not disturbance and self._is_used(counter, process_id)
+        }
+        # Each reason once.
+        reasons = dict.fromkeys([*self._meter.absent, *filter(None, disturbances.values())])
         use = ServerUse(
             memory_bytes=memory_bytes(process_id),
             gpu_memory_bytes=gpu_memory_bytes(self._meter.cards.values(), _tree(process_id)),
@@ -165,27 +179,22 @@ class BlockMeter:
             use,
             energy_j=round(max(sum(joules.values()), 0.0), 3),
             meters=tuple(joules),
-            idle_w=round(sum(self._idle_w[name] for name in joules), 2),
+            idle_w=round(sum(self._idle_w[counter] for counter in joules), 2),
             tick_s=self._meter.tick_s,
         )
 
-    def _is_alone_on(self, name: str, process_id: int, reasons: list[str]) -> bool:
-        """True if the server used the GPU or package of a counter, and only servers used it.
+    def _disturbance(self, counter: str) -> str:
+        """A sentence if other programs than servers used a counter's GPU or package; else empty."""
+        card = self._meter.cards.get(counter)
+        if card is None:  # the counter of a package
+            return _OTHERS_ON_CPU if self._is_processor_shared() else ""
+        other_processes = _processes_on(card).difference(*map(_tree, self._process_ids.values()))
+        return _OTHERS_ON_GPU.format(counter) if other_processes else ""
 
-        If other programs used it, a sentence about them is added to `reasons`.
-        """
-        card = self._meter.cards.get(name)
-        if card is None:  # a package: all programs are on it
-            is_shared, is_used, reason = self._is_processor_shared(), True, _OTHERS_ON_CPU
-        else:
-            listed = card.query("nvmlDeviceGetComputeRunningProcesses") or ()
-            on_card = {process.pid for process in listed}
-            is_shared = bool(on_card.difference(*map(_tree, self._process_ids.values())))
-            is_used = not on_card.isdisjoint(_tree(process_id))
-            reason = _OTHERS_ON_GPU.format(name)
-        if is_shared and reason not in reasons:
-            reasons.append(reason)
-        return is_used and not is_shared
+    def _is_used(self, counter: str, process_id: int) -> bool:
+        """True if a server uses a counter's GPU. All servers use the packages."""
+        card = self._meter.cards.get(counter)
+        return card is None or not _processes_on(card).isdisjoint(_tree(process_id))
 
     def _is_processor_shared(self) -> bool:
         """True if other programs took more than BUSY_SHARE of the processor from the servers."""
@@ -196,7 +205,7 @@ class BlockMeter:
 
     def _cpu_seconds(self) -> dict[str, float]:
         """CPU seconds of all servers on this machine, by method."""
-        return {name: cpu_seconds(pid) for name, pid in self._process_ids.items()}
+        return {method: cpu_seconds(pid) for method, pid in self._process_ids.items()}
 
 
 def _gpu_samples(card: Card, since_us: int) -> Sequence[Any]:
@@ -204,6 +213,12 @@ def _gpu_samples(card: Card, since_us: int) -> Sequence[Any]:
     return card.query("nvmlDeviceGetProcessUtilization", since_us) or ()
 
 
+def _processes_on(card: Card) -> set[int]:
+    """The ids of the processes that compute on a GPU."""
+    listed = card.query("nvmlDeviceGetComputeRunningProcesses") or ()
+    return {process.pid for process in listed}
+
+
 def _tree(process_id: int) -> set[int]:
-    """The numbers of a process and its descendants."""
+    """The ids of a process and its descendants."""
     return {process.pid for process in process_tree(process_id)}

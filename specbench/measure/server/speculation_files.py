@@ -37,11 +37,12 @@ def read_configuration(file: str) -> dict[str, Any]:
 def read_table(file: str) -> list[Row]:
     """The rows of a table of draft tokens by load, in order.
 
+    A row has the first and the last number of requests at once, and the tokens of a draft there.
     `file` is the table's path, or the rows themselves in JSON.
 
     Raises:
-        UserError: there is no such file, or a row is wrong: ranges that overlap or run backwards,
-            or a negative number.
+        UserError: there is no such file, it has no rows, or a row is wrong: the last number is
+            below the first, ranges overlap, or the draft tokens are negative.
     """
     try:
         rows = msgspec.convert(_read(file), list[Row])
@@ -53,7 +54,7 @@ def read_table(file: str) -> list[Row]:
         if not 1 <= first <= last or num_tokens < 0:
             raise _wrong_table(file, f"[{first}, {last}, {num_tokens}] is not a range")
     for earlier, later in pairwise(rows):
-        if later[0] <= earlier[1]:
+        if later[0] <= earlier[1]:  # the first number of a row, the last of the row before
             raise _wrong_table(file, f"{list(later)} begins within {list(earlier)}")
     return rows
 

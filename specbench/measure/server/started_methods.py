@@ -83,12 +83,12 @@ def choices_in_version(
 def _check_choice(choice: MethodChoice, engine: Engine) -> None:
     """Raise UserError for a group of methods, or if an engine lacks a method or one of its options.
 
-    `choice` is the method's name, with the options that the user gave (`given`), by name.
-    `engine.methods` has the engine's methods by name; its title is its name in tables.
+    `choice` is the method's name, with the user's texts of its options (`given`) by option.
+    `engine.methods` has the engine's methods by name, and `engine.title` names it in messages.
     """
     if choice.name in GROUPS:
         members = [member.name for member in expand_groups([choice])]
-        shared = [name for name in members if name in engine.methods]
+        shared = [name for name in members if name in engine.methods]  # members it has too
         raise UserError(
             f"The group {choice.name} holds specbench's own methods ({', '.join(members)}), and "
             f"{engine.title} runs its own: {', '.join(engine.methods)}.",
@@ -98,12 +98,12 @@ def _check_choice(choice: MethodChoice, engine: Engine) -> None:
     if choice.name not in engine.methods:
         raise unknown_name("method", choice.name, engine.methods, of=engine.title)
     method = engine.methods[choice.name]
-    allowed = [NUM_TOKENS]  # the most tokens of a draft
-    if method.weights:
-        allowed.append(WEIGHTS)  # a folder
-    if method.scopes:  # lifetimes of what the method remembers
+    allowed = [NUM_TOKENS]  # names of options; this is the most tokens of a draft
+    if method.weights:  # it reads draft weights
+        allowed.append(WEIGHTS)
+    if method.scopes:  # there is a choice for the lifetime of what the method remembers
         allowed.append(SCOPE)
-    allowed += method.options  # the engine's own
+    allowed += method.options  # the engine's own options: types by name
     for option in choice.given:
         if option not in allowed:
             raise unknown_name("option", option, allowed, of=f"{engine.title}'s {choice.name}")
@@ -151,7 +151,7 @@ def make_launches(
     for choice in choices:
         method = engine.methods[choice.name]
         weights = _weights(card, choice, method, is_offline=is_offline)  # a folder, or None
-        # `method.weights` names the kind of weights on cards.
+        # `method.weights` is the kind of weights that it reads, or None.
         if method.weights and method.needs_weights and weights is None:
             launches.missing.append(choice)
             continue
@@ -163,6 +163,7 @@ def make_launches(
                 raise
             launches.refused.append(error.message)
             continue
+        # The method with its draft size from the file, and the file; None if it adds nothing.
         sized, source = settings.of(choice, method) if settings else SizedChoice(choice, None)
         engine_options = _engine_options(sized, method)
         num_tokens = num_tokens_of(sized, method)  # most tokens of a draft; 0: the method decides
@@ -211,13 +212,13 @@ def num_tokens_of(choice: MethodChoice, method: EngineMethod) -> int:
     Raises:
         UserError: the user gave another text than a number of tokens.
     """
-    text = choice.given.get(NUM_TOKENS, str(method.num_tokens))
-    is_zero_allowed = method.num_tokens == 0
-    if not text.isdigit() or (int(text) == 0 and not is_zero_allowed):
+    number = choice.given.get(NUM_TOKENS, str(method.num_tokens))  # as text
+    is_zero_allowed = method.num_tokens == 0  # the method may decide
+    if not number.isdigit() or (int(number) == 0 and not is_zero_allowed):
         raise UserError(
-            f"{choice}: {NUM_TOKENS} {text!r} is not a number of tokens.", "Give 1 or more."
+            f"{choice}: {NUM_TOKENS} {number!r} is not a number of tokens.", "Give 1 or more."
         )
-    return int(text)
+    return int(number)
 
 
 class _EngineOptions(NamedTuple):
@@ -232,12 +233,19 @@ class _EngineOptions(NamedTuple):
 
 
 def _engine_options(choice: MethodChoice, method: EngineMethod) -> _EngineOptions:
-    """The options of a method that are the engine's own, with the content of files that they name.
+    """The user's options of a method that are the engine's own, for the engine and for the header.
+
+    An option may name a file, whose content the engine gets: a table of draft tokens by load, or
+    for the method WHOLE its whole configuration.
+
+    Args:
+        choice: the method's name, with the user's texts of its options (`given`) by option.
+        method: the method in the engine, with the types of its own options by name.
 
     Raises:
-        UserError: a value or a file is wrong, or the whole configuration lacks its file.
+        UserError: a text has not the option's type, a file is wrong, or WHOLE has no file.
     """
-    options: dict[str, Any] = {
+    options: dict[str, Any] = {  # in their types, by name
         name: _option_value(choice, name, kind)
         for name, kind in method.options.items()
         if name in choice.given
@@ -247,13 +255,13 @@ def _engine_options(choice: MethodChoice, method: EngineMethod) -> _EngineOption
             raise UserError(
                 f"{choice} has no file.", f"Give one: {WHOLE}:file=FILE.json,name=NAME."
             )
-        configuration = read_configuration(options["file"])
+        configuration = read_configuration(options["file"])  # settings by the engine's names
         facts = {"name": options.get("name", ""), **file_facts(options["file"], configuration)}
         return _EngineOptions(configuration, facts)
-    table_file = options.pop("table", "")
+    table_file = options.pop("table", "")  # a path, or the rows themselves
     if not table_file:
         return _EngineOptions(options, options)
-    rows = read_table(table_file)
+    rows = read_table(table_file)  # first and last number of requests at once, draft tokens
     return _EngineOptions(
         {**options, _TABLE_KEY: rows},
         {**options, "table": file_facts(table_file, rows)},
@@ -262,24 +270,26 @@ def _engine_options(choice: MethodChoice, method: EngineMethod) -> _EngineOption
 
 
 def _option_value(choice: MethodChoice, name: str, kind: type[OptionValue]) -> OptionValue:
-    """The value of an engine's option that the user gave, in the option's type.
+    """What the user gave for an engine's option, in the option's type.
+
+    `choice.given` has the user's texts by option, `name` is the option, `kind` its type.
 
     Raises:
-        UserError: the text is not of this type.
+        UserError: the text does not fit the type, or is a number that is not finite.
     """
-    text = choice.given[name]
-    if kind is bool and text in ("true", "false"):
-        return text == "true"
+    given_text = choice.given[name]
+    if kind is bool and given_text in ("true", "false"):
+        return given_text == "true"
     if kind is not bool:
-        with suppress(ValueError):
-            number = kind(text)
-            if not isinstance(number, float) or math.isfinite(number):
-                return number
-    raise UserError(f"{choice}: {name} {text!r} is not {_KINDS[kind]}.", "Give one.")
+        with suppress(ValueError):  # not a number
+            setting = kind(given_text)
+            if not isinstance(setting, float) or math.isfinite(setting):
+                return setting
+    raise UserError(f"{choice}: {name} {given_text!r} is not {_KINDS[kind]}.", "Give one.")
 
 
 def _scope(choice: MethodChoice, method: EngineMethod) -> Scope:
-    """The lifetime of a method's memory: the given one, or the engine's default."""
+    """The lifetime of what a method remembers: as the user gave it, or the engine's default."""
     scopes: tuple[Scope, ...] = method.scopes or ("request",)
     requested = choice.given.get(SCOPE, scopes[0])
     for scope in scopes:

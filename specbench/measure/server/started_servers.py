@@ -31,7 +31,7 @@ _FOLDERS = re.compile(r"""(?<![^\s"'=,])/(?:[^/"',]+/)+(?=[^/"',])""")
 
 
 @dataclass(slots=True, eq=False)
-class _Place:
+class _ServerState:
     """The running server of a method, if any, and the number of its starts."""
 
     stack: AsyncExitStack = field(default_factory=AsyncExitStack)
@@ -69,7 +69,7 @@ class StartedServers:
     """Seconds that a request may take; None for the default."""
     arrangement: Arrangement | None = None
     """The turns of the servers; None for one at a time."""
-    _places: dict[str, _Place] = field(default_factory=dict)
+    _states: dict[str, _ServerState] = field(default_factory=dict)
     """The servers by method, since the beginning of the pass."""
     _headers: dict[str, ServerHeader] = field(default_factory=dict)
     """The headers of the servers that were started, by method."""
@@ -87,45 +87,45 @@ class StartedServers:
         ended.
 
         Raises:
-            SpecbenchError: it did not start, or died more than once.
+            SpecbenchError: the server did not start, or died more than once.
         """
-        if self.is_one_at_a_time and method not in self._places:
+        if self.is_one_at_a_time and method not in self._states:
             await self.end_pass()
-        elif not self._places:
-            for other in self.launches:  # an error is raised when its own turn comes
-                with suppress(SpecbenchError):
-                    await self._open(other)
+        elif not self._states:
+            for launched_method in self.launches:
+                with suppress(SpecbenchError):  # raised again at the method's own first block
+                    await self._open(launched_method)
         return await self._open(method)
 
     async def _open(self, method: str) -> OpenServer:
-        """The server of a method, started unless it runs.
+        """The server of a method, started unless it runs and answers.
 
-        A place counts the starts of its server since a block last ended well; MOST_STARTS are
-        allowed. `failure` is the reason why the server is not started again.
+        A server that died is started again, until it has been started MOST_STARTS times since a
+        block of requests last ended well. A start that failed is not repeated in the same pass.
 
         Raises:
-            SpecbenchError: it did not start, or died more than once.
+            SpecbenchError: the server did not start, or died MOST_STARTS times.
         """
-        place = self._places.setdefault(method, _Place())
-        server = place.server
-        # It runs, and answers: `death` and `check_alive` give a reason if not.
+        state = self._states.setdefault(method, _ServerState())
+        server = state.server
+        # `death` and `check_alive` give the reason why the server is gone; else they are empty.
         if server and not server.death() and not await server.client.check_alive():
-            place.num_starts = 1  # its last block ended well: it may be started once more
+            state.num_starts = 1  # the last block ended well: count from this start again
             return server
-        if place.num_starts >= MOST_STARTS:
-            raise SpecbenchError(place.failure)
-        place.num_starts += 1
-        await place.close()  # ends a server that no longer answers
+        if state.num_starts >= MOST_STARTS:
+            raise SpecbenchError(state.failure)
+        state.num_starts += 1
+        await state.close()  # ends a server that no longer answers
         try:
-            place.server = await self._start(method, place.stack)
+            state.server = await self._start(method, state.stack)
         except (SpecbenchError, OSError) as error:
-            place.failure = str(error)
-            place.num_starts = MOST_STARTS  # it is not tried again
-            await place.close()
-            raise SpecbenchError(place.failure) from error
-        # The error of a later call, if the server has died MOST_STARTS times by then.
-        place.failure = f"The server of {method} died {MOST_STARTS} times."
-        return place.server
+            state.failure = str(error)
+            state.num_starts = MOST_STARTS  # so that it is not started again
+            await state.close()
+            raise SpecbenchError(state.failure) from error
+        # The reason for a later call, when this server too has died and no start is left.
+        state.failure = f"The server of {method} died {MOST_STARTS} times."
+        return state.server
 
     async def end_pass(self) -> None:
         """End the servers, so that the next pass begins without what they remember."""
@@ -137,23 +137,22 @@ class StartedServers:
 
     def process_ids(self) -> dict[str, int]:
         """The process ids of the servers that run, by method."""
-        running = {method: place.server for method, place in self._places.items()}
+        running = {method: state.server for method, state in self._states.items()}
         return {method: server.process_id for method, server in running.items() if server}
 
     async def close(self) -> None:
         """End the servers that run."""
-        places = [*self._places.values()]
-        self._places = {}
-        await asyncio.gather(*(place.close() for place in places))
+        states = [*self._states.values()]
+        self._states = {}
+        await asyncio.gather(*(state.close() for state in states))
 
     async def _start(self, method: str, stack: AsyncExitStack) -> OpenServer:
         """Start the server of a method, and wait until it answers.
 
-        `stack` ends what is started here. The server's header goes into `_headers`, for the header
-        of the run.
+        What is started here ends with `stack`. The server's header is put into `_headers`.
 
         Raises:
-            SpecbenchError: it ended, did not answer in time, or is not the server of the model.
+            SpecbenchError: the server ended, did not answer in time, or does not serve the model.
         """
         port = free_port()
         # For files that the engine needs in its own layout.
@@ -181,12 +180,11 @@ class StartedServers:
             software=software,
             command=tuple(without_folders(argument) for argument in command),
         )
-        # `death` says how its process ended; `num_tokens` are the most of a draft, 0 if unknown.
         return OpenServer(
             client,
             found_server,
-            end=process.death,
-            draft_length=launch.num_tokens,
+            end=process.death,  # says how the process ended; empty while it runs
+            draft_length=launch.num_tokens,  # the most tokens of a draft; 0 if unknown
             process_id=process.process_id,
         )
 
@@ -202,7 +200,7 @@ async def _wait_until_ready(client: Client, process: ServerProcess) -> None:
     `client` sends requests to the server, which runs in `process`.
 
     Raises:
-        SpecbenchError: its process ended, or it did not answer in time.
+        SpecbenchError: the process ended, or the server did not answer in time.
         RequestFailed: the server asks for another key than SPECBENCH_API_KEY.
     """
     began = perf_counter()

@@ -96,12 +96,13 @@ class StartedSetup(ServedSetup):
         return f"{self.card.title} ({self.engine.title}{origin}, {self.device})"
 
     def describe(self) -> SetupInfo:
-        warnings = [
+        """The setup's part of the run's header, with warnings about what may mislead a reader."""
+        warnings = [  # about methods that keep what they saw in earlier requests of the run
             _MEMORY_WARNING.format(label, self._memory_hint(launch))
             for label, launch in self.servers.items()
             if launch.scope == "run"
         ]
-        if not self.version and not self.wheel:
+        if not self.version and not self.wheel:  # an executable whose version is unknown
             warnings.append(_VERSION_WARNING.format(self.engine.title))
         elif self.version and not is_known_version(self.engine, self.version):
             first, last = self.engine.known_versions
@@ -169,12 +170,16 @@ class StartedSetup(ServedSetup):
         return _NO_MEMORY if can_forget else "."
 
     def _method_header(self, launch: Launch) -> MethodHeader:
-        """The header of a server's method."""
+        """The header of the method of a server to start: its title, options and draft weights.
+
+        `launch.facts` has the user's further options by name, as the header shows them. The name
+        that the user gave to a whole configuration is among them, and is the method's title.
+        """
         method = self.engine.methods[launch.method]
-        options: dict[str, Any] = {}
-        if launch.num_tokens:
+        options: dict[str, Any] = {}  # by name
+        if launch.num_tokens:  # 0: the method decides the tokens of a draft
             options[NUM_TOKENS] = launch.num_tokens
-        if method.scopes:
+        if method.scopes:  # lifetimes of the method's memory that the engine offers
             options[SCOPE] = launch.scope
         options |= launch.facts
         return MethodHeader(

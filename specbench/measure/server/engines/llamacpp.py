@@ -76,24 +76,31 @@ FLOAT32_DRAFT = ("--cache-type-k-draft", "f32", "--cache-type-v-draft", "f32")
 
 
 def _arguments(launch: Launch) -> list[str]:
-    """The command line of a server."""
+    """The words of a server's command line, without the executable.
+
+    `launch` is the server to start. Its `num_tokens` are the most tokens of a draft (0 if the
+    method decides), its `options` are the user's further options of the method, by name. Flags of
+    `set_flags` that are None, 0 or empty are left out.
+    """
     method = METHODS[launch.method]
     is_ngram = launch.method == "ngram"
+    # True if the user did not choose the length of the n-gram that is looked up.
     has_default_size = is_ngram and "ngram_simple_size_n" not in launch.options
     flags = set_flags(
         model=gguf_file(launch.model),
         host="127.0.0.1",
         port=launch.port,
         alias=launch.served_name,
-        ctx_size=launch.context * launch.num_at_once,
+        ctx_size=launch.context * launch.num_at_once,  # llama.cpp divides it among the requests
         parallel=launch.num_at_once,
         metrics=True,
         no_cache_prompt=True,
-        cache_ram="0",
+        cache_ram="0",  # a text: set_flags leaves out the number 0
         spec_type=method.engine_name,
+        # Most tokens of a draft by a model or a head; their methods are named `draft-...`.
         spec_draft_n_max=launch.num_tokens if method.engine_name.startswith("draft-") else None,
         spec_ngram_simple_size_n=_NGRAM_SIZE if has_default_size else None,
-        spec_ngram_simple_size_m=launch.num_tokens if is_ngram else None,
+        spec_ngram_simple_size_m=launch.num_tokens if is_ngram else None,  # tokens of a draft
         model_draft=gguf_file(launch.weights) if launch.weights else None,
     )
     flags += option_flags(launch.options, "--spec-")
@@ -160,9 +167,9 @@ def _body(model: str, ask: stream.ChatRequest) -> dict[str, Any]:
     }
 
 
-def _read(data: bytes) -> stream.Event:
+def _read(event_json: bytes) -> stream.Event:
     """The event of one `data:` line. Only the last event has counts of the whole answer."""
-    chunk = _read_chunk(data)
+    chunk = _read_chunk(event_json)
     if not chunk.stop:
         return stream.Event(
             chunk.content,

@@ -59,11 +59,15 @@ _CHAINS = ("sps", "eagle", "eagle3", "mtp")
 
 
 def _arguments(launch: Launch) -> list[str]:
-    """Flags of a server. A method drafts chains unless its options say otherwise."""
+    """The words of a server's command line, without the executable.
+
+    A method drafts chains unless its options, by name, say otherwise. Flags of `set_flags` that are
+    None, 0 or empty are left out.
+    """
     options = launch.options
     is_chain = launch.method in _CHAINS
-    is_known = launch.method not in ("vanilla", WHOLE)
-    num_nodes = launch.num_tokens + 1 if is_known else None  # nodes of a draft, with the root
+    has_size = launch.method not in ("vanilla", WHOLE)  # the file of WHOLE says its own size
+    num_nodes = launch.num_tokens + 1 if has_size else None  # nodes of a draft, with the root
     flags = set_flags(
         model_path=launch.model,
         host="127.0.0.1",
@@ -142,9 +146,9 @@ def _body(model: str, ask: stream.ChatRequest) -> dict[str, Any]:
     }
 
 
-def _read(data: bytes) -> stream.Event:
+def _read(event_json: bytes) -> stream.Event:
     """The event of one `data:` line, which repeats the answer so far."""
-    chunk = _read_chunk(data)
+    chunk = _read_chunk(event_json)
     meta = chunk.meta_info or _Meta()
     event = stream.Event(
         chunk.text,

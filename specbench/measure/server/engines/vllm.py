@@ -86,7 +86,10 @@ METHODS = {
 
 
 def _arguments(launch: engine.Launch) -> list[str]:
-    """The command line of a server."""
+    """The words of a server's command line, without the executable.
+
+    Flags of `set_flags` that are None, False, 0 or empty are left out.
+    """
     speculation = _speculation(launch)
     flags = engine.set_flags(
         host="127.0.0.1",
@@ -109,8 +112,9 @@ def _arguments(launch: engine.Launch) -> list[str]:
 def _speculation(launch: engine.Launch) -> str:
     """The value of --speculative-config, in JSON; empty for vanilla.
 
-    `launch` is the server to start. It has folders of draft weights (None if the method reads
-    none), of the target model, and for files that vLLM needs in its own layout (`scratch`).
+    `launch` is the server to start. It has the folders of the target model and of the draft weights
+    (None if the method reads none), and a folder for files in vLLM's own layout (`scratch`). Its
+    `options` are the user's options of the method, or with WHOLE the whole configuration.
     """
     if launch.method == "vanilla":
         return ""
@@ -124,9 +128,9 @@ def _speculation(launch: engine.Launch) -> str:
         config["model"] = str(launch.weights)
     if launch.num_tokens:  # most tokens of a draft; 0 if the method decides
         config["num_speculative_tokens"] = launch.num_tokens
-    if launch.method == "suffix" and launch.scope == "request":  # it forgets earlier requests
+    if launch.method == "suffix" and launch.scope == "request":  # to forget earlier requests
         config["suffix_decoding_max_cached_requests"] = 0
-    if launch.method in ("ngram", "ngram_gpu"):  # the longest and shortest n-gram that is looked up
+    if launch.method in ("ngram", "ngram_gpu"):
         config |= _NGRAM
     return json.dumps({**config, **launch.options})  # the user's own options last
 
@@ -146,13 +150,14 @@ def _info_options(info: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def medusa_folder(weights: Path, model: Path, scratch: Path) -> Path:
-    """The folder of Medusa heads with the settings that vLLM asks for.
+    """A folder with Medusa heads in vLLM's layout.
 
-    `weights` is the folder of the heads. It is returned itself if it is in vLLM's layout. Else
-    `scratch`, a folder of this server alone, gets a config.json with these settings and links to
-    the files of the weights. `model` is the folder of the target model.
+    `weights` is the folder of the heads, `model` the folder of the target model. `weights` itself
+    is returned if it has vLLM's layout. Else the result is `scratch`, a folder of this server
+    alone. It gets a config.json with the settings that vLLM asks for, and links to the other files
+    of `weights`.
     """
-    config = _read_config(weights)  # config.json as a dict
+    config = _read_config(weights)  # the settings of config.json, by name
     if "medusa_num_heads" not in config:  # a key of the Medusa authors' layout alone
         return weights
     target_config = _read_config(model)
