@@ -67,8 +67,9 @@ def answer_problems(
     # A text may tokenise into a few tokens more or fewer than it was made of: _MOST_TOKENS_OFF, or
     # _MOST_SHARE_OFF of its tokens if that is more.
     most_off = max(_MOST_TOKENS_OFF, _MOST_SHARE_OFF * len(token_ids))
-    # Reasoning may hide more tokens. If the server sent the text of the reasoning, these are the
-    # marks around it, in any number. Else they are at most the tokens that it counted for it.
+    # Reasoning may hide more tokens. If the server sent the text of the reasoning, only the marks
+    # around that text are hidden, in any number. Else the tokens of the reasoning are hidden, as
+    # many as the server counted.
     most_hidden = max(0, answer.reasoning_tokens) + most_off
     if answer.num_reasoning > 0:
         most_hidden = math.inf
@@ -94,7 +95,7 @@ def contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Iterat
     """
     num_drafts = counts.num_drafts  # steps with a draft
     num_drafted = counts.num_drafted  # draft tokens of all steps
-    num_accepted = counts.num_accepted or 0  # accepted draft tokens of all steps
+    num_accepted = counts.num_accepted or 0  # accepted draft tokens; 0 if not reported
     per_step = counts.accepted_per_step  # accepted draft tokens of each step with a draft [steps]
     # The most draft tokens that can be accepted: all draft tokens. If their number is unknown, the
     # tokens of the answer, and those that the last draft may have beyond its end.

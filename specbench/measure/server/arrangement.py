@@ -43,6 +43,7 @@ def arrange(
     server_bytes = [_needed_bytes(engine, launch) for launch in launches]
     if launches[0].is_cpu:  # so are all
         return _by_free_bytes(sum(server_bytes), free_bytes("cpu"))
+    # The processes alone, in the memory of the machine.
     on_machine = _by_free_bytes(engine.process_bytes * len(launches), free_bytes("cpu"))
     if not on_machine.is_side_by_side:
         return on_machine
@@ -90,9 +91,9 @@ def _needed_bytes(engine: Engine, launch: Launch) -> int:
     number of requests at once.
     """
     folders = [launch.model, *([launch.weights] if launch.weights else [])]
-    config = config_if_readable(launch.model)
+    config = config_if_readable(launch.model)  # config.json; empty if it cannot be read
     dtype = _dtype(launch.dtype, config)
-    num_tokens = launch.context * launch.num_at_once  # keys and values in the caches
+    num_tokens = launch.context * launch.num_at_once  # whose keys and values are in the caches
     weight_bytes = sum(engine.weight_bytes(folder, dtype) for folder in folders)
     cache_bytes = sum(kv_bytes(folder, dtype, num_tokens) for folder in folders)
     # On a CPU, some engines reserve a fixed number of GiB for the caches, even if fewer would do.

@@ -184,7 +184,7 @@ class BlockRunner:
                 began=clock.began,  # of the block
                 is_prompt_sent=server.properties.protocol.takes_tokens,  # else messages are sent
                 draft_length=server.draft_length,  # most tokens of a draft; 0 if unknown
-                # Tokens that the server adds to our prompts. It may have the latest in a cache.
+                # Tokens that the server adds to our prompts, and our latest prompts.
                 offset=replace(server.properties.offset, sent_prompts=server.sent_prompts),
             )
         except Exception as error:  # raised by a server, a template or a tokenizer
@@ -217,7 +217,10 @@ class BlockRunner:
         self._unwritten.append(record)
 
     def _write(self) -> None:
-        """Log the unwritten records, and report them. Called while no request is under way."""
+        """Log the unwritten records, and show them in the progress.
+
+        Called while no request is under way.
+        """
         records = self._unwritten
         self._unwritten = []
         for record in records:

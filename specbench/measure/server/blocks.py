@@ -63,8 +63,8 @@ class BlockClock:
 
     def __init__(self, *, has_rate: bool) -> None:
         self._has_rate = has_rate
-        self._spans: list[tuple[float, float]] = []  # times of a request: it is sent, it ends
-        self._cpu_began = thread_time()  # moved on by what is not counted
+        self._spans: list[tuple[float, float]] = []  # (sent, ended) of each request
+        self._cpu_began = thread_time()  # CPU seconds; untimed ones are added
         self.began = perf_counter()
 
     def add(self, sent: float, ended: float) -> None:
@@ -175,9 +175,9 @@ async def at_load(
 ) -> None:
     """Complete samples of a block at its load. Other samples of the block only keep the load.
 
-    A run that goes on after a stop has records of some samples of a block. So that the server is as
-    busy as without the stop, these samples are repeated: at a request rate each at its own time,
-    else as many at once as `samples` are fewer than the load asks for.
+    A run that goes on after a stop has the records of some samples of a block. These samples are
+    repeated, so that the server is as busy as it was with all samples: at a request rate, each is
+    repeated at its own time; at a concurrency, some fill the places that `samples` leave free.
 
     Args:
         load: samples at once (`concurrency`), or samples per second (`request_rate`, else 0).
@@ -195,7 +195,7 @@ async def at_load(
         async with beside([at_times(repeated, repeat)]):
             await at_times(missing, complete)
         return
-    # Samples that are repeated at once, in turn and again and again.
+    # The number of places that `samples` leave free. The other samples fill them endlessly.
     num_beside = max(0, min(load.concurrency, len(block_samples)) - len(samples))
     endless = cycle(sample for sample in block_samples if sample.key(0) not in unfinished)
     async with beside(repeat_on(endless, repeat) for _ in range(num_beside)):
@@ -207,7 +207,7 @@ async def beside(works: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[No
     """Run `works` while the block of code runs, and cancel them at its end."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
-        await asyncio.sleep(0)  # they send their first requests
+        await asyncio.sleep(0)  # lets the tasks send their first requests
         yield
     finally:
         for task in tasks:

@@ -23,9 +23,10 @@ def chat_request(
         SpecbenchError: a reply to an earlier turn is missing, or is an error.
     """
     codec = plan.setup.codec
+    # With a shared history, the replies are those of the first method.
     key_of_reply = reply_key(plan.spec, plan.setup.labels[0], key)
-    keys = [replace(key_of_reply, turn=turn) for turn in range(key.turn)]
-    replies = [records[earlier] for earlier in keys if earlier in records]
+    reply_keys = [replace(key_of_reply, turn=turn) for turn in range(key.turn)]
+    replies = [records[turn_key] for turn_key in reply_keys if turn_key in records]
     chat = make_chat(sample.prompt.turns[: key.turn + 1], replies, codec.reply)
     return ChatRequest(make_request(plan.work, codec.render(chat), key.request), chat)
 

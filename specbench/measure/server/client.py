@@ -233,9 +233,10 @@ async def _start_of(response: ClientResponse) -> str:
 
 
 def _connection_text(error: Exception) -> str:
-    """The message for a connection error."""
+    """The message for an error of the connection, in words that a user understands."""
     from aiohttp import ClientPayloadError, ServerDisconnectedError
 
+    # aiohttp's own errors keep the error of the system in `os_error`.
     if isinstance(error, ConnectionRefusedError) or isinstance(
         getattr(error, "os_error", None), ConnectionRefusedError
     ):

@@ -68,9 +68,11 @@ class AnswerCounts:
     """The counters after the last answer."""
 
     async def counted(self, record: Record) -> Record:
-        """The record of a new answer, with its drafts and accepted tokens by the server's counters.
+        """The record of a new answer, with its numbers of drafts and of accepted draft tokens.
 
-        No other request of this run may be under way. A number that the record has already is kept.
+        They are the growth of the server's counters, unless the record has them already. No other
+        request of this run may be under way.
+
         The record stays as it is if the counters, at most SETTLE_S after the answer, have not grown
         by exactly the answer's tokens: then they lag, or count requests of other clients too.
         """

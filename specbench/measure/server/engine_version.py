@@ -51,12 +51,12 @@ def find_version(engine: Engine, program: str, arguments: Sequence[str] = ()) ->
 
 
 def is_in_version(method: EngineMethod, version: str) -> bool:
-    """True if the engine has the method in this version; also if the version is unknown."""
+    """True if the engine has the method in this version; also if the version is unknown ("")."""
     number = _number(version)
     if not number:
         return True
-    is_old_enough = not method.gone_in or number < _number(method.gone_in)
-    return is_old_enough and number >= _number(method.since)
+    is_before_removal = not method.gone_in or number < _number(method.gone_in)
+    return is_before_removal and number >= _number(method.since)
 
 
 def is_known_version(engine: Engine, version: str) -> bool:
@@ -67,12 +67,13 @@ def is_known_version(engine: Engine, version: str) -> bool:
 
 
 def check_options(engine: Engine, choice: MethodChoice, version: str) -> None:
-    """Raise UserError if the engine lacks an option of a named method, or its value, in a version.
+    """Raise UserError if a version of the engine lacks an option that the user gave for a method.
 
-    `choice.given` has the user's texts by option. All pass if the version is unknown ("").
+    `choice.given` has the user's texts by option. An option may be older than one of its settings,
+    so NAME and NAME=TEXT are looked up. All pass if the version is unknown ("").
     """
-    for name, text in choice.given.items():
-        for option in (name, f"{name}={text}"):
+    for name, given_text in choice.given.items():
+        for option in (name, f"{name}={given_text}"):
             since = engine.option_since.get(option, "")
             if since and version and _number(version) < _number(since):
                 raise UserError(
@@ -82,7 +83,10 @@ def check_options(engine: Engine, choice: MethodChoice, version: str) -> None:
 
 
 def check_version(engine: Engine, name: str, version: str) -> None:
-    """Raise UserError if the engine lacks a named method in this version."""
+    """Raise UserError if this version of the engine lacks the method `name`.
+
+    The message says if the method was removed earlier, or was added later.
+    """
     method = engine.methods[name]
     if is_in_version(method, version):
         return

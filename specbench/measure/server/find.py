@@ -213,7 +213,7 @@ def _context(model: _ListedModel, address: str) -> int | None:
             f"{address}/v1/models has a max_model_len of {context} for {first_line(model.id)}.",
             "Start the server with a context that holds prompts and answers.",
         )
-    context = context or (model.meta or {}).get("n_ctx")
+    context = context or (model.meta or {}).get("n_ctx")  # llama.cpp's name
     if isinstance(context, int) and 0 < context < _MOST_CONTEXT:
         return context
     return None

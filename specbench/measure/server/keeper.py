@@ -73,14 +73,14 @@ def end_all(child_pid: int) -> None:
 
 
 def _is_running(process: psutil.Process) -> bool:
-    """False also for a zombie: it has ended, and its parent has not asked for its status."""
+    """True if a process runs. A zombie does not: its parent has only not asked for its status."""
     with contextlib.suppress(psutil.Error):
         return process.status() != psutil.STATUS_ZOMBIE
     return False
 
 
 def _wait_for_end_of_input(stop: threading.Event) -> None:
-    """Stop when the program that holds the other end of the pipe is gone."""
+    """Set `stop` when the program that holds the other end of the pipe is gone."""
     while os.read(0, 4096):  # sys.stdin would hold a lock when the interpreter ends
         pass
     stop.set()

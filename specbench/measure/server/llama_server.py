@@ -66,7 +66,11 @@ def _cache_flag(field: str) -> _Flag:
 
 
 def _flags() -> dict[str, _Flag]:
-    """All flags, by name. Numbers of threads come from the environment, else one per core."""
+    """All flags, by name. Numbers of threads come from the environment, else one per core.
+
+    A pool is a field of CommonParams with parameters of threads: a pool of the target model and a
+    pool of the draft model, for single tokens and for batches (of a prompt or a draft).
+    """
     num_threads = int(os.environ.get("LLAMA_ARG_THREADS") or _num_cores())
     num_batch_threads = int(os.environ.get("LLAMA_ARG_THREADS_BATCH") or num_threads)
     pools = ("cpuparams", f"{_DRAFT}.cpuparams")

@@ -28,8 +28,8 @@ def completions(*, is_chat: bool = False, returns_ids: bool = True) -> StreamPro
 
     The request goes to `/v1/completions` with the prompt as token ids; with `is_chat`, to
     `/v1/chat/completions` with the prompt as messages. With `returns_ids`, it also asks for the
-    answer's token ids, and for sampling from the plain distribution. These two requests are not
-    part of the OpenAI API, and only some servers know them.
+    answer's token ids, and for sampling from the plain distribution: with fields that are not part
+    of the OpenAI API, and that only some servers know.
     """
 
     def body(model: str, ask: ChatRequest) -> dict[str, Any]:

@@ -25,16 +25,17 @@ _MOST_BYTES_SHOWN = 64 * 2**10
 class ServerProcess:
     """A running command, under a keeper that ends it whatever happens to this program.
 
-    It gets this process's environment variables, and `variables` where this process has not set
-    them. Its output goes to `log`.
+    The command gets this process's environment variables, and those of `variables` that this
+    process has not set. Its output is appended to the file `log`.
     """
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str], log: Path) -> None:
+        """Start the command, whose words are `command`, and write it into the log first."""
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as file:
             file.write(f"$ {' '.join(command)}\n".encode())
-            self._start = file.tell()
+            self._output_start = file.tell()  # bytes of the log before the command's output
         self._keeper = subprocess.Popen(
             [sys.executable, str(_KEEPER), str(log), *command],
             stdin=subprocess.PIPE,
@@ -55,7 +56,7 @@ class ServerProcess:
     def stop(self) -> None:
         """End the server and everything that it started."""
         assert self._keeper.stdin is not None
-        self._keeper.stdin.close()
+        self._keeper.stdin.close()  # the keeper then ends the command
         try:
             self._keeper.wait(END_S)
         except subprocess.TimeoutExpired:
@@ -63,16 +64,19 @@ class ServerProcess:
             self._keeper.wait()
 
     def last_lines(self) -> str:
-        """The last lines of the command's output, as one text."""
+        """The last _NUM_LINES_SHOWN lines of the command's output, joined to one text."""
         with self.log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(self._start, size - _MOST_BYTES_SHOWN))
+            file.seek(max(self._output_start, size - _MOST_BYTES_SHOWN))
             lines = file.read().decode("utf-8", "replace").splitlines()
         lines_with_text = [printable(line.strip()) for line in lines if line.strip()]
         return " | ".join(lines_with_text[-_NUM_LINES_SHOWN:]) or "it printed nothing"
 
     def death(self, when: str = "") -> str:
-        """The end of the command in words; empty while it runs."""
+        """The end of the command in words, for a message; empty while it runs.
+
+        `when` follows the status in the message, such as " while it started".
+        """
         status = self._keeper.poll()
         if status is None:
             return ""

@@ -66,7 +66,7 @@ async def find_offset(
 
     The server has answered a chat of one turn. Now a chat of two turns is sent. The offset is
     unknown if the server does not count the tokens of these prompts, or a second turn adds more
-    than _MOST_PER_TURN tokens: then the count is of something else.
+    than _MOST_PER_TURN tokens: then the server counts something else.
 
     Args:
         client: sends requests to the server.
@@ -81,8 +81,8 @@ async def find_offset(
     with suppress(RequestFailed):
         long_answer = await client.complete(protocol, model, ChatRequest(request, _LONGER_CHAT))
         num_read = long_answer.prompt_tokens or 0
-    of_chat = (short_answer.prompt_tokens or 0) - num_sent
-    per_turn = num_read - len(request.prompt_ids) - of_chat
+    of_chat = (short_answer.prompt_tokens or 0) - num_sent  # tokens added to every chat
+    per_turn = num_read - len(request.prompt_ids) - of_chat  # tokens added to the second turn
     if not short_answer.prompt_tokens or not num_read or abs(per_turn) > _MOST_PER_TURN:
         return UNKNOWN_OFFSET
     return PromptOffset(of_chat, per_turn, is_known=True)
@@ -137,7 +137,7 @@ def cut_text(num_read: int, num_sent: int, turn: int, offset: PromptOffset) -> s
     num_expected = offset.tokens_expected(num_sent, turn)
     if not num_read or num_read >= num_expected - offset.most_missing(num_expected):
         return ""
-    num_whole = num_sent if num_read < num_sent else num_expected
+    num_whole = num_sent if num_read < num_sent else num_expected  # for the message
     return (
         f"The server read {num_read:,} of {num_whole:,} tokens of the prompt: it cut the rest. "
         "Start it with a longer context."

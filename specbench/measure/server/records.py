@@ -122,11 +122,15 @@ def _stop_reason(answer: Answer, num_tokens: int, max_new_tokens: int) -> StopRe
 def _serving(
     answer: Answer, num_tokens: int, num_read: int, began: float, num_of_text: int
 ) -> Serving:
-    """The times and counts of an answer in a block that began at `began`.
+    """The times and counts of an answer that only a server's record has.
 
-    `num_tokens` counts the answer's tokens, `num_read` the prompt's as the server counted them (0
-    without a count), and `num_of_text` the tokens of the answer's text. Servers count the marks
-    around reasoning without sending them, and some count all reasoning without sending it.
+    Args:
+        answer: what the server sent; a count that it lacks is None.
+        num_tokens: number of the answer's tokens.
+        num_read: number of the prompt's tokens that the server read; 0 if unknown.
+        began: time of `perf_counter` at which the block of requests began.
+        num_of_text: number of the tokens of the answer's text. Servers count the marks around
+            reasoning without sending them, and some count all reasoning without sending it.
     """
     counts = answer.counts
     num_drafts = counts.num_drafts
@@ -200,7 +204,10 @@ def _is_subsequence(ids: Sequence[int], whole: Sequence[int]) -> bool:
 
 
 def _with_end(ids: tuple[int, ...], answer: Answer, codec: ChatCodec) -> tuple[int, ...]:
-    """Tokens of an answer, with its end token if they lack it."""
+    """Tokens of an answer, followed by the end token if the answer ended with one that they lack.
+
+    No end token is added if the server sent token ids, and as many as it counted.
+    """
     if answer.stop != "eos" or codec.end_id is None:
         return ids
     has_end = bool(ids) and ids[-1] in codec.eos_ids

@@ -159,11 +159,12 @@ def _labels(spec: RunSpec) -> tuple[str, ...]:
 
 
 def _method_header(label: str, server: FoundServer) -> MethodHeader:
-    """The header of a server's method, with the title of the method that its label names, if any.
+    """The header of a server's method.
 
-    The method is lossless unless the server's own settings say otherwise.
+    If the label names a method of specbench, with or without options, the header has the method's
+    title; else the label itself. The method is lossless unless the server's settings say otherwise.
     """
-    name = label.partition(":")[0]
+    name = label.partition(":")[0]  # without options
     title = label
     if any(entry.name == name and not entry.error for entry in registry.entries()):
         title = registry.get(name).title

@@ -126,7 +126,8 @@ def read_served_settings(spec: RunSpec, engine: Engine) -> ServedSettings | None
     if not path.is_file():
         raise UserError(f"--settings {spec.settings} is not a file: servers need a file.", _HINT)
     file = read_toml(path, SettingsFile, what="Settings", hint=_HINT)
-    for kind, wanted, stored in (  # of the run, of the file; a file without a model fits any model
+    # What the run needs, and what the file is for. A file without a model is for any model.
+    for kind, wanted, stored in (
         ("engine", spec.serving_engine, file.engine),
         ("model", spec.card.name, file.model or spec.card.name),
     ):
@@ -157,7 +158,7 @@ def _rows(path: Path, label: str, options: Mapping[str, Any]) -> list[_Row]:
         pairs = msgspec.convert(options[_KEY], list[tuple[int, str]])
         rows = [_Row(load, _options_of(options_text)) for load, options_text in pairs]
         loads = [row.load for row in rows]
-        if not loads or loads[0] != 1 or loads != sorted({*loads}):  # {}: without repetitions
+        if not loads or loads[0] != 1 or loads != sorted({*loads}):
             raise ValueError("its loads must rise from 1")
     except (KeyError, ValueError) as error:  # msgspec raises a ValueError too
         raise UserError(f"{path} has no sizes of {label} by load: {error}.", _HINT) from error
@@ -167,7 +168,7 @@ def _rows(path: Path, label: str, options: Mapping[str, Any]) -> list[_Row]:
 def _options_of(text: str) -> dict[str, str]:
     """The options of a text such as "num_tokens=3". Raises ValueError if it has another form."""
     options = {}
-    for piece in filter(None, text.split(",")):
+    for piece in filter(None, text.split(",")):  # nothing, if the text is empty
         name, size = piece.split("=")
         options[name] = str(int(size))
     return options

@@ -44,7 +44,7 @@ class ServedSetup:
 
         Args:
             served_by: the servers' software.
-            methods: what each server runs, by label.
+            methods: the header of each server's method, by label.
             warnings: warnings in addition to the codec's warnings.
             files: the model's files; empty for a running server, whose files are not known here.
             device: the device of servers that are started.
@@ -59,7 +59,7 @@ class ServedSetup:
             files=files,
             chat=self.codec.describe(),
         )
-        values = {"template": template.name}
+        values = {"template": template.name}  # options of the run that the setup decides
         if device:
             values["device"] = device
         return SetupInfo(model, methods, values, (*self.codec.warnings, *warnings))

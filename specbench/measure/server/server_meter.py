@@ -70,13 +70,13 @@ class ServerMeters:
 
 
 async def _idle_watts(meter: EnergyMeter) -> dict[str, float]:
-    """The power by counter while no request is under way; empty without counters."""
-    before, began = meter.read(), perf_counter()
-    if not before:
+    """Watts by counter of energy, while no request is under way; empty without counters."""
+    joules_before, began = meter.read(), perf_counter()
+    if not joules_before:
         return {}
     await asyncio.sleep(IDLE_S)
     seconds = perf_counter() - began
-    return {name: joules / seconds for name, joules in meter.growth(before).items()}
+    return {counter: joules / seconds for counter, joules in meter.growth(joules_before).items()}
 
 
 class BlockMeter:
@@ -148,16 +148,16 @@ class BlockMeter:
     def use(self) -> ServerUse:
         """Memory of the block's server now, and its energy in the block.
 
-        A counter of energy is of a GPU or a processor package. It counts if the server used the GPU
-        or package, and other programs did not. The power of the idle server is subtracted. What is
-        unknown is absent, with the reasons.
+        Energy has a counter per GPU and per processor package. A counter is used if the server, and
+        no other program than servers, used the GPU or package. The energy of the idle server is
+        subtracted. Numbers that are unknown are absent, and the reasons are given.
         """
         process_id = self._process_ids.get(self._method)
         if not process_id:
             return ServerUse(absent=(ELSEWHERE,))
         seconds = perf_counter() - self._began
         growth_j = self._meter.growth(self._joules)  # joules by counter
-        # By counter, the reason why it does not count; empty if no other program disturbed it.
+        # A sentence per counter if other programs disturbed it, else an empty text.
         disturbances = {
             counter: self._disturbance(counter) for counter in growth_j if counter in self._idle_w
         }
@@ -168,15 +168,15 @@ class BlockMeter:
         }
         # Each reason once.
         reasons = dict.fromkeys([*self._meter.absent, *filter(None, disturbances.values())])
-        use = ServerUse(
+        memory_use = ServerUse(
             memory_bytes=memory_bytes(process_id),
             gpu_memory_bytes=gpu_memory_bytes(self._meter.cards.values(), _tree(process_id)),
             absent=tuple(reasons),
         )
         if not joules:
-            return use
+            return memory_use
         return replace_use(
-            use,
+            memory_use,
             energy_j=round(max(sum(joules.values()), 0.0), 3),
             meters=tuple(joules),
             idle_w=round(sum(self._idle_w[counter] for counter in joules), 2),

@@ -58,7 +58,7 @@ def engine_choices(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
         choices = [
             MethodChoice(name) for name, method in engine.methods.items() if method.is_default
         ]
-    # A choice with options reads `name:option=value`: plain vanilla is the baseline.
+    # Only vanilla without options is the baseline: a choice with options reads `name:option=value`.
     if spec.is_baseline_run and not any(str(choice) == BASELINE for choice in choices):
         choices.insert(0, MethodChoice(BASELINE))
     check_labels([label_of(choice) for choice in choices])  # raises if two are the same
@@ -88,7 +88,7 @@ def _check_choice(choice: MethodChoice, engine: Engine) -> None:
     """
     if choice.name in GROUPS:
         members = [member.name for member in expand_groups([choice])]
-        shared = [name for name in members if name in engine.methods]  # members it has too
+        shared = [name for name in members if name in engine.methods]
         raise UserError(
             f"The group {choice.name} holds specbench's own methods ({', '.join(members)}), and "
             f"{engine.title} runs its own: {', '.join(engine.methods)}.",

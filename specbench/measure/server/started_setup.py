@@ -159,8 +159,8 @@ class StartedSetup(ServedSetup):
         if not self.spec.threads or not self.engine.thread_variables:
             return words
         variables = [
-            f"{name}={value.format(self.spec.threads)}"
-            for name, value in self.engine.thread_variables.items()
+            f"{name}={pattern.format(self.spec.threads)}"  # {} is the number of threads
+            for name, pattern in self.engine.thread_variables.items()
         ]
         return ["env", *variables, *words]
 
@@ -284,9 +284,10 @@ def _num_at_once(spec: RunSpec) -> int:
 
 
 def _device(requested: str) -> str:
-    """The device that an engine takes: a GPU if the driver knows one.
+    """The device that an engine takes, from the text of --device: cpu or cuda.
 
-    Torch is not asked, since an engine has a torch of its own.
+    For "auto" it is a GPU if the driver knows one. Torch is not asked, since an engine has a torch
+    of its own. Raises UserError if a GPU is numbered (cuda:1).
     """
     if ":" in requested:
         raise UserError(

@@ -152,14 +152,14 @@ class Answer:
 
 
 def sampling_values(request: Request) -> dict[str, Any]:
-    """The sampling of a request, as servers spell it."""
+    """The sampling of a request and its seed, by the names that servers have for them."""
     sampling = request.sampling
     values: dict[str, Any] = {
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "seed": request.seed % _MOST_SEED,
     }
-    if sampling.top_k:
+    if sampling.top_k:  # 0 keeps all tokens
         values["top_k"] = sampling.top_k
     return values
 

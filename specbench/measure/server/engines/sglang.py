@@ -94,7 +94,10 @@ def _is_lossy(options: Mapping[str, Any]) -> bool:
 
 
 def _info_options(info: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The acceptance thresholds in SGLang's settings; empty without speculation."""
+    """The acceptance thresholds in SGLang's settings, by option; empty without speculation.
+
+    `info` has the settings by name. A threshold that is not a number is left out.
+    """
     if not info.get("speculative_algorithm"):
         return {}
     thresholds = {name: info.get(f"speculative_{name}") for name in _THRESHOLDS}
@@ -166,7 +169,7 @@ def _read(event_json: bytes) -> stream.Event:
         prompt_tokens=meta.prompt_tokens,
         cached_tokens=meta.cached_tokens,
         counts=stream.Counts(
-            num_drafts=meta.spec_verify_ct,
+            num_drafts=meta.spec_verify_ct,  # verifications: one per draft
             num_drafted=meta.spec_num_proposed_drafts,
             num_accepted=_num_accepted(meta),
             drafts_by_accepted=meta.spec_correct_drafts_histogram,

@@ -141,7 +141,10 @@ def _is_lossy(options: Mapping[str, Any]) -> bool:
 
 
 def _info_options(info: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The speculative configuration in vLLM's settings, as texts; empty without one."""
+    """The speculative configuration in vLLM's settings, as texts by option; empty without one.
+
+    `info` has the settings by name, or has them under the name `vllm_config`.
+    """
     settings = info.get("vllm_config", info)
     config = settings.get("speculative_config") if isinstance(settings, dict) else None
     if not isinstance(config, dict):
