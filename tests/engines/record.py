@@ -60,8 +60,8 @@ def main() -> None:
 
 def exchanges(server: OpenServer, setup: StartedSetup) -> Iterator[Exchange]:
     """The requests of a run with responses: about the server, answers of each end, refusals."""
-    protocol = server.found.protocol
-    root, model = server.found.header.url, server.found.header.model
+    protocol = server.properties.protocol
+    root, model = server.properties.header.url, server.properties.header.model
     prompt, hello = setup.codec.render(ASKED), setup.codec.render(HELLO)
     whole = ChatRequest(Request(prompt, NUM_TOKENS), ASKED)
     for path in QUESTIONS:

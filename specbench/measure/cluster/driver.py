@@ -91,7 +91,7 @@ class ClusterBackend:
         A method whose steps any worker had to run eagerly counts as eager.
         """
         infos = self._infos
-        # Pairs of a method and its execution, eager ones last: `dict` keeps a method's last pair.
+        # Pairs of a method's label and its execution. Eager ones are last: `dict` keeps the last.
         executions = [pair for info in infos.values() for pair in info.execution.items()]
         executions.sort(key=lambda pair: pair[1].mode == "eager")
         return replace(
@@ -132,12 +132,13 @@ class ClusterBackend:
         """Run the samples on idle workers. Yields each new record after it is stored.
 
         A sample is a prompt in one pass over the prompts, with all turns and methods; a record is
-        the answer of one method to one turn. The records of a sample are written when it is done:
-        if its worker is lost, another one repeats all of it. A pass ends before the next one
-        begins. `done` are the records that the run has already.
+        the answer of one method to one turn. The records of a sample are written when the sample is
+        complete. If its worker is lost before, another worker repeats the sample. A pass ends
+        before the next pass begins. `done` are the records that the run has already.
 
         Raises:
-            SpecbenchError: no worker is left, and none came back in time.
+            SpecbenchError: a worker refuses the model, the cluster fails, or no worker is left and
+                none came back in time.
         """
         # A job is a sample with missing records; `repeat` is the number of its pass.
         for _, jobs_of_pass in groupby(_jobs(self._plan, done), lambda job: job.sample.repeat):
@@ -207,7 +208,10 @@ class ClusterBackend:
         return [replace(record, worker=self._names[actor]) for record in result.records]
 
     def _add_worker(self, actor: Any, info: BackendInfo) -> None:
-        """Name a worker that has loaded its model, and write it into the header."""
+        """Name a worker that has loaded its model, and have the run's header written again.
+
+        `actor` is Ray's handle of the worker, `info` the worker's description for the header.
+        """
         name = f"worker-{self._num_named + len(self._infos) + 1}"
         self._names[actor] = name
         self._infos[name] = info
@@ -222,15 +226,15 @@ class ClusterBackend:
 
         Args:
             actor: Ray's handle of the lost worker.
-            job: the sample that it was completing (a prompt with all turns, for all methods);
-                None if it was loading its model.
-            reason: why it is lost, as a sentence.
+            job: the sample that the worker was completing (a prompt with all turns, for all
+                methods); None if the worker was loading its model.
+            reason: why the worker is lost, as a sentence.
 
         Returns:
             An error record for each missing record of the sample, if MOST_ATTEMPTS workers were
-            lost at it; else nothing.
+            lost while they completed this sample; else nothing.
         """
-        worker_name = self._names.get(actor, "A worker")  # named once its model is loaded
+        worker_name = self._names.get(actor, "A worker")  # it has a name once its model is loaded
         if job is None:
             self._progress.message(f"{worker_name} is lost: {reason}")
             return ()
@@ -254,7 +258,10 @@ class ClusterBackend:
 
 
 def _jobs(plan: Plan, done: Iterable[Record]) -> Iterator[Job]:
-    """Samples with records that are missing, in the run's order."""
+    """The samples that lack a record, in the run's order, with the records that they have.
+
+    `done` are the records that the run has already.
+    """
     stored = {record.key: record for record in done}
     for sample in plan.samples:
         keys = [key for label in plan.setup.labels for key in sample.keys(label)]

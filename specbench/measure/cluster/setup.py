@@ -136,10 +136,10 @@ def _check_agreement(reports: Sequence[WorkerReport]) -> None:
 
 
 def _warnings(reports: Sequence[WorkerReport]) -> tuple[str, ...]:
-    """The warnings of all workers, each once, and one if their machines differ."""
+    """The warnings of all workers, each once, and a further one if the hardware differs."""
     warnings = [warning for report in reports for warning in report.about.warnings]
-    device = reports[0].about.values.get("device", "cpu")
-    machines = {
+    device = reports[0].about.values.get("device", "cpu")  # the same for all, such as "cuda:0"
+    machines = {  # the hardware of each worker in words, without a number of threads (None)
         report.about.environment.device_phrase(device, None)
         for report in reports
         if report.about.environment

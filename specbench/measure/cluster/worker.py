@@ -98,9 +98,10 @@ class Worker:
         )
 
     def complete(self, opening: Opening, job: Job | None) -> Result:
-        """The records of a sample that are not stored yet. Without a job, only load the model.
+        """Complete a sample: the records that are not stored yet. Without a job, no records.
 
-        The first call loads the model, checks that it is the run's, and warms up.
+        The first call of a process loads the model, checks that it is the run's, and warms up. Its
+        result has the worker's description, too.
         """
         info = None
         if self._runner is None:
@@ -155,13 +156,16 @@ class Worker:
         return self._runner
 
     def _describe(self) -> BackendInfo:
-        """The worker as measured so far. Its name in `workers` is empty: the driver names it."""
+        """The worker's part of the run's header, as measured so far.
+
+        `workers` has this worker only, under the name "": the driver names workers.
+        """
         info = self._get_runner().backend.describe(self._done)
         context = self._ray.get_runtime_context()
         gpu_ids = context.get_accelerator_ids().get("GPU", ())
         assert self._machine is not None, "the report has described the machine"
         header = WorkerHeader(
-            node=context.get_node_id()[:12],
+            node=context.get_node_id()[:12],  # enough to tell machines apart
             gpu_ids=tuple(str(gpu_id) for gpu_id in gpu_ids),
             environment=self._machine,
             preparation=info.preparation,

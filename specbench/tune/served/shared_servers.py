@@ -61,10 +61,10 @@ async def follow_reason(source: ServerSource, largest: DraftSize, request: Reque
 
 def _sized(server: OpenServer, num_tokens: int) -> OpenServer:
     """The running server, with requests that ask for drafts of at most `num_tokens` tokens."""
-    protocol = sized_protocol(server.found.protocol, num_tokens)
+    protocol = sized_protocol(server.properties.protocol, num_tokens)
     return replace(
         server,
-        found=replace(server.found, protocol=protocol),
+        properties=replace(server.properties, protocol=protocol),
         draft_length=num_tokens,
         is_warm=False,
         sent_prompts=deque(maxlen=server.sent_prompts.maxlen),

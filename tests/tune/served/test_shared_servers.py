@@ -44,7 +44,7 @@ class OneServer:
     async def end_pass(self) -> None: ...
     async def close(self) -> None: ...
     def describe(self) -> dict[str, ServerHeader]:
-        return dict.fromkeys(self.opened, self.server.found.header)
+        return dict.fromkeys(self.opened, self.server.properties.header)
 
     def process_ids(self) -> dict[str, int]:
         return dict.fromkeys(self.opened, 7)
@@ -98,7 +98,8 @@ def test_one_server_does_for_all_sizes_of_a_method() -> None:
             source.server = replace(source.server)
             assert await servers.open("sps:num_tokens=2") is not again, "of a new process"
             bodies = [
-                server.found.protocol.body("tiny", ASK).get("speculative.n_max") for server in seen
+                server.properties.protocol.body("tiny", ASK).get("speculative.n_max")
+                for server in seen
             ]
             return source, bodies, servers.describe()
 
