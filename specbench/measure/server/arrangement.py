@@ -27,7 +27,7 @@ def arrange(
 
     They are side by side if their weights, caches and processes fit into the free memory of the
     device: the machine's on a CPU, else the GPU's. Beside a GPU, the machine's memory has to hold
-    the processes.
+    the processes. If the engine takes all of a GPU, each server gets an equal share.
 
     Args:
         engine: the engine of all servers.
@@ -93,7 +93,7 @@ def _needed_bytes(engine: Engine, launch: Launch) -> int:
     folders = [launch.model, *([launch.weights] if launch.weights else [])]
     config = config_if_readable(launch.model)  # config.json; empty if it cannot be read
     dtype = _dtype(launch.dtype, config)
-    num_tokens = launch.context * launch.num_at_once  # whose keys and values are in the caches
+    num_tokens = launch.context * launch.num_at_once  # in the caches of keys and values
     weight_bytes = sum(engine.weight_bytes(folder, dtype) for folder in folders)
     cache_bytes = sum(kv_bytes(folder, dtype, num_tokens) for folder in folders)
     # On a CPU, some engines reserve a fixed number of GiB for the caches, even if fewer would do.

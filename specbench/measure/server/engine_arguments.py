@@ -10,7 +10,7 @@ _SPECULATION_BEGINNINGS = ("spec-", "speculative-", "draft")
 
 
 def check_engine_args(engine: Engine, arguments: Sequence[str], command: Sequence[str]) -> None:
-    """Refuse arguments that contradict the label of a server or an option of the run.
+    """Refuse the user's arguments for an engine that set speculation, or what specbench sets.
 
     Args:
         engine: the serving engine. `own_flags` are other spellings of flags that specbench sets,

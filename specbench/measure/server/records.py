@@ -218,11 +218,11 @@ def _with_end(ids: tuple[int, ...], answer: Answer, codec: ChatCodec) -> tuple[i
 
 
 def _accept_lengths(method: str, answer: Answer, num_tokens: int) -> tuple[int, ...]:
-    """Tokens emitted per step [steps]; empty if the server does not list its steps.
+    """Tokens emitted per step [steps]; empty if the server does not list the steps with a draft.
 
     A step emits its accepted draft tokens and one token more. Tokens that a step accepted beyond
-    the end of the answer are left out. The server lists only steps with a draft. The others emit
-    one token each; their places are unknown, so they are put at the end.
+    the end of the answer are left out. Steps without a draft are not listed, and emit one token
+    each. Their places are unknown, so they are put at the end. The baseline has only such steps.
 
     Args:
         method: the method's label; BASELINE is decoding without drafts.

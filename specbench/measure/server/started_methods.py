@@ -87,7 +87,7 @@ def _check_choice(choice: MethodChoice, engine: Engine) -> None:
     `engine.methods` has the engine's methods by name, and `engine.title` names it in messages.
     """
     if choice.name in GROUPS:
-        members = [member.name for member in expand_groups([choice])]
+        members = [member.name for member in expand_groups([choice])]  # names of its methods
         shared = [name for name in members if name in engine.methods]
         raise UserError(
             f"The group {choice.name} holds specbench's own methods ({', '.join(members)}), and "
@@ -281,7 +281,7 @@ def _option_value(choice: MethodChoice, name: str, kind: type[OptionValue]) -> O
     if kind is bool and given_text in ("true", "false"):
         return given_text == "true"
     if kind is not bool:
-        with suppress(ValueError):  # not a number
+        with suppress(ValueError):  # the text is no number of this type
             setting = kind(given_text)
             if not isinstance(setting, float) or math.isfinite(setting):
                 return setting
