@@ -1,4 +1,4 @@
-"""Compare what clients measure with what a server sent, whose delays and counts are exact.
+"""Compare clients' measurements with the exact delays and counts of the server that they measure.
 
     python -m benchmarks.clients --vllm PATH --guidellm PATH --aiperf PATH
 

@@ -1,4 +1,4 @@
-"""Bugs planted in a method, sound variants and real methods, through the contract and the audit.
+"""Run planted bugs, sound variants and real methods through the contract's checks and the audit.
 
 Each function gives the figures of one case.
 """

@@ -1,4 +1,4 @@
-"""The suite for a GPU: tests, then runs whose speeds are compared with limits, and a record.
+"""The suite for a GPU: tests, then runs whose speeds are compared with goals, and a run to record.
 
     python -m benchmarks.gpu [--model M ...] [--output DIR] [--device cuda] [--seconds N]
     python -m benchmarks.gpu --list

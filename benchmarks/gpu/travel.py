@@ -4,7 +4,7 @@
     python -m benchmarks.gpu.travel aside [--zoo] [-- COMMAND ...]
     python -m benchmarks.gpu.travel back
     python -m benchmarks.gpu.travel split FILE --out DIR  # pieces of at most 45 MiB
-    python -m benchmarks.gpu.travel take DIR --out DIR    # keep the pieces that this visit brought
+    python -m benchmarks.gpu.travel take DIR --out DIR    # keep the pieces that this call brought
     python -m benchmarks.gpu.travel join DIR --out DIR
     python -m benchmarks.gpu.travel pack RESULTS --out DIR   # an archive in files below 16 MiB
 

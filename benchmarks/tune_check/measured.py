@@ -1,4 +1,4 @@
-"""The speedup and the MAT of a setting on some samples, as a run has them."""
+"""The measured speedup and MAT of a setting on some samples of a run."""
 
 from __future__ import annotations
 

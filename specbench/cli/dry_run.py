@@ -118,4 +118,4 @@ def _power(plan: Plan) -> str:
             smallest = pilot.smallest(sum(num_prompts), max(plan.repeats, 2))
             if smallest < 1:
                 return f"It would show differences of {smallest * 100:.1f} % and more."
-    return "No earlier run of this model shows which differences it could find."
+    return "No earlier run of this model shows which differences the new run could find."

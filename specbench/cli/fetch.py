@@ -30,5 +30,5 @@ def fetch(values: dict[str, Any]) -> None:
         if "specbench fetch" not in hint:  # it would lead back here
             say(hint)
     if errors:
-        say("The same command fetches what is missing; what is there is kept.")
+        say("Run the command again to fetch what is missing; finished downloads are kept.")
     raise typer.Exit(2 if errors else 0)

@@ -52,7 +52,7 @@ def race(
         bool, typer.Option("--replay", help="Show the answers side by side afterwards.")
     ] = False,
 ) -> None:
-    """Watch methods answer one prompt, one after the other, then side by side."""
+    """Watch methods answer one prompt, one after the other, or side by side with --replay."""
     from specbench.measure.spec import AUTO, RunSpec, starting
 
     if not prompt.strip():

@@ -22,7 +22,7 @@ Data = Annotated[
     Path,
     typer.Option(metavar="FILE|self", help=f"{CORPUS} self: text that the model writes first."),
 ]
-_START = "A trained head whose weights the training begins with."
+_START = "Begin with the weights of this trained head."
 _OPENINGS = "Beginnings of the requests of --data self, one per line."
 _VOCABULARY = "Size of the draft vocabulary; by default, eagle drafts all tokens and eagle3 32000."
 
@@ -64,7 +64,7 @@ def train(
     model: TargetModel,
     data: Data,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the head.")],
-    steps: Annotated[int, _number("Steps; --resume with more extends it.", 1, 10**7)] = 2000,
+    steps: Annotated[int, _number("Steps; --resume with more trains further.", 1, 10**7)] = 2000,
     rows: Annotated[int, _number("Examples per step.", 1, 4096)] = 8,
     length: Annotated[int, _number("Longest example, in tokens.", 3, 10**6)] = 1024,
     seed: Annotated[int, _number("Seed of initial weights and the order.", 0, 2**63 - 1)] = 1,

@@ -34,7 +34,7 @@ class SpecValues(Struct, frozen=True):
     limit: Annotated[int | None, option(
         "Use N prompts per task.", "measure", "draw", least=1)] = None
     limit_order: Annotated[Literal["spread", "first"], option(
-        "Which N: spread over a file and its categories, or the first", "measure", "draw",
+        "Which N prompts: spread over a file and its categories, or the first", "measure", "draw",
         "ORDER", choices=("spread", "first"), unset="spread")] = "first"
     sample: Annotated[int | None, option(
         "Use N prompts per task, drawn with the seed.", "measure", "draw", least=1)] = None

@@ -126,7 +126,7 @@ def test_a_fetch_without_network_does_not_tell_to_fetch(
     said = specbench("fetch")
     assert said.code == 2 and said.err.count("cannot be downloaded") == 7
     assert "specbench fetch" not in said.err
-    assert said.err.count("The same command fetches what is missing") == 1
+    assert said.err.count("Run the command again to fetch what is missing") == 1
 
 
 def test_the_version_is_printed(specbench: Specbench) -> None:

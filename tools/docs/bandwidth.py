@@ -1,4 +1,4 @@
-"""The nominal bandwidth of the memory that a recorded run read its weights from."""
+"""The nominal bandwidth of the memory from which a recorded run read its weights."""
 
 from specbench.report.results import Report
 
