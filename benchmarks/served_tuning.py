@@ -4,9 +4,9 @@
 
 A case is an engine with a drawn cost of a step by rows, a drawn cost of drafting and drawn
 acceptance. Its blocks take simulated time, each with 5 % of noise. Each start of a server adds a
-noise of DRIFT percent (0). The output has a line per case: the chosen draft tokens by load beside
-the truly best ones, and the break-even load. Then it counts the cells (a case at a load) in which
-the choice is within 3 % of the best, at measured loads and at others, with the smallest speed
+noise of DRIFT percent (default: 0). The output has a line per case: the chosen draft tokens by load
+beside the truly best ones, and the break-even load. Then it counts the cells (a case at a load) in
+which the choice is within 3 % of the best, at measured loads and at others, with the smallest speed
 relative to the best and to plain decoding. Last, it counts the cases whose break-even load lies in
 its interval.
 

@@ -1,4 +1,4 @@
-"""The dry run: each row of the suite in small and on a CPU, to see that it leaves its figures."""
+"""The dry run: each row of the suite, smaller and on a CPU, to check that it writes its figures."""
 
 from __future__ import annotations
 

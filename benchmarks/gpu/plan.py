@@ -1,4 +1,4 @@
-"""The rows that fit into the minutes with a GPU, and the call that each belongs to."""
+"""The rows that fit into the minutes on a GPU, and the call in which each row runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of a check: errors of predictions, coverage of intervals, and the worth of picks."""
+"""The table of a check: errors of predictions, coverage of intervals, and the speed of choices."""
 
 from __future__ import annotations
 

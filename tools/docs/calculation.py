@@ -1,4 +1,4 @@
-"""The calculation in docs/measurements/gpu.md: step costs of a run with published MATs.
+"""The calculation in docs/measurements/gpu.md, from a run's step costs and published MATs.
 
     speedup of decoding = published MAT / step cost
 
