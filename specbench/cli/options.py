@@ -29,7 +29,7 @@ class Call(Struct, frozen=True):
 
     # fmt: off
     task: Annotated[tuple[str, ...], option(
-        "Card of a task of your own.", "measure", "note", "FILE.toml", form="texts")] = ()
+        "Card of your own task.", "measure", "note", "FILE.toml", form="texts")] = ()
     runs: Annotated[int, option(
         "Whole runs, each in a process of its own, pooled.", "measure", "note", least=1)] = 1
     gguf: Annotated[str, option(
@@ -38,7 +38,8 @@ class Call(Struct, frozen=True):
         "Make three passes over all prompts, not a first look. Most other options imply it.",
         "measure", "note")] = False
     dry_run: Annotated[bool, option(
-        "Print what would run and what it could show.", "measure", "note")] = False
+        "Print the work, its cost and the differences that it could show.", "measure",
+        "note")] = False
     ray: Annotated[str, option(
         "Share the prompts among the GPUs of a Ray cluster (docs/cluster.md).", "measure", "note",
         "[local|ADDRESS]")] = ""

@@ -122,7 +122,7 @@ class ExecutionHeader(Struct, frozen=True, omit_defaults=True):
     reason: str | None
     """The reason if graphs are not used; null if they are, or if eager mode was requested."""
     is_joined: Annotated[bool, role("note")] = False
-    """A graph is a whole step; absent if not, as with phases, traces or checks of drafts."""
+    """One graph holds a whole step; absent if not, as with phases, traces or checks of drafts."""
     layer_inputs: tuple[int, ...] = ()
     """Target layers whose inputs the drafter reads; absent if none."""
     weights_layout: str = ""
@@ -236,7 +236,7 @@ class BlockHeader(Struct, frozen=True, omit_defaults=True):
     idle_cpu_s: dict[str, float] = {}
     """CPU seconds of the other methods' servers during the block; absent if they were idle."""
     idle_gpu: dict[str, float] = {}
-    """Largest share of a GPU's time of the other methods' servers; absent if they were idle."""
+    """Largest share of a GPU's time that the other methods' servers took; absent if idle."""
     use: ServerUse | None = None
     """Memory and energy of the server; absent in older runs."""
 

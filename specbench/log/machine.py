@@ -110,7 +110,7 @@ class Threads(Struct, frozen=True, omit_defaults=True):
     row_step_s: dict[str, dict[str, float]] = {}
     """Seconds of a step of the target by number of rows and of threads tried."""
     share_of_others: float = 0.0
-    """Share of the processor of other programs during trials of threads; absent if little."""
+    """Share of the processor that other programs took in trials of threads; absent if little."""
     num_changes: int = 0
     """Number of changes of `num` between prompts; only older versions wrote it."""
 

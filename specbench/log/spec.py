@@ -39,7 +39,7 @@ class SpecValues(Struct, frozen=True):
     sample: Annotated[int | None, option(
         "Use N prompts per task, drawn with the seed.", "measure", "draw", least=1)] = None
     temperatures: Annotated[tuple[float, ...], option(
-        "Temperatures; 0 is greedy, several are all run", "decoding", "work", "T,...",
+        "Temperatures, each of which is run; 0 is greedy", "decoding", "work", "T,...",
         parameter="temperature", unset="0", least=0,
         hint="Give 0 for greedy decoding, or a positive number such as 1.",
         is_compared=True)] = (0.0,)

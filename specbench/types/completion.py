@@ -107,7 +107,7 @@ class Serving:
     num_retries: int = 0
     """Earlier attempts that the server refused before it began."""
     num_reasoning: int | UnsetType = UNSET
-    """Characters in front of the text that the server sent as reasoning; absent if none."""
+    """Characters that the server sent as reasoning, in front of the text; absent if none."""
     num_hidden: int | UnsetType = UNSET
     """Tokens counted beyond the text's, such as marks around reasoning; absent if none."""
     reported_prompt_tokens: int | UnsetType = UNSET
