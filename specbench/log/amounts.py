@@ -12,14 +12,18 @@ _MOST_IN_HEADER = 2.0**63
 
 
 def huge_numbers(content: Any, path: str = "$") -> Iterator[str]:
-    """The paths of numbers in a JSON value that are too large for a header, with the numbers."""
+    """A message for each number in a JSON value that is too large for a run's header.
+
+    A message begins with the path of the number, such as "$.spec.seed". `path` is the path of
+    `content` itself; "$" is the path of a whole file.
+    """
     if isinstance(content, Mapping):
-        for name, part in content.items():
-            yield from huge_numbers(part, f"{path}.{name}")
+        for key, inner_content in content.items():
+            yield from huge_numbers(inner_content, f"{path}.{key}")
     elif isinstance(content, Sequence) and not isinstance(content, str):
-        for index, part in enumerate(content):
-            yield from huge_numbers(part, f"{path}[{index}]")
+        for index, element in enumerate(content):
+            yield from huge_numbers(element, f"{path}[{index}]")
     elif isinstance(content, int | float) and abs(content) > _MOST_IN_HEADER:
-        # A float cannot hold every integer.
+        # An integer may be too large for the format "g", which makes it a float.
         number = f"{content:.3g}" if isinstance(content, float) else f"{content.bit_length()} bits"
         yield f"{path}: a number of a run is never that large ({number})"

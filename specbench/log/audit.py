@@ -114,27 +114,29 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
         )
 
     def unjudged(self, method: str, temperature: float) -> str:
-        """The reason why a method has no verdict at a temperature of the run; empty if it has one.
+        """The reason why the audit gives no verdict on a method at a temperature of the run.
 
-        `audits` are the results of the method's tests there, except those of answers drawn at a
-        raised temperature. Their status is "no difference" until a test fails, or greedy answers
-        are compared with vanilla's. `smallest_tv` is the smallest mean total variation that a test
-        of the method's `num_tokens` sampled tokens finds; above MOST_UNSEEN, they are too few.
+        Empty if the audit gives a verdict: a test failed, or greedy answers were compared with
+        vanilla's (or are vanilla's), or enough sampled tokens were tested to find a difference of
+        MOST_UNSEEN.
         """
+        # Without audits of answers that were drawn at a raised temperature, at most one is left.
         audits = [audit for audit in self.at(method, temperature) if not audit.is_raised]
         if not audits:
             return "not in the audit"
-        audit = audits[0]  # there is no second one
+        audit = audits[0]
+        # Vanilla's greedy answers are what other methods' answers are compared with.
         is_greedy_vanilla = temperature == 0 and method == BASELINE
         if audit.status != "no difference" or is_greedy_vanilla:
             return ""
-        if temperature == 0:
+        if temperature == 0:  # greedy answers that were compared have another status
             return "no answer to compare with vanilla's"
+        # The smallest mean total variation that a test of `num_tokens` sampled tokens finds.
         if audit.smallest_tv is None:
             return "no sampled token was tested"
         if audit.smallest_tv <= MOST_UNSEEN:
             return ""
-        # The variation that a test finds falls with the square root of its tokens.
+        # This smallest variation is proportional to 1 / sqrt(num_tokens).
         needed_tokens = math.ceil(audit.num_tokens * (audit.smallest_tv / MOST_UNSEEN) ** 2)
         return f"{audit.num_tokens} sampled tokens are too few: it takes {needed_tokens} or more"
 

@@ -49,17 +49,19 @@ def in_words(conflicts: Iterable[Difference], first: RunHeader, second: RunHeade
 
 
 def change_lines(differences: Iterable[Difference]) -> list[str]:
-    """A line for each difference, from the first run to the second: "sps: num_tokens 5 -> 3".
+    """The differences in lines, from the first run to the second: "dtype: float32 -> bfloat16".
 
-    A difference that several methods have alike is one line: "execution of 11 methods: eager ->
-    graph". The name of a method's field ends with the method: "execution of sps".
+    The line of a method's options has no name of a field: "sps: num_tokens 5 -> 3". If a field
+    changes in the same way for several methods, they share a line: "execution of 11 methods:
+    eager -> graph".
     """
-    # (name of the field without the method, change of its value) -> methods with this change
+    # (name of the field without the method, change of its content) -> the methods with this
+    # change; one "" for a field that belongs to no method
     methods_by_change: dict[tuple[str, str], list[str]] = {}
     for difference in differences:
-        if difference.options:  # each option says its change
+        if difference.options:  # texts such as "num_tokens 5 -> 3"
             field_name, change = "", ", ".join(difference.options)
-        else:
+        else:  # "execution of sps" without "sps"
             field_name = difference.what.removesuffix(difference.method)
             change = f"{difference.first} -> {difference.second}"
         methods_by_change.setdefault((field_name, change), []).append(difference.method)

@@ -16,29 +16,30 @@ from specbench.log.options import Role, field_roles
 
 
 def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tuple[Difference, ...]:
-    """The fields in which two runs differ, except notes: fields that are never compared.
+    """The fields whose contents differ in two headers, with both contents as text.
 
-    `first` and `second` are headers (`RunHeader` unless `is_exact`). A value that one header does
-    not know, such as a hash or the kernels of an older run, equals anything. Unless `is_exact`,
-    fields without a name for readers are left out, and so are void fields, whose difference says
-    nothing: a seed without any draws, the name of a model whose files are the same. A field has a
-    path ("model.dtype"), the part it belongs to, a name for readers (`what`) and a role such as
-    "machine", which says what a difference concerns.
+    Contents that are unknown in one header, such as a hash or the kernels of an older run, do not
+    differ. Notes are never compared. If `is_exact`, all other fields are compared, and the headers
+    may be other structs than `RunHeader`. If not, a field needs a name for readers (`what`), and
+    must not be void: a field is void if its difference says nothing, such as the seed of runs that
+    drew nothing, or the name of a model if the files are the same.
     """
     list_fields: Callable[[Any], Iterator[_Field]] = _exact_fields if is_exact else _named_fields
+    # path, such as "model.dtype" -> field
     first_fields = {field.path: field for field in list_fields(first)}
     second_fields = {field.path: field for field in list_fields(second)}
-    # A header without any field of a part, such as "gpu", does not know the part.
+    # A part is a group of fields, such as "gpu". It is unknown in a header without any of them.
     first_parts = {field.part for field in first_fields.values()}
     second_parts = {field.part for field in second_fields.values()}
     known_parts = first_parts & second_parts
-    void_patterns: list[str] = []  # of paths, "*" for any text
+    void_patterns: list[str] = []  # patterns of the paths of void fields, "*" for any text
     if not is_exact:
         assert isinstance(first, RunHeader) and isinstance(second, RunHeader)
         void_patterns = [*_void_patterns(first, second)]
-    texts_of = _exact_texts if is_exact else _texts  # both contents as text; None if equal
+    # From a path and both contents to both texts; to None if the contents do not differ.
+    texts_of = _exact_texts if is_exact else _texts
 
-    different: list[Difference] = []
+    field_differences: list[Difference] = []
     for path, field in (first_fields | second_fields).items():
         is_void = any(fnmatchcase(path, pattern) for pattern in void_patterns)
         if is_void or field.part not in known_parts:
@@ -47,11 +48,11 @@ def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tup
         second_content = second_fields[path].content if path in second_fields else _MISSING
         if both_texts := texts_of(path, first_content, second_content):
             difference = Difference(field.what, *both_texts, path, field.role, field.method)
-            if path.endswith(".options"):  # of a method, as a whole
+            if path.endswith(".options"):  # a method's options: name -> value
                 options = tuple(_option_changes(first_content, second_content))
                 difference = replace(difference, options=options)
-            different.append(difference)
-    return tuple(different)
+            field_differences.append(difference)
+    return tuple(field_differences)
 
 
 class _Field(NamedTuple):
@@ -62,7 +63,7 @@ class _Field(NamedTuple):
     path: str = ""
     """Path of the field in the header: "spec.seed"."""
     part: str = ""
-    """The part of the header with the field. A header knows a part if it has any of its fields."""
+    """Path of the group of fields with this field: "spec". A header lacks a part without fields."""
     role: Role = "note"
     """Role of the field, or else of its part."""
     what: str = ""
@@ -98,38 +99,41 @@ def _named_fields(header: RunHeader) -> Iterator[_Field]:
 def _walk(field: _Field, owner: str = "", *, is_exact: bool = False) -> Iterator[_Field]:
     """The fields inside a field of a header, or the field itself if it is compared as a whole.
 
-    Fields of structs and entries of mappings are walked. A field's role, such as "machine", says
-    what a difference concerns; notes, which are never compared, are left out. Unless `is_exact`, a
-    field with a name for readers (`what`) is compared as a whole, except if the name has "{}",
-    which stands for the key of an entry. `owner` is the key of the field's entry ("pld" for the
-    options of this method), or empty. The part of a field is its parent's path.
+    The walk goes into structs and mappings, and leaves out notes, which are never compared. Unless
+    `is_exact`, it ends at a field with a name for readers (`what`). If this name has "{}" for the
+    key of an entry, such as "file {}", the walk goes on to the entries. `owner` is the key of the
+    entry around the field, such as the method "pld" around its options; empty outside of entries.
     """
     content = field.content
     if isinstance(content, tuple) and content and isinstance(content[0], Struct):
-        # Entries are compared by their task, in any order, or else by their number.
+        # The entries of a list get keys: their tasks, or else their numbers.
         content = {str(getattr(entry, "task", i)): entry for i, entry in enumerate(content)}
     is_named_as_a_whole = not is_exact and field.what and "{}" not in field.what
     if isinstance(content, Mapping) and not is_named_as_a_whole:
         for key, entry_content in content.items():
-            shown_name = field.what.replace("{}", key)
-            inner_field = _Field(  # content, path, part, role, name for readers
-                entry_content, f"{field.path}.{key}", field.path, field.role, shown_name
+            what = field.what.replace("{}", key)
+            inner_field = _Field(
+                entry_content, f"{field.path}.{key}", part=field.path, role=field.role, what=what
             )
             yield from _walk(inner_field, key, is_exact=is_exact)
     elif isinstance(content, Struct) and not is_named_as_a_whole:
-        # Of each field of the struct: its name, its own role or None, its name for readers or "".
+        # Each has a field's name, its role (None: its parent's), and its name for readers, or "".
         for field_role in field_roles(type(content)):
             if field_role.role == "note":
                 continue
             path = f"{field.path}.{field_role.field}".removeprefix(".")
             # An option is "spec.seed", not "spec.values.seed": all else in spec is notes.
             path = path.replace("spec.values", "spec")
-            shown_name = field_role.shown_name
-            if shown_name and owner:
-                shown_name = f"{shown_name} of {owner}"
-            role = field_role.role or field.role  # its own, else its parent's
-            inner_field = _Field(  # content, path, part, role, name for readers
-                getattr(content, field_role.field), path, field.path, role, shown_name, owner
+            what = field_role.shown_name
+            if what and owner:
+                what = f"{what} of {owner}"
+            inner_field = _Field(
+                content=getattr(content, field_role.field),
+                path=path,
+                part=field.path,
+                role=field_role.role or field.role,
+                what=what,
+                method=owner,
             )
             yield from _walk(inner_field, owner, is_exact=is_exact)
     else:
@@ -137,11 +141,12 @@ def _walk(field: _Field, owner: str = "", *, is_exact: bool = False) -> Iterator
 
 
 def _void_patterns(first: RunHeader, second: RunHeader) -> Iterator[str]:
-    """Patterns of the paths of fields ("*" for any text) whose difference says nothing about the
-    two runs with these headers. `threads` is None if unknown, `servers` empty for the engine.
+    """Patterns of the paths of void fields ("*" for any text): if these two headers differ in such
+    a field, this says nothing about the runs.
     """
+    # Facts that an imported run's files do not tell.
     yield from (*first.untold_patterns, *second.untold_patterns)
-    # The machine's other GPUs. The run's own is compared by `_named_fields`.
+    # All GPUs of the machine. The GPU that a run used is a field of its own (`_named_fields`).
     yield "environment.gpus.*"
 
     # Settings of sampling, if no temperature of both is above 0: greedy decoding draws nothing.
@@ -150,18 +155,20 @@ def _void_patterns(first: RunHeader, second: RunHeader) -> Iterator[str]:
     if not any(temperature > 0 for temperature in shared_temperatures):
         yield from ("spec.seed", "spec.top_p", "spec.top_k")
 
-    # Other templates and values have other texts, and their choice is compared already.
+    # The hash of the chat template, if the choices of template and values differ. These are
+    # options, which are compared already.
     choices = {(values.template, values.template_args) for values in (first_values, second_values)}
     if len(choices) > 1:
         yield "model.template_sha256"
 
-    # CPU threads compute the model only where both runs were on a CPU ("cpu"), in this process.
+    # CPU threads, unless both runs computed the model on a CPU ("cpu", not "cuda:1") and without
+    # servers.
     device_kinds = {values.device.partition(":")[0] for values in (first_values, second_values)}
     if device_kinds != {"cpu"} or first.servers or second.servers:
         yield "num_threads"
 
-    # The field "hardware" has the threads too. If each run measured which number is the fastest
-    # on its machine, another number is a result and not a condition.
+    # The hardware, whose text has the threads too. If both runs measured which number of threads is
+    # the fastest on the same kind of processor, another number is a result and not a condition.
     are_threads_measured = all(
         header.threads and header.threads.chosen_by == "measured" for header in (first, second)
     )
@@ -172,25 +179,25 @@ def _void_patterns(first: RunHeader, second: RunHeader) -> Iterator[str]:
 
 
 def _void_model_patterns(first: ModelHeader, second: ModelHeader) -> Iterator[str]:
-    """Patterns of the paths of a model's fields ("*" for any text) that add nothing: a different
-    model is shown as one difference.
+    """Patterns of the paths of fields ("*" for any text) in which two models need not be compared.
 
-    A model is identified by its revision (commit on the Hub, None if local) or by its files (by
-    name, with hashes), whichever both runs know. Its name counts only without them.
+    So another model is one difference, and not one per field. Models with the same revision (the
+    commit on the Hub; None for a local folder) or with the same files are the same model, whatever
+    their names are. `files` maps the name of a checkpoint's file to its hash and size.
     """
     is_same_revision = first.revision is not None and first.revision == second.revision
     if is_same_revision:
         yield from ("model.name", "model.revision", "model.files.*")
     elif first.files and second.files:
-        yield "model.revision"  # files identify it better
-        # A stand-in has the files of the small model inside it, whatever its shape.
+        yield "model.revision"  # the hashes of the files identify a model better
+        # `files` of a stand-in are those of the small model inside it, whatever its shape.
         is_same_kind = (first.is_stand_in, first.shape) == (second.is_stand_in, second.shape)
         if is_same_kind and _have_same_files(first.files, second.files):
             yield "model.name"  # a copy in another folder
         elif first.name != second.name:
-            yield "model.files.*"  # other models have other files
+            yield "model.files.*"  # the name shows the other model, whose files must differ
     elif first.name != second.name:
-        yield "model.revision"
+        yield "model.revision"  # the name shows the other model
 
 
 def _have_same_files(first: Mapping[str, FileHeader], second: Mapping[str, FileHeader]) -> bool:
@@ -199,24 +206,25 @@ def _have_same_files(first: Mapping[str, FileHeader], second: Mapping[str, FileH
 
 
 def _texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
-    """The contents of a field of two headers in words; None if they do not differ.
+    """The contents of one field in two headers, in words; None if they do not differ.
 
-    `path` is the field's path in the header. A content is `_MISSING` if a header lacks the field.
+    `path` is the field's path in both headers. A content is `_MISSING` if a header lacks the field.
     """
     if isinstance(first, FileHeader) or isinstance(second, FileHeader):
         first_file = None if first is _MISSING else first
         second_file = None if second is _MISSING else second
-        return _file_texts(first_file, second_file)  # hashes or sizes of a checkpoint's file
+        return _file_texts(first_file, second_file)  # a file of a checkpoint
     if first is _MISSING or second is _MISSING:
         return None
-    if path.endswith(".options"):  # of a method, by name; older versions did not know every one
+    if path.endswith(".options"):  # a method's options: name -> value
+        # Of the names that both headers have: older versions of a method had fewer options.
         changed_options = _changed_options(first, second)
         first = {name: first[name] for name in changed_options}
         second = {name: second[name] for name in changed_options}
-    if path.endswith("sha256") and None in (first, second):  # an unknown hash equals any
+    if path.endswith("sha256") and None in (first, second):  # a hash is unknown
         return None
     if isinstance(first, PromptsHeader):
-        return _prompt_texts(first, second)  # hashes of a task's prompts
+        return _prompt_texts(first, second)  # the prompts of a task
     return (_content_text(first), _content_text(second)) if first != second else None
 
 
@@ -233,14 +241,15 @@ def _option_changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iter
 
 
 def _exact_texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
-    """The contents of a field of two headers in JSON; None if they do not differ.
+    """The contents of one field in two headers, in JSON; None if they do not differ.
 
-    `path` is the field's path in the header. A content is `_MISSING` if a header lacks the field.
-    Older versions did not hash every file (None), nor have every option of a method.
+    `path` is the field's path in both headers. A content is `_MISSING` if a header lacks the field.
+    Unknown are a hash that is None (of older versions) and an option that is missing.
     """
     if _MISSING in (first, second) and ".options." in path:
         return None
-    first_plain = None if first is _MISSING else to_builtins(first)  # as JSON can hold it
+    # Contents of the types that JSON has.
+    first_plain = None if first is _MISSING else to_builtins(first)
     second_plain = None if second is _MISSING else to_builtins(second)
     is_hash_unknown = path.endswith("sha256") and None in (first_plain, second_plain)
     if is_hash_unknown or first_plain == second_plain:
@@ -275,7 +284,10 @@ def _hash_and_origin(prompts: PromptsHeader) -> str:
 
 
 def _content_text(content: Any) -> str:
-    """The content of a header's field in words: "none" if it is empty, "unknown" for None."""
+    """The content of a header's field in words: "none" if it is empty, "unknown" if it is None.
+
+    Of a mapping, the keys with their contents, "ngram=2, num_tokens=5"; of a tuple, the elements.
+    """
     if isinstance(content, Mapping):
         return ", ".join(f"{key}={content[key]}" for key in sorted(content)) or "none"
     if isinstance(content, tuple):

@@ -27,15 +27,18 @@ _LACKS = ("token ids", "prompt tokens", "the time to the first token", "stop rea
 
 
 class Turn(NamedTuple):
-    """The answer to one turn, with its place in the file."""
+    """The answer to one turn, as the file has it."""
 
     line: Fields
+    """The object with the answer, for notes with its place."""
     text: str
     new_tokens: int
     wall_time: float
+    """Seconds."""
     steps: int
     """`idxs` + 1 or `decoding_steps`."""
     accept_lengths: tuple[int, ...] = ()
+    """Tokens of each step; empty if unknown."""
 
     @property
     def counts(self) -> tuple[float, ...]:
@@ -80,35 +83,40 @@ def counts_of_turn(turn: Turn) -> ImportedCounts:
 def read_answers(
     source: SourceFile, steps_field: StepsField, counts_of: Callable[[Sequence[Turn]], Counts]
 ) -> ReadAnswers:
-    """The answers of a file. `steps_field` is the list of steps per turn; `counts_of` chooses the
-    counting rule from all turns of the file.
+    """The answers of a file, a record per turn, and its turns; both in the order of the file.
 
-    A failed turn is reported and left out: for it, these tools write the counts and the time of the
-    turn before.
+    `steps_field` is the file's list of steps per turn. `counts_of` takes all turns of the file and
+    gives the function that counts a turn. The counting rule in words is the caller's to add. A turn
+    that failed gets a failed record and is noted: for such a turn, these tools write the counts and
+    the time of the turn before.
+
+    Raises:
+        UserError: a question occurs twice, or a field is missing or wrong.
     """
     records: list[Record] = []
     turns: list[Turn] = []
     models: set[str] = set()
     questions: set[tuple[str, int]] = set()  # (question, pass) read so far
-    for line in source.entries:  # a question each; its choices are passes
+    for line in source.entries:  # one question per line; its choices are passes over it
         models.add(line.get("model_id", str, ""))
         question = str(line.get("question_id", int | str))
         for repeat, choice in enumerate(line.each("choices")):
             if (question, repeat) in questions:
                 raise line.error(f"question {question} occurs twice")
             questions.add((question, repeat))
-            for number, turn in enumerate(_turns(choice, steps_field)):
+            for turn_index, turn in enumerate(_turns(choice, steps_field)):
                 task = line.get("category", str, "")
-                key = answer_key(question, turn=number, task=task, repeat=repeat)
+                key = answer_key(question, turn=turn_index, task=task, repeat=repeat)
                 records.append(Record(key, "ok", 0, text=turn.text))
                 turns.append(turn)
     count = counts_of(turns)  # from a turn to its tokens, steps and seconds
     counted_records = []
     for record, turn in zip(records, turns, strict=True):
+        # A length of 0 is wrong: a step emits a token.
         lengths = () if 0 in turn.accept_lengths else turn.accept_lengths
         counted_records.append(replace(record, imported=count(turn), accept_lengths=lengths))
     content = FileContent(
-        records=[*_without_failures(counted_records, turns)],
+        records=[*_with_failures(counted_records, turns)],
         counting="",
         lacks=_LACKS,
         model=models.pop() if len(models) == 1 else "",
@@ -127,38 +135,46 @@ def read_answers(
 
 
 def _turns(choice: Fields, steps_field: StepsField) -> Iterator[Turn]:
-    """The turns of a choice, whose lists must have an element per turn.
+    """The turns of a choice: the answers to one question in one pass, in order.
 
-    The steps of a turn are the value of `steps_field`, such as 4, or one more if that is the index
-    of the last step. `accept_lengths` has the tokens of each step, turn after turn.
+    The lists of a choice have an element per turn, except `accept_lengths`: it has the tokens of
+    each step of the first turn, then of the second, and so on. The list of steps has the number of
+    a turn's steps, or the index of its last step (`steps_field`).
+
+    Raises:
+        UserError: the lists differ in length, or are missing or wrong.
     """
     texts = choice.get("turns", list[str])
-    tokens = choice.get("new_tokens", list[Whole])
+    num_tokens = choice.get("new_tokens", list[Whole])
     seconds = choice.get("wall_time", list[Amount])
-    last_steps = choice.get(steps_field.name, list[Whole])
+    last_steps = choice.get(steps_field.name, list[Whole])  # numbers or indices
     for name, elements in zip(
-        ("new_tokens", "wall_time", steps_field.name), (tokens, seconds, last_steps), strict=True
+        ("new_tokens", "wall_time", steps_field.name),
+        (num_tokens, seconds, last_steps),
+        strict=True,
     ):
         if len(elements) != len(texts):
             raise choice.error(f"{len(texts)} turns, but {name} has {len(elements)}")
-    steps = [last_step - steps_field.first + 1 for last_step in last_steps]
-    lengths = choice.get("accept_lengths", list[Whole], [])
-    if lengths and len(lengths) != sum(steps):
+    num_steps = [last_step - steps_field.first + 1 for last_step in last_steps]
+    lengths = choice.get("accept_lengths", list[Whole], [])  # tokens per step
+    if lengths and len(lengths) != sum(num_steps):
         choice.note(
-            f"accept_lengths has {len(lengths)} elements for {sum(steps)} steps: it is left out"
+            f"accept_lengths has {len(lengths)} elements for {sum(num_steps)} steps: it is left out"
         )
         lengths = []
-    # `end` is the number of steps up to the end of the turn.
-    for turn, (text, end) in enumerate(zip(texts, accumulate(steps), strict=True)):
-        lengths_of_turn = tuple(lengths[end - steps[turn] : end])
-        yield Turn(choice, text, tokens[turn], seconds[turn], steps[turn], lengths_of_turn)
+    # `end` is the number of steps of this turn and all turns before.
+    for i, (text, end) in enumerate(zip(texts, accumulate(num_steps), strict=True)):
+        lengths_of_turn = tuple(lengths[end - num_steps[i] : end])
+        yield Turn(choice, text, num_tokens[i], seconds[i], num_steps[i], lengths_of_turn)
 
 
-def _without_failures(records: Sequence[Record], turns: Sequence[Turn]) -> Iterator[Record]:
-    """The records, with only the publisher's counts in records of failed turns."""
-    previous: Turn | None = None
+def _with_failures(records: Sequence[Record], turns: Sequence[Turn]) -> Iterator[Record]:
+    """The records of these turns, in order. The record of a turn that failed is replaced by a
+    failed record, which has only the publisher's counts, and the turn is noted with the reason.
+    """
+    previous: Turn | None = None  # the turn before in the file
     for record, turn in zip(records, turns, strict=True):
-        reason = _failure(turn, previous)
+        reason = _failure(turn, previous)  # empty if the turn did not fail
         if reason:
             where = f"question {record.key.sample_id}, turn {record.key.turn + 1}"
             turn.line.note(f"{where}: {reason}; it is left out")
@@ -167,11 +183,14 @@ def _without_failures(records: Sequence[Record], turns: Sequence[Turn]) -> Itera
 
 
 def _failure(turn: Turn, previous: Turn | None) -> str:
-    """The reason why a turn failed; empty if it did not. `previous` is the turn before in the file.
+    """The reason why a turn failed; empty if it did not fail.
 
-    Two measured times agree in all digits only if one is a copy.
+    `previous` is the turn before in the file, None for the first turn. A turn is a copy if it has
+    the counts and the time of `previous`: two measured times never agree in all digits. A rounded time
+    proves a copy only if the answer is an error, too.
     """
     is_error = turn.text.strip() == FAILED
+    # A time with few decimal digits was rounded or made up.
     is_measured = round(turn.wall_time, _CLOCK_DIGITS) != turn.wall_time
     is_copy = previous is not None and turn.counts == previous.counts and (is_error or is_measured)
     reasons = [f"the answer is {FAILED}"] if is_error else []
@@ -183,24 +202,29 @@ def _failure(turn: Turn, previous: Turn | None) -> str:
 
 
 def write_answers(written: WrittenAnswers, steps_field: StepsField) -> str:
-    """The lines of a file: one per question, with its turns in order.
+    """The text of a file with these answers: a JSON object per line and question.
 
-    `accept_lengths` has the tokens that each step emitted; not all of these tools write it.
+    `steps_field` is the list with the steps of each turn in such a file.
+
+    Raises:
+        UserError: the steps of an answer are unknown.
     """
-    questions: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    # (task, sample id) -> the records of the question's turns, in order
+    records_by_question: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in written.records:
-        questions[record.key.task, record.key.sample_id].append(record)
+        records_by_question[record.key.task, record.key.sample_id].append(record)
     lines = []
-    for (task, sample_id), records in questions.items():
-        steps = [steps_of(record).num_steps for record in records]
-        # A list has an element per turn, but `accept_lengths` one per step of all turns.
+    for (task, sample_id), records in records_by_question.items():
+        steps = [steps_of(record).num_steps for record in records]  # per turn; 0 if it failed
+        # The lists have an element per turn; only `accept_lengths` has one per step of all turns.
         choice = {
             "index": 0,
             "turns": [record.text if record.is_ok else FAILED for record in records],
-            steps_field.name: [max(0, number + steps_field.first - 1) for number in steps],
+            # Numbers of steps (`first` is 1), or indices of last steps (`first` is 0).
+            steps_field.name: [max(0, num_steps + steps_field.first - 1) for num_steps in steps],
             "new_tokens": [record.num_tokens for record in records],
             "wall_time": [record.wall_s or 0.0 for record in records],
-            "accept_lengths": [n for record in records for n in record.accept_lengths],
+            "accept_lengths": [length for record in records for length in record.accept_lengths],
         }
         model_id = f"{written.header.model.label}-temperature-{records[0].key.temperature}"
         question = {"question_id": sample_id, "category": task, "model_id": model_id}

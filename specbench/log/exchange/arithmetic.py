@@ -38,11 +38,15 @@ class CountedTokens(NamedTuple):
 
 
 def mean_of_rates(records: Sequence[Record], count: CountOf) -> float:
-    """The mean over questions of tokens / seconds; both are sums over the turns of a question."""
-    tokens: dict[tuple[str, int], int] = defaultdict(int)
-    seconds: dict[tuple[str, int], float] = defaultdict(float)
+    """The mean of the questions' tokens/s; 0.0 if no record has a time.
+
+    The tokens (by `count`) and the seconds of a question are the sums over its turns. A question
+    counts once per pass.
+    """
+    tokens: dict[tuple[str, int], int] = defaultdict(int)  # by question
+    seconds: dict[tuple[str, int], float] = defaultdict(float)  # by question
     for record in records:
-        question = (record.key.sample_id, record.key.repeat)
+        question = (record.key.sample_id, record.key.repeat)  # in one pass
         tokens[question] += count(record)
         seconds[question] += record.wall_s or 0.0
     rates = [tokens[question] / seconds[question] for question in seconds if seconds[question]]
@@ -58,17 +62,19 @@ def rate_of_totals(records: Sequence[Record], count: CountOf) -> float:
 def speed_figures(
     answers: MethodAnswers, formula: str, rules: Sequence[CountedTokens]
 ) -> Iterator[ImportedFigure]:
-    """Tokens/s and speedups by the formula that EAGLE's and Spec-Bench's scripts share.
+    """A method's tokens/s and its speedups over the baseline, as EAGLE's and Spec-Bench's scripts
+    compute them; nothing if the method has no times.
 
-    Each speedup is shown by each of the `rules` for the baseline's tokens, first as the mean of
-    rates per question (`formula`), then as the ratio of totals.
+    There are two speedups for each of the `rules`, which count the baseline's tokens. The first
+    ones are ratios of mean rates per question, the scripts' own formula, whose name is `formula`.
+    The second ones are ratios of total rates: all tokens / all seconds.
     """
     method, records = answers.method, answers.records
     mean_rate = mean_of_rates(records, published_tokens)  # tokens/s
     if not mean_rate:
         return
     yield ImportedFigure(method, "mean tokens/s per question", mean_rate, formula)
-    base_records = answers.baseline_records
+    base_records = answers.baseline_records  # empty without a baseline
     for rule in rules:
         base_rate = mean_of_rates(rule.of(base_records), rule.count)
         if base_rate:
@@ -81,21 +87,23 @@ def speed_figures(
 
 
 def why_ours_differs(figures: Sequence[ImportedFigure]) -> Iterator[str]:
-    """For each method, a sentence that takes (the publisher's first speedup / ours) apart into
-    factors. Our speedup is the last ratio of totals: all of the baseline's tokens count.
+    """A sentence for each method: by which factors the publisher's speedup differs from ours.
+
+    `figures` are in the order of `speed_figures`. A method's first speedup is the publisher's, its
+    last one is ours. The factors are two: another average, and other tokens of the baseline.
     """
-    speedups: dict[str, list[ImportedFigure]] = defaultdict(list)
+    speedups: dict[str, list[ImportedFigure]] = defaultdict(list)  # by method
     for figure in figures:
         if figure.name == SPEEDUP:
             speedups[figure.method].append(figure)
-    for method, figures_of_method in speedups.items():
-        published = figures_of_method[0]
+    for method, speedups_of_method in speedups.items():
+        published = speedups_of_method[0]
         # Counting rule of the baseline's tokens -> the speedup as a ratio of totals.
-        totals = {figure.counting: figure for figure in figures_of_method if figure.rule == TOTALS}
+        totals = {figure.counting: figure for figure in speedups_of_method if figure.rule == TOTALS}
         if published.counting not in totals:
             continue
-        *_, our_figure = totals.values()
-        same_counting = totals[published.counting]
+        *_, our_figure = totals.values()  # the last one
+        same_counting = totals[published.counting]  # our average, but the publisher's counting
         # published / ours = (published / same counting) * (same counting / ours)
         averaging = published.value / same_counting.value
         sentence = (
@@ -113,16 +121,20 @@ def why_ours_differs(figures: Sequence[ImportedFigure]) -> Iterator[str]:
 def draft_figures(
     answers: MethodAnswers, _count: CountTokens | None = None
 ) -> Iterator[ImportedFigure]:
-    """Tokens/s, and MAT as users of llama.cpp compute it, from answers with accepted drafts."""
+    """A method's tokens/s, and its MAT as users of llama.cpp compute it: tokens / (tokens -
+    accepted draft tokens). A number is left out if the answers have no times or no accepted tokens.
+
+    `_count`, the tokenizer's count of a text, is not used.
+    """
     done = [record for record in answers.records if record.is_ok]
-    # without the time of the prompt, if that is known
+    # Seconds after the first token; of an answer without this time, the seconds of the whole.
     decode_s = sum(record.decode_s or record.wall_s or 0.0 for record in done)
     if decode_s:
         rate = sum(map(published_tokens, done)) / decode_s
         yield ImportedFigure(answers.method, "tokens/s", rate, "all its tokens / all seconds")
     num_tokens = sum(record.num_tokens for record in done)
     all_counts = [record.imported for record in done if record.imported]
-    # A step emits the accepted tokens and one more.
+    # A step emits its accepted tokens and one more: accepted = emitted - steps.
     num_accepted = sum((counts.num_emitted or 0) - (counts.num_steps or 0) for counts in all_counts)
     if num_accepted:
         mat = num_tokens / (num_tokens - num_accepted)

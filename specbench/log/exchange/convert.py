@@ -101,7 +101,10 @@ def convert(
     command: Sequence[str] = (),
     sources: Sequence[SourceFile] = (),
 ) -> Run:
-    """The run of these files. `sources` are the contents of the files, if they were read already.
+    """The run of these files: a header, and the files' answers as records, in the files' order.
+
+    `command` has the arguments of the command, for the header. `sources` are the contents of the
+    files in the same order, if they were read already.
 
     Raises:
         UserError: a file cannot be read, has no known format or contradicts itself, or the
@@ -113,19 +116,19 @@ def convert(
         for file, source in zip(files, sources, strict=True)
     ]
     _refuse_copies(read_files)
-    # the name of each record's method
-    labels = [
+    # The method of each record of all files: the label, and the name within the file if it has one.
+    method_names = [
         read_file.method(record) for read_file in read_files for record in read_file.content.records
     ]
-    methods = [*dict.fromkeys(labels)]
+    methods = [*dict.fromkeys(method_names)]  # each once
     baseline = _baseline(facts.baseline, methods)
     temperature = _temperature(read_files, facts.temperature)  # None if unknown
-    # the records with the run's keys, in the order of `labels`
+    # The records of each file with the run's keys, in the order of `method_names`.
     records_of_files = _records_of_run(read_files, baseline, facts.task, temperature or 0.0)
     all_records = [record for records in records_of_files for record in records]
     by_method: dict[str, list[Record]] = defaultdict(list)
-    for label, record in zip(labels, all_records, strict=True):
-        by_method[label].append(record)
+    for method, record in zip(method_names, all_records, strict=True):
+        by_method[method].append(record)
     imported_sources = [
         ImportedSource(
             read_file.label, read_file.source, read_file.format, read_file.content, records
@@ -152,9 +155,12 @@ def convert(
 
 
 def _refuse_impossible(run: Run) -> None:
-    """Raise UserError for answers that could not be read back: repeated, or too large a number."""
+    """Raise UserError if the run, once written, could not be read: an answer occurs twice, a number
+    is too large, and so on. The header and each record are encoded, decoded and checked as a
+    reader does it.
+    """
     record_check = RecordCheck(run.header)
-    place = "The files"  # where an error is, for its message
+    place = "The files"  # the subject of an error's message: what is being checked
     try:
         msgspec.json.decode(header_json(run.header), type=RunHeader)
         for number, record in enumerate(run.records, start=1):
@@ -206,12 +212,13 @@ def _baseline(label: str, methods: Sequence[str]) -> str:
 
 
 def _temperature(read_files: Sequence[_ReadFile], option: float | None) -> float | None:
-    """The temperature that the user (`option`) or the files give; None if neither does.
+    """The temperature that the user (`option`, None if not given) or the files give; None if the
+    user and all files give none.
 
     Raises:
-        UserError: there are several temperatures, or the option is not a temperature.
+        UserError: several temperatures are given, or the option is not finite.
     """
-    # temperature -> the name of a file that has it, or the option
+    # temperature -> the name of a file that gives it, or of the option
     temperatures = {
         read_file.content.temperature: read_file.source.path.name
         for read_file in read_files
@@ -233,37 +240,39 @@ def _temperature(read_files: Sequence[_ReadFile], option: float | None) -> float
 def _records_of_run(
     read_files: Sequence[_ReadFile], baseline: str, task: str, temperature: float
 ) -> list[list[Record]]:
-    """The records of each file, with their keys in the run.
+    """The records of each file, in the files' order, with their keys in the run.
 
-    A question of a known task is named as in specbench's own runs: "mt_bench/81".
-    The passes of a method at a load are numbered on from file to file.
+    `baseline` is the baseline's name, or empty; its records get the name BASELINE. `task` is empty
+    if unknown. The id of a question of a known task is that of specbench's own runs: "mt_bench/81".
+    The passes (`repeat`) of a method at a load are numbered on from file to file. An answer without
+    tokens becomes a failed record, and is noted.
     """
     prefix = f"{task}/" if task else ""
-    # (method, load) -> passes in earlier files
-    num_passes: dict[tuple[str, Load], int] = defaultdict(int)
+    # (method, load) -> passes in the files before this one
+    num_earlier_passes: dict[tuple[str, Load], int] = defaultdict(int)
     records_of_files = []
     for read_file in read_files:
         records: list[Record] = []
-        passes_of_file: dict[tuple[str, Load], int] = {}  # (method, load) -> passes in this file
+        num_passes: dict[tuple[str, Load], int] = {}  # (method, load) -> passes in this file
         for record in read_file.content.records:
-            label = read_file.method(record)
-            subject = label, load_of(record.key)
-            num_in_file = passes_of_file.get(subject, 0)
-            passes_of_file[subject] = max(record.key.repeat + 1, num_in_file)
+            method = read_file.method(record)
+            method_and_load = method, load_of(record.key)
+            num_passes_so_far = num_passes.get(method_and_load, 0)
+            num_passes[method_and_load] = max(record.key.repeat + 1, num_passes_so_far)
             key = replace(
                 record.key,
-                method=BASELINE if label == baseline else label,
+                method=BASELINE if method == baseline else method,
                 task=task or UNKNOWN_TASK,
                 sample_id=f"{prefix}{record.key.sample_id.removeprefix(prefix)}",
                 temperature=temperature,
-                repeat=record.key.repeat + num_passes[subject],
+                repeat=record.key.repeat + num_earlier_passes[method_and_load],
             )
             if record.is_ok and not record.num_tokens:
                 place = f"answer {len(records) + 1}"
                 read_file.source.note(place, "it has no tokens, and is left out")
                 record = failed(record, "it has no tokens")
             records.append(replace(record, key=key))
-        for subject, num_in_file in passes_of_file.items():
-            num_passes[subject] += num_in_file
+        for method_and_load, num_in_file in num_passes.items():
+            num_earlier_passes[method_and_load] += num_in_file
         records_of_files.append(records)
     return records_of_files

@@ -87,14 +87,15 @@ class StepCounts(NamedTuple):
 
 
 def steps_of(record: Record) -> StepCounts:
-    """The steps of an answer that is to be written; 0 if the answer failed.
+    """The tokens emitted by an answer's steps and the number of steps; both 0 if it failed.
 
     Raises:
         UserError: the steps are unknown.
     """
-    counts = record.imported
+    counts = record.imported  # None if specbench measured the answer
     if not record.is_ok:
         return StepCounts(0, 0)
+    # The engine (`serving` is None) lists all steps, even none; a server may list none.
     if counts is None and (record.accept_lengths or record.serving is None):
         return StepCounts(sum(record.accept_lengths), len(record.accept_lengths))
     if counts is None or counts.num_emitted is None or counts.num_steps is None:
@@ -155,10 +156,10 @@ def all_formats() -> Mapping[str, Format]:
 
 
 def format_of(source: SourceFile) -> str:
-    """The name of the format that the content of a file has.
+    """The name of the format of a file, recognised by its first JSON value.
 
     Raises:
-        UserError: the content has no known format.
+        UserError: the value fits no known format, or another value of the file is not an object.
     """
     first = source.entries[0]  # the first JSON value of the file
     for name, file_format in all_formats().items():
@@ -168,7 +169,7 @@ def format_of(source: SourceFile) -> str:
                     raise entry.error("expected an object, as before")
             return name
     beginning = "a value that is not an object"
-    if isinstance(first.content, Mapping):
+    if isinstance(first.content, Mapping):  # up to eight of its keys, for the message
         beginning = f"the keys {', '.join([*first.content][:8])}"
     titles = "; ".join(file_format.title for file_format in all_formats().values())
     raise first.error(f"no known format begins with {beginning}. Known: {titles}")
