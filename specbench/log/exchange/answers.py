@@ -186,8 +186,8 @@ def _failure(turn: Turn, previous: Turn | None) -> str:
     """The reason why a turn failed; empty if it did not fail.
 
     `previous` is the turn before in the file, None for the first turn. A turn is a copy if it has
-    the counts and the time of `previous`: two measured times never agree in all digits. A rounded time
-    proves a copy only if the answer is an error, too.
+    the counts and the time of `previous`, since two measured times never agree in all digits. A
+    rounded time proves a copy only if the answer is an error, too.
     """
     is_error = turn.text.strip() == FAILED
     # A time with few decimal digits was rounded or made up.

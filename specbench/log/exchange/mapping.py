@@ -99,19 +99,18 @@ def read_mapping(path: Path) -> FileMapping:
 
 
 def matches(mapping: FileMapping, source: SourceFile) -> bool:
-    """True if a file has the mapping's keys, and its first row has a number in a measured column.
-
-    False if an amount is not a number.
+    """True if a mapping fits a file: the first JSON value has the mapping's keys, and the first row
+    has a number in at least one column of `_MEASURED`, and no text in place of a number.
     """
-    first = source.entries[0]  # the first JSON value of the file
+    first = source.entries[0]
     row = next(_walk((first,), _segments(mapping.rows)), None)  # None without any row
     if row is None or not first.has(*mapping.has):
         return False
-    columns = mapping.columns  # where each of them is in a row
+    columns = mapping.columns  # name -> the column's place in a row
     try:
-        # by column; None if the row lacks it
+        # Name of a column -> its number in the row; None if the row has none.
         amounts = {name: _number(row, columns[name]) for name in columns if name in _AMOUNTS}
-    except UserError:  # a text that is not a number
+    except UserError:  # a text instead of a number
         return False
     return any(amounts[name] is not None for name in _MEASURED if name in amounts)
 
@@ -166,15 +165,21 @@ def read_answers(mapping: FileMapping, source: SourceFile) -> FileContent:
 
 
 def _record(columns: Mapping[str, Column], scopes: Scopes, number: int) -> Record:
-    """The answer in a row, which is the innermost of the objects `scopes`; `number` counts from 0.
+    """The answer in the row of this number, from 0. A row with an error gives a failed record.
 
-    `columns` says where the row has the text or number of each name.
+    `columns` says where in `scopes`, the row and the objects around it, a text or number is. Its
+    keys are names of answers' columns, listed in `read_answers`.
+
+    Raises:
+        UserError: a text stands in place of a number.
     """
 
     def text(name: str) -> str:
+        """The row's text in this column; empty if it has none."""
         return _text(scopes, columns.get(name, Column()))
 
     def amount(name: str) -> float | None:
+        """The row's number in this column; None if it has none."""
         return _number(scopes, columns.get(name, Column()))
 
     accepted = amount("accepted")  # draft tokens
@@ -209,26 +214,28 @@ def _segments(path: str) -> Sequence[str]:
 
 
 def _walk(scopes: Scopes, segments: Sequence[str]) -> Iterator[Scopes]:
-    """Follow a path from the last of these objects; yield the objects along each of its branches.
+    """The rows that a path leads to, each with the objects around it.
 
-    `scopes` are the objects so far, from the whole file to the innermost one, each with its place
-    for messages. `segments` are the rest of the path. A segment "name" is a key, and "name[]" the
-    elements of a list. "*name" stands for every key: after it comes an object {name: key}. A value
-    that is not an object becomes {"value": value}.
+    `scopes` are the objects that the path has passed so far, the outermost first. `segments` are
+    the rest of the path, which goes on from the last of them. A segment "name" is a key, "name[]"
+    all elements of a list, and "*name" all keys. A row is the object at the end of the path; a
+    value that is not an object becomes {"value": value}. Before each object stands another one: {}
+    or, for "*name", {name: the key}, so that a column can have the key.
     """
     *_, innermost = scopes
     if not segments:
         yield scopes
         return
-    segment, *others = segments
+    segment, *further_segments = segments
     content = innermost.content
     if not isinstance(content, Mapping):
         return
     if segment.endswith("[]"):
         name = segment.removesuffix("[]")
         elements = content.get(name)
+        # Pairs of an element's index, or below of a key, with the child there.
         children = list(enumerate(elements)) if isinstance(elements, list) else []
-        is_any = False
+        is_any = False  # True if every key fits the segment
     else:
         name = segment.removeprefix("*")
         is_any = segment.startswith("*")
@@ -238,7 +245,7 @@ def _walk(scopes: Scopes, segments: Sequence[str]) -> Iterator[Scopes]:
         key_field = Fields(innermost.source, place, {name: str(key)} if is_any else {})
         child_object = child if isinstance(child, Mapping) else {"value": child}
         inner = Fields(innermost.source, place, child_object)
-        yield from _walk((*scopes, key_field, inner), others)
+        yield from _walk((*scopes, key_field, inner), further_segments)
 
 
 def _find(scopes: Scopes, path: str, kind: Any) -> Fields | None:
@@ -251,11 +258,14 @@ def _find(scopes: Scopes, path: str, kind: Any) -> Fields | None:
 
 
 def _text(scopes: Scopes, column: Column) -> str:
-    """The text of a column; empty if the row has none. Several paths are joined by spaces."""
+    """The text of a column; empty if the row has none. Texts of several paths are joined by spaces.
+
+    A column may replace texts of the file by others (`words`).
+    """
     texts = []
     for path in column.path.split("+"):
-        place = _find(scopes, path.strip(), str | int | float | bool)
-        text = str(column.default or "") if place is None else str(place.content)
+        field = _find(scopes, path.strip(), str | int | float | bool)  # None if the row lacks it
+        text = str(column.default or "") if field is None else str(field.content)
         texts.append(column.words.get(text, text))
     return " ".join(filter(None, texts))
 

@@ -20,13 +20,17 @@ _LEAST_FIRST = 20
 
 
 def compare_counts(answers: MethodAnswers) -> Iterator[str]:
-    """Sentences about the counting rule, from counts of steps, equal texts and frequent lengths."""
+    """Sentences about the counting rules of a method and the baseline, as their answers show them.
+
+    The first is about listed steps, the second about answers with equal texts, the third about a
+    budget of tokens. A sentence is left out if the answers do not show its subject.
+    """
     done = [record for record in answers.records if record.is_ok]
     yield from _rule_of_steps(answers.method, done)
     base_by_request = {
         _request(record): record for record in answers.baseline_records if record.is_ok
     }
-    # the method's and the baseline's answer to a request
+    # The method's and the baseline's answer to the same request.
     pairs = [
         (record, base_by_request[_request(record)])
         for record in done
@@ -36,9 +40,12 @@ def compare_counts(answers: MethodAnswers) -> Iterator[str]:
         (answer, base) for answer, base in pairs if answer.text and answer.text == base.text
     ]
     if equal_pairs:
-        # tokens that the method counts more -> number of answers
+        # Tokens that the method counts more than the baseline -> number of answers.
         excess = Counter(answer.num_tokens - base.num_tokens for answer, base in equal_pairs)
-        counts = ", ".join(f"{_more(more)} in {number}" for more, number in sorted(excess.items()))
+        counts = ", ".join(
+            f"{_more(difference)} in {num_answers}"
+            for difference, num_answers in sorted(excess.items())
+        )
         yield (
             f"{len(equal_pairs)} of {len(pairs)} answers of {answers.method} have "
             f"{answers.baseline}'s text; of these {answers.method} counts {counts}: relative to "
@@ -48,23 +55,32 @@ def compare_counts(answers: MethodAnswers) -> Iterator[str]:
 
 
 def _rule_of_tokens(differences: Iterable[int]) -> str:
-    """The rule by which a side counts more or fewer tokens of equal texts."""
-    seen = set(differences)
-    if seen == {0}:
+    """The method's rule of counting tokens relative to the baseline's, in words.
+
+    `differences` has, for each answer with the baseline's text, the method's tokens - the
+    baseline's; it is not empty.
+    """
+    distinct = set(differences)
+    if distinct == {0}:
         return "the same rule"
-    if seen == {-1}:
+    if distinct == {-1}:
         return "n - 1, without the prefill's token, or an index"
-    if seen == {-1, 0}:
+    if distinct == {-1, 0}:
         return "n - e, without end tokens"
-    if min(seen) >= 0:
+    if min(distinct) >= 0:
         return "n + c, with tokens that the end cut"
     return "no single rule"
 
 
 def _rule_of_steps(method: str, records: Sequence[Record]) -> Iterator[str]:
-    """The rule of a method with listed steps, by its tokens - the tokens that its steps emitted."""
+    """A sentence about the rule by which a method counts tokens and steps; none without any record
+    that lists the tokens of its steps (`accept_lengths`).
+
+    The rule follows from the tokens of each answer - the tokens of its steps. It is 1 if no step
+    emits the prefill's token.
+    """
     records_with_steps = [record for record in records if record.accept_lengths]
-    # tokens of an answer - tokens of its steps
+    # Tokens of an answer - tokens of its steps.
     differences = {record.num_tokens - sum(record.accept_lengths) for record in records_with_steps}
     if not differences:
         return

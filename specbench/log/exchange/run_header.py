@@ -29,10 +29,13 @@ class ImportedSource(NamedTuple):
     """A file with its answers, as records of the run."""
 
     label: str
+    """Name of the file's method, as the user gave it."""
     source: SourceFile
     format: Format
     content: FileContent
+    """The answers with their keys in the file, and the facts of the file."""
     records: Sequence[Record]
+    """The same answers with their keys in the run."""
 
 
 def make_header(
@@ -44,19 +47,19 @@ def make_header(
     temperature: float | None,
     command: Sequence[str],
 ) -> RunHeader:
-    """The header of the run of these files.
+    """The header of the run that has the answers of these files.
 
-    `sources` are the files with their answers as records of the run, `answers` the same records by
-    method, in the order of the methods. `count_tokens` counts the tokens of a text, None without a
-    tokenizer. `given` are facts that the user gave, by option. `temperature` is None if unknown.
+    `sources` are the files in order, `answers` the same records by method. `count_tokens` counts
+    the tokens of a text; None without a tokenizer. `given` maps options to what the user gave.
+    `temperature` is None if unknown. `command` has the arguments of the command.
     """
     records = [record for source in sources for record in source.records]
-    # name of a method for readers -> its name in records
+    # Name of a method for readers -> its name in records.
     spellings = {
         method_answers.method: method_answers.records[0].key.method for method_answers in answers
     }
     contents = [source.content for source in sources]
-    values = _values(contents, records, given.get("model", ""))
+    values = _values(contents, records, given.get("model", ""))  # the run's options
     is_given = {  # an option of the run -> True if the files or the user give it
         "temperatures": temperature is not None,
         "max_new_tokens": values.max_new_tokens is not None,
@@ -64,7 +67,7 @@ def make_header(
         "request_rates": bool(values.request_rates),
         "model": "model" in given,
     }
-    averages = {source.format.average for source in sources}
+    averages = {source.format.average for source in sources}  # "totals" or "rates" of publishers
     imported = ImportedHeader(
         files=tuple(map(_file, sources)),
         counting=_counting(sources, answers),
@@ -158,17 +161,18 @@ def _figures(
     answers: Sequence[MethodAnswers],
     count_tokens: CountTokens | None,
 ) -> Iterator[ImportedFigure]:
-    """The numbers that files print, then numbers that follow from answers of several files.
+    """The publishers' numbers: first those of single files, then those of methods, such as a
+    speedup, which compare the answers of several files.
 
-    The second kind is by the formulas of the formats of a method's files. `count_tokens` counts the
-    tokens of a text; None without a tokenizer.
+    The numbers of a method are computed by each format that its files have. `count_tokens` counts
+    the tokens of a text; None without a tokenizer.
     """
     for source in sources:
         for figure in source.content.figures:
-            # the label that the user gave the file, and the file's own name of the method, if any
+            # The label that the user gave the file, and the file's own name of the method, if any.
             name = " ".join(filter(None, (source.label, figure.method)))
             yield structs.replace(figure, method=name)
-    # method -> title of a format -> the format, of the method's files
+    # Method's name in records -> title of a format of the method's files -> this format.
     formats_of: dict[str, dict[str, Format]] = defaultdict(dict)
     for source in sources:
         for record in source.records:
@@ -198,15 +202,18 @@ def _lacks(
 
 
 def _prompts(sources: Sequence[ImportedSource], task: str) -> Iterator[PromptsHeader]:
-    """The prompts by category, if the files give categories; otherwise they are unknown."""
-    samples: dict[str, dict[str, None]] = defaultdict(dict)  # of each category, their ids
+    """A description of the run's prompts, with their ids by category; nothing if an answer has no
+    category: the prompts are unknown then. `task` is the run's only task.
+    """
+    # Category -> ids of its prompts, as the keys of a dict, which keeps their order.
+    ids_by_category: dict[str, dict[str, None]] = defaultdict(dict)
     for source in sources:
-        # The task in the file's record is a category; the run's record has the run's sample id.
+        # In a file's record, the task is a category. The run's record has the id of the run.
         for file_record, run_record in zip(source.content.records, source.records, strict=True):
-            samples[file_record.key.task][run_record.key.sample_id] = None
-    if "" in samples:  # an answer without a category
+            ids_by_category[file_record.key.task][run_record.key.sample_id] = None
+    if "" in ids_by_category:
         return
-    num_prompts = len({sample_id for ids in samples.values() for sample_id in ids})
+    num_prompts = len({sample_id for ids in ids_by_category.values() for sample_id in ids})
     yield PromptsHeader(
         task=task,
         title=task,
@@ -216,18 +223,20 @@ def _prompts(sources: Sequence[ImportedSource], task: str) -> Iterator[PromptsHe
         num_available=num_prompts,
         num_prompts=num_prompts,
         sha256="",
-        categories={category: tuple(ids) for category, ids in samples.items()},
+        categories={category: tuple(ids) for category, ids in ids_by_category.items()},
     )
 
 
 def _blocks(sources: Sequence[ImportedSource]) -> Iterator[BlockHeader]:
-    """Blocks of answers: the answers of a file at one load, if the file gives their duration."""
+    """The blocks of the run: the answers of a file that a server worked on together, with one
+    method, task, pass and load. A block whose duration the file does not give is left out.
+    """
     for source in sources:
         records_of_blocks: dict[BlockKey, list[Record]] = defaultdict(list)
         for record in source.records:
             records_of_blocks[block_key(record.key)].append(record)
         for key, records in records_of_blocks.items():
-            measured = source.content.blocks.get(key.load)  # duration and counters
+            measured = source.content.blocks.get(key.load)  # seconds, and the server's counters
             if measured is None:
                 continue
             yield BlockHeader(

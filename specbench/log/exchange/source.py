@@ -67,14 +67,15 @@ class Fields:
         return isinstance(self.content, Mapping) and all(name in self.content for name in names)
 
     def get(self, path: str, kind: Any, default: Any = REQUIRED) -> Any:
-        """The field as a value of this type, or the default where it is absent or null.
+        """The field at a path such as "timings.prompt_ms", as a value of the type `kind`.
 
-        A key with other punctuation, or a required one that is misspelt, is read and noted.
+        The default stands for a field that is absent or null. A key is also read, and noted, if it
+        has other punctuation or capitals, or (in a required field) is misspelt.
 
         Raises:
             UserError: the field has another type, or is absent without a default.
         """
-        content = self.content
+        content = self.content  # the value reached so far; None if it is absent
         for name in path.split("."):
             content = self._child(content, name, is_required=default is REQUIRED)
         if content is None and default is not REQUIRED:
@@ -82,7 +83,7 @@ class Fields:
         try:
             return msgspec.convert(content, kind)
         except (msgspec.ValidationError, OverflowError) as error:
-            # msgspec says: Expected `int`, got `str` - at `$.turns[0]`
+            # A message of msgspec: "Expected `int`, got `str` - at `$.turns[0]`".
             message, _, inner_path = str(error).partition(" - at ")
             inner_path = inner_path.strip("`").removeprefix("$")
             text = message[:1].lower() + message[1:].replace("`", "")
@@ -112,20 +113,21 @@ class Fields:
         return self.source.error(self.place, text)
 
     def _child(self, content: Any, name: str, *, is_required: bool) -> Any:
-        """The value of a key, also of one that is misspelt; None without it, or without an object.
+        """The value of the key `name` in an object; None if there is no such key or no object.
 
-        Punctuation and case may differ in any key, letters only in a required one.
+        A key with the same letters and digits is taken, too, and noted. For a required key, so is
+        the most similar key, if it is similar enough.
         """
         if not isinstance(content, Mapping):
             return None
         if name in content:
             return content[name]
-        key_by_letters = {_letters(key): key for key in content}
-        similarity = _CLOSE if is_required else 1.0
-        close = get_close_matches(_letters(name), key_by_letters, 1, similarity)  # at most one
-        if not close:
+        key_by_letters = {_letters(key): key for key in content}  # by its letters and digits
+        least_similarity = _CLOSE if is_required else 1.0  # 1: the same letters and digits
+        similar = get_close_matches(_letters(name), key_by_letters, n=1, cutoff=least_similarity)
+        if not similar:
             return None
-        misspelt = key_by_letters[close[0]]
+        misspelt = key_by_letters[similar[0]]
         self.note(f"the key {misspelt!r} is misspelt, and is read as {name!r}")
         return content[misspelt]
 
@@ -135,10 +137,11 @@ def _letters(key: str) -> str:
 
 
 def read_source(path: Path) -> SourceFile:
-    """Read a file of one JSON value, or of one per line.
+    """Read a file of one JSON value, or of one per line; or a CSV or YAML file, by its ending.
 
     Raises:
-        UserError: the file cannot be read, or is not JSON. The message has the line.
+        UserError: the file cannot be read, is empty, or has another form. The message has the
+            place.
     """
     with os_errors(f"{path} cannot be read", "Give a result file."):
         raw = path.read_bytes()
@@ -150,16 +153,17 @@ def read_source(path: Path) -> SourceFile:
         raise source.error(
             f"line {line_number}", f"byte {error.start} is not UTF-8, the encoding of JSON"
         ) from error
+    # Lines with content, each after its number, from 1.
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
         raise source.error("", "the file is empty")
-    if path.suffix in _READERS:
+    if path.suffix in _READERS:  # CSV or YAML
         source.entries = tuple(_READERS[path.suffix](source, text))
         return source
-    # The file is one value if its first line alone is not JSON.
-    is_whole = len(lines) > 1 and not _is_json(lines[0][1])
-    pieces = [(0, text)] if is_whole else lines
-    source.entries = tuple(_fields(source, number, piece) for number, piece in pieces)
+    # The file is one value over several lines if the text of its first line alone is not JSON.
+    is_one_value = len(lines) > 1 and not _is_json(lines[0][1])
+    texts = [(0, text)] if is_one_value else lines  # 0 stands for the whole file
+    source.entries = tuple(_fields(source, number, json_text) for number, json_text in texts)
     return source
 
 
@@ -197,14 +201,18 @@ def _is_json(text: str) -> bool:
 
 
 def _fields(source: SourceFile, line_number: int, text: str) -> Fields:
-    """The JSON value of a text, which is the file's line of this number, or the file (0).
+    """The JSON value of a text: the line of this number in the file, or the whole file (number 0).
 
-    Huge numbers, and a key that occurs twice in an object, are refused.
+    NaN and infinities become null, and are noted.
+
+    Raises:
+        UserError: the text is not JSON, a number is too large, or an object has a key twice.
     """
     place = f"line {line_number}" if line_number else ""
-    constants: list[str] = []  # NaN and the like, which become null
+    constants: list[str] = []  # names of the constants that became null: "NaN", "Infinity"
 
     def without_constant(name: str) -> None:
+        """Give None for a constant that JSON does not have, and keep its name."""
         constants.append(name)
 
     try:
@@ -216,7 +224,7 @@ def _fields(source: SourceFile, line_number: int, text: str) -> Fields:
             object_pairs_hook=_distinct,
         )
     except json.JSONDecodeError as error:
-        where = place or f"line {error.lineno}"
+        where = place or f"line {error.lineno}"  # the parser counts lines within the text
         problem = f"expected JSON, found {error.msg[:1].lower()}{error.msg[1:]}"
         raise source.error(f"{where}, column {error.colno}", problem) from error
     except (ValueError, RecursionError) as error:

@@ -27,7 +27,8 @@ _STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 
 def statistic(name: str, numbers: Sequence[float]) -> float | None:
-    """The statistic of this name, such as "mean" or "p99"; None if unknown or without values.
+    """The statistic of this name, such as "mean" or "p99"; None if the name is unknown, or if there
+    are no numbers.
 
     Percentiles are interpolated linearly, as numpy does; a standard deviation is of all numbers.
     """

@@ -28,6 +28,7 @@ from specbench.log.imported import ImportedHeader
 from specbench.log.run import Run
 
 _KEY = ("table", "model", "method", "task")
+"""Columns that name a cell."""
 _COLUMNS_OF_FIGURES = {
     "speedup": "speedup",
     "MAT": "mean_accepted_tokens",
@@ -73,29 +74,32 @@ def table_mapping(source: SourceFile, mapping: FileMapping | None) -> FileMappin
 
 
 def read_table(sources: Sequence[SourceFile], mapping: FileMapping) -> ImportedTable:
-    """The cells of these files, by one mapping.
+    """The table of the cells of these files, read by one mapping.
+
+    Names of methods that differ only in capitals or punctuation are noted.
 
     Raises:
-        UserError: a file has another form, or no cell.
+        UserError: a file has another form or no rows, or a row lacks its model, method or task.
     """
-    cells: list[dict[str, Any]] = []
+    cells: list[dict[str, Any]] = []  # a dict per cell: column -> text or number
     for source in sources:
-        rows = read_cells(mapping, source) if source.entries[0].has(*mapping.has) else []
-        if not rows:
+        cells_of_file = read_cells(mapping, source) if source.entries[0].has(*mapping.has) else []
+        if not cells_of_file:
             raise source.error("", f"it is not a file of {mapping.title}, or it has no rows")
-        for cell in rows:  # column -> its text or number
-            lacking = [name for name in _KEY[1:] if name not in cell]
+        for cell in cells_of_file:
+            # A file need not name the table.
+            lacking = [name for name in _KEY if name not in cell and name != "table"]
             if lacking:
                 raise source.error("", f"a row has no {' and no '.join(lacking)}")
-            cells.append({"table": "table", "temperature": 0.0, **cell})
+            cells.append({"table": "table", "temperature": 0.0, **cell})  # with these defaults
         for names in _alike({cell["method"] for cell in cells}):
             source.note("", f"{names} may be two spellings of one name")
     return ImportedTable(mapping, sources, cells)
 
 
 def _alike(names: set[str]) -> Iterator[str]:
-    """Pairs of names with the same letters and digits."""
-    by_letters: dict[str, str] = {}
+    """Pairs of names with the same letters and digits, as texts: "'A-b' and 'ab'"."""
+    by_letters: dict[str, str] = {}  # letters and digits -> the last name that has these
     for name in sorted(names):
         letters = "".join(filter(str.isalnum, name.casefold()))
         if letters in by_letters:
@@ -127,30 +131,33 @@ def write_table(table: ImportedTable, path: Path, url: str = "") -> list[Path]:
 
 
 def write_figures(runs: Sequence[Run], path: Path) -> list[Path]:
-    """Write the publisher's numbers of imported runs; the rule of each is in `settings`.
+    """Write the publisher's numbers of imported runs as a published table: NAME.toml and NAME.csv.
+
+    The column `settings` has the rule of each number. Title, address and arithmetic are those of
+    the first run. Returns the paths of both files.
 
     Raises:
         RunFolderError: the files cannot be written.
         UserError: a run was not imported or has no such numbers, or the files exist already.
     """
-    cells: list[Mapping[str, Any]] = []
-    headers: list[ImportedHeader] = []
+    cells: list[Mapping[str, Any]] = []  # a mapping per cell: column -> text or number
+    headers: list[ImportedHeader] = []  # one per run
     for run in runs:
-        rows = list(_figure_cells(run))
-        if run.header.imported is None or not rows:
+        cells_of_run = list(_figure_cells(run))
+        if run.header.imported is None or not cells_of_run:
             raise UserError(
                 f"{run.header.id} has no numbers of a publisher.",
                 "Name imported runs with answers.",
             )
-        cells += rows
+        cells += cells_of_run
         headers.append(run.header.imported)
     files = [file for imported in headers for file in imported.files]
-    (first, *_), (tool, *_) = headers, files
-    url = first.given.get("url", "")
+    (first_header, *_), (first_file, *_) = headers, files
+    url = first_header.given.get("url", "")
     origin = TableOrigin(
-        name=_publisher(url, tool.tool),
-        title=f"publisher's numbers from {tool.format}",
-        settings=first.arithmetic,
+        name=_publisher(url, first_file.tool),
+        title=f"publisher's numbers from {first_file.format}",
+        settings=first_header.arithmetic,
         files={file.name: file.sha256 for file in files},
         columns=dict.fromkeys(_COLUMNS_OF_FIGURES.values(), "by the rule in settings"),
         hardware="",
@@ -184,26 +191,39 @@ def _publisher(url: str, tool: str) -> str:
 
 
 def _write(origin: TableOrigin, cells: Cells, path: Path) -> list[Path]:
-    """Write both files of a table."""
+    """Write NAME.toml, which says where a table is from, and NAME.csv with its cells. Returns the
+    paths of both. `path` is that of NAME, with or without ".toml".
+
+    A column that no cell has is left out, except the first of `TEXTS`, the table's name.
+
+    Raises:
+        RunFolderError: the files cannot be written.
+        UserError: a file exists already.
+    """
     name = path.name.removesuffix(".toml")
     toml_path, csv_path = path.with_name(f"{name}.toml"), path.with_name(f"{name}.csv")
     if toml_path.exists() or csv_path.exists():
         raise UserError(f"{toml_path} or its CSV exists already.", "Give another --out.")
     filled = {column for cell in cells for column in cell}
-    columns = [*TEXTS[:1], *(name for name in (*TEXTS[1:], *NUMBERS) if name in filled)]
-    rows = io.StringIO()
-    writer = csv.DictWriter(rows, columns, restval="", lineterminator="\n")
+    table_column, *other_texts = TEXTS
+    columns = [table_column, *(column for column in (*other_texts, *NUMBERS) if column in filled)]
+    csv_text = io.StringIO()
+    writer = csv.DictWriter(csv_text, columns, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(cells)
     with os_errors(f"{path} cannot be written", "Give another --out.", RunFolderError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(toml_path, _about(origin).encode())
-        write_whole(csv_path, rows.getvalue().encode())
+        write_whole(csv_path, csv_text.getvalue().encode())
     return [toml_path, csv_path]
 
 
 def _about(origin: TableOrigin) -> str:
-    """Text of a TOML file: where a table's numbers come from, and how its columns were made."""
+    """The text of a table's TOML file: the source of its numbers, with the hash of each file and
+    the path or rule of each column.
+
+    JSON texts are TOML texts, too. An empty value is left out.
+    """
     values = {
         "name": origin.name,
         "title": f"{origin.title}, imported",
@@ -215,7 +235,7 @@ def _about(origin: TableOrigin) -> str:
     lines += [f"{json.dumps(file)} = {json.dumps(sha256)}" for file, sha256 in origin.files.items()]
     lines.append("[columns]")
     lines += [f"{column} = {json.dumps(rule)}" for column, rule in origin.columns.items()]
-    lines.append("[table.table]")  # its only table, with the key "table"
+    lines.append("[table.table]")  # the only table, whose key is "table"
     lines.append(f"title = {json.dumps(origin.title)}")
     lines.append(f"hardware = {json.dumps(origin.hardware or 'not stated')}")
     return "\n".join(lines) + "\n"

@@ -28,10 +28,14 @@ def written_formats() -> dict[str, Format]:
 
 
 def write_files(run: Run, form: str, out: Path) -> list[Path]:
-    """Write the answers of a run in a format into a folder.
+    """Write the answers of a run into the folder `out`, in the format of the name `form`.
+
+    Returns the paths of the files. A file has the answers of a method at a temperature and load in
+    one pass, sorted by request.
 
     Raises:
-        UserError: there is no such format, an answer lacks what it needs, or a file is there.
+        UserError: there is no such format, an answer lacks what the format needs, or a file exists
+            already.
         RunFolderError: the folder cannot be written.
     """
     formats = written_formats()
@@ -48,13 +52,12 @@ def write_files(run: Run, form: str, out: Path) -> list[Path]:
             f"{run.header.id} lacks times to the first token, which {form} needs.",
             "Choose spec-bench or eagle.",
         )
-    # A file has the answers of a method at a temperature and load in one pass.
     records_of_files: dict[_FileKey, list[Record]] = defaultdict(list)
     for record in run.records:
         key = record.key
         file_key = _FileKey(key.method, key.temperature, load_of(key), key.repeat)
         records_of_files[file_key].append(record)
-    texts: dict[Path, str] = {}
+    texts: dict[Path, str] = {}  # path -> content of the file
     for file_key, records in records_of_files.items():
         records.sort(key=lambda record: record.key.request)
         path = out / f"{_name(file_key, [*records_of_files])}.{formats[form].ending}"
@@ -68,13 +71,17 @@ def write_files(run: Run, form: str, out: Path) -> list[Path]:
     return [*texts]
 
 
-def _name(file_key: _FileKey, others: Sequence[_FileKey]) -> str:
-    """The name of a file: the method, and whatever distinguishes it from the others."""
+def _name(file_key: _FileKey, all_keys: Sequence[_FileKey]) -> str:
+    """The name of a file without its ending: the method, then the temperature, load and pass.
+
+    A part after the method is left out if it is the same in all files (`all_keys`).
+    """
+    # Characters that a file's name may not have, such as ":", become "-".
     parts = [re.sub(r"[^\w.=-]+", "-", file_key.method)]
-    if len({other.temperature for other in others}) > 1:
+    if len({key.temperature for key in all_keys}) > 1:
         parts.append(f"temperature-{file_key.temperature:g}")
-    if len({other.load for other in others}) > 1:
+    if len({key.load for key in all_keys}) > 1:
         parts.append(file_key.load.text.replace(" ", "-").replace("/", "-per-"))
-    if len({other.repeat for other in others}) > 1:
+    if len({key.repeat for key in all_keys}) > 1:
         parts.append(f"pass-{file_key.repeat + 1}")
     return "-".join(parts)

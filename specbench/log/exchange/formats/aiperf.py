@@ -22,12 +22,15 @@ from specbench.log.run import NO_LOAD
 from specbench.types import Record, Serving
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
+"""Units of times, with their length in seconds."""
 _TOKENS = {"tokens": 1.0}
+"""The unit of counts, with its factor."""
 _GAPS = "inter_chunk_latency"
 """The metric that is a list: the times between the chunks of an answer."""
 _TIMES = ("time_to_first_token", "inter_token_latency", _GAPS, "request_latency")
 """Names of the times in the order of `RequestTimes`."""
 _DRAFTS = "spec_decode_acceptance"
+"""The object of a request with the server's counts of drafts."""
 
 
 def _matches(first: Fields) -> bool:
@@ -35,9 +38,9 @@ def _matches(first: Fields) -> bool:
 
 
 def _read(source: SourceFile) -> FileContent:
-    """The answers of a file: one per JSON object, those of the warm-up left out.
+    """The answers of a file, which has a JSON object per request. The warm-up's are left out.
 
-    `MeasuredBlock` has the seconds from the first start to the last end, and no counters.
+    The file's duration is the time from the first start of a request to the last end.
     """
     requests = [
         entry
@@ -46,55 +49,59 @@ def _read(source: SourceFile) -> FileContent:
     ]
     if num_left_out := len(source.entries) - len(requests):
         source.note("", f"{num_left_out} requests of the warm-up are left out")
-    starts = [request.get("metadata.request_start_ns", int) for request in requests]
-    ends = [request.get("metadata.request_end_ns", int) for request in requests]
-    began_ns = min(starts, default=0)
-    duration_s = (max(ends, default=0) - began_ns) / 1e9
+    starts_ns = [request.get("metadata.request_start_ns", int) for request in requests]
+    ends_ns = [request.get("metadata.request_end_ns", int) for request in requests]
+    first_start_ns = min(starts_ns, default=0)
+    duration_s = (max(ends_ns, default=0) - first_start_ns) / 1e9
     records = [
-        _record(request, (start_ns - began_ns) / 1e9)
-        for request, start_ns in zip(requests, starts, strict=True)
+        _record(request, (start_ns - first_start_ns) / 1e9)
+        for request, start_ns in zip(requests, starts_ns, strict=True)
     ]
     content = FileContent(
         records=records,
         counting="tokens: output_sequence_length; the first is the prefill's; steps: those after "
         "it - accepted draft tokens, if the server counts these",
         lacks=("texts", "token ids", "stop reasons", "the load"),
-        blocks={NO_LOAD: MeasuredBlock(duration_s, {})},
+        blocks={NO_LOAD: MeasuredBlock(duration_s, counters={})},
     )
     content.figures += _figures(records, duration_s)
     return content
 
 
 def _record(request: Fields, began_s: float) -> Record:
-    """The answer to a request that began after `began_s` seconds of the benchmark.
+    """The answer to a request; a failed record if the request failed or was cancelled.
 
-    A session is a chat: a prompt with its turns. `_values` converts metrics to seconds and tokens.
+    `began_s` are the seconds from the first request's start to this one's. A session is a chat: a
+    prompt with its turns.
+
+    Raises:
+        UserError: a field is missing or wrong, or the first token came after the whole answer.
     """
     session_number = request.get("metadata.session_num", Whole)
     key = answer_key(f"session {session_number}", turn=request.get("metadata.turn_index", Whole, 0))
     error = request.get("error.message", str, "no message" if request.content.get("error") else "")
     if error or request.get("metadata.was_cancelled", bool, False):
         return failed(Record(key, "ok", 0), error or "it was cancelled")
-    (first_token_s,) = _values(request, "time_to_first_token", _SECONDS)
-    (latency_s,) = _values(request, "request_latency", _SECONDS)
+    (first_token_s,) = _amounts(request, "time_to_first_token", _SECONDS)
+    (latency_s,) = _amounts(request, "request_latency", _SECONDS)  # of the whole answer
     if not 0 < first_token_s <= latency_s:
         raise request.error(
             f"the first token took {first_token_s:g} s, the request {latency_s:g} s"
         )
-    (num_tokens,) = _values(request, "output_sequence_length", _TOKENS)
-    (num_prompt_tokens,) = _values(request, "input_sequence_length", _TOKENS)
+    (num_tokens,) = _amounts(request, "output_sequence_length", _TOKENS)
+    (num_prompt_tokens,) = _amounts(request, "input_sequence_length", _TOKENS)
     counts = counts_from_drafts(
         round(num_tokens),
-        request.get(f"{_DRAFTS}.num_accepted_draft_tokens", Whole, None),
-        request.get(f"{_DRAFTS}.num_spec_steps", Whole, 0),
+        num_accepted=request.get(f"{_DRAFTS}.num_accepted_draft_tokens", Whole, None),
+        num_drafts=request.get(f"{_DRAFTS}.num_spec_steps", Whole, 0),
     )
     accepted_per_step = request.get(f"{_DRAFTS}.per_step_accepted", list[Whole], [])
     emitted_per_step = tuple(num_accepted + 1 for num_accepted in accepted_per_step)
-    # The list is kept only if it covers all steps: those without a draft may be missing in it.
+    # The list may lack steps without a draft. It is kept only if its totals are the answer's.
     totals = (sum(emitted_per_step), len(emitted_per_step))
     is_whole = totals == (counts.num_emitted, counts.num_steps)
     has_gaps = _GAPS in request.get("metrics", dict)
-    gaps_s = _values(request, _GAPS, _SECONDS) if has_gaps else ()  # between chunks
+    gaps_s = _amounts(request, _GAPS, _SECONDS) if has_gaps else ()  # between chunks
     return Record(
         key,
         "ok",
@@ -107,23 +114,32 @@ def _record(request: Fields, began_s: float) -> Record:
     )
 
 
-def _values(request: Fields, name: str, units: Mapping[str, float]) -> tuple[float, ...]:
-    """The values of a metric, times the factor of its unit: a list, or one number."""
+def _amounts(request: Fields, name: str, units: Mapping[str, float]) -> tuple[float, ...]:
+    """The numbers of a metric, times the factor of its unit in `units`: the times between chunks
+    for `_GAPS`, a single number for any other metric.
+
+    Raises:
+        UserError: the metric is missing, or its unit or its form is another.
+    """
     unit = request.get(f"metrics.{name}.unit", str)
-    values = request.get(f"metrics.{name}.value", Amount | list[Amount])
+    content = request.get(f"metrics.{name}.value", Amount | list[Amount])  # a number or a list
     if unit not in units:
         raise request.error(f"metrics.{name}: expected {', '.join(units)}, found unit {unit!r}")
     is_list = name == _GAPS
-    if is_list != isinstance(values, list):
+    if is_list != isinstance(content, list):
         raise request.error(f"metrics.{name}: expected {'a list' if is_list else 'a number'}")
-    return tuple(value * units[unit] for value in (values if is_list else [values]))
+    return tuple(number * units[unit] for number in (content if is_list else [content]))
 
 
 def _figures(records: Sequence[Record], duration_s: float) -> Iterator[ImportedFigure]:
-    """The statistics that AIPerf prints, and its throughput."""
+    """The numbers that AIPerf prints: mean and percentiles of each kind of time, in milliseconds,
+    and output tokens per second. A kind without any time has no statistics.
+
+    `duration_s` are the seconds from the first start of a request to the last end.
+    """
     for time_name, seconds in zip(_TIMES, request_times(records), strict=True):
         for statistic_name in ("avg", "p50", "p99"):
-            statistic_s = statistic(statistic_name, seconds)  # None without a time
+            statistic_s = statistic(statistic_name, seconds)  # None without any time
             if statistic_s is not None:
                 figure_name = f"{time_name} {statistic_name}"
                 yield rate_figure(figure_name, 1e3 * statistic_s, "its requests", "ms")
@@ -134,19 +150,26 @@ def _figures(records: Sequence[Record], duration_s: float) -> Iterator[ImportedF
 
 
 def _write(written: WrittenAnswers) -> str:
-    """A line per request. A session is a prompt; without starts, requests follow one another."""
+    """The text of a file with these answers: a JSON object per line and request.
+
+    A prompt with its turns is a session. Answers of the engine (`serving` is None) have no start:
+    each begins at the end of the one before.
+
+    Raises:
+        UserError: the steps of an answer are unknown.
+    """
     lines = []
-    sessions: dict[tuple[str, str], int] = {}  # (task, prompt) -> number of its session
-    ended_s = 0.0  # end of the request before, in seconds of the benchmark
+    sessions: dict[tuple[str, str], int] = {}  # (task, sample id) -> number of the session
+    ended_s = 0.0  # end of the previous answer, in seconds from the start of the block
     for record in written.records:
         began_s = record.serving.began_s if record.serving else ended_s
         ended_s = began_s + (record.wall_s or 0.0)
         steps = steps_of(record)
         gaps_s = record.serving.gaps_s if record.serving else ()
-        metrics = {  # name -> (value, unit)
+        metrics = {  # name -> (number or list of numbers, unit)
             "time_to_first_token": (1e3 * (record.prefill_s or 0.0), "ms"),
             "request_latency": (1e3 * (record.wall_s or 0.0), "ms"),
-            "inter_chunk_latency": ([1e3 * gap for gap in gaps_s], "ms"),
+            "inter_chunk_latency": ([1e3 * gap_s for gap_s in gaps_s], "ms"),
             "output_sequence_length": (record.num_tokens, "tokens"),
             "input_sequence_length": (record.prompt_tokens, "tokens"),
         }
@@ -161,7 +184,9 @@ def _write(written: WrittenAnswers) -> str:
                 "request_end_ns": round(1e9 * ended_s),
                 "benchmark_phase": "profiling",
             },
-            "metrics": {name: {"value": v, "unit": unit} for name, (v, unit) in metrics.items()},
+            "metrics": {
+                name: {"value": amount, "unit": unit} for name, (amount, unit) in metrics.items()
+            },
             "error": None if record.is_ok else {"message": record.error},
             _DRAFTS: {
                 "num_spec_steps": steps.num_steps,

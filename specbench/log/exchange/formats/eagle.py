@@ -62,7 +62,9 @@ def _matches(first: Fields) -> bool:
 
 
 def _read(source: SourceFile) -> FileContent:
-    """The answers of a method's or the baseline's file, whose counting rules differ."""
+    """The answers of a file, with the counting rule of a method's or of the baseline's file, and
+    the temperature if the model's name has it.
+    """
     content, turns = read_answers(source, _STEPS, _counts)
     content.counting = _OF_METHOD
     if _is_baseline(turns):
@@ -74,10 +76,12 @@ def _read(source: SourceFile) -> FileContent:
 
 
 def _figures(answers: MethodAnswers, count_tokens: CountTokens | None) -> Iterator[ImportedFigure]:
-    """EAGLE's speedup, by each counting of the baseline, and MAT by three rules."""
+    """A method's speedup by EAGLE's formula, once per rule of counting the baseline's tokens, and
+    its MAT by three rules. `count_tokens` counts a text's tokens; None without a tokenizer.
+    """
     rules = [*retokenised(count_tokens), CountedTokens(published_tokens, "new_tokens")]
     counts = [record.imported for record in answers.baseline_records if record.imported]
-    if any(count.counted_tokens is not None for count in counts):  # new_tokens is 0
+    if any(count.counted_tokens is not None for count in counts):  # the file's new_tokens are 0
         rules[-1:] = [
             CountedTokens(published_tokens, "idx"),
             CountedTokens(our_tokens, "idx + 1", has_failed=False),
@@ -88,7 +92,12 @@ def _figures(answers: MethodAnswers, count_tokens: CountTokens | None) -> Iterat
 
 
 def _mat_figures(method: str, records: Sequence[Record]) -> Iterator[ImportedFigure]:
-    """MAT by three rules that are in use; nothing for a method that emits a token per step."""
+    """The method's MAT by each of three rules that are in use; nothing if its steps emit one token
+    each. `records` are its answers that did not fail.
+
+    In `counts`, `num_emitted` are the tokens of an answer's steps (the file's new_tokens) and
+    `num_steps` the steps (idx + 1).
+    """
     counts_by_turn = [record.imported for record in records if record.imported]
     num_tokens = sum(counts.num_emitted or 0 for counts in counts_by_turn)
     num_steps = sum(counts.num_steps or 0 for counts in counts_by_turn)
@@ -100,9 +109,9 @@ def _mat_figures(method: str, records: Sequence[Record]) -> Iterator[ImportedFig
     if num_steps > num_turns:
         rule = "new_tokens / idx, which leaves out a step per turn"
         yield ImportedFigure(method, "MAT", num_tokens / (num_steps - num_turns), rule)
-    mats = [(counts.num_emitted or 0) / (counts.num_steps or 1) for counts in counts_by_turn]
+    mat_by_turn = [(counts.num_emitted or 0) / (counts.num_steps or 1) for counts in counts_by_turn]
     rule = "the mean over turns of new_tokens / (idx + 1)"
-    yield ImportedFigure(method, "MAT", sum(mats) / num_turns, rule)
+    yield ImportedFigure(method, "MAT", sum(mat_by_turn) / num_turns, rule)
 
 
 FORMAT = Format(

@@ -29,7 +29,9 @@ _STATISTICS = {"mean": None, "median": 0.5, "percentiles.p90": 0.9, "percentiles
 """Names of statistics; of percentiles, with the share of values up to them."""
 _NOT_RECOMPUTED = "output_tokens_per_second and requests_per_second are rates between events"
 _TIMINGS = "info.timings"
+"""The object of a request with its time stamps, in seconds."""
 _DRAFTS = "response_metrics.speculative_decoding"
+"""The object of a request with the server's counts of drafts."""
 _TOKENS = "tokens: the server's; the first is the prefill's"
 
 
@@ -38,9 +40,12 @@ def _matches(first: Fields) -> bool:
 
 
 def _read(source: SourceFile) -> FileContent:
-    """The answers of a file: a JSON object with a list of benchmarks, each at a load of its own.
+    """The answers of a file: a JSON object with a list of benchmarks, each at another load.
 
     A load is a number of streams (requests at once), or else a rate of requests per second.
+
+    Raises:
+        UserError: two benchmarks have the same load, or a field is missing or wrong.
     """
     content = FileContent(
         records=[],
@@ -56,25 +61,32 @@ def _read(source: SourceFile) -> FileContent:
             raise benchmark.error(f"a second benchmark of {load.text or 'one load'}")
         records = [*_records(benchmark, load)]
         content.records += records
-        content.blocks[load] = MeasuredBlock(benchmark.get("duration", Amount), {})
+        content.blocks[load] = MeasuredBlock(benchmark.get("duration", Amount), counters={})
         content.figures += _figures(benchmark, records)
     if any(record.imported and record.imported.num_steps for record in content.records):
         content.counting = f"{_TOKENS}; steps: those after it - accepted draft tokens"
-        content.lacks = content.lacks[1:]
+        content.lacks = content.lacks[1:]  # without "steps"
     return content
 
 
 def _records(benchmark: Fields, load: Load) -> Iterator[Record]:
-    """The requests, named by a hash of what was sent, since the file lists them as they ended."""
+    """The answers of a benchmark at this load, those of requests that errored last.
+
+    The file lists requests in the order in which they ended. So an answer's sample id is a hash of
+    what was sent, with a number that counts the requests with this hash.
+
+    Raises:
+        UserError: the time stamps of a request are not in order, or a field is missing or wrong.
+    """
     done, errored = benchmark.each("requests.successful"), benchmark.each("requests.errored", [])
-    starts = [request.get(f"{_TIMINGS}.request_start", Amount) for request in done]
-    num_equal: Counter[str] = Counter()  # by hash, the requests so far that sent the same
-    for number, request in enumerate((*done, *errored)):
+    starts_s = [request.get(f"{_TIMINGS}.request_start", Amount) for request in done]
+    num_equal: Counter[str] = Counter()  # hash -> the requests so far that have it
+    for index, request in enumerate((*done, *errored)):
         digest = sha256(request.get("request_args", str).encode()).hexdigest()[:12]
         num_equal[digest] += 1
         turn = request.get("info.turn_index", Whole, 0)
         key = answer_key(f"prompt {digest} {num_equal[digest]}", turn=turn, **load._asdict())
-        if number >= len(done):  # the rest are the requests that errored
+        if index >= len(done):  # one of those that errored
             yield failed(Record(key, "ok", 0), request.get("info.error", str, "no message"))
             continue
         start_s, first_s, last_s, end_s = (
@@ -95,20 +107,21 @@ def _records(benchmark: Fields, load: Load) -> Iterator[Record]:
             text=request.get("output", str, ""),
             prefill_s=first_s - start_s,
             decode_s=last_s - first_s,
-            serving=Serving(start_s - min(starts)),
+            serving=Serving(start_s - min(starts_s)),
             imported=counts_from_drafts(
                 request.get("output_metrics.text_tokens", Whole, 0),
-                request.get(f"{_DRAFTS}.num_accepted_draft_tokens", Whole, None),
-                request.get(f"{_DRAFTS}.num_spec_steps", Whole, 0),
+                num_accepted=request.get(f"{_DRAFTS}.num_accepted_draft_tokens", Whole, None),
+                num_drafts=request.get(f"{_DRAFTS}.num_spec_steps", Whole, 0),
                 total_s=end_s - start_s,
             ),
         )
 
 
 def _figures(benchmark: Fields, records: Sequence[Record]) -> Iterator[ImportedFigure]:
-    """The statistics of requests that were successful, each weighted as guidellm does.
+    """guidellm's statistics of the successful requests, recomputed from the records.
 
-    A request counts once in its latencies, and once per token in its times per token.
+    A request counts once in the latencies and in the times to the first token. In the times per
+    token it counts once per token: all tokens, or (inter-token latency) all after the first.
     """
     latencies_s, first_token_ms, inter_token_ms, per_token_ms = [list[float]() for _ in range(4)]
     for record in records:
@@ -125,10 +138,10 @@ def _figures(benchmark: Fields, records: Sequence[Record]) -> Iterator[ImportedF
         "inter_token_latency_ms": inter_token_ms,
         "time_per_output_token_ms": per_token_ms,
     }.items():
-        # `share` of the values is up to a percentile; None for the mean
+        # `share`, None for the mean: at least this share of the times is up to the percentile.
         for statistic_name, share in _STATISTICS.items() if times else ():
             number = sum(times) / len(times)
-            if share is not None:  # the smallest time that this share does not exceed
+            if share is not None:  # the smallest time for which this is true
                 number = sorted(times)[math.ceil(share * len(times)) - 1]
             unit = "ms" if time_name.endswith("_ms") else "s"
             path = f"metrics.{time_name}.successful.{statistic_name}"

@@ -16,6 +16,7 @@ from specbench.types import Record, StopReason
 _SAME = 1e-6
 """Largest relative difference between a printed rate and the rate by the times of the answer."""
 _STOP_REASONS: dict[str, StopReason] = {"limit": "budget", "eos": "eos"}
+"""llama.cpp's names of reasons -> ours; a reason without our name is unknown."""
 
 
 def _matches(first: Fields) -> bool:
@@ -41,22 +42,26 @@ def _read(source: SourceFile) -> FileContent:
 
 
 def _record(number: int, answer: Fields) -> Record:
-    """An answer of the file; `number` is its place, from 0.
+    """The record of an answer; `number` counts the answers of the file from 0.
 
-    The printed rate shows if the publisher counts all tokens or the tokens after the first.
+    The printed rate, tokens per second, shows which tokens the publisher counts: all of them, or,
+    in newer versions, those after the first. A rate that fits neither is noted.
+
+    Raises:
+        UserError: the counts of the answer contradict each other, or a field is missing or wrong.
     """
     num_tokens = answer.get("timings.predicted_n", Whole)
     num_drafted = answer.get("timings.draft_n", Whole, 0)
     num_accepted = answer.get("timings.draft_n_accepted", Whole, 0)
     predicted_ms = answer.get("timings.predicted_ms", Amount)
-    token_ids = answer.get("tokens", tuple[Whole, ...], ())
+    token_ids = answer.get("tokens", tuple[Whole, ...], ())  # empty if the file has none
     if num_accepted > num_drafted:
         raise answer.error(f"{num_accepted} draft tokens are accepted of {num_drafted}")
     if token_ids and len(token_ids) != num_tokens:
         raise answer.error(f"predicted_n is {num_tokens}, but tokens has {len(token_ids)}")
-    # predicted_per_second counts all tokens, or in newer versions those after the first.
-    our_rate = 1e3 * num_tokens / (predicted_ms or 1)
-    rate = answer.get("timings.predicted_per_second", Amount, our_rate)
+    rate_of_all = 1e3 * num_tokens / (predicted_ms or 1)  # tokens/s
+    rate = answer.get("timings.predicted_per_second", Amount, rate_of_all)
+    # The numbers of tokens that fit the rate.
     fitting_counts = [
         count
         for count in (num_tokens, num_tokens - 1)

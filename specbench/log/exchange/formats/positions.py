@@ -35,23 +35,26 @@ def _matches(first: Fields) -> bool:
 
 
 def walk(lengths: list[int], num_draft_tokens: int) -> tuple[int, ...]:
-    """Tokens of each step of a walk through the positions of an answer, up to the last position.
+    """Tokens of each step of a walk through the positions of an answer, from the first to the last.
 
-    A step at a position takes the tokens in `lengths` there, but at most a draft and one more.
+    `lengths` has, for each position, the tokens that a step there would accept. A step takes at
+    most its draft tokens and one more, and no token after the last position. The next step begins
+    where the step ends.
     """
-    steps = []
+    step_lengths: list[int] = []
     position = 0
     while position < len(lengths):
         most = min(num_draft_tokens + 1, len(lengths) - position)
-        steps.append(min(lengths[position], most))
-        position += steps[-1]
-    return tuple(steps)
+        step_lengths.append(min(lengths[position], most))
+        position += step_lengths[-1]
+    return tuple(step_lengths)
 
 
 def _read(source: SourceFile) -> FileContent:
-    """The answers of a file: a line per prompt, with the field acc_DRAFTER for each drafter.
+    """The answers of a file, which has a line per prompt with a field acc_DRAFTER per drafter.
 
-    Its `acc_len` has the tokens that a step would accept at each position of the answer.
+    The list `acc_len` of this field has, for each position of the answer, the tokens that a step
+    there would accept. An answer gets several records: one per method of `_walks`.
     """
     records: list[Record] = []
     num_doubled = 0  # prompts that begin with two equal tokens
@@ -76,7 +79,9 @@ def _read(source: SourceFile) -> FileContent:
 def _walks(
     sample_id: str, num_prompt_tokens: int, drafter: str, lengths: list[int]
 ) -> Iterator[Record]:
-    """The answer by each of the simulated methods, which differ in their draft tokens per step."""
+    """A record of the answer for each simulated method. The methods differ in their draft tokens
+    per step: K, or (the oracle) as many as will be accepted. `lengths` is the input of `walk`.
+    """
     draft_tokens = {f"{drafter} K={length}": length for length in _LENGTHS}
     for name, num_draft_tokens in {**draft_tokens, f"{drafter} oracle": _ORACLE}.items():
         steps = walk(lengths, num_draft_tokens)

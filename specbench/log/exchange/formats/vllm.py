@@ -53,17 +53,22 @@ def _matches(first: Fields) -> bool:
 def _read(source: SourceFile) -> FileContent:
     """The answers of a file: one JSON object, whose lists have an element per request.
 
-    A load is a number of requests at once, or else a rate; "inf" means all at the start.
+    The load of all requests is a number of requests at once, or else a rate in requests per second.
+    The rate "inf" means that all were sent at the start: the load has no rate then.
+
+    Raises:
+        UserError: the file has two objects, or lists of different lengths, or a field is missing
+            or wrong.
     """
-    (result, *more) = source.entries
-    if more:
-        raise more[0].error("a second result: split the file")
+    (result, *more_results) = source.entries
+    if more_results:
+        raise more_results[0].error("a second result: split the file")
     num_answers = len(result.get("output_lens", list[Whole]))
-    # Name of a list -> its elements, one per request. A list that the file may lack has a default
-    # element; None marks a list that is required.
+    # Name of a list -> its elements, one per request. The default is the element of all requests
+    # if the file lacks the list, or None for a list that is required.
     lists = {
-        name: result.get(name, kind, REQUIRED if default is None else [default] * num_answers)
-        for name, (kind, default) in _LISTS.items()
+        name: result.get(name, list_type, REQUIRED if default is None else [default] * num_answers)
+        for name, (list_type, default) in _LISTS.items()
     }
     for name, elements in lists.items():
         if len(elements) != num_answers:
@@ -72,8 +77,8 @@ def _read(source: SourceFile) -> FileContent:
     rate = result.get("request_rate", Amount | str, "inf")
     load = Load(concurrency, 0 if concurrency or isinstance(rate, str) else rate)
     records = [
-        _record(index, load, min(lists["start_times"]), request)
-        for index, request in enumerate(zip(*lists.values(), strict=True))
+        _record(index, load, min(lists["start_times"]), elements_of_request)
+        for index, elements_of_request in enumerate(zip(*lists.values(), strict=True))
     ]
     duration_s = result.get("duration", Annotated[float, Meta(gt=0)])
     content = FileContent(
@@ -88,10 +93,13 @@ def _read(source: SourceFile) -> FileContent:
     return content
 
 
-def _record(index: int, load: Load, began_s: float, request: Sequence[Any]) -> Record:
-    """The answer to a request, from its elements of the file's lists."""
-    # in the order of `_LISTS`; `gaps_s` are the seconds between chunks
-    prompt_tokens, tokens, first_s, gaps_s, text, error, start_s = request
+def _record(index: int, load: Load, first_start_s: float, elements: Sequence[Any]) -> Record:
+    """The answer to a request, from its elements of the file's lists, in the order of `_LISTS`.
+
+    `index` counts the requests from 0; `first_start_s` is the earliest start of a request.
+    """
+    # `gaps_s` are the seconds between chunks; `error` is empty if the request did not fail.
+    prompt_tokens, tokens, first_s, gaps_s, text, error, start_s = elements
     record = Record(
         answer_key(f"request {index}", **load._asdict()),
         "ok",
@@ -99,14 +107,17 @@ def _record(index: int, load: Load, began_s: float, request: Sequence[Any]) -> R
         text=text,
         prefill_s=first_s,
         decode_s=sum(gaps_s),
-        serving=Serving(start_s - began_s, tuple(gaps_s)),
+        serving=Serving(start_s - first_start_s, tuple(gaps_s)),
         imported=ImportedCounts(tokens),
     )
     return failed(record, error) if error else record
 
 
 def _counters(result: Fields) -> dict[str, float]:
-    """The increase of the server's counters; empty if it did not draft."""
+    """The increase of each of the server's counters, by our names; empty if it counts no drafts.
+
+    The counter "accepted_at_1" has the accepted draft tokens at position 1 of a draft, and so on.
+    """
     counters: dict[str, float] = {}
     for our_name, name in _COUNTERS.items():
         increase = result.get(f"spec_decode_{name}", Amount, None)
@@ -114,7 +125,7 @@ def _counters(result: Fields) -> dict[str, float]:
             counters[our_name] = increase
     if "num_drafts" not in counters:
         return {}
-    # accepted draft tokens at each position / drafts
+    # For each position, the accepted draft tokens there / drafts.
     rates = result.get("spec_decode_per_position_acceptance_rates", list[Amount], [])
     for position, rate in enumerate(rates, 1):
         counters[f"accepted_at_{position}"] = rate * counters["num_drafts"]
@@ -124,12 +135,14 @@ def _counters(result: Fields) -> dict[str, float]:
 def _figures(
     result: Fields, records: Sequence[Record], duration_s: float
 ) -> Iterator[ImportedFigure]:
-    """The file's statistics and totals, recomputed from its requests, or from its counters.
+    """The statistics of times and the totals in a file, each with the number that follows from the
+    records, or (the acceptance length) from the server's counters.
 
-    In a field such as "mean_ttft_ms", the first word is the statistic, the rest is the time.
+    A field such as "mean_ttft_ms" has a statistic ("mean") of a time ("ttft") in milliseconds.
+    `duration_s` are the seconds of the whole benchmark.
     """
     done = [record for record in records if record.is_ok]
-    # seconds: to the first token, per token, between chunks and of the whole request
+    # Seconds to the first token, per later token, between chunks and of the whole request.
     times = dict(zip(("ttft", "tpot", "itl", "e2el"), request_times(done), strict=True))
     for name in result.content:
         statistic_name, _, time_name = name.removesuffix("_ms").partition("_")
@@ -154,8 +167,11 @@ def _figures(
 
 
 def _findings(result: Fields, records: Sequence[Record], load: Load) -> Iterator[str]:
-    """Sentences on how the file counts: gaps within a step, requests at once, and cut tokens."""
-    gaps_s = request_times(records).between  # between chunks
+    """Sentences on what the file's numbers count: times between chunks of one step, requests at
+    once, and draft tokens that the end of an answer cut. A sentence is left out if the file shows
+    nothing of the kind.
+    """
+    gaps_s = request_times(records).between  # seconds between chunks, of all requests
     num_within_step = sum(gap_s < _ONE_STEP_S for gap_s in gaps_s)
     if num_within_step:
         yield (
@@ -168,9 +184,9 @@ def _findings(result: Fields, records: Sequence[Record], load: Load) -> Iterator
             f"max_concurrent_requests is {most_requests:g} at {load.concurrency} requests at once: "
             "it counts all requests of a second, not those in flight"
         )
-    counters = _counters(result)  # the server's counters; empty if it did not draft
+    counters = _counters(result)  # empty if the server counts no drafts
     if counters:
-        # A step with a draft emits its accepted tokens and one more.
+        # A step with a draft emits its accepted tokens and one more. No step emits the first token.
         num_emitted = round(counters["num_drafts"] + counters.get("num_accepted", 0.0))
         num_tokens = sum(record.num_tokens - 1 for record in records if record.is_ok)
         yield (
@@ -181,12 +197,15 @@ def _findings(result: Fields, records: Sequence[Record], load: Load) -> Iterator
 
 
 def _write(written: WrittenAnswers) -> str:
-    """The result of these requests. Counters are sums over their steps, if the steps are known.
+    """The text of a file with these answers: one JSON object with totals, and lists that have an
+    element per request.
 
-    The duration is the seconds of the requests' block on the server, or the sum of their times.
+    The duration is that of the answers' block in the run's header, or without a block the sum of
+    the answers' times. The counters of drafts are left out if the steps are unknown.
     """
     records, load = written.records, written.load
     done = [record for record in records if record.is_ok]
+    # The block is the requests that a server completed together: these answers.
     key = block_key(records[0].key)
     durations_s = [block.duration_s for block in written.header.blocks if block_key(block) == key]
     duration_s = next(iter(durations_s), sum(record.wall_s or 0.0 for record in done))
@@ -209,7 +228,7 @@ def _write(written: WrittenAnswers) -> str:
         "generated_texts": [record.text for record in records],
         "errors": [record.error or "" for record in records],
     }
-    with suppress(UserError):  # without steps, there are no counters
+    with suppress(UserError):  # `steps_of` raises it if the steps of an answer are unknown
         steps = [steps_of(record) for record in done]
         num_steps = sum(counts.num_steps for counts in steps)
         num_emitted = sum(counts.num_emitted for counts in steps)

@@ -12,6 +12,7 @@ from specbench.log.record import Amount, Whole
 from specbench.types import Record, StopReason
 
 _STOP_REASONS: dict[str, StopReason] = {"length": "budget"}
+"""vLLM's names of reasons -> ours; a reason without our name is unknown."""
 _OLDER = "speculative_decoding_stats"
 """The drafts of a choice, in versions before `metrics` had them."""
 
@@ -30,7 +31,9 @@ def _matches(first: Fields) -> bool:
 
 
 def _read(source: SourceFile) -> FileContent:
-    """The answers of a file, one per line, with the acceptance length by the engine's formula."""
+    """The answers of a file, one per line, and the acceptance length over all of them by vLLM's
+    formula. The length is left out if no answer has drafts.
+    """
     records = [_record(number, answer) for number, answer in enumerate(source.entries)]
     models = {answer.get("model", str, "") for answer in source.entries}
     content = FileContent(
@@ -47,27 +50,31 @@ def _read(source: SourceFile) -> FileContent:
     )
     if num_drafts:
         rule = "1 + accepted draft tokens / steps with a draft"
-        length = 1 + num_accepted / num_drafts
-        content.figures.append(rate_figure("acceptance length", length, rule))
+        acceptance_length = 1 + num_accepted / num_drafts
+        content.figures.append(rate_figure("acceptance length", acceptance_length, rule))
     return content
 
 
 def _record(number: int, answer: Fields) -> Record:
-    """An answer of the file; `number` is its place, from 0."""
-    drafts = _drafts(answer)  # its counts of drafts
+    """The record of an answer; `number` counts the answers of the file from 0.
+
+    Raises:
+        UserError: a field is missing or wrong.
+    """
+    drafts = _drafts(answer)  # the server's counts of drafts for this answer
     choice = answer.first("choices")
     counts = counts_from_drafts(
         answer.get("usage.completion_tokens", Whole),
-        drafts.get("num_accepted_draft_tokens", Whole, None),
-        drafts.get("num_spec_steps", Whole, 0),
+        num_accepted=drafts.get("num_accepted_draft_tokens", Whole, None),
+        num_drafts=drafts.get("num_spec_steps", Whole, 0),
     )
     accepted_per_step = drafts.get("per_step_accepted", list[Whole], [])
     emitted_per_step = tuple(num_accepted + 1 for num_accepted in accepted_per_step)
-    # The list is kept only if it covers all steps: those without a draft may be missing in it.
+    # The list may lack steps without a draft. It is kept only if its totals are the answer's.
     totals = (sum(emitted_per_step), len(emitted_per_step))
     is_whole = totals == (counts.num_emitted, counts.num_steps)
     first_token_ms = answer.get("metrics.time_to_first_token_ms", Amount, None)
-    rest_ms = answer.get("metrics.generation_time_ms", Amount, None)
+    rest_ms = answer.get("metrics.generation_time_ms", Amount, None)  # after the first token
     text = choice.get("message.content", str, "") or choice.get("text", str, "")
     return Record(
         answer_key(f"answer {number}"),
