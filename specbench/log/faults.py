@@ -23,19 +23,18 @@ _CLOCK_S = 2.0
 
 
 def find_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each thing that `specbench run` cannot have written.
+    """A sentence for each fault of a run: something that `specbench run` cannot have written.
 
     Faults of single records come first, in the order of the records.
     """
-    # Lines of an imported run were checked when they were read. Only this rule is for them, too.
-    if header.imported:
+    if header.imported:  # the other faults are those of runs that specbench measured
         yield from _miscounted_blocks(header.blocks, records)
         return
     yield from _faults_of_records(header, records)
     yield from _dates_in_the_future(header)
     if header.status == "complete":
         yield from _missing_records(header, records)
-    if not header.blocks:
+    if not header.blocks:  # answers of a server, which come in blocks, overlap in time
         yield from _too_short_runs(header, records)
     yield from _miscounted_blocks(header.blocks, records)
     yield from _left_out_prompts(header, records)
@@ -62,13 +61,12 @@ def _answer_text(key: RecordKey) -> str:
 def _faults_of_records(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
     """A sentence for each fault of a record: method, request and temperature, then the fault.
 
-    `eos_ids` are the end tokens that answers stopped at, `budget` the most tokens of an answer,
-    or None. A record's key names its method and its request: task, sample, turn of the chat from
-    0, pass over the prompts (`repeat`) and so on.
+    A record's key has the method and the request: task, sample id, turn of the chat (from 0), pass
+    over the prompts (`repeat`, from 0) and so on.
     """
     run_seed = header.spec.values.seed
-    budget = header.spec.values.max_new_tokens
-    eos_ids = {
+    budget = header.spec.values.max_new_tokens  # most tokens of an answer; None if unknown
+    eos_ids = {  # the end tokens at which answers of this run stopped
         record.token_ids[-1]
         for record in records
         if _may_end_with_eos(record) and record.stop_reason == "eos"
@@ -79,10 +77,11 @@ def _faults_of_records(header: RunHeader, records: Sequence[Record]) -> Iterator
         faults = [*_size_faults(record, header)]
         if record.is_ok:
             faults += [*_time_faults(record), *_end_faults(record, eos_ids, budget)]
-            # A record that was merged from another run (its `origin`) had another repeat there,
-            # and a seed that followed from it.
+            # A record of a merged run (`origin` is set) may have had another repeat in its own run,
+            # and its seed follows from that repeat.
             if not record.origin and record.seed != seed_of(run_seed, key.request):
                 faults.append(f"the seed {record.seed} does not follow from the run's, {run_seed}.")
+        # The prompt of a first turn is the same for all methods and passes.
         if record.is_ok and not key.turn:
             num_prompt_tokens = record.prompt_tokens
             first_length = prompt_lengths.setdefault((key.task, key.sample_id), num_prompt_tokens)
@@ -94,8 +93,8 @@ def _faults_of_records(header: RunHeader, records: Sequence[Record]) -> Iterator
 
 
 def _time_faults(record: Record) -> Iterator[str]:
-    """A sentence for each time that is not positive, and for parts of the decoding that took longer
-    than the whole.
+    """A sentence for each time that must be positive and is not, and for each part of the decoding
+    that took longer than the whole.
 
     All times are in seconds. `prefill_s` lasts until the first token, and `decode_s` from it to the
     last; both are None if the answer failed. `phases` has the parts of a step, summed over the
@@ -123,17 +122,18 @@ def _may_end_with_eos(record: Record) -> bool:
 
 
 def _end_faults(record: Record, eos_ids: set[int], budget: int | None) -> Iterator[str]:
-    """A sentence if an answer goes on after an end token, or does not fit its stop reason.
+    """A sentence for each contradiction between the end of an answer and its stop reason, and if
+    the answer goes on after an end token.
 
-    `eos_ids` are the end tokens, `budget` is the largest number of tokens, None if unknown. The
-    stop reason is "eos" (an end token), "budget", or "length": the end of the model's context.
+    `eos_ids` are the end tokens, `budget` is the most tokens of an answer, None if unknown. A stop
+    reason is "eos" (an end token), "budget", or "length" (the end of the model's context).
     """
     reason = record.stop_reason
     if reason is None:
         yield "it has no stop_reason."
     if reason == "budget" and budget is not None and record.num_tokens != budget:
         yield f"it stopped at {record.num_tokens} tokens of a budget of {budget}."
-    # Not an answer that failed or is empty, nor one of a server.
+    # The rest is not for answers that failed, are empty, or come from a server.
     if not _may_end_with_eos(record):
         return
     *earlier_ids, last_id = record.token_ids
@@ -145,11 +145,12 @@ def _end_faults(record: Record, eos_ids: set[int], budget: int | None) -> Iterat
 
 
 def _size_faults(record: Record, header: RunHeader) -> Iterator[str]:
-    """A sentence for each of these: there is no prompt, the ends of tokens do not fit the text,
-    trees are larger than the method's options allow, or (dynamic trees) deeper.
+    """A sentence for each of these faults: the prompt is empty, the ends of tokens do not fit the
+    text, a draft tree has more nodes than the method's options allow, or a step emitted more tokens
+    than a path of a dynamic tree can have.
 
-    `token_ends` counts the characters of the text up to the end of each token. Per step of the
-    record, `num_nodes` are its tree's nodes and `accept_lengths` the tokens that it emitted.
+    `token_ends` has the characters of the text up to the end of each token. The record's lists have
+    an element per step: the nodes of the tree (`num_nodes`), the tokens emitted (`accept_lengths`).
     """
     if record.is_ok and record.prompt_tokens <= 0:
         yield "prompt_tokens is 0, but the target reads at least one token."
@@ -160,14 +161,14 @@ def _size_faults(record: Record, header: RunHeader) -> Iterator[str]:
     method = header.methods.get(record.key.method)
     if method is None:
         return
-    # Older headers do not have the most nodes: those of dynamic trees are an option.
-    allowed_nodes = method.most_nodes or method.options.get("total_tokens", 0)
+    # `most_nodes` is 0 in older headers. An option of dynamic trees has the number, too.
+    allowed_nodes = method.most_nodes or method.options.get("total_tokens", 0)  # 0 if unknown
     num_nodes = max(record.num_nodes, default=0)  # of the largest tree
     if allowed_nodes and num_nodes > allowed_nodes:
         yield f"a tree of {num_nodes} nodes, with {allowed_nodes} allowed."
-    if not {"total_tokens", "depth"} <= method.options.keys():
+    if not {"total_tokens", "depth"} <= method.options.keys():  # not a method with dynamic trees
         return
-    levels = method.options["depth"] + 1  # EAGLE counts the levels below the first one
+    levels = method.options["depth"] + 1  # EAGLE's option does not count the first level
     accept_length = max(record.accept_lengths, default=0)  # of the step with the most tokens
     if accept_length > levels + 1:  # a token of each level, and the bonus token
         yield f"a step of {accept_length} tokens from trees of {levels} levels."
@@ -183,11 +184,11 @@ def _dates_in_the_future(header: RunHeader) -> Iterator[str]:
 
 
 def _missing_records(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each way in which a complete run lacks records: of the header's count, of the
-    requests that other methods answered, and of the prompts.
+    """A sentence for each sign that a complete run lacks records: fewer than the header counts,
+    requests that only other methods answered, and prompts without records.
 
-    The header's `num_records` is None if unknown; its `prompts` describe each task's prompts. A
-    record's key is its method and its request: task, sample id, turn, pass over the prompts, etc.
+    The header's `num_records` is None if unknown; its `prompts` has an element per task. A record's
+    key has the method and the request: task, sample id, turn, pass over the prompts and so on.
     """
     if header.num_records is not None and len(records) != header.num_records:
         yield f"The run is complete, but has {len(records)} of {header.num_records} records."
@@ -196,9 +197,9 @@ def _missing_records(header: RunHeader, records: Sequence[Record]) -> Iterator[s
     for record in records:
         requests_by_method[record.key.method].add(record.key.request)
         sample_ids_by_task[record.key.task].add(record.key.sample_id)
-    every_request = set().union(*requests_by_method.values())
+    all_requests = set().union(*requests_by_method.values())
     for method, requests in requests_by_method.items():
-        num_requests, num_lacking = len(every_request), len(every_request) - len(requests)
+        num_requests, num_lacking = len(all_requests), len(all_requests) - len(requests)
         if num_lacking:
             lacking = f"{num_lacking} of the {num_requests} requests"
             yield f"{method} lacks {lacking} that others answered."
@@ -210,18 +211,16 @@ def _missing_records(header: RunHeader, records: Sequence[Record]) -> Iterator[s
 
 
 def _left_out_prompts(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each task that lacks prompts although no option leaves any out, and one if a
-    complete run has records of another number of passes than it says.
-
-    A run without `limit` and `sample` has all prompts of a source. A merged run (`origins`) may
-    have been put together from parts.
+    """A sentence for each task that lacks prompts of its source although the run has no option that
+    selects prompts (`limit`, `sample`), and a sentence if a complete run has records of another
+    number of passes than its options say.
     """
     spec_values = header.spec.values
-    if header.origins:
+    if header.origins:  # a merged run may consist of parts with different prompts and passes
         return
     if not spec_values.limit and not spec_values.sample:
         for prompts in header.prompts:
-            # Of a data set on the Hub, a card may take the first rows, and leave out empty ones.
+            # Of a data set on the Hub, the task may use the first rows only, without empty ones.
             is_whole_source = prompts.source != "hub"
             if is_whole_source and prompts.num_prompts != prompts.num_available:
                 yield (
@@ -229,19 +228,20 @@ def _left_out_prompts(header: RunHeader, records: Sequence[Record]) -> Iterator[
                     "but the run has no limit."
                 )
     num_passes = len({record.key.repeat for record in records})
-    asked_passes = spec_values.repeats or 1  # with until_ci, the most
-    is_whole = header.status == "complete" and not spec_values.until_ci
-    if is_whole and num_passes and num_passes != asked_passes:
+    asked_passes = spec_values.repeats or 1
+    # A run with the option `until_ci` may end after fewer passes.
+    is_fixed = header.status == "complete" and not spec_values.until_ci
+    if is_fixed and num_passes and num_passes != asked_passes:
         yield f"The run has {asked_passes} passes, but records of {num_passes}."
 
 
 def _too_short_runs(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """A sentence if a run took less time than a worker's answers, which come one after the other,
-    or if its times are wrong. A merged run took the time of all its runs.
+    """A sentence if a run took less time than the answers of one worker, which come one after the
+    other, or if its start or end is wrong. A merged run took the time of all runs in it.
 
     Starts (`created`) and ends (`finished`) are texts in ISO 8601; an unfinished run's end is None.
     """
-    parts_of_run = header.origins or [header]  # `origins`: the runs that it was merged from
+    parts_of_run = header.origins or [header]  # the runs that a merged run consists of, or the run
     try:
         durations_s = [
             _seconds_between(part_of_run.created, part_of_run.finished)
@@ -256,11 +256,12 @@ def _too_short_runs(header: RunHeader, records: Sequence[Record]) -> Iterator[st
         return
     if len(durations_s) < len(parts_of_run):  # not finished
         return
-    # Seconds of all answers of each worker, "" without any: workers answer side by side.
-    answers_s: dict[str, float] = defaultdict(float)
+    # Worker -> seconds of all its answers. Workers answer side by side. "" is the only worker of a
+    # run without a cluster.
+    seconds_by_worker: dict[str, float] = defaultdict(float)
     for record in records:
-        answers_s[record.worker] += record.wall_s or 0.0  # None if the answer failed
-    longest_s = max(answers_s.values(), default=0.0)
+        seconds_by_worker[record.worker] += record.wall_s or 0.0  # None if the answer failed
+    longest_s = max(seconds_by_worker.values(), default=0.0)
     run_s = sum(durations_s)
     if longest_s > run_s + _CLOCK_S * len(parts_of_run):  # starts and ends are whole seconds
         yield f"The answers took {longest_s:.0f} s, but the whole run only {run_s:.0f} s."
@@ -271,9 +272,9 @@ def _seconds_between(start: str, end: str) -> float:
 
 
 def _miscounted_blocks(blocks: Sequence[BlockHeader], records: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each block of a server whose counts of requests and tokens differ from the
-    sums of its records. A block has the requests of one method and task that a server completed
-    together. The key of a block is its method, temperature, task, pass over the prompts and load.
+    """A sentence for each block whose counts of requests and tokens differ from those of its
+    records. A block is the requests that a server completed together. The key of a block has the
+    method, temperature, task, pass over the prompts and load of all its requests.
     """
     num_requests: Counter[BlockKey] = Counter()  # of the records, by the key of their block
     num_tokens: Counter[BlockKey] = Counter()  # of the records' answers, by the same key
@@ -281,15 +282,15 @@ def _miscounted_blocks(blocks: Sequence[BlockHeader], records: Sequence[Record])
         key = block_key(record.key)
         num_requests[key] += 1
         num_tokens[key] += record.num_tokens
-    num_blocks = Counter(map(block_key, blocks))  # blocks by their key
+    num_blocks = Counter(map(block_key, blocks))  # number of blocks with a key
     for block in blocks:
         key = block_key(block)
-        # The block was measured in parts: `num_before` requests before an interruption.
+        # Parts of a block that was interrupted: `num_before` requests were done before this part.
         if num_blocks[key] > 1 or block.num_before:
             continue
-        counts = num_requests[key], num_tokens[key]  # those of its records
-        if (block.num_requests, block.num_tokens) != counts:
+        if (block.num_requests, block.num_tokens) != (num_requests[key], num_tokens[key]):
             yield (
                 f"The block of {block.method} on {block.task} counts {block.num_requests} requests "
-                f"and {block.num_tokens} tokens, its records {counts[0]} and {counts[1]}."
+                f"and {block.num_tokens} tokens, its records {num_requests[key]} and "
+                f"{num_tokens[key]}."
             )

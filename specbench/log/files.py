@@ -35,7 +35,7 @@ class LineFile:
     """
 
     def __init__(self, path: Path, option: str = "--output") -> None:
-        """Open and lock the file, and cut off a last line that has no newline.
+        """Open the file, or make it, and lock it. A last line that has no newline is cut off.
 
         `option` is the option of the command line that names the folder, for messages. Errors of
         the system become a RunFolderError that names the path (`folder_errors`).
@@ -47,25 +47,25 @@ class LineFile:
             self._descriptor = os.open(path, flags, 0o644)
             try:
                 self._lock()
-                self.check_in_place()  # raises if it was replaced between opening and locking
+                self.check_in_place()  # raises if the file was replaced before it was locked
                 os.ftruncate(self._descriptor, end_of_last_line(self._descriptor))
             except BaseException:
                 self.close()
                 raise
 
     def append(self, line: bytes) -> None:
-        """Add a line, which ends with its newline. After an error the file is as before.
+        """Write a line, with its newline, to the end of the file. After an error it is unchanged.
 
         Raises:
             RunFolderError: the disk is full, or the file is no longer where it was.
         """
         self.check_in_place()  # raises if the path leads to another file, or to none
-        size_before = os.fstat(self._descriptor).st_size
+        size_before = os.fstat(self._descriptor).st_size  # bytes
         with folder_errors(self.path, self._option):
             try:
                 unwritten = memoryview(line)
-                while unwritten:
-                    num_written = os.write(self._descriptor, unwritten)  # bytes; may be a part
+                while unwritten:  # the system may write only a part of the bytes
+                    num_written = os.write(self._descriptor, unwritten)
                     unwritten = unwritten[num_written:]
             except BaseException:
                 os.ftruncate(self._descriptor, size_before)
@@ -110,46 +110,47 @@ def compressed_path(path: Path) -> Path:
 
 @contextmanager
 def open_lines(path: Path) -> Iterator[Any]:
-    """A file of lines, open for reading as bytes, or its compressed form if there is no other.
+    """A file of lines, open for reading as bytes; its compressed form if only that exists.
 
     Raises:
         OSError: the file is missing, unreadable or damaged.
     """
-    compressed = compressed_path(path)
+    compressed = compressed_path(path)  # the path with ".gz"
     if path.exists() or not compressed.exists():
         with path.open("rb") as file:
             yield file
         return
     try:
-        with gzip.open(compressed, "rb") as unpacked:
-            yield unpacked
+        with gzip.open(compressed, "rb") as file:
+            yield file
     except (EOFError, zlib.error) as error:
         raise OSError(f"{compressed.name} is damaged: {error}") from error
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file as a whole, by way of a file beside it. After an error it is as before.
+    """Replace the file at `path` by one with this content. An error leaves the old file unchanged.
 
-    Each writer has its own scratch file. The scratch files of killed writers are removed.
+    The content is written to a scratch file in the same folder, which then takes the place of the
+    file. Each writer has its own scratch file. Scratch files of killed writers are removed first.
 
     Raises:
-        OSError: the file cannot be written; `filename` is its path.
+        OSError: the file cannot be written; the error's `filename` is `path`.
     """
-    for other_scratch in scratch_files(path):
-        if not _is_writing(other_scratch):  # its writer was killed
+    for old_scratch in scratch_files(path):
+        if not _is_writing(old_scratch):  # its writer was killed
             with suppress(OSError):
-                other_scratch.unlink()
+                old_scratch.unlink()
     scratch = path.with_name(f"{_scratch_prefix(path)}{os.getpid()}-{get_native_id()}.new")
     try:
         with scratch.open("wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            os.fsync(file.fileno())  # waits until the content is on the disk
         scratch.replace(path)
     except BaseException as error:
         with suppress(OSError):
             scratch.unlink()
-        if isinstance(error, OSError):
+        if isinstance(error, OSError):  # name the file, not the scratch file
             error.filename, error.filename2 = str(path), None
         raise
 
@@ -209,9 +210,12 @@ def folder_errors(
 
 
 def end_of_last_line(descriptor: int) -> int:
-    """The number of bytes of an open file up to and with its last newline; 0 if it has none."""
+    """Bytes of an open file from its start to its last newline, which counts; 0 without a newline.
+
+    The file is read in blocks of 64 KiB or less, from its end towards its start.
+    """
     block_end = os.fstat(descriptor).st_size
-    while block_end:  # blocks of up to 64 KiB, from the file's end to its beginning
+    while block_end:
         block_start = max(0, block_end - 65536)
         block = os.pread(descriptor, block_end - block_start, block_start)
         newline_index = block.rfind(b"\n")

@@ -64,10 +64,11 @@ def read_runs(path: Path, *, is_lenient: bool = False) -> Run:
 def readable_runs(
     paths: Sequence[Path], read: Callable[[Path], Run], say: Callable[[str], None]
 ) -> list[Run]:
-    """The runs of the folders that `read` can read. `say` gets the reason for each of the others.
+    """The runs that `read` reads from these folders. A folder that it cannot read (RunFolderError)
+    is left out, and `say` gets the reason as a sentence.
 
     Raises:
-        RunFolderError: none can be read; the reason is that of the last one.
+        RunFolderError: no folder can be read; the reason is that of the last folder.
     """
     runs: list[Run] = []
     errors: list[RunFolderError] = []
@@ -78,8 +79,8 @@ def readable_runs(
             errors.append(error)
     if errors and not runs:
         raise errors[-1]
-    for unreadable in errors:
-        say(f"Left out: {unreadable.message}")
+    for read_error in errors:
+        say(f"Left out: {read_error.message}")
     return runs
 
 
@@ -90,12 +91,12 @@ def pooled_in(path: Path, runs: Sequence[Run]) -> Run:
 
 
 def list_runs(root: Path) -> dict[Path, RunHeader | RunFolderError]:
-    """By folder, the headers of the runs in `root`, newest first; last, the errors of those that
-    cannot be read.
+    """Folder -> header, for each run in `root`, the newest first. After these come the runs whose
+    header cannot be read: folder -> error.
     """
     headers: dict[Path, RunHeader] = {}
     unreadable: dict[Path, RunFolderError] = {}
-    for file in sorted(root.glob(f"*/{HEADER}")):  # the header's file of each run, run.json
+    for file in sorted(root.glob(f"*/{HEADER}")):  # the run.json of each run
         try:
             headers[file.parent] = read_header(file.parent)
         except RunFolderError as error:

@@ -207,10 +207,10 @@ class RunHeader(Struct, frozen=True, kw_only=True):
 
     @property
     def device_phrase(self) -> str:
-        """The hardware of all runs that this one was merged from (`origins`), or its own, in words.
+        """The hardware on which the run was measured, in words, for the titles of tables.
 
-        `cpu_threads` is the number of threads on a CPU; None on a GPU or for a server. `workers`
-        are the processes of a cluster.
+        For a merged run, it is that of each run in it (`origins`). `cpu_threads` is None on a GPU
+        or for a server; `workers` are the processes of a cluster.
         """
         if self.imported:
             return "unknown hardware"
@@ -220,8 +220,8 @@ class RunHeader(Struct, frozen=True, kw_only=True):
             environment.device_phrase(spec_values.device, self.cpu_threads)
             for environment in environments
         ]
-        phrase = "; ".join(dict.fromkeys(phrases))  # each one once
-        # Addresses of servers that were running: they may be on other machines.
+        phrase = "; ".join(dict.fromkeys(phrases))  # each phrase once
+        # The user gave the addresses of running servers, which may be on other machines.
         if spec_values.urls:
             phrase = f"hardware unknown to the client, client on {phrase}"
         if self.workers:

@@ -25,19 +25,19 @@ class RecordCheck:
     """Checks the lines of one run one after the other, in the order of the file."""
 
     def __init__(self, header: RunHeader) -> None:
-        """Take from the header the values that lines can have; no line has been checked yet.
+        """Take from the header the values that lines can have. No line has been checked yet.
 
-        A line has a key: method, task, temperature, load and so on. Its load is a number of
-        requests at once (`concurrency`) or of requests per second (`request_rate`); the other
-        one is 0 then, and both are 0 without a server.
+        A line has a key: method, task, temperature, load and so on. A load is a number of requests
+        at once (`concurrency`) or per second (`request_rate`), and the other number is 0. Without
+        a server, both are 0.
         """
         spec_values = header.spec.values  # the run's options
-        self._budget = spec_values.max_new_tokens  # per answer; None if not known
+        self._budget = spec_values.max_new_tokens  # most tokens of an answer; None if unknown
         self._repeats = spec_values.repeats or 1  # passes over all prompts
-        # The loads of the run: numbers of requests at once, and requests per second.
+        # All loads of the run: numbers of requests at once, and rates per second.
         concurrency, request_rates = spec_values.concurrency, spec_values.request_rates
-        # By field of a key, the values that the run has; if there are none, any value is right.
-        # 0 is the value in lines with the other kind of load.
+        # Field of a key -> the values that the field can have; if empty, it can have any value.
+        # A run with both kinds of load has lines with a 0 in each of the two fields.
         self._values_of_run: dict[str, Collection[Any]] = {
             "method": header.methods,  # by their names in lines
             "task": header.columns,  # task -> title of its column in tables
@@ -46,14 +46,21 @@ class RecordCheck:
             "request_rate": (*request_rates, 0.0) if request_rates else (),
         }
         self._num_prompts = {prompts.task: prompts.num_prompts for prompts in header.prompts}
-        self._sample_ids: dict[str, set[str]] = {}  # by task, those of the lines so far
-        self._least_step_s = _least_step_s(header)
-        self._turns: set[tuple[str, str, int]] = set()  # task, sample id and turn of these lines
-        self._line_numbers: dict[RecordKey, int] = {}  # of the lines so far, by their keys
-        self._failed: set[RecordKey] = set()  # keys whose lines so far are all failed
+        self._least_step_s = _least_step_s(header)  # no step takes fewer seconds
+        # Of the lines so far: task -> sample ids; (task, sample id, turn); key -> number of the
+        # first line that has the key; keys whose last line has failed.
+        self._sample_ids: dict[str, set[str]] = {}
+        self._turns: set[tuple[str, str, int]] = set()
+        self._line_numbers: dict[RecordKey, int] = {}
+        self._failed: set[RecordKey] = set()
 
     def check(self, line: RecordLine | ImportedLine, key: RecordKey, line_number: int) -> None:
-        """Raise ImpossibleRecord for the first thing wrong with the line."""
+        """Check the next line of the file, whose number counts from 1, and remember its key.
+
+        Raises:
+            ImpossibleRecord: the run cannot have this key or has it already, or the content of the
+                line contradicts itself. The message is about the first such problem.
+        """
         if isinstance(line, ImportedLine):
             problems_of_line = _imported_problems(line)
         else:
@@ -62,21 +69,21 @@ class RecordCheck:
             )
         problem = next(chain(self._key_problems(key, line_number), problems_of_line), None)
         if problem is not None:
-            raise ImpossibleRecord(f"$.{problem}")
+            raise ImpossibleRecord(f"$.{problem}")  # "$." and the path of a field
         if line.status == "error":
-            self._failed.add(key)  # a later line may repeat the request
+            self._failed.add(key)  # a later line may have the same key: the request is repeated
         else:
             self._failed.discard(key)
 
     def _key_problems(self, key: RecordKey, line_number: int) -> Iterator[str]:
-        """A sentence for each reason why the run cannot have this key, or why another line has it
-        already. It begins with the name of the field.
+        """A sentence for each reason why a key is wrong: the run cannot have it, or an earlier line
+        has it already. A sentence begins with the name of the wrong field of the key.
 
         A key names a method's answer: the sample and its task, the turn of the chat and the pass
-        over the prompts (`repeat`), both from 0, and the like. Attributes of `self` hold the values
-        that the run can have, and those of the lines so far. `line_number` is the line's, from 1.
+        over the prompts (`repeat`), both from 0, and so on. The key is added to the keys of the
+        lines so far. `line_number` counts from 1.
         """
-        for field, values_of_run in self._values_of_run.items():  # without values, any is right
+        for field, values_of_run in self._values_of_run.items():  # if empty, any value is right
             value_of_key = getattr(key, field)
             if values_of_run and value_of_key not in values_of_run:
                 listed = ", ".join(map(str, values_of_run))
@@ -86,26 +93,29 @@ class RecordCheck:
         self._turns.add((key.task, key.sample_id, key.turn))
         if key.turn and (key.task, key.sample_id, key.turn - 1) not in self._turns:
             yield f"turn: {key.turn} of {key.sample_id!r}, but turn {key.turn - 1} is missing"
-        sample_ids = self._sample_ids.setdefault(key.task, set())  # of the task's lines so far
+        sample_ids = self._sample_ids.setdefault(key.task, set())  # of this task
         sample_ids.add(key.sample_id)
         num_prompts = self._num_prompts.get(key.task)  # None if the header does not say
         if num_prompts is not None and len(sample_ids) > num_prompts:
             yield f"sample_id: {key.sample_id!r} is beyond the {num_prompts} prompts of {key.task}"
-        earlier_line = self._line_numbers.setdefault(key, line_number)  # first line with the key
-        if earlier_line != line_number and key not in self._failed:
-            yield f"sample_id: {key.sample_id!r} of {key.method} is in line {earlier_line} already"
+        first_line_number = self._line_numbers.setdefault(key, line_number)  # with this key
+        if first_line_number != line_number and key not in self._failed:
+            yield (
+                f"sample_id: {key.sample_id!r} of {key.method} is in line {first_line_number} "
+                "already"
+            )
 
 
 def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
-    """A sentence for each contradiction in the line of an answer, the name of the field first.
+    """A sentence for each contradiction in a line of an answer. It begins with a field's name.
 
-    `budget` is the largest number of tokens of an answer, None if unknown. A line has numbers per
-    step: `accept_lengths` are the tokens emitted, `num_nodes` the nodes of the draft tree, absent
-    in some lines. It also has numbers per token: `token_ids`, and `token_ends`, the token's end in
-    the text. `serving` has a server's figures, and is None for the engine in this process.
+    `budget` is the most tokens of an answer, None if unknown. A line has lists with an element per
+    step: `accept_lengths`, the tokens emitted, and `num_nodes`, the nodes of the draft tree, which
+    some lines lack. Lists with an element per token are `token_ids` and `token_ends`, the end of
+    the token in the text. `serving` has a server's figures; None for the engine in this process.
     """
     num_tokens = len(line.token_ids)
-    # The server's own count, if it sent text: then token_ids are made from it and may differ.
+    # A server that sends text counts its tokens itself: token_ids are then those of the text.
     if line.serving and line.serving.reported_tokens is not None:
         num_tokens = line.serving.reported_tokens
     if line.num_tokens != num_tokens:
@@ -121,10 +131,10 @@ def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
         yield from _amount_problems("phases", asdict(line.phases))
     if line.serving:
         yield from _amount_problems("serving", asdict(line.serving))
-    emitted = 1 + sum(line.accept_lengths)  # tokens: that of the prefill, then those of the steps
-    has_steps = bool(line.accept_lengths) or line.serving is None  # a server may not report them
-    if has_steps and emitted != num_tokens:
-        yield f"accept_lengths: 1 + their sum is {emitted}, but num_tokens is {num_tokens}"
+    num_emitted = 1 + sum(line.accept_lengths)  # tokens: the prefill's, then those of the steps
+    are_steps_known = bool(line.accept_lengths) or line.serving is None  # a server may hide them
+    if are_steps_known and num_emitted != num_tokens:
+        yield f"accept_lengths: 1 + their sum is {num_emitted}, but num_tokens is {num_tokens}"
     if budget is not None and num_tokens > budget:
         yield f"num_tokens: {num_tokens} is more than the run's budget of {budget}"
     if line.token_ends and len(line.token_ends) != len(line.token_ids):
@@ -132,7 +142,8 @@ def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
     if line.num_nodes and len(line.num_nodes) != len(line.accept_lengths):
         num_steps = len(line.accept_lengths)
         yield f"num_nodes: {len(line.num_nodes)} steps, but accept_lengths has {num_steps}"
-    is_longer_than_tree = list(map(gt, line.accept_lengths, line.num_nodes))  # [steps]
+    # Per step, True if more tokens were emitted than the tree has nodes.
+    is_longer_than_tree = list(map(gt, line.accept_lengths, line.num_nodes))
     if any(is_longer_than_tree):
         step = is_longer_than_tree.index(True)
         length, num_nodes = line.accept_lengths[step], line.num_nodes[step]
@@ -143,7 +154,9 @@ def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
 
 
 def _amount_problems(part: str, amounts: Mapping[str, Any]) -> Iterator[str]:
-    """A sentence for each number of a part of a line, or of its lists, that is out of range."""
+    """A sentence for each number out of range in a part of a line: `part` is its name, `amounts`
+    maps its fields to a number, a tuple of numbers, or something else, which is not checked.
+    """
     for field, amount in amounts.items():
         numbers = amount if isinstance(amount, tuple) else (amount,)
         for number in numbers:
@@ -152,8 +165,8 @@ def _amount_problems(part: str, amounts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _imported_problems(line: ImportedLine) -> Iterator[str]:
-    """A sentence for each contradiction in the line of an imported answer, the name of the field
-    first. The line may lack fields that the other tool's file lacks.
+    """A sentence for each contradiction in a line of an imported answer. It begins with a field's
+    name. A line lacks the fields that the other tool's file lacks: they are empty, 0 or None.
     """
     if line.status == "error":
         if line.num_tokens or line.accept_lengths or line.num_steps is not None:
@@ -172,17 +185,18 @@ def _imported_problems(line: ImportedLine) -> Iterator[str]:
 
 
 def _least_step_s(header: RunHeader) -> float:
-    """Seconds of a step that reads the target's weights at the memory's nominal bandwidth.
+    """Least seconds of a step: it reads the target's weights at the memory's nominal bandwidth.
 
-    No step is faster, except that it may find a part of the weights in the processor's last cache.
-    0 if the nominal bandwidth is unknown, or if other machines may have computed some answers.
+    Bytes that the processor's last cache may hold do not count. The seconds are 0 if the bandwidth
+    or the bytes are unknown, or if other machines may have computed some answers.
     """
-    roofline = header.roofline  # of the machine on which the run began
+    roofline = header.roofline  # of the machine on which the run began; None if not measured
+    # The run was merged, resumed on another machine, or done by a cluster or by servers.
     is_elsewhere = header.origins or header.segments or header.workers or header.servers
     if roofline is None or is_elsewhere or not roofline.nominal_bytes_per_s:
         return 0.0
     if roofline.is_mixture_of_experts and not roofline.unread_bytes:
-        return 0.0  # unknown how many of the experts a step reads
+        return 0.0  # the bytes of the experts that a step does not read are unknown
     num_bytes = roofline.target_bytes - roofline.unread_bytes - roofline.cache_bytes
     return max(0, num_bytes) / roofline.nominal_bytes_per_s
 

@@ -13,14 +13,15 @@ UNKNOWN = "unknown"
 
 
 def gpu_numbers(device: str) -> range:
-    """The numbers of the GPUs that a device names: "cuda" (the first), "cuda:1" or "cuda:0-3".
+    """The numbers of the GPUs that a device names: 0 for "cuda", 1 for "cuda:1", 0 to 3 for
+    "cuda:0-3".
 
     Empty for a CPU, and if the text after "cuda:" is neither a number nor a range such as "0-3".
     """
-    kind, _, numbers = device.partition(":")
+    kind, _, numbers = device.partition(":")  # texts; `numbers` is empty for "cuda"
     if kind != "cuda":
         return range(0)
-    # Texts of the lowest and the highest number; the dash is empty if there is one number.
+    # Texts of the lowest and the highest number. `dash` is empty if there is a single number.
     lowest, dash, highest = (numbers or "0").partition("-")
     if not dash:
         highest = lowest
@@ -175,18 +176,19 @@ class Environment(Struct, frozen=True):
         return next((gpu for gpu in self.gpus if gpu.name == name), Gpu(name))
 
     def device_phrase(self, device: str, threads: int | None) -> str:
-        """The hardware that the device means, in words for a table's title.
+        """The hardware of a device in words: "2 x NVIDIA A100, 80 GiB, driver 550", or a CPU with
+        its cores, memory and threads.
 
-        `device` is "cpu", "cuda:1" or the like. `threads` are the CPU threads of this process's
-        engine, used on a CPU only; None for a server, which has its own.
+        `device` is "cpu", "cuda:1" or the like. `threads` is the number of CPU threads of the
+        engine in this process, which a GPU's text leaves out; None for a server.
         """
         if gpu := self.gpu(device):  # the first GPU of the device; None for a CPU
-            num_gpus = len(gpu_numbers(device))  # of the device: "cuda:0-1" has 2
+            num_gpus = len(gpu_numbers(device))  # 2 for "cuda:0-1"
             count_text = f"{num_gpus} x " if num_gpus > 1 else ""
             driver = gpu.driver or UNKNOWN
             memory_text = _memory(gpu.memory_bytes)  # ", 80 GiB"; empty if unknown
             return f"{count_text}{gpu.name}{memory_text}, driver {driver}"
-        cores = UNKNOWN if self.cpu.num_cores is None else self.cpu.num_cores  # a number or a text
+        cores = UNKNOWN if self.cpu.num_cores is None else self.cpu.num_cores  # or their number
         memory_text = _memory(self.cpu.memory_bytes)
         phrase = f"{self.cpu.model}, {cores} cores{memory_text}"
         if threads is None:
@@ -210,4 +212,5 @@ class Environment(Struct, frozen=True):
 
 
 def _memory(num_bytes: int | None) -> str:
+    """The end of a phrase: ", 80 GiB"; empty if the bytes are unknown (None)."""
     return "" if num_bytes is None else f", {num_bytes / 2**30:.0f} GiB"
