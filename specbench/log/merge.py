@@ -40,10 +40,10 @@ Offsets = Mapping[Prompt, int]
 
 
 def merged(runs: Sequence[Run]) -> Run:
-    """Join runs of the same work into one.
+    """One run with the records of several runs of the same work.
 
-    A prompt that several runs have gets their passes (the `repeat` of a record's key) one after the
-    other, in the order of the runs. Each record keeps its run's id as `origin`.
+    If several runs have a prompt, the passes over the prompt (`repeat` of a record's key, from 0)
+    are numbered on from run to run. Each record keeps the id of its run as `origin`.
 
     Raises:
         UserError: there are fewer than two runs, or they do not fit together. The message
@@ -59,14 +59,14 @@ def merged(runs: Sequence[Run]) -> Run:
             "The runs cannot be merged:\n" + "\n".join(f"  {problem}" for problem in problems),
             "Give runs of the same work, each once. `specbench compare` shows how runs differ.",
         )
-    num_passes: dict[Prompt, int] = defaultdict(int)  # over the prompt, in the runs so far
+    num_passes: dict[Prompt, int] = defaultdict(int)  # prompt -> passes in the runs so far
     records: list[Record] = []
     offsets_of_runs: list[Offsets] = []
     for run in runs:
-        offsets = dict(num_passes)  # passes over each prompt in earlier runs
+        offsets = dict(num_passes)  # prompt -> passes in the runs before this one
         offsets_of_runs.append(offsets)
-        trace_lines = store.read_trace(run.path) if run.path else ()  # no path: not from a folder
-        traces = {line.key: line.steps for line in trace_lines}  # key -> draft trees of its steps
+        trace_lines = store.read_trace(run.path) if run.path else ()  # None: not from a folder
+        traces = {line.key: line.steps for line in trace_lines}  # key -> steps with draft trees
         for record in run.records:
             prompt = _prompt_of(record)
             renumbered_record = renumbered(record, offsets.get(prompt, 0))
@@ -74,7 +74,7 @@ def merged(runs: Sequence[Run]) -> Run:
                 renumbered_record,
                 trace=traces.get(record.key, ()),
                 origin=record.origin or run.header.id,
-                # A worker's name in the merged run; none if no worker of a cluster completed it.
+                # Empty if the record is not from a worker of a cluster.
                 worker=_worker(record.worker, run.header) if record.worker else "",
             )
             records.append(merged_record)
@@ -87,19 +87,19 @@ def _prompt_of(record: Record) -> Prompt:
 
 
 def write_run(run: Run, folder: Path) -> None:
-    """Write the run into a new folder.
+    """Write the run into a new folder, which gives the run its name.
 
-    It is written to a hidden folder beside the new one, and marked complete once it is in its
-    place. A killed merge can be repeated: its remains are replaced. A `RunFolder` holds
-    the lock of a folder, and `sync` waits until a file or a folder's names are on the disk.
+    The files are written to a hidden scratch folder with the status "running". The scratch folder
+    is renamed to the new folder, and then the header gets the run's status. So a killed merge can
+    be repeated, and its remains are replaced. A `RunFolder` locks its folder.
 
     Raises:
         RunFolderError: the folder cannot be written, or another merge writes to it.
-        UserError: it holds a run or other files already.
+        UserError: the folder holds a run or other files already.
     """
     folder = folder.resolve()
     scratch = folder.with_name(f".{folder.name}.merging")
-    header = structs.replace(run.header, id=folder.name)  # a run has its folder's name
+    header = structs.replace(run.header, id=folder.name)
     _make_room(folder, scratch)
     with store.RunFolder(scratch) as run_folder, folder_errors(folder, "--out", REPEAT):
         try:
@@ -107,7 +107,7 @@ def write_run(run: Run, folder: Path) -> None:
             for record in run.records:
                 run_folder.append(record)
             for path in (*scratch.iterdir(), scratch):
-                sync(path)
+                sync(path)  # wait until the file, or the names in the folder, are on the disk
             scratch.rename(folder)
         except BaseException:
             rmtree(scratch, ignore_errors=True)
@@ -118,13 +118,12 @@ def write_run(run: Run, folder: Path) -> None:
 
 
 def _make_room(folder: Path, scratch: Path) -> None:
-    """Remove the remains of a killed merge from its folder and its scratch folder.
+    """Remove what a killed merge left in its folder and in its scratch folder.
 
-    HEADER, SAMPLES and TRACE are the names of a run's files. A header is replaced by way of a
-    scratch file.
+    HEADER (run.json), SAMPLES and TRACE are the names of a run's files.
 
     Raises:
-        RunFolderError: a merge is writing to one of them.
+        RunFolderError: a process is writing to one of the folders, or they cannot be written.
         UserError: the folder holds a run or other files.
     """
     for path in (folder, scratch):
@@ -135,11 +134,11 @@ def _make_room(folder: Path, scratch: Path) -> None:
             rmtree(scratch)
         if (folder / store.HEADER).exists():
             stored_header = store.read_header(folder)
-            # `origins`: the runs that a run was merged from; other runs have none.
+            # Only a merged run has `origins`: the runs that it was merged from.
             is_left_by_a_merge = stored_header.status == "running" and stored_header.origins
             if not is_left_by_a_merge:
                 raise UserError(f"{folder} holds a run already.", "Give another --out.")
-            # The header last: while it is there, it says that the other files may go.
+            # The header goes last: as long as it exists, it shows that the files are remains.
             files = [folder / store.TRACE, folder / store.SAMPLES]
             for file in (*files, *scratch_files(folder / store.HEADER), folder / store.HEADER):
                 file.unlink(missing_ok=True)
@@ -151,16 +150,16 @@ def _header(
     runs: Sequence[Run], records: Sequence[Record], offsets_of_runs: Sequence[Offsets]
 ) -> RunHeader:
     """The header of the merged run: the first header, with the tasks, passes, blocks, workers and
-    warnings of all. Facts about a single machine are left to the origins.
+    warnings of all runs. Facts about a single machine are only in `origins`.
 
-    `records` are the merged run's, `offsets_of_runs` has for each run the number of passes over
-    each prompt in earlier runs. A `repeat` is a pass over the prompts, from 0.
+    `records` are those of the merged run. `offsets_of_runs` has a mapping per run: prompt -> passes
+    in earlier runs. A `repeat` is a pass over the prompts, from 0.
     """
     headers = [run.header for run in runs]
     first_header = headers[0]
     # Task -> title of its column in tables.
     columns = {task: title for header in headers for task, title in header.columns.items()}
-    # `limit` or `sample`: the number of prompts of a task to use; `limit_order`: which of them.
+    # `limit` or `sample` is the number of prompts per task; `limit_order` says which are chosen.
     limit = _shared({header.spec.values.limit for header in headers})
     is_one_order = len({header.spec.values.limit_order for header in headers}) == 1
     spec_values = structs.replace(
@@ -171,13 +170,13 @@ def _header(
         limit=limit if is_one_order else None,
         sample=_shared({header.spec.values.sample for header in headers}),  # None if they differ
     )
-    blocks: list[BlockHeader] = []  # each: requests of a task that a server completed together
+    blocks: list[BlockHeader] = []  # a block is the requests that a server completed together
     for run, offsets in zip(runs, offsets_of_runs, strict=True):
         for block in run.header.blocks:
             num_earlier_passes = _block_offset(block.task, run, offsets)
             blocks.append(structs.replace(block, repeat=block.repeat + num_earlier_passes))
-    workers = {  # processes of a cluster
-        _worker(name, header): worker  # name in the merged run, header of the worker
+    workers = {  # name of a cluster's process in the merged run -> its description
+        _worker(name, header): worker
         for header in headers
         for name, worker in header.workers.items()
     }
@@ -237,13 +236,12 @@ def _block_offset(task: str, run: Run, offsets: Offsets) -> int:
 
 
 def _prompts(headers: Sequence[RunHeader], records: Sequence[Record]) -> Iterator[PromptsHeader]:
-    """The header of each task's prompts. If runs have different prompts of a task, it covers them
-    all, and its hash is made from theirs.
+    """The description of each task's prompts in the merged run, whose records are `records`.
 
-    `records` are all runs' records. A `PromptsHeader` has the number of a run's prompts of a task,
-    a hash of them (`sha256`), and their ids by category.
+    If one run has as many prompts of the task as the records, its description is used. If not, the
+    prompts of all runs are joined, and their hash (`sha256`) is made from the runs' hashes.
     """
-    # task -> sha256 -> the prompts of the task with this hash
+    # Task -> hash of the prompts of a run -> description of these prompts.
     prompts_by_task: dict[str, dict[str, PromptsHeader]] = defaultdict(dict)
     for header in headers:
         for prompts in header.prompts:
@@ -251,11 +249,11 @@ def _prompts(headers: Sequence[RunHeader], records: Sequence[Record]) -> Iterato
     for task, prompts_by_hash in prompts_by_task.items():
         largest = max(prompts_by_hash.values(), key=lambda prompts: prompts.num_prompts)
         sample_ids = {record.key.sample_id for record in records if record.key.task == task}
-        if len(sample_ids) <= largest.num_prompts:  # the others are parts of it
+        if len(sample_ids) <= largest.num_prompts:  # the prompts of the other runs are among these
             yield largest
             continue
         categories: dict[str, tuple[str, ...]] = {}  # category -> ids of its prompts
-        copies: dict[str, str] = {}  # id of a prompt -> id of an earlier one with its text
+        copies: dict[str, str] = {}  # id of a prompt -> id of an earlier prompt with the same text
         for prompts in prompts_by_hash.values():
             copies |= prompts.copies
             for category, ids in prompts.categories.items():
@@ -270,11 +268,11 @@ def _prompts(headers: Sequence[RunHeader], records: Sequence[Record]) -> Iterato
 
 
 def _warnings(headers: Sequence[RunHeader]) -> Iterator[str]:
-    """Sentences: each run's own warnings after its id, then the differences from the first run
-    that may change times.
+    """The merged run's warnings: those of each run after its id, a warning if other programs took
+    the processor, and the differences from the first run that may change times.
 
-    `header.cpu` has the load of other programs on the processor, None if not sampled. A run on
-    servers is not warned of them: its own servers are such programs.
+    `header.cpu` is None if the processor was not sampled. On servers, other programs are no reason
+    for a warning, since the servers are among them.
     """
     first_header, *other_headers = headers
     for header in headers:

@@ -17,7 +17,7 @@ SAME_S = 2e-6
 
 
 def merge_problems(runs: Sequence[Run]) -> Iterator[str]:
-    """Every reason not to join the runs, a sentence each, with the runs' names."""
+    """A sentence for each reason not to merge the runs, with the names of the runs."""
     first_header = runs[0].header
     for run_index, run in enumerate(runs):
         header = run.header
@@ -34,7 +34,8 @@ def merge_problems(runs: Sequence[Run]) -> Iterator[str]:
                 )
         if any(header.id == earlier_run.header.id for earlier_run in earlier_runs):
             yield f"Two runs are named {header.id}: rename a folder, so that origins differ."
-        conflicts = MERGE.conflicts(first_header, header)  # differences that forbid a merge
+        # The differences from the first run that forbid a merge.
+        conflicts = MERGE.conflicts(first_header, header)
         for sentence in in_words(conflicts, first_header, header):
             yield f"{sentence}."
 
@@ -66,27 +67,27 @@ class _Answer(NamedTuple):
 def _is_measured_twice(run: Run, earlier_run: Run) -> bool:
     """True if two runs share measurements: one is a copy, a part or a pass of the other.
 
-    A run's `uids` are the random names of its measurements. Files of older versions have none,
-    and copies can lose them. So two records count as one measurement if they differ in the repeat
-    (pass over the prompts) alone, and the times of prefill and decoding agree within `SAME_S`. In
-    two honest passes, at most one of the times agrees.
+    Runs share measurements if they have a random name of measurements (`uids`) in common. Runs of
+    older versions have no such name, and a copy may have lost it. So runs also share measurements
+    if two answers of one run are in the other run, except for the number of the pass: with the
+    same request and tokens, and the times of prefill and decoding within `SAME_S`. Two honest
+    measurements never agree in both times.
     """
     if run.header.uids & earlier_run.header.uids:
         return True
-    # A record's key without its repeat, with its token ids -> the pairs of times (prefill,
-    # decoding) of all records that have these, one per pass.
+    # Answer (request, method and tokens) -> its times in each pass that gave this answer.
     times_by_answer = _times_of_answers(run)
     earlier_times_by_answer = _times_of_answers(earlier_run)
-    num_shared = 0  # records of the earlier run whose both times a record of `run` has, too
-    for answer, earlier_pairs in earlier_times_by_answer.items():
-        pairs_of_run = times_by_answer.get(answer, [])
+    num_shared = 0  # answers of the earlier run with the times of an answer of `run`
+    for answer, earlier_times_of_passes in earlier_times_by_answer.items():
+        times_of_passes = times_by_answer.get(answer, [])
         num_shared += sum(
-            any(pair.is_same(earlier_pair) for pair in pairs_of_run)
-            for earlier_pair in earlier_pairs
+            any(times.is_same(earlier_times) for times in times_of_passes)
+            for earlier_times in earlier_times_of_passes
         )
     num_records = sum(map(len, times_by_answer.values()))
     num_earlier_records = sum(map(len, earlier_times_by_answer.values()))
-    # Two shared records are enough; one, if a run has no more.
+    # Two shared answers are needed; one if a run has only one.
     return num_shared >= max(1, min(2, num_records, num_earlier_records))
 
 

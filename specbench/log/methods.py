@@ -61,44 +61,44 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
 
     @property
     def settings_text(self) -> str:
-        """The size of its drafts beside the paper's size: "6 tokens; paper: 10".
+        """The size of the method's drafts here and in its paper: "6 tokens; paper: 10".
 
-        If the size is the paper's but another option differs, that option: "ngram=2; paper: 3".
-        Empty if no option differs. `settings.paper` has the paper's values of the options that
-        differ. "6 tokens, cut" is the paper's draft, cut to as many tokens as are cheap to verify.
+        If the sizes are equal, the first option that differs: "ngram=2; paper: 3". Empty if no
+        option differs. "6 tokens, cut; paper: 10" stands for the paper's draft, cut to the tokens
+        that are cheap to verify.
         """
         if not self.settings:
             return ""
+        # Option that has another value here -> the paper's value.
         paper_options = {
             option: value
             for option, value in self.settings.paper.items()
-            if option in self.options  # another version's method may have had more
+            if option in self.options  # an older version's method may have had more options
         }
         if not paper_options:
             return ""
-        # Options that say how large a draft is. If none of them differs, the first option that
-        # differs takes the place of the size.
+        # The options that say how large a draft is; the first of them is for labels.
         size_options = [option for option in _SIZE_UNITS if option in paper_options]
         if size_options:
-            option = size_options[0]  # the first one is for labels
+            option = size_options[0]
             size = self.options[option]
             unit = _SIZE_UNITS[option]
-            size_in_effect = f"{size} {unit.removesuffix('s') if size == 1 else unit}"
-            size_in_paper = paper_options[option] or "all"  # 0 stands for all nodes
+            text_here = f"{size} {unit.removesuffix('s') if size == 1 else unit}"
+            paper_text = paper_options[option] or "all"  # 0 stands for all nodes
             if option == "total_tokens":  # a tree, which has depth + 1 levels below the root
-                size_in_paper = f"{size_in_paper} nodes"
+                paper_text = f"{paper_text} nodes"
                 paper_depth = paper_options.get("depth", self.options.get("depth"))
                 if isinstance(paper_depth, int):
-                    size_in_paper += f", {paper_depth + 1} levels"
+                    paper_text += f", {paper_depth + 1} levels"
         else:
             option = next(iter(paper_options))
-            text = str(self.options[option])  # of a static tree, its paths
-            option_text = tree_label(text) if text.startswith("[[") else text
-            size_in_effect = _without_folders(f"{option}={option_text}", [])
-            size_in_paper = paper_options[option]
+            full_text = str(self.options[option])  # may be the paths of a static tree: "[[0], ..."
+            option_text = tree_label(full_text) if full_text.startswith("[[") else full_text
+            text_here = _without_folders(f"{option}={option_text}", [])
+            paper_text = paper_options[option]
         if self.settings.source == "cut":
-            size_in_effect += ", cut"
-        return f"{size_in_effect}; paper: {size_in_paper}"
+            text_here += ", cut"
+        return f"{text_here}; paper: {paper_text}"
 
 
 class MethodLabel(NamedTuple):
@@ -119,16 +119,15 @@ class MethodLabel(NamedTuple):
 
     @property
     def details(self) -> list[str]:
-        """The options that were given, settings that were chosen and threads of its own.
+        """What follows the title in a table: "ngram=2", "6 tokens; paper: 10", "8 threads".
 
-        Options that all variants share are left out, and folders of the machine before the part
-        that distinguishes a path from the others'.
-
-        `spelling` is the method's name with its options, "pld:ngram=2"; `others` are the spellings
-        of the run's other variants of the method. `settings` is the size of its drafts in words,
-        "" if it is the paper's; `threads` the number of its CPU threads, 0 if it is vanilla's.
+        First the options in the method's spelling ("pld:ngram=2"), except options that
+        all of the run's variants of the method share. Paths are shortened to a part that differs
+        from the other variants' paths. Then the size of drafts (`settings`), if it is not the
+        paper's, and the number of CPU threads, if it is not vanilla's (`threads` is not 0).
         """
-        options_of_others = [_given_options(other) for other in self.others]  # ["ngram=2"] each
+        # For each other variant, its options as texts: ["ngram=2"].
+        options_of_others = [_given_options(spelling) for spelling in self.others]
         all_other_options = [*chain(*options_of_others)]
         details = []
         for option in _given_options(self.spelling):
@@ -163,17 +162,18 @@ def tree_label(paths: str) -> str:
     return f"{num_rows}-{sha256(paths.encode()).hexdigest()[:8]}"
 
 
-def _without_folders(option: str, others: Sequence[str]) -> str:
-    """Shorten the path of an option: "weights=/a/b/c" becomes "weights=c", or "weights=b/c" if
-    another option ends with "c". `others` are the options of all variants of the method in the run.
+def _without_folders(option: str, all_options: Sequence[str]) -> str:
+    """An option with a shorter path: "weights=c" for "weights=/a/b/c", or "weights=b/c" if another
+    of `all_options` (texts such as "weights=/d/c") ends with "c".
+
     An option without a path, or with a Hub id ("weights=org/name"), stays as it is.
     """
     name, _, path = option.partition("=")
-    if "/" not in path or HUB_ID.fullmatch(path):  # HUB_ID: a pattern for "org/name"
+    if "/" not in path or HUB_ID.fullmatch(path):
         return option
     path_parts = Path(path).parts  # names of folders, then of the file
-    other_options = [other for other in others if other != option]
-    for num_kept in range(1, len(path_parts)):
+    other_options = [text for text in all_options if text != option]
+    for num_kept in range(1, len(path_parts)):  # the last part, the last two, and so on
         kept_path = "/".join(path_parts[-num_kept:])
         if not any(other_option.endswith(kept_path) for other_option in other_options):
             return f"{name}={kept_path}"

@@ -101,23 +101,23 @@ class Option:
         return item if isinstance(item, type) else str
 
     def read(self, given: Any) -> Any:
-        """The value that a text, a number or a list of texts on a command line means.
+        """The value of the option that `given`, from a command line, stands for.
 
-        It is a tuple for an option that can be given several times. `given` is a list of texts
-        for such an option, else a text, or the value itself. The option's `word` ("auto") stands
-        for its default, "" for none; its `form` is the form of texts that are not plain (a share,
-        words as in a shell, texts with commas); `item` is the type of one value.
+        For an option that can be given several times, `given` is a list of texts and the value a
+        tuple. For other options, `given` is a text or the value itself. The option's `word`, such
+        as "auto", stands for the default; an option without such a word has "". `form` is the form
+        of a text that is not plain. `item` is the type of the value, or of the tuple's elements.
 
         Raises:
             UserError: a text is not a value of this option.
         """
         if given == self.word and self.word:
             return self.default
-        if self.form == "texts":  # not split at commas
+        if self.form == "texts":  # which may have commas
             return tuple(text.strip() for text in given if text.strip())
-        if self.form:
+        if self.form:  # a share, or words as in a shell
             return _READERS[self.form](self.flag, given)  # the flag is for messages
-        if self.is_many:
+        if self.is_many:  # each text may have several values with commas between them
             stripped = [piece.strip() for text in given for piece in text.split(",")]
             texts = [piece for piece in stripped if piece]
             if self.item is str:
@@ -143,15 +143,11 @@ class Option:
         return ",".join(f"{item:g}" if isinstance(item, float) else str(item) for item in value)
 
     def check(self, value: Any) -> None:
-        """Refuse a value out of the limits, or not among the choices. Of a tuple, each number is
-        checked.
+        """Raise UserError if a number is out of the option's limits, or a value is not a choice.
 
-        A value is a number, a text or a tuple of them. `least` and `above` are limits from below;
-        the number `above` itself is not allowed. A limit may be None. `hint` says what to give
-        instead.
-
-        Raises:
-            UserError: the value is refused.
+        `value` is a number, a text or a tuple of these; of a tuple, each number is checked. An
+        option has at most one lower limit: `least`, or `above`, which is itself too small. Without
+        the option's `hint`, the message says the lower limit.
         """
         for number in value if isinstance(value, tuple) else (value,):
             if isinstance(number, int | float) and (fault := self._fault(number)):
@@ -164,10 +160,10 @@ class Option:
             raise unknown_name(noun, value, filter(None, self.choices), self.hint)  # an error
 
     def _fault(self, number: float) -> str:
-        """The end of a sentence about the fault of a number; empty without a fault.
+        """The reason why a number is not allowed, such as "too small"; empty if it is allowed.
 
-        The option allows numbers from `least` on, or above the number `above`, and up to `most`. A
-        limit that is None does not exist.
+        Allowed are numbers from `least` on, above the number `above`, and up to `most`. A limit
+        that is None does not exist.
         """
         if math.isnan(number):
             return "not a number"
@@ -234,16 +230,15 @@ def shown_as(name: str) -> Meta:
 
 @cache
 def field_roles(struct: type[Struct]) -> tuple[FieldRole, ...]:
-    """The role and the name for readers ("" for none) of each field of a struct, in its order.
+    """The role and the name for readers of each field of a struct, in the order of the fields.
 
-    A role, such as "work" or "machine", says what a difference in the field concerns. None means
-    the role of the struct's own part. Some fields are options of the command line: one that
-    comparisons name (`is_compared`) has its flag, "--top-p", as its name.
+    A role is None if the field declares none: then the role of its part applies. A name is "" if
+    readers do not see the field. A field that is an option of the command line has the option's
+    role, and its flag ("--top-p") as the name if comparisons name the option.
     """
     options_by_name = {option.name: option for option in options(struct)}
     roles = []
-    # `extra`: the role and the name that the field's annotation declares, if any, as a dict with
-    # the keys "role" and "shown_name", for a field that is not an option
+    # `extra` is what the field's annotation declares: a dict with "role" or "shown_name", or empty.
     for field, extra in _declarations(struct):
         if option := options_by_name.get(field.name):
             shown_name = option.flag if option.is_compared else ""
@@ -261,18 +256,17 @@ def _declarations(struct: type[Struct]) -> Iterator[tuple[FieldInfo, dict[str, A
 
 
 def share(flag: str, text: str) -> float:
-    """The share, from 0 to below 1, that a text such as "5%" or "0.05" means. `flag` is the
-    option, for the message.
+    """The share in a text such as "5%" or "0.05" as a number: 0.05. `flag` is for the message.
 
     Raises:
-        UserError: the text is not a share.
+        UserError: the text is not a number, or the share is below 0 or at least 1.
     """
     digits = text.strip().removesuffix("%")
     try:
         number = float(digits)
     except ValueError:
-        number = math.nan
-    if digits != text.strip():  # a percentage
+        number = math.nan  # refused below
+    if digits != text.strip():  # a percentage, whose "%" was removed
         number /= 100
     if 0 <= number < 1:
         return number

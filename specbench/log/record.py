@@ -188,10 +188,11 @@ def to_line(record: Record) -> RecordLine | ImportedLine:
 def to_record(line: RecordLine | ImportedLine, shared_values: dict[Any, Any]) -> Record:
     """The record of a line.
 
-    `shared_values` maps each value of earlier lines to itself. Equal values of the run become
-    one object that way: large runs must fit into memory.
+    `shared_values` maps each value of earlier lines to itself. This function adds the line's values
+    to it, and uses the same object for equal values: large runs must fit into memory.
     """
     names = _IMPORTED_FIELDS if isinstance(line, ImportedLine) else _RECORD_FIELDS
+    # Name -> content, of the fields of the key and of the fields of the record.
     fields = {name: getattr(line, name) for name in (*_KEY_FIELDS, *names)}
     for name in fields.keys() & _OFTEN_EQUAL:
         fields[name] = shared_values.setdefault(fields[name], fields[name])
@@ -199,6 +200,7 @@ def to_record(line: RecordLine | ImportedLine, shared_values: dict[Any, Any]) ->
     if isinstance(line, ImportedLine):
         counts = ImportedCounts(**{name: getattr(line, name) for name in _COUNTS})
         return Record(key=key, **fields, imported=counts)
-    if line.num_paused > 1:  # an older version measured a paused line again, and it paused again
+    # Older versions measured a paused answer again. In this line, the second attempt paused, too.
+    if line.num_paused > 1:
         fields["is_paused"] = True
     return Record(key=key, **fields)

@@ -128,9 +128,9 @@ class Run:
     def at(self, load: Load) -> Run:
         """The part of the run that was measured at one load, as a run.
 
-        A load is a number of requests at once, or of requests per second; the other number is 0.
-        Warnings, missing records and lines left out concern the whole run, and are kept with its
-        first load. Blocks are groups of requests to a server, each at one load.
+        A load is a number of requests at once, or per second; the other number is 0. Facts about
+        the whole run (warnings, missing records, lines left out) go with the first load only. A
+        block is the requests that a server completed together.
         """
         if self.loads == (load,):
             return self
@@ -138,11 +138,11 @@ class Run:
         records = tuple(record for record in self.records if load_of(record.key) == load)
         num_expected = self.header.num_records  # records of the whole run; None if unknown
         if num_expected:
-            # All missing records count for the first load.
-            num_elsewhere = len(self.records) - len(records)  # at other loads
+            num_elsewhere = len(self.records) - len(records)  # records at other loads
+            # All missing records of the run are missing at its first load.
             num_expected = num_expected - num_elsewhere if is_first else len(records)
         spec = self.header.spec
-        spec_values = structs.replace(  # the options; a load is one of these two
+        spec_values = structs.replace(  # the run's options, with this load only
             spec.values,
             concurrency=(load.concurrency,) if load.concurrency else (),
             request_rates=(load.request_rate,) if load.request_rate else (),
@@ -170,16 +170,17 @@ class Run:
 
     @staticmethod
     def pooled(runs: Sequence[Run]) -> Run:
-        """Whole runs of one command on one machine as one run. Each run is a unit of variance.
+        """Several runs of one command on one machine as one run, a pool.
 
-        The repeats (passes over the prompts) are numbered on from run to run.
+        The repeats (passes over the prompts) are numbered on from run to run. `run_of_repeat` keeps
+        the run of each repeat, since each run is a unit of variance.
 
         Raises:
             UserError: the runs differ in work, machine or methods, or one is given twice.
         """
         _check_poolable(runs)
         records: list[Record] = []
-        run_of_repeat: list[int] = []  # for each repeat of the pool, the index of its run
+        run_of_repeat: list[int] = []  # index of the run, for each repeat of the pool
         for run_index, run in enumerate(runs):
             num_earlier_repeats = len(run_of_repeat)
             records += (renumbered(record, num_earlier_repeats) for record in run.records)
@@ -202,7 +203,9 @@ def renumbered(record: Record, offset: int) -> Record:
 
 
 def _check_poolable(runs: Sequence[Run]) -> None:
-    """Raise UserError if a run is given twice, or has another command or machine than the first."""
+    """Raise UserError if a run is imported or given twice, or differs from the first run in command
+    or machine.
+    """
     first_header = runs[0].header
     for run_index, run in enumerate(runs):
         header = run.header
@@ -227,10 +230,11 @@ def _is_copy(run: Run, earlier_run: Run) -> bool:
 
 
 def _pooled_header(headers: Sequence[RunHeader]) -> RunHeader:
-    """The header of a pool: the first one, with the records, blocks, energies and warnings of all.
+    """The header of a pool: the first run's header, with the numbers of records and repeats, the
+    blocks, energies, untimed work and warnings of all runs.
 
-    Repeats (passes over the prompts) are numbered on from run to run. A block is the requests of
-    one method, task and repeat to a server.
+    Repeats (passes over the prompts) are numbered on from run to run. A block is the requests that
+    a server completed together, in one repeat.
     """
     first_header = headers[0]
     blocks: list[BlockHeader] = []
@@ -240,9 +244,9 @@ def _pooled_header(headers: Sequence[RunHeader]) -> RunHeader:
             structs.replace(block, repeat=block.repeat + num_repeats) for block in header.blocks
         )
         num_repeats += _num_repeats(header)
-    # The options of the run (its spec), with the passes of all.
+    # The options of the first run, with the repeats of all runs.
     spec_values = structs.replace(first_header.spec.values, repeats=num_repeats)
-    # Numbers of records that the runs should have, where their headers say so.
+    # The number of records that each run should have. A header that does not say it is left out.
     record_counts = [header.num_records for header in headers if header.num_records]
     are_all_counted = len(record_counts) == len(headers)
     return structs.replace(
@@ -267,16 +271,16 @@ def joint_status(headers: Sequence[RunHeader]) -> Status:
 
 
 def added_hooks(headers: Sequence[RunHeader]) -> dict[str, HookTimes]:
-    """The untimed work of several runs: their sums, but the longest build time."""
-    totals: dict[str, HookTimes] = {}
+    """Method -> untimed work in all runs: sums of seconds and counts, but the longest `build_s`."""
+    totals: dict[str, HookTimes] = {}  # method -> its work in the runs so far
     for header in headers:
         for method, times in header.hooks.items():
-            total = totals.get(method, HookTimes())
-            sums = {
-                name: getattr(times, name) + getattr(total, name)
+            earlier_times = totals.get(method, HookTimes())  # all 0 in the method's first run
+            sums = {  # field of HookTimes -> sum
+                name: getattr(times, name) + getattr(earlier_times, name)
                 for name in HookTimes.__struct_fields__
             }
-            sums["build_s"] = max(times.build_s, total.build_s)
+            sums["build_s"] = max(times.build_s, earlier_times.build_s)
             totals[method] = HookTimes(**sums)
     return totals
 
@@ -289,14 +293,14 @@ def changed_print(headers: Sequence[RunHeader]) -> WeightsPrint | None:
 
 
 def _pooled_warnings(headers: Sequence[RunHeader]) -> Iterable[str]:
-    """Sentences: all runs' own warnings, then the differences from the first run that may change
-    times. `cpu` has the load of other programs on the processor, None if not sampled; servers of
-    a run are such programs themselves.
+    """The pool's warnings: those of each run, a warning if other programs took the processor, and
+    the differences from the first run that may change times. `header.cpu` is None if not sampled.
+    A run on servers gets no warning of other programs, since the servers are among them.
     """
     first_header, *other_headers = headers
     for header in headers:
         yield from header.warnings
-    for header in other_headers:  # the pool has the first run's `cpu`, which warns by itself
+    for header in other_headers:  # the pool's header keeps the first run's `cpu`
         if header.cpu and not header.servers and header.cpu.others_warning:
             yield f"{header.id}: {header.cpu.others_warning}"
         for sentence in in_words(POOL.cautions(first_header, header), first_header, header):

@@ -45,20 +45,21 @@ _MODULES = (
 
 
 def json_schema(kind: str) -> dict[str, Any]:
-    """The JSON Schema of a kind of file (one of `KINDS`), with the descriptions of its fields.
+    """The JSON Schema of a kind of file (a key of `KINDS`), with a description of each field.
 
     Raises:
         UserError: there is no such kind.
     """
-    if kind not in KINDS:  # kind -> the class of its content
+    if kind not in KINDS:
         raise unknown_name("kind of file", kind, KINDS)
     schema = msgspec.json.schema(KINDS[kind])
     descriptions = _descriptions()  # class name -> field name in files -> description
+    # "$defs" maps the name of a class to the JSON Schema of its objects.
     for class_name, definition in schema["$defs"].items():
         for field, description in descriptions[class_name].items():
             definition["properties"][field]["description"] = description
-        # The field "schema", the version of the files, is the tag of a msgspec class or a field of
-        # its own. Only a tag has an "enum", and a tag cannot have a docstring.
+        # Some classes have their version, "schema", as the tag of a msgspec class. A tag has an
+        # "enum", which a field does not have, and has no docstring.
         version_field = definition["properties"].get("schema", {})
         if "enum" in version_field:
             version_field["description"] = "version of the run files"
@@ -66,23 +67,24 @@ def json_schema(kind: str) -> dict[str, Any]:
 
 
 def _descriptions() -> dict[str, dict[str, str]]:
-    """The docstrings of fields: class name -> name of the field in files -> docstring.
+    """Class name -> name of a field in files -> docstring of the field.
 
-    Fields of base classes are included. Python keeps no docstrings of fields, so they are read from
-    the source.
+    A class has the fields of its base classes, too. Python does not keep the docstrings of fields,
+    so they are read from the source of `_MODULES`.
     """
     docstrings_by_class: dict[str, dict[str, str]] = {}
-    for module in _MODULES:  # they declare parts of the files; base classes come first
+    for module in _MODULES:
         for statement in ast.parse(inspect.getsource(module)).body:
             if isinstance(statement, ast.ClassDef):
                 declared_class = getattr(module, statement.name)
+                # A mapping per base class, which stands before this class and so is known already.
                 inherited_docstrings = (
                     docstrings_by_class.get(base.__name__, {}) for base in declared_class.__bases__
                 )
                 docstrings_by_class[statement.name] = dict(
                     chain.from_iterable(map(dict.items, inherited_docstrings))
                 )
-                # The docstrings of fields that the class declares itself.
+                # Then the fields that the class declares itself.
                 docstrings_by_class[statement.name] |= _own_descriptions(statement, declared_class)
     return docstrings_by_class
 

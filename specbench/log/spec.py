@@ -161,10 +161,12 @@ GOODPUT = ("ttft", "tpot", "e2e")
 
 
 def parse_goodput(text: str) -> dict[str, float]:
-    """Limits in seconds by name, from "ttft:500,tpot:50" in milliseconds; none from "".
+    """Name of a time -> its limit in seconds, from a text in milliseconds: "ttft:500,tpot:50".
+
+    The mapping is empty for an empty text. Names are those of `GOODPUT`.
 
     Raises:
-        UserError: the text has another form.
+        UserError: the text has another form, a name is unknown, or a limit is not above 0.
     """
     limits_s: dict[str, float] = {}
     for limit_text in filter(None, text.split(",")):
@@ -173,7 +175,6 @@ def parse_goodput(text: str) -> dict[str, float]:
             limits_s[time_name] = float(milliseconds) / 1e3
         except ValueError:
             limits_s[time_name] = 0.0  # which is refused below
-        # GOODPUT: names of the times of a request that may have a limit.
         if time_name not in GOODPUT or not 0 < limits_s[time_name] < float("inf"):
             raise UserError(
                 f"--goodput {text} is not a list of limits: {limit_text!r}.",

@@ -61,13 +61,13 @@ class RunFolder:
         """Make the folder, and open and lock its file of records.
 
         Raises:
-            RunFolderError: it cannot be written, another process writes to it, or its records are
-                compressed.
+            RunFolderError: the folder cannot be written, another process writes to it, or its
+                records or traces are compressed.
         """
-        with folder_errors(self.path):
+        with folder_errors(self.path):  # turns errors of the system into a RunFolderError
             self.path.mkdir(parents=True, exist_ok=True)
         for name in (SAMPLES, TRACE):
-            compressed = compressed_path(self.path / name)
+            compressed = compressed_path(self.path / name)  # the path with ".gz"
             if compressed.exists() and not (self.path / name).exists():
                 raise RunFolderError(
                     f"{compressed} is compressed, so no line can be added.",
@@ -126,35 +126,32 @@ def header_json(header: RunHeader) -> bytes:
 def read_run(path: Path, *, is_lenient: bool = False) -> Run:
     """Read the run in a folder. A last line that a kill cut short is left out.
 
-    If lenient, lines that no run can have written are also left out, and named in `left_out`.
+    If `is_lenient`, so are lines that no run can have written; `left_out` has a sentence for each.
 
     Raises:
-        RunFolderError: there is no run, a value is missing, wrong or impossible, or the schema is
-            newer.
+        RunFolderError: there is no run, a value is missing, wrong or impossible, or the version of
+            the files is newer.
     """
     header = read_header(path)
     record_check = RecordCheck(header)
-    # Each value of earlier lines -> itself, so that equal ones are in memory once.
+    # Each value of earlier lines -> itself, so that equal values are in memory once.
     shared_values: dict[Any, Any] = {}
 
     def read_record(content: bytes, line_number: int) -> Record:
-        """The record of a line, which is refused if no run can have written it.
-
-        `content` is the line's JSON.
-        """
+        """The record of a line in JSON. Raises a ValueError if no run can have written it."""
         decode = _decode_imported if header.imported else _decode_record
-        record_line = decode(content)  # its fields, with types, as they are stored
+        record_line = decode(content)
         record = to_record(record_line, shared_values)
-        record_check.check(record_line, record.key, line_number)  # raises a ValueError
+        record_check.check(record_line, record.key, line_number)
         return record
 
-    left_out: list[str] = []  # sentences; None below lets the first bad line raise
-    lines = list(_read_lines(path / SAMPLES, read_record, left_out if is_lenient else None))
-    # A request that failed may have been repeated: the last line of its key is the record.
-    last_lines = {record.key: record for record in lines}
-    records = tuple(record for record in lines if last_lines[record.key] is record)
-    audit = _audit_of(path, len(records))  # the last audit, if it was of these records, or None
-    num_repeated = len(lines) - len(records)
+    left_out: list[str] = []  # sentences; without this list, the first bad line raises
+    all_records = list(_read_lines(path / SAMPLES, read_record, left_out if is_lenient else None))
+    # A request that failed may have been repeated. Of the lines with its key, the last one counts.
+    last_records = {record.key: record for record in all_records}
+    records = tuple(record for record in all_records if last_records[record.key] is record)
+    audit = _audit_of(path, len(records))  # the last audit; None if it was of other records
+    num_repeated = len(all_records) - len(records)
     return Run(header, records, path, tuple(left_out), num_repeated=num_repeated, audit=audit)
 
 
@@ -182,8 +179,13 @@ def is_cut(path: Path) -> bool:
 
 
 def read_header(path: Path) -> RunHeader:
-    """Read the header of the run in a folder; errors as for `read_run`."""
-    file = path / HEADER  # run.json
+    """Read the header of the run in a folder.
+
+    Raises:
+        RunFolderError: there is no header, it cannot be read or has a newer version, or a value is
+            missing, wrong or too large.
+    """
+    file = path / HEADER
     if path.is_file():
         raise RunFolderError(
             f"{path} is a file, not the folder of a run.",
@@ -191,7 +193,7 @@ def read_header(path: Path) -> RunHeader:
         )
     try:
         content = file.read_bytes()
-        header_fields = msgspec.json.decode(content)
+        header_fields = msgspec.json.decode(content)  # any JSON value, a dict if it is a header
     except FileNotFoundError as error:
         raise RunFolderError(
             f"There is no run in {path}: it has no {HEADER}.",
@@ -212,10 +214,10 @@ def read_header(path: Path) -> RunHeader:
         raise RunFolderError(f"{file}: {problem}", "Restore or correct the file.")
     header_fields["id"] = path.resolve().name  # a copied folder goes by its own name
     try:
-        # Texts lose their control characters.
+        # `printable_values` removes the control characters of texts.
         header = msgspec.convert(printable_values(header_fields), RunHeader)
     except msgspec.ValidationError as error:
-        raise RunFolderError(  # with the path of the wrong value, and the value
+        raise RunFolderError(
             f"{file}: {_reason(error, content)}", "Restore or correct the file."
         ) from error
     if (header.schema == IMPORTED_SCHEMA) != bool(header.imported):
@@ -244,17 +246,20 @@ def _line(line: Struct) -> bytes:
 def _read_lines(
     path: Path, read: Callable[[bytes, int], ContentT], left_out: list[str] | None = None
 ) -> Iterator[ContentT]:
-    """The result of `read` for each line of the file `path` and its number, counted from 1.
+    """The result of `read` for each line of the file `path`; `read` gets the line and its number,
+    from 1. If the file is missing, there are no lines.
 
-    A line that it refuses raises RunFolderError, or is collected in `left_out`, if given, as a
-    sentence. Without a file there are no lines.
+    If `read` refuses a line (ValueError), a sentence about it is added to `left_out`.
+
+    Raises:
+        RunFolderError: the file cannot be read, or a line is refused and `left_out` is None.
     """
     # A context that turns errors of the system into a RunFolderError with this text and hint.
     unreadable = os_errors(f"{path} cannot be read", "Make it readable.", RunFolderError)
     with unreadable, suppress(FileNotFoundError), open_lines(path) as file:
         for line_number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
-                return  # cut short by a kill; the sample counts as not done
+                return  # a kill cut the last line short: its request counts as not done
             try:
                 parsed_line = read(line, line_number)
             except (ValueError, RecursionError) as error:
@@ -271,12 +276,12 @@ def _read_lines(
 
 
 def _reason(error: Exception, content: bytes) -> str:
-    """The message of an error about a line or a file, with the path of the wrong value first, and
-    the value last: '$.num_tokens: expected int, got str ("x")'. `content` is the JSON of the line.
+    """The message of an error about a line or file whose JSON is `content`: the path of the wrong
+    value, the message, and the value, as in '$.num_tokens: expected int, got str ("x")'.
     """
     if isinstance(error, ImpossibleRecord):
-        return str(error)  # begins with the path already
-    # msgspec's messages: "Expected `int`, got `str` - at `$.num_tokens`".
+        return str(error)  # this message begins with the path, too
+    # A message of msgspec: "Expected `int`, got `str` - at `$.num_tokens`".
     message, _, path = str(error).partition(" - at ")
     message = (message[:1].lower() + message[1:]).replace("`", "")
     if not path:
@@ -284,12 +289,12 @@ def _reason(error: Exception, content: bytes) -> str:
     path = path.strip("`")  # such as $.phases.draft_s or $.token_ids[3]
     try:
         wrong_value = json.loads(content)
-        # each piece of the path: a field's name, or the index of a list
+        # A step of the path is a field's name or a list's index; the other text is empty.
         for name, index in re.findall(r"\.(\w+)|\[(.+?)\]", path):
             wrong_value = wrong_value[name or int(index)]
     except (ValueError, RecursionError):  # the path may have "[...]", the line may not be JSON
         return f"{path}: {message}"
     shown_value = json.dumps(wrong_value)  # in ASCII
-    if len(shown_value) > _MOST_SHOWN:  # characters
+    if len(shown_value) > _MOST_SHOWN:
         shown_value = f"{shown_value[:_MOST_SHOWN]} ..."
     return f"{path}: {message} ({shown_value})"

@@ -75,19 +75,20 @@ def _coarse_clock(done: Sequence[Record]) -> Iterator[str]:
 
 
 def _copied_passes(done: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each method and two passes of which one is a copy of the other.
+    """A sentence for each two passes of a method of which one is a copy of the other.
 
-    A pair has their two answers to one request, of LEAST_TOKENS or more. It is a copy if the tokens
-    are equal, and prefill and decode times differ by a share of at most COPIED. Passes are copies
-    if LEAST_COPIES pairs or more are, and a share of LEAST_COPIED_SHARE of all pairs. `done` has
-    the records of completed requests.
+    Two answers of a method to the same request, in different passes, are a pair. A pair is a copy
+    if the tokens are equal, and the times of prefill and decoding differ by a share of COPIED at
+    most. One of two passes is a copy if at least LEAST_COPIES of their pairs are copies, and a
+    share of at least LEAST_COPIED_SHARE. Answers of fewer than LEAST_TOKENS tokens do not count.
+    `done` has the records that did not fail.
     """
-    # The answers to each request in all passes, by the fields of the key but the pass.
+    # Method and request without the pass -> the method's answers, one per pass.
     answers_by_request: dict[tuple[object, ...], list[Record]] = defaultdict(list)
     for record in done:
         key = record.key
         if record.num_tokens >= LEAST_TOKENS:
-            request = (
+            method_and_request = (
                 key.method,
                 key.temperature,
                 key.task,
@@ -96,8 +97,9 @@ def _copied_passes(done: Sequence[Record]) -> Iterator[str]:
                 key.concurrency,
                 key.request_rate,
             )
-            answers_by_request[request].append(record)
-    num_pairs: Counter[tuple[str, int, int]] = Counter()  # by method and two passes
+            answers_by_request[method_and_request].append(record)
+    # (method, earlier pass, later pass) -> number of pairs, and of pairs that are copies.
+    num_pairs: Counter[tuple[str, int, int]] = Counter()
     num_copies: Counter[tuple[str, int, int]] = Counter()
     for answers in answers_by_request.values():
         for first, second in combinations(sorted(answers, key=_pass_number), 2):
@@ -128,41 +130,44 @@ def _is_copy(first: Record, second: Record) -> bool:
 def _slower_than_trials(done: Sequence[Record], threads: Threads) -> Iterator[str]:
     """A sentence for each method whose steps took far more time than in the trial before the run.
 
-    So do the steps of a file from which somebody removed steps but kept the tokens and the times.
-    A machine that became slower since the trial slows vanilla's steps, too. The rule is
+    This is a sign that somebody removed steps from a file and kept its tokens and times. It may
+    also be that the machine became slower after the trial, but then vanilla's steps took more time,
+    too. So the rule is
 
         (step / step in the trial) / (vanilla's step / vanilla's in the trial) > MOST_SLOWER
 
-    A drafter's own prefill is not a step. Methods with trees of several sizes are left out, and so
-    are methods that share the trial of another method with as many rows.
+    The drafter's prefill does not count. Methods whose trees have several sizes are left out, and
+    so are methods that shared a trial, since their trees have the same size.
     """
-    seconds: dict[str, float] = defaultdict(float)  # of decoding, by method
+    # Of each method: seconds of all steps, numbers of steps and answers, sizes of trees in nodes.
+    seconds: dict[str, float] = defaultdict(float)
     num_steps: Counter[str] = Counter()
     num_answers: Counter[str] = Counter()
-    sizes: dict[str, set[int]] = defaultdict(set)  # nodes of trees, by method
+    tree_sizes: dict[str, set[int]] = defaultdict(set)
     for record in done:
         if record.accept_lengths and record.decode_s:
             method = record.key.method
             seconds[method] += record.decode_s - (record.draft_prefill_s or 0.0)
             num_steps[method] += len(record.accept_lengths)
             num_answers[method] += 1
-            sizes[method].update(record.num_nodes)
+            tree_sizes[method].update(record.num_nodes)
+    # Seconds of a step in vanilla's trial with the number of threads that was chosen.
     vanilla_trial_s = threads.step_s.get(str(threads.num))
     if not vanilla_trial_s or not num_steps[BASELINE]:
         return
-    vanilla_change = seconds[BASELINE] / num_steps[BASELINE] / vanilla_trial_s
-    # A trial: seconds of a step by number of threads. Methods that share a trial have equal ones.
+    vanilla_ratio = seconds[BASELINE] / num_steps[BASELINE] / vanilla_trial_s
+    # A trial maps numbers of threads to seconds of a step. Methods that shared one have equal ones.
     trials = [*threads.method_step_s.values()]
     for method, trial in threads.method_step_s.items():
-        num_threads = threads.own.get(method, threads.num)  # with which the method decodes
+        num_threads = threads.of(method)
         trial_s = trial.get(str(num_threads))
-        has_own_trial = trials.count(trial) == 1 and len(sizes[method]) == 1
-        if not trial_s or not has_own_trial or num_answers[method] < LEAST_ANSWERS:
+        is_own_trial = trials.count(trial) == 1 and len(tree_sizes[method]) == 1
+        if not trial_s or not is_own_trial or num_answers[method] < LEAST_ANSWERS:
             continue
         step_s = seconds[method] / num_steps[method]
-        change = step_s / trial_s / vanilla_change
-        if change > MOST_SLOWER:
+        relative_ratio = step_s / trial_s / vanilla_ratio
+        if relative_ratio > MOST_SLOWER:
             yield (
                 f"{method}: a step took {step_s * 1e3:.3g} ms; relative to vanilla's step, it took "
-                f"{change:.1f} times as long as in the trial before the run."
+                f"{relative_ratio:.1f} times as long as in the trial before the run."
             )

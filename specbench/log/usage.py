@@ -60,11 +60,11 @@ class GpuUse(Struct, frozen=True):
 
     @property
     def warnings(self) -> list[str]:
-        """Reasons to doubt times measured on the GPU, in sentences.
+        """Reasons to doubt times measured on the GPU, in sentences; empty without any.
 
-        `other_processes_most` is the largest number of other processes on the card at once,
-        `percent_busy_before` its use in percent before the run, None if unknown, `throttled` the
-        share of samples (0 to 1) with lowered clocks, by the reason.
+        `other_processes_most` is the largest number of other processes on the card at once.
+        `percent_busy_before` is the card's utilisation before the run, None if unknown. `throttled`
+        maps a reason to the share of samples (0 to 1) in which it lowered the clocks.
         """
         sentences = []
         if self.other_processes_most:
@@ -79,7 +79,7 @@ class GpuUse(Struct, frozen=True):
                 f"The GPU was {self.percent_busy_before} % busy before the run began: times are "
                 "noisy."
             )
-        reasons = [  # with their shares; rarer ones are not worth a warning
+        reasons = [  # each with the percentage of samples; rare reasons are left out
             f"{reason} {share * 100:.0f} %"
             for reason, share in self.throttled.items()
             if share >= THROTTLED_SHARE
