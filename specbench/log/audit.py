@@ -159,7 +159,10 @@ class Unjudged(NamedTuple):
 
 
 def find_unjudged(audit: StoredAudit, header: RunHeader) -> Iterator[Unjudged]:
-    """Each lossless method at a temperature without a verdict."""
+    """The lossless methods on which the audit gives no verdict, once per temperature without one.
+
+    The baseline and methods that did not run, for lack of a checkpoint, are left out.
+    """
     for method in header.method_labels:
         if method.spelling in (BASELINE, *header.no_checkpoint) or not method.is_lossless:
             continue

@@ -77,16 +77,16 @@ _MISSING: Any = object()
 
 
 def _exact_fields(header: Struct) -> Iterator[_Field]:
-    """All fields of all parts that the header has."""
+    """All fields of the header except notes, each with its part: the first name of its path."""
     for field in _walk(_Field(header), is_exact=True):
-        part = field.path.partition(".")[0]
-        is_absent_part = field.path == part and field.content is None
+        part_path = field.path.partition(".")[0]
+        is_absent_part = field.path == part_path and field.content is None  # "threads": None
         if not is_absent_part:
-            yield field._replace(part=part)
+            yield field._replace(part=part_path)
 
 
 def _named_fields(header: RunHeader) -> Iterator[_Field]:
-    """The fields with a name for readers, and values that follow from several fields."""
+    """The fields with a name for readers, and four facts that follow from several fields."""
     gpu = header.environment.gpu(header.spec.values.device) or Gpu("")
     threads = header.threads.text if header.threads else str(header.num_threads)
     yield from (field for field in _walk(_Field(header)) if field.what)
@@ -107,7 +107,7 @@ def _walk(field: _Field, owner: str = "", *, is_exact: bool = False) -> Iterator
     content = field.content
     if isinstance(content, tuple) and content and isinstance(content[0], Struct):
         # The entries of a list get keys: their tasks, or else their numbers.
-        content = {str(getattr(entry, "task", i)): entry for i, entry in enumerate(content)}
+        content = {str(getattr(element, "task", i)): element for i, element in enumerate(content)}
     is_named_as_a_whole = not is_exact and field.what and "{}" not in field.what
     if isinstance(content, Mapping) and not is_named_as_a_whole:
         for key, entry_content in content.items():
@@ -244,7 +244,7 @@ def _exact_texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
     """The contents of one field in two headers, in JSON; None if they do not differ.
 
     `path` is the field's path in both headers. A content is `_MISSING` if a header lacks the field.
-    Unknown are a hash that is None (of older versions) and an option that is missing.
+    A hash that is None (older versions) and an option that is missing do not differ from any.
     """
     if _MISSING in (first, second) and ".options." in path:
         return None
@@ -258,7 +258,7 @@ def _exact_texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
 
 
 def _file_texts(first: FileHeader | None, second: FileHeader | None) -> tuple[str, str] | None:
-    """Two files of a checkpoint: by hash, or by size if a hash is unknown."""
+    """Both hashes of a checkpoint's file, or both sizes, in words; None if neither differs."""
     if first is None or second is None:
         return ("there" if first else "missing", "there" if second else "missing")
     if first.sha256 and second.sha256 and first.sha256 != second.sha256:

@@ -175,7 +175,7 @@ def _size_faults(record: Record, header: RunHeader) -> Iterator[str]:
 
 
 def _dates_in_the_future(header: RunHeader) -> Iterator[str]:
-    """Dates that are more than a day ahead of this machine's clock."""
+    """A sentence for each date that is more than a day ahead of this machine's clock."""
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     for name, date in (("created", header.created), ("finished", header.finished)):
         with suppress(ValueError, TypeError):  # `_too_short_runs` names such a date

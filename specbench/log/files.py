@@ -156,7 +156,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def scratch_files(path: Path) -> list[Path]:
-    """The scratch files beside a file that processes of this machine write or left behind."""
+    """The scratch files of a file, in its folder, that processes of this machine write or left."""
     try:
         beside = list(path.parent.iterdir())
     except OSError:
@@ -172,8 +172,10 @@ def _scratch_prefix(path: Path) -> str:
 
 
 def _is_writing(scratch: Path) -> bool:
-    """True if the process of a scratch file's name may be alive."""
-    try:
+    """True if the process that writes a scratch file may be alive. The name of the file has the id
+    of the process before its last "-".
+    """
+    try:  # signal 0 does nothing, but fails without such a process
         os.kill(int(scratch.stem.split("-")[-2]), 0)
     except ProcessLookupError:
         return False

@@ -37,7 +37,9 @@ def run_folders(path: Path) -> list[Path]:
 
 
 def pooled_folders(path: Path) -> list[Path]:
-    """The folders of a pool's runs, in order; empty if the folder is not a pool."""
+    """The folders of a pool's runs, run-1, run-2 and so on, in the order of the numbers; empty if
+    the folder is not a pool: it is a run itself, or has runs of other names.
+    """
     folders = [file.parent for file in path.glob(f"*/{HEADER}")]
     is_pool = all(_RUN_OF_POOL.fullmatch(folder.name) for folder in folders)
     if not is_pool or (path / HEADER).exists():
@@ -107,7 +109,7 @@ def list_runs(root: Path) -> dict[Path, RunHeader | RunFolderError]:
 
 
 def is_being_written(path: Path) -> bool:
-    """True if a process holds the lock of the run in a folder."""
+    """True if a process holds the lock of the run in a folder: the lock of its file of records."""
     with suppress(FileNotFoundError, PermissionError), (path / SAMPLES).open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -173,12 +173,12 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     """The other tool and its files; absent in runs that specbench measured."""
 
     def method(self, spelling: str) -> MethodLabel:
-        """The names of a method; one that the header does not list goes by its own name."""
+        """The names of a method in tables. The title of an unlisted method is its bare name."""
         name = spelling.partition(":")[0]
         header = self.methods.get(spelling) or self.methods.get(name)
         if header is None:
             return MethodLabel(spelling, name)
-        variants = [other for other in self.methods if other.partition(":")[0] == name]
+        variants = [variant for variant in self.methods if variant.partition(":")[0] == name]
         return MethodLabel(
             spelling,
             header.title,
@@ -203,7 +203,9 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     @property
     def copied_prompts(self) -> dict[str, str]:
         """Id of a prompt that copies an earlier prompt of its task -> the earlier prompt's id."""
-        return {copy: first for prompts in self.prompts for copy, first in prompts.copies.items()}
+        return {
+            copy: original for prompts in self.prompts for copy, original in prompts.copies.items()
+        }
 
     @property
     def device_phrase(self) -> str:
@@ -288,7 +290,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
 
 
 def header_values(header: RunHeader) -> dict[str, Any]:
-    """The header as plain values, as `run.json` holds it."""
+    """The fields of a header as JSON values, as `run.json` has them: without empty later fields."""
     header_fields: dict[str, Any] = to_builtins(header)
     spec = header_fields["spec"]
     for fields in (header_fields, header_fields["model"], spec["values"], spec["asked"] or {}):

@@ -153,15 +153,15 @@ def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
         yield f"accept_lengths: {max(line.accept_lengths)} in a line of vanilla, which drafts none"
 
 
-def _amount_problems(part: str, amounts: Mapping[str, Any]) -> Iterator[str]:
-    """A sentence for each number out of range in a part of a line: `part` is its name, `amounts`
-    maps its fields to a number, a tuple of numbers, or something else, which is not checked.
+def _amount_problems(part_name: str, amounts: Mapping[str, Any]) -> Iterator[str]:
+    """A sentence for each number out of range in a part of a line, such as "phases". `amounts`
+    maps the part's fields to a number, a tuple of numbers, or something else, which is not checked.
     """
     for field, amount in amounts.items():
         numbers = amount if isinstance(amount, tuple) else (amount,)
         for number in numbers:
             if isinstance(number, int | float) and not 0 <= number <= MOST_AMOUNT:
-                yield f"{part}.{field}: {number:g} is not between 0 and {MOST_AMOUNT:g}"
+                yield f"{part_name}.{field}: {number:g} is not between 0 and {MOST_AMOUNT:g}"
 
 
 def _imported_problems(line: ImportedLine) -> Iterator[str]:

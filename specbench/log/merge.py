@@ -219,7 +219,9 @@ def _shared(values_of_runs: set[int | None]) -> int | None:
 
 
 def _block_offset(task: str, run: Run, offsets: Offsets) -> int:
-    """The number of passes in earlier runs over the prompts of a server's block.
+    """Passes in earlier runs over the prompts of a server's block, which are those of `task`.
+
+    `offsets` has the passes in earlier runs by prompt.
 
     Raises:
         UserError: the prompts have different numbers of passes, but were measured together.

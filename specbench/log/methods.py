@@ -71,8 +71,8 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
             return ""
         # Option that has another value here -> the paper's value.
         paper_options = {
-            option: value
-            for option, value in self.settings.paper.items()
+            option: paper_value
+            for option, paper_value in self.settings.paper.items()
             if option in self.options  # an older version's method may have had more options
         }
         if not paper_options:
@@ -172,7 +172,7 @@ def _without_folders(option: str, all_options: Sequence[str]) -> str:
     if "/" not in path or HUB_ID.fullmatch(path):
         return option
     path_parts = Path(path).parts  # names of folders, then of the file
-    other_options = [text for text in all_options if text != option]
+    other_options = [listed_option for listed_option in all_options if listed_option != option]
     for num_kept in range(1, len(path_parts)):  # the last part, the last two, and so on
         kept_path = "/".join(path_parts[-num_kept:])
         if not any(other_option.endswith(kept_path) for other_option in other_options):

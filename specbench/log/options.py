@@ -93,12 +93,13 @@ class Option:
 
     @property
     def item(self) -> type:
-        """The type of a value, or of each of several: bool, int, float, str or Path."""
+        """The type of the option's value, or of each value: bool, int, float, str or Path."""
         if get_origin(self.kind) is Literal:
             return str
+        # Types inside the field's type, such as int in `int | None` and `tuple[int, ...]`.
         kinds = [kind for kind in get_args(self.kind) if kind is not type(None)]
-        item = kinds[0] if kinds else self.kind
-        return item if isinstance(item, type) else str
+        first_kind = kinds[0] if kinds else self.kind
+        return first_kind if isinstance(first_kind, type) else str
 
     def read(self, given: Any) -> Any:
         """The value of the option that `given`, from a command line, stands for.
@@ -114,50 +115,56 @@ class Option:
         if given == self.word and self.word:
             return self.default
         if self.form == "texts":  # which may have commas
-            return tuple(text.strip() for text in given if text.strip())
+            return tuple(given_text.strip() for given_text in given if given_text.strip())
         if self.form:  # a share, or words as in a shell
             return _READERS[self.form](self.flag, given)  # the flag is for messages
         if self.is_many:  # each text may have several values with commas between them
-            stripped = [piece.strip() for text in given for piece in text.split(",")]
+            stripped = [piece.strip() for given_text in given for piece in given_text.split(",")]
             texts = [piece for piece in stripped if piece]
             if self.item is str:
                 return tuple(texts)
             return tuple(dict.fromkeys(map(self._number, texts)))
         return self._number(given) if self.item in (int, float) else given
 
-    def _number(self, text: str) -> Any:
+    def _number(self, number_text: str) -> Any:
+        """The number in a text, of the type `item`; raises UserError if the text is no number."""
         try:
-            return self.item(text)
+            return self.item(number_text)
         except ValueError as error:
             wanted = "a whole number" if self.item is int else "a number"
             hint = "Give numbers: 1 or 1,4." if self.is_many else "Give a number, such as 8."
             hint = f"Give {self.word}, 1 or more." if self.word else hint
-            raise UserError(f"{self.flag} {text} is not {wanted}.", hint) from error
+            raise UserError(f"{self.flag} {number_text} is not {wanted}.", hint) from error
 
-    def write(self, value: Any) -> str:
-        """The text of a value, which `read` reads."""
+    def write(self, option_value: Any) -> str:
+        """The text of the option's value for a command line: `read` reads it."""
         if self.form == "words":
-            return shlex.join(value)
-        if not isinstance(value, tuple):
-            value = (value,)
-        return ",".join(f"{item:g}" if isinstance(item, float) else str(item) for item in value)
+            return shlex.join(option_value)
+        if not isinstance(option_value, tuple):
+            option_value = (option_value,)
+        return ",".join(
+            f"{element:g}" if isinstance(element, float) else str(element)
+            for element in option_value
+        )
 
-    def check(self, value: Any) -> None:
+    def check(self, option_value: Any) -> None:
         """Raise UserError if a number is out of the option's limits, or a value is not a choice.
 
-        `value` is a number, a text or a tuple of these; of a tuple, each number is checked. An
+        `option_value` is a number, a text or a tuple of these, whose numbers are all checked. An
         option has at most one lower limit: `least`, or `above`, which is itself too small. Without
         the option's `hint`, the message says the lower limit.
         """
-        for number in value if isinstance(value, tuple) else (value,):
+        for number in option_value if isinstance(option_value, tuple) else (option_value,):
             if isinstance(number, int | float) and (fault := self._fault(number)):
                 allowed_text = f"at least {self.least:g}" if self.least is not None else ""
                 allowed_text = allowed_text or f"above {self.above:g}"
                 hint = self.hint or f"Give {self.flag} {allowed_text}."
                 raise UserError(f"{self.flag} {number:g} is {fault}.", hint)
-        if self.choices and value not in self.choices:
+        if self.choices and option_value not in self.choices:
             noun = self.noun or self.name  # what the choices are, for the message
-            raise unknown_name(noun, value, filter(None, self.choices), self.hint)  # an error
+            raise unknown_name(
+                noun, option_value, filter(None, self.choices), self.hint
+            )  # an error
 
     def _fault(self, number: float) -> str:
         """The reason why a number is not allowed, such as "too small"; empty if it is allowed.
@@ -255,18 +262,18 @@ def _declarations(struct: type[Struct]) -> Iterator[tuple[FieldInfo, dict[str, A
         yield field, next((meta.extra for meta in metas if meta.extra), {})
 
 
-def share(flag: str, text: str) -> float:
+def share(flag: str, share_text: str) -> float:
     """The share in a text such as "5%" or "0.05" as a number: 0.05. `flag` is for the message.
 
     Raises:
         UserError: the text is not a number, or the share is below 0 or at least 1.
     """
-    digits = text.strip().removesuffix("%")
+    digits = share_text.strip().removesuffix("%")
     try:
         number = float(digits)
     except ValueError:
         number = math.nan  # refused below
-    if digits != text.strip():  # a percentage, whose "%" was removed
+    if digits != share_text.strip():  # a percentage, whose "%" was removed
         number /= 100
     if 0 <= number < 1:
         return number
@@ -274,14 +281,16 @@ def share(flag: str, text: str) -> float:
         fault = "is not a number"
     else:
         fault = "is below 0" if number < 0 else "is 100 % or more"
-    raise UserError(f"{flag} {text} {fault}.", f"Give a share such as {flag} 5% or {flag} 0.05.")
+    raise UserError(
+        f"{flag} {share_text} {fault}.", f"Give a share such as {flag} 5% or {flag} 0.05."
+    )
 
 
-def _words(flag: str, text: str) -> Sequence[str]:
+def _words(flag: str, words_text: str) -> Sequence[str]:
     try:
-        return tuple(shlex.split(text))
+        return tuple(shlex.split(words_text))
     except ValueError as error:
-        raise UserError(f"{flag} {text}: {error}.", "Close the quotes.") from error
+        raise UserError(f"{flag} {words_text}: {error}.", "Close the quotes.") from error
 
 
 _READERS: dict[str, Callable[[str, str], Any]] = {"share": share, "words": _words}

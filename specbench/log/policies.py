@@ -88,8 +88,8 @@ PROFILE = Policy(
 
 
 def require_same_work(first: RunHeader, second: RunHeader) -> None:
-    """Raise UserError, naming the fix, the models and every difference, unless both runs did the
-    same work.
+    """Raise UserError if two runs did not do the same work. The message names the models, every
+    difference and the fix.
     """
     conflicts = COMPARE.conflicts(first, second)
     if not conflicts:

@@ -267,7 +267,7 @@ def _pooled_header(headers: Sequence[RunHeader]) -> RunHeader:
 
 def joint_status(headers: Sequence[RunHeader]) -> Status:
     """The status of the first run that is not complete; else complete."""
-    return next((h.status for h in headers if h.status != "complete"), "complete")
+    return next((header.status for header in headers if header.status != "complete"), "complete")
 
 
 def added_hooks(headers: Sequence[RunHeader]) -> dict[str, HookTimes]:

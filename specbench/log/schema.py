@@ -94,7 +94,7 @@ def _own_descriptions(node: ast.ClassDef, declared_class: type) -> dict[str, str
     is_struct = issubclass(declared_class, msgspec.Struct)
     fields = structs.fields(declared_class) if is_struct else ()
     names_in_files = {field.name: field.encode_name for field in fields}
-    return {names_in_files.get(name, name): text for name, text in _docstrings(node)}
+    return {names_in_files.get(name, name): docstring for name, docstring in _docstrings(node)}
 
 
 def _docstrings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:

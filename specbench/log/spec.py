@@ -160,7 +160,7 @@ GOODPUT = ("ttft", "tpot", "e2e")
 """Times of a request that may have a limit: to the first token, per later token, in total."""
 
 
-def parse_goodput(text: str) -> dict[str, float]:
+def parse_goodput(limits_text: str) -> dict[str, float]:
     """Name of a time -> its limit in seconds, from a text in milliseconds: "ttft:500,tpot:50".
 
     The mapping is empty for an empty text. Names are those of `GOODPUT`.
@@ -169,7 +169,7 @@ def parse_goodput(text: str) -> dict[str, float]:
         UserError: the text has another form, a name is unknown, or a limit is not above 0.
     """
     limits_s: dict[str, float] = {}
-    for limit_text in filter(None, text.split(",")):
+    for limit_text in filter(None, limits_text.split(",")):
         time_name, _, milliseconds = limit_text.strip().partition(":")
         try:
             limits_s[time_name] = float(milliseconds) / 1e3
@@ -177,23 +177,23 @@ def parse_goodput(text: str) -> dict[str, float]:
             limits_s[time_name] = 0.0  # which is refused below
         if time_name not in GOODPUT or not 0 < limits_s[time_name] < float("inf"):
             raise UserError(
-                f"--goodput {text} is not a list of limits: {limit_text!r}.",
+                f"--goodput {limits_text} is not a list of limits: {limit_text!r}.",
                 f"Give milliseconds by name, such as ttft:500,tpot:50; names are "
                 f"{', '.join(GOODPUT)}.",
             )
     return limits_s
 
 
-def parse_template_args(text: str) -> dict[str, Any]:
+def parse_template_args(json_text: str) -> dict[str, Any]:
     """Values of a template's variables by name, from an object in JSON; none from "".
 
     Raises:
         UserError: the text has another form.
     """
     try:
-        return json.decode(text or "{}", type=dict[str, Any])
+        return json.decode(json_text or "{}", type=dict[str, Any])
     except MsgspecError as error:
         raise UserError(
-            f"--template-args {text} is not an object in JSON.",
+            f"--template-args {json_text} is not an object in JSON.",
             """Give values by name, such as '{"thinking": false}'.""",
         ) from error

@@ -34,9 +34,9 @@ _NANOSECONDS = 10**9
 
 
 def find_time_faults(records: Sequence[Record], threads: Threads | None = None) -> Iterator[str]:
-    """A sentence for each kind of times that no honest clock gives.
+    """A sentence for each fault of times: times that no honest clock gives.
 
-    `threads` has the times of steps in trials before the run, from its header.
+    `threads` is from the run's header, and has the times of steps in trials before the run.
     """
     done = [record for record in records if record.is_ok and record.wall_s is not None]
     yield from _outer_clock_behind(done)
@@ -54,10 +54,11 @@ def _outer_clock_behind(done: Sequence[Record]) -> Iterator[str]:
         if record.outer_s is not None and record.outer_s < (record.wall_s or 0.0)
     ]
     if behind:
-        first = behind[0]
+        first_record = behind[0]
         yield (
             f"outer_s is less than prefill_s + decode_s in {len(behind)} records, first in "
-            f"{first.key.method} on {first.key.sample_id}, but the outer clock starts earlier."
+            f"{first_record.key.method} on {first_record.key.sample_id}, but the outer clock "
+            "starts earlier."
         )
 
 
@@ -69,7 +70,7 @@ def _coarse_clock(done: Sequence[Record]) -> Iterator[str]:
         for seconds in times_s
         if seconds is not None and seconds > 0 and math.isfinite(seconds * _NANOSECONDS)
     ]
-    tick_s = math.gcd(*nanoseconds) / _NANOSECONDS
+    tick_s = math.gcd(*nanoseconds) / _NANOSECONDS  # the largest time that divides all times
     if len(nanoseconds) >= LEAST_TIMES and tick_s > MOST_TICK_S:
         yield f"All times are multiples of {tick_s * 1e3:g} ms: the clock was too coarse."
 
@@ -102,10 +103,10 @@ def _copied_passes(done: Sequence[Record]) -> Iterator[str]:
     num_pairs: Counter[tuple[str, int, int]] = Counter()
     num_copies: Counter[tuple[str, int, int]] = Counter()
     for answers in answers_by_request.values():
-        for first, second in combinations(sorted(answers, key=_pass_number), 2):
-            method_and_passes = first.key.method, first.key.repeat, second.key.repeat
+        for earlier, later in combinations(sorted(answers, key=_pass_number), 2):
+            method_and_passes = earlier.key.method, earlier.key.repeat, later.key.repeat
             num_pairs[method_and_passes] += 1
-            num_copies[method_and_passes] += _is_copy(first, second)
+            num_copies[method_and_passes] += _is_copy(earlier, later)
     for method_and_passes, num_copied_pairs in sorted(num_copies.items()):
         method, first_pass, second_pass = method_and_passes
         if num_copied_pairs >= max(LEAST_COPIES, LEAST_COPIED_SHARE * num_pairs[method_and_passes]):
@@ -119,12 +120,15 @@ def _pass_number(record: Record) -> int:
     return record.key.repeat
 
 
-def _is_copy(first: Record, second: Record) -> bool:
+def _is_copy(earlier: Record, later: Record) -> bool:
     """True if two answers have the same tokens and nearly the same times."""
-    if first.token_ids != second.token_ids or not first.decode_s or not second.decode_s:
+    if earlier.token_ids != later.token_ids or not earlier.decode_s or not later.decode_s:
         return False
-    times = ((first.prefill_s, second.prefill_s), (first.decode_s, second.decode_s))
-    return all(math.isclose(a or 0.0, b or 0.0, rel_tol=COPIED) for a, b in times)
+    times = ((earlier.prefill_s, later.prefill_s), (earlier.decode_s, later.decode_s))
+    return all(
+        math.isclose(earlier_s or 0.0, later_s or 0.0, rel_tol=COPIED)
+        for earlier_s, later_s in times
+    )
 
 
 def _slower_than_trials(done: Sequence[Record], threads: Threads) -> Iterator[str]:

@@ -66,10 +66,10 @@ class ReadAnswers(NamedTuple):
     turns: Sequence[Turn]
 
 
-def has_answers(first: Fields, steps_field: StepsField) -> bool:
+def has_answers(first_line: Fields, steps_field: StepsField) -> bool:
     """True if the first line of a file has answers with this list of steps."""
-    has_choices = first.has("question_id", "choices")
-    return has_choices and first.first("choices").has("turns", steps_field.name)
+    has_choices = first_line.has("question_id", "choices")
+    return has_choices and first_line.first("choices").has("turns", steps_field.name)
 
 
 def counts_of_turn(turn: Turn) -> ImportedCounts:
@@ -142,20 +142,22 @@ def _turns(choice: Fields, steps_field: StepsField) -> Iterator[Turn]:
     a turn's steps, or the index of its last step (`steps_field`).
 
     Raises:
-        UserError: the lists differ in length, or are missing or wrong.
+        UserError: the lists with an element per turn differ in length, or a list is missing or
+            wrong. An `accept_lengths` of another length than the steps is only noted.
     """
     texts = choice.get("turns", list[str])
     num_tokens = choice.get("new_tokens", list[Whole])
     seconds = choice.get("wall_time", list[Amount])
-    last_steps = choice.get(steps_field.name, list[Whole])  # numbers or indices
+    stored_steps = choice.get(steps_field.name, list[Whole])  # numbers or indices
     for name, elements in zip(
         ("new_tokens", "wall_time", steps_field.name),
-        (num_tokens, seconds, last_steps),
+        (num_tokens, seconds, stored_steps),
         strict=True,
     ):
         if len(elements) != len(texts):
             raise choice.error(f"{len(texts)} turns, but {name} has {len(elements)}")
-    num_steps = [last_step - steps_field.first + 1 for last_step in last_steps]
+    # `first` stands for one step: 1 for numbers of steps, 0 for indices.
+    num_steps = [stored - steps_field.first + 1 for stored in stored_steps]
     lengths = choice.get("accept_lengths", list[Whole], [])  # tokens per step
     if lengths and len(lengths) != sum(num_steps):
         choice.note(
@@ -163,9 +165,16 @@ def _turns(choice: Fields, steps_field: StepsField) -> Iterator[Turn]:
         )
         lengths = []
     # `end` is the number of steps of this turn and all turns before.
-    for i, (text, end) in enumerate(zip(texts, accumulate(num_steps), strict=True)):
-        lengths_of_turn = tuple(lengths[end - num_steps[i] : end])
-        yield Turn(choice, text, num_tokens[i], seconds[i], num_steps[i], lengths_of_turn)
+    for turn_index, (answer_text, end) in enumerate(zip(texts, accumulate(num_steps), strict=True)):
+        lengths_of_turn = tuple(lengths[end - num_steps[turn_index] : end])
+        yield Turn(
+            choice,
+            answer_text,
+            num_tokens[turn_index],
+            seconds[turn_index],
+            num_steps[turn_index],
+            lengths_of_turn,
+        )
 
 
 def _with_failures(records: Sequence[Record], turns: Sequence[Turn]) -> Iterator[Record]:

@@ -62,7 +62,7 @@ class UserFacts:
     @property
     def given(self) -> dict[str, str]:
         """The given facts, by option."""
-        texts = {
+        facts = {
             "baseline": self.baseline,
             "model": self.model,
             "task": self.task,
@@ -70,7 +70,7 @@ class UserFacts:
             "tokenizer": Path(self.tokenizer).name,
             "url": self.url,
         }
-        return {name: text for name, text in texts.items() if text}
+        return {option: fact for option, fact in facts.items() if fact}
 
 
 class _ReadFile(NamedTuple):
@@ -86,11 +86,16 @@ class _ReadFile(NamedTuple):
         return " ".join(filter(None, (self.label, record.key.method)))
 
 
-def parse_file(text: str) -> LabelledFile:
-    """LABEL=FILE; or a file alone, whose name without its ending is the label."""
-    label, equals, name = text.partition("=")
-    if not equals or "/" in label or Path(text).exists():
-        label, name = "", text
+def parse_file(argument: str) -> LabelledFile:
+    """The label and the path that an argument of the command gives: LABEL=FILE, or FILE alone.
+
+    Alone, the file's name without its ending is the label. An argument with a "/" before its "=",
+    or that is the path of a file, is a file alone. ":" and ",", which have a meaning in names of
+    methods, become "-".
+    """
+    label, equals, name = argument.partition("=")
+    if not equals or "/" in label or Path(argument).exists():
+        label, name = "", argument
     label = printable_values(label or Path(name).stem)
     return LabelledFile(label.replace(":", "-").replace(",", "-"), Path(name))
 
@@ -160,20 +165,25 @@ def _refuse_impossible(run: Run) -> None:
     reader does it.
     """
     record_check = RecordCheck(run.header)
-    place = "The files"  # the subject of an error's message: what is being checked
+    subject = "The files"  # what is being checked, for the message of an error
     try:
         msgspec.json.decode(header_json(run.header), type=RunHeader)
         for number, record in enumerate(run.records, start=1):
             key = record.key
-            place = f"Answer {number}, {key.sample_id}, turn {key.turn + 1} of {key.method}"
+            subject = f"Answer {number}, {key.sample_id}, turn {key.turn + 1} of {key.method}"
             content = msgspec.json.encode(to_line(record))
             record_check.check(msgspec.json.decode(content, type=ImportedLine), key, number)
     except ValueError as error:
-        raise UserError(f"{place}: {error}", RESTORE) from error
+        raise UserError(f"{subject}: {error}", RESTORE) from error
 
 
 def _read(source: SourceFile, label: str, mapping: FileMapping | None) -> _ReadFile:
-    """The answers of a file, by the mapping that the user gave or the file's own format."""
+    """The answers of a file, read by the user's mapping, or else by a shipped mapping that fits the
+    file, or else by the format of the file.
+
+    Raises:
+        UserError: the file has no known format, is damaged, or has no answers.
+    """
     mapping = mapping or mapping_of(source, "answers")
     file_format = mapped_format(mapping) if mapping else all_formats()[format_of(source)]
     content = file_format.read(source)
@@ -184,7 +194,7 @@ def _read(source: SourceFile, label: str, mapping: FileMapping | None) -> _ReadF
 
 def _refuse_copies(read_files: Sequence[_ReadFile]) -> None:
     """Raise UserError if a file is given twice."""
-    paths: dict[str, Path] = {}
+    paths: dict[str, Path] = {}  # hash of a file -> its path
     for read_file in read_files:
         source = read_file.source
         if source.sha256 in paths:
@@ -268,8 +278,9 @@ def _records_of_run(
                 repeat=record.key.repeat + num_earlier_passes[method_and_load],
             )
             if record.is_ok and not record.num_tokens:
-                place = f"answer {len(records) + 1}"
-                read_file.source.note(place, "it has no tokens, and is left out")
+                read_file.source.note(
+                    f"answer {len(records) + 1}", "it has no tokens, and is left out"
+                )
                 record = failed(record, "it has no tokens")
             records.append(replace(record, key=key))
         for method_and_load, num_in_file in num_passes.items():

@@ -161,18 +161,18 @@ def format_of(source: SourceFile) -> str:
     Raises:
         UserError: the value fits no known format, or another value of the file is not an object.
     """
-    first = source.entries[0]  # the first JSON value of the file
+    first_value = source.entries[0]  # the first JSON value of the file
     for name, file_format in all_formats().items():
-        if file_format.matches(first):
-            for entry in source.entries:
-                if not isinstance(entry.content, Mapping):
-                    raise entry.error("expected an object, as before")
+        if file_format.matches(first_value):
+            for fields in source.entries:
+                if not isinstance(fields.content, Mapping):
+                    raise fields.error("expected an object, as before")
             return name
     beginning = "a value that is not an object"
-    if isinstance(first.content, Mapping):  # up to eight of its keys, for the message
-        beginning = f"the keys {', '.join([*first.content][:8])}"
+    if isinstance(first_value.content, Mapping):  # up to eight of its keys, for the message
+        beginning = f"the keys {', '.join([*first_value.content][:8])}"
     titles = "; ".join(file_format.title for file_format in all_formats().values())
-    raise first.error(f"no known format begins with {beginning}. Known: {titles}")
+    raise first_value.error(f"no known format begins with {beginning}. Known: {titles}")
 
 
 def has_format(source: SourceFile) -> bool:
@@ -189,17 +189,19 @@ def answer_key(sample_id: str, *, turn: int = 0, **names: Any) -> RecordKey:
 def counts_from_drafts(
     tokens: int, num_accepted: int | None, num_drafts: int = 0, **more: Any
 ) -> ImportedCounts:
-    """Counts of an answer, from the number of its accepted draft tokens.
+    """Counts of an answer of `tokens` tokens, with the steps that follow from its drafts.
 
-    The first token is the prefill's. A step emits the accepted tokens and one more, and drafts at
-    most once. If no step is left for the other tokens, the answer's end cut accepted tokens, and
-    the steps are unknown. `num_accepted` is None if the server does not count them.
+    The prefill emits the first token. Each step emits its accepted draft tokens and one more, and
+    has at most one draft, so the steps are the later tokens - accepted tokens, and at least as many
+    as drafts. If this gives no step for the later tokens, the end of the answer cut accepted
+    tokens, and the steps are unknown. They are also unknown if `num_accepted` is None: the server
+    does not count accepted tokens. `more` has further fields of the counts.
     """
-    emitted = max(tokens - 1, 0)
-    steps = 0 if num_accepted is None else max(emitted - num_accepted, num_drafts)
-    if emitted and not steps:
+    num_emitted = max(tokens - 1, 0)
+    num_steps = 0 if num_accepted is None else max(num_emitted - num_accepted, num_drafts)
+    if num_emitted and not num_steps:
         return ImportedCounts(tokens, **more)
-    return ImportedCounts(tokens, num_emitted=emitted, num_steps=steps, **more)
+    return ImportedCounts(tokens, num_emitted=num_emitted, num_steps=num_steps, **more)
 
 
 def failed(record: Record, reason: str) -> Record:

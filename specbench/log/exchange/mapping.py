@@ -102,9 +102,9 @@ def matches(mapping: FileMapping, source: SourceFile) -> bool:
     """True if a mapping fits a file: the first JSON value has the mapping's keys, and the first row
     has a number in at least one column of `_MEASURED`, and no text in place of a number.
     """
-    first = source.entries[0]
-    row = next(_walk((first,), _segments(mapping.rows)), None)  # None without any row
-    if row is None or not first.has(*mapping.has):
+    first_value = source.entries[0]
+    row = next(_walk((first_value,), _segments(mapping.rows)), None)  # None without any row
+    if row is None or not first_value.has(*mapping.has):
         return False
     columns = mapping.columns  # name -> the column's place in a row
     try:
@@ -129,14 +129,18 @@ def mapped_format(mapping: FileMapping) -> Format:
         title=mapping.title,
         tool=mapping.tool,
         arithmetic=mapping.arithmetic,
-        matches=lambda first: first.has(*mapping.has),
+        matches=lambda first_value: first_value.has(*mapping.has),
         read=partial(read_answers, mapping),
         figures=draft_figures,
     )
 
 
 def read_cells(mapping: FileMapping, source: SourceFile) -> list[dict[str, Any]]:
-    """The rows of a published table, by column; columns without a value are left out."""
+    """The rows of a published table: column -> text or number, without columns that a row lacks.
+
+    Raises:
+        UserError: a text stands in place of a number.
+    """
     cells = []
     for scopes in _rows(mapping, source):
         columns = [(name, mapping.columns[name]) for name in mapping.columns]
@@ -144,7 +148,7 @@ def read_cells(mapping: FileMapping, source: SourceFile) -> list[dict[str, Any]]
             name: _text(scopes, column) for name, column in columns if name in TEXTS
         }
         cell |= {name: _number(scopes, column) for name, column in columns if name in NUMBERS}
-        cells.append({name: value for name, value in cell.items() if value not in (None, "")})
+        cells.append({name: content for name, content in cell.items() if content not in (None, "")})
     return cells
 
 
@@ -205,8 +209,8 @@ def _record(columns: Mapping[str, Column], scopes: Scopes, number: int) -> Recor
 
 
 def _rows(mapping: FileMapping, source: SourceFile) -> Iterator[Scopes]:
-    for entry in source.entries:
-        yield from _walk((entry,), _segments(mapping.rows))
+    for file_value in source.entries:
+        yield from _walk((file_value,), _segments(mapping.rows))
 
 
 def _segments(path: str) -> Sequence[str]:
@@ -241,15 +245,17 @@ def _walk(scopes: Scopes, segments: Sequence[str]) -> Iterator[Scopes]:
         is_any = segment.startswith("*")
         children = [(key, content[key]) for key in content if is_any or key == name]
     for key, child in children:
-        place = f"{innermost.place}, {name}[{key}]".removeprefix(", ")
-        key_field = Fields(innermost.source, place, {name: str(key)} if is_any else {})
+        child_place = f"{innermost.place}, {name}[{key}]".removeprefix(", ")
+        key_field = Fields(innermost.source, child_place, {name: str(key)} if is_any else {})
         child_object = child if isinstance(child, Mapping) else {"value": child}
-        inner = Fields(innermost.source, place, child_object)
+        inner = Fields(innermost.source, child_place, child_object)
         yield from _walk((*scopes, key_field, inner), further_segments)
 
 
 def _find(scopes: Scopes, path: str, kind: Any) -> Fields | None:
-    """The field of the innermost object that has it; None if none has."""
+    """The field at a path in the innermost of the objects that has this field, as a value of the
+    type `kind`; None if no object has it.
+    """
     for fields in reversed(scopes):
         content = fields.get(path, kind, None) if path else None
         if content is not None:
@@ -265,18 +271,22 @@ def _text(scopes: Scopes, column: Column) -> str:
     texts = []
     for path in column.path.split("+"):
         field = _find(scopes, path.strip(), str | int | float | bool)  # None if the row lacks it
-        text = str(column.default or "") if field is None else str(field.content)
-        texts.append(column.words.get(text, text))
+        column_text = str(column.default or "") if field is None else str(field.content)
+        texts.append(column.words.get(column_text, column_text))
     return " ".join(filter(None, texts))
 
 
 def _number(scopes: Scopes, column: Column) -> float | None:
-    """The number of a column; None if the row has none."""
+    """The number of a column in a row; None if the row and the column's default have none.
+
+    Raises:
+        UserError: the row has a text that is not a number.
+    """
     field = _find(scopes, column.path, float | str)
     if field is None:
         return column.default if isinstance(column.default, float) else None
     try:
         return float(field.content) * column.scale
     except ValueError as error:
-        text = f"{column.path}: expected a number, found {field.content!r}"
-        raise field.error(text) from error
+        problem = f"{column.path}: expected a number, found {field.content!r}"
+        raise field.error(problem) from error

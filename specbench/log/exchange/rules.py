@@ -100,7 +100,10 @@ def _rule_of_steps(method: str, records: Sequence[Record]) -> Iterator[str]:
 
 
 def _rule_of_first_steps(listed: Sequence[Record]) -> str:
-    """The rule of a method whose steps emit all tokens: a prefill emits one."""
+    """The rule of a method whose steps emit all tokens of these answers, in words.
+
+    If a first step emits several tokens, it is no prefill, which emits one.
+    """
     if any(record.accept_lengths[0] > 1 for record in listed):
         return "steps emit all tokens, some first steps several: none is a prefill (n - 1 tokens)"
     if len(listed) < _LEAST_FIRST or all(max(record.accept_lengths) == 1 for record in listed):
@@ -112,9 +115,13 @@ def _rule_of_first_steps(listed: Sequence[Record]) -> str:
 
 
 def _budget(answers: MethodAnswers, pairs: Sequence[tuple[Record, Record]]) -> Iterator[str]:
-    """A sentence if the baseline's answers end at a budget that the method's answers exceed."""
-    most = max((paired.num_tokens for _, paired in pairs), default=0)
-    num_cut = sum(paired.num_tokens == most for _, paired in pairs)
+    """A sentence if the baseline's answers end at a budget that the method's answers exceed.
+
+    `pairs` are the method's and the baseline's answers to the same requests. A budget shows in
+    several answers of the baseline that have as many tokens as its longest one.
+    """
+    most = max((base.num_tokens for _, base in pairs), default=0)
+    num_cut = sum(base.num_tokens == most for _, base in pairs)
     longest = max((answer.num_tokens for answer, _ in pairs), default=0)
     if num_cut >= _LEAST_CUT and longest > most:
         yield (

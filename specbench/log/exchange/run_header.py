@@ -116,8 +116,12 @@ def _values(contents: Sequence[FileContent], records: Sequence[Record], model: s
 
 
 def _shared_name(names: Iterable[str]) -> str:
-    """The common start of the models' names: some files name the method after the model."""
+    """The common start of the models' names, since some files add the method to the name.
+
+    Without a common start, all names; UNKNOWN if there is none. An empty name does not count.
+    """
     given_names = sorted({*filter(None, names)})
+    # The letters at each position of all names, up to the first position where they differ.
     columns = takewhile(lambda letters: len({*letters}) == 1, zip(*given_names, strict=False))
     shared = "".join(letters[0] for letters in columns)
     if len(given_names) > 1:
@@ -145,8 +149,8 @@ def _method(spelling: str, title: str) -> MethodHeader:
 def _counting(
     sources: Sequence[ImportedSource], answers: Sequence[MethodAnswers]
 ) -> dict[str, str]:
-    """The counting rule of each method, from its first file."""
-    rules: dict[str, str] = {}
+    """Method's name for readers -> counting rule of its first file."""
+    rules: dict[str, str] = {}  # method's name in records -> counting rule
     for source in sources:
         for record in source.records:
             rules.setdefault(record.key.method, source.content.counting)
@@ -192,7 +196,9 @@ def _findings(sources: Sequence[ImportedSource], answers: Sequence[MethodAnswers
 def _lacks(
     contents: Sequence[FileContent], values: SpecValues, is_given: Mapping[str, bool]
 ) -> tuple[str, ...]:
-    """The facts that no file gives, each once."""
+    """The facts that the files lack, each once. `is_given` has the key "temperatures", whose value
+    is True if the temperature is known.
+    """
     lacks = dict.fromkeys(lack for content in contents for lack in content.lacks)
     if not is_given["temperatures"]:
         lacks["the temperature"] = None

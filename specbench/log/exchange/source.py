@@ -86,8 +86,8 @@ class Fields:
             # A message of msgspec: "Expected `int`, got `str` - at `$.turns[0]`".
             message, _, inner_path = str(error).partition(" - at ")
             inner_path = inner_path.strip("`").removeprefix("$")
-            text = message[:1].lower() + message[1:].replace("`", "")
-            raise self.error(f"{path}{inner_path}: {text}") from error
+            reason = message[:1].lower() + message[1:].replace("`", "")
+            raise self.error(f"{path}{inner_path}: {reason}") from error
 
     def each(self, path: str, default: Any = REQUIRED) -> list["Fields"]:
         """The objects of a list."""
@@ -147,42 +147,46 @@ def read_source(path: Path) -> SourceFile:
         raw = path.read_bytes()
     source = SourceFile(path, sha256(raw).hexdigest(), len(raw))
     try:
-        text = raw.decode("utf-8-sig")
+        file_text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line_number = raw.count(b"\n", 0, error.start) + 1
         raise source.error(
             f"line {line_number}", f"byte {error.start} is not UTF-8, the encoding of JSON"
         ) from error
     # Lines with content, each after its number, from 1.
-    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    lines = [(number, line) for number, line in enumerate(file_text.split("\n"), 1) if line.strip()]
     if not lines:
         raise source.error("", "the file is empty")
     if path.suffix in _READERS:  # CSV or YAML
-        source.entries = tuple(_READERS[path.suffix](source, text))
+        source.entries = tuple(_READERS[path.suffix](source, file_text))
         return source
     # The file is one value over several lines if the text of its first line alone is not JSON.
     is_one_value = len(lines) > 1 and not _is_json(lines[0][1])
-    texts = [(0, text)] if is_one_value else lines  # 0 stands for the whole file
+    texts = [(0, file_text)] if is_one_value else lines  # 0 stands for the whole file
     source.entries = tuple(_fields(source, number, json_text) for number, json_text in texts)
     return source
 
 
-def _read_csv(source: SourceFile, text: str) -> Iterator[Fields]:
+def _read_csv(source: SourceFile, csv_text: str) -> Iterator[Fields]:
     """A value per row, with the names in the first row."""
     try:
-        for number, row in enumerate(csv.DictReader(io.StringIO(text), strict=True), 2):
-            yield Fields(source, f"line {number}", {k: v for k, v in row.items() if k and v})
+        for number, row in enumerate(csv.DictReader(io.StringIO(csv_text), strict=True), 2):
+            yield Fields(
+                source,
+                f"line {number}",
+                {column: cell_text for column, cell_text in row.items() if column and cell_text},
+            )
     except csv.Error as error:
         raise source.error("", f"expected CSV, found {error}") from error
 
 
-def _read_yaml(source: SourceFile, text: str) -> Iterator[Fields]:
+def _read_yaml(source: SourceFile, yaml_text: str) -> Iterator[Fields]:
     """The file as one value."""
     from msgspec import yaml  # by way of PyYAML, which comes with transformers
 
     try:
         # by way of JSON, whose keys are texts
-        yield Fields(source, "", json.loads(json.dumps(yaml.decode(text))))
+        yield Fields(source, "", json.loads(json.dumps(yaml.decode(yaml_text))))
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
         problem = " ".join(str(error).split())
         raise source.error("", f"expected YAML, found {problem}") from error
@@ -192,15 +196,15 @@ _READERS = {".csv": _read_csv, ".yaml": _read_yaml, ".yml": _read_yaml}
 """Readers of files that are not JSON, by the end of the name."""
 
 
-def _is_json(text: str) -> bool:
+def _is_json(line: str) -> bool:
     try:
-        json.loads(text)
+        json.loads(line)
     except (ValueError, RecursionError):
         return False
     return True
 
 
-def _fields(source: SourceFile, line_number: int, text: str) -> Fields:
+def _fields(source: SourceFile, line_number: int, json_text: str) -> Fields:
     """The JSON value of a text: the line of this number in the file, or the whole file (number 0).
 
     NaN and infinities become null, and are noted.
@@ -217,7 +221,7 @@ def _fields(source: SourceFile, line_number: int, text: str) -> Fields:
 
     try:
         content = json.loads(
-            text,
+            json_text,
             parse_constant=without_constant,
             parse_int=_whole,
             parse_float=_finite,

@@ -64,14 +64,21 @@ def request_times(records: Sequence[Record]) -> RequestTimes:
     done = [record for record in records if record.is_ok]
     return RequestTimes(
         first=[record.prefill_s or 0.0 for record in done],
-        per_token=[(r.decode_s or 0.0) / (r.num_tokens - 1) for r in done if r.num_tokens > 1],
+        per_token=[
+            (record.decode_s or 0.0) / (record.num_tokens - 1)
+            for record in done
+            if record.num_tokens > 1
+        ],
         between=[gap for record in done if record.serving for gap in record.serving.gaps_s],
         whole=[record.wall_s or 0.0 for record in done],
     )
 
 
 def printed_figure(fields: Fields, name: str, recomputed: float, unit: str = "") -> ImportedFigure:
-    """A number recomputed from requests, and the file's own number; a difference is noted."""
+    """A number recomputed from requests, with the number that the file prints under this name.
+
+    A number that differs, or a text in its place, is noted. A file may lack the number.
+    """
     printed = fields.get(name, float | str, None)
     if isinstance(printed, str):
         fields.note(f"{name} is the text {printed!r}, not a number: it is left out")

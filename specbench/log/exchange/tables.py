@@ -167,8 +167,9 @@ def write_figures(runs: Sequence[Run], path: Path) -> list[Path]:
 
 
 def _figure_cells(run: Run) -> Iterator[Mapping[str, Any]]:
-    """A cell for each number of the publisher that a table can hold."""
+    """A cell for each number of the publisher that a table can hold: column -> text or number."""
     header = run.header
+    # Method's name for readers -> its name in records.
     names = {method.title: name for name, method in header.methods.items()}
     (task, *_), (temperature, *_) = header.spec.values.tasks, header.spec.values.temperatures
     for figure in header.imported.figures if header.imported else ():
@@ -224,13 +225,13 @@ def _about(origin: TableOrigin) -> str:
 
     JSON texts are TOML texts, too. An empty value is left out.
     """
-    values = {
+    facts = {
         "name": origin.name,
         "title": f"{origin.title}, imported",
         "url": origin.url,
         "settings": origin.settings,
     }
-    lines = [f"{name} = {json.dumps(text)}" for name, text in values.items() if text]
+    lines = [f"{key} = {json.dumps(fact)}" for key, fact in facts.items() if fact]
     lines.append("[files]")
     lines += [f"{json.dumps(file)} = {json.dumps(sha256)}" for file, sha256 in origin.files.items()]
     lines.append("[columns]")

@@ -57,18 +57,18 @@ def write_files(run: Run, form: str, out: Path) -> list[Path]:
         key = record.key
         file_key = _FileKey(key.method, key.temperature, load_of(key), key.repeat)
         records_of_files[file_key].append(record)
-    texts: dict[Path, str] = {}  # path -> content of the file
+    contents: dict[Path, str] = {}  # path -> content of the file
     for file_key, records in records_of_files.items():
         records.sort(key=lambda record: record.key.request)
         path = out / f"{_name(file_key, [*records_of_files])}.{formats[form].ending}"
-        if path.exists() or path in texts:
+        if path.exists() or path in contents:
             raise UserError(f"{path} exists already.", "Give another --out.")
-        texts[path] = write(WrittenAnswers(run.header, records, file_key.load))
+        contents[path] = write(WrittenAnswers(run.header, records, file_key.load))
     with os_errors(f"{out} cannot be written", "Give another --out.", RunFolderError):
         out.mkdir(parents=True, exist_ok=True)
-        for path, text in texts.items():
-            write_whole(path, text.encode())
-    return [*texts]
+        for path, content in contents.items():
+            write_whole(path, content.encode())
+    return [*contents]
 
 
 def _name(file_key: _FileKey, all_keys: Sequence[_FileKey]) -> str:

@@ -33,19 +33,20 @@ _DRAFTS = "spec_decode_acceptance"
 """The object of a request with the server's counts of drafts."""
 
 
-def _matches(first: Fields) -> bool:
-    return first.has("metadata", "metrics")
+def _matches(first_value: Fields) -> bool:
+    return first_value.has("metadata", "metrics")
 
 
 def _read(source: SourceFile) -> FileContent:
-    """The answers of a file, which has a JSON object per request. The warm-up's are left out.
+    """The answers of a file, which has a JSON object per request. Requests of the warm-up are left
+    out.
 
     The file's duration is the time from the first start of a request to the last end.
     """
     requests = [
-        entry
-        for entry in source.entries
-        if entry.get("metadata.benchmark_phase", str, "profiling") == "profiling"
+        request
+        for request in source.entries
+        if request.get("metadata.benchmark_phase", str, "profiling") == "profiling"
     ]
     if num_left_out := len(source.entries) - len(requests):
         source.note("", f"{num_left_out} requests of the warm-up are left out")

@@ -57,8 +57,8 @@ def _counts(turns: Sequence[Turn]) -> Counts:
     return _counts_of_baseline if _is_baseline(turns) else counts_of_turn
 
 
-def _matches(first: Fields) -> bool:
-    return has_answers(first, _STEPS)
+def _matches(first_value: Fields) -> bool:
+    return has_answers(first_value, _STEPS)
 
 
 def _read(source: SourceFile) -> FileContent:
@@ -80,8 +80,9 @@ def _figures(answers: MethodAnswers, count_tokens: CountTokens | None) -> Iterat
     its MAT by three rules. `count_tokens` counts a text's tokens; None without a tokenizer.
     """
     rules = [*retokenised(count_tokens), CountedTokens(published_tokens, "new_tokens")]
-    counts = [record.imported for record in answers.baseline_records if record.imported]
-    if any(count.counted_tokens is not None for count in counts):  # the file's new_tokens are 0
+    base_counts = [record.imported for record in answers.baseline_records if record.imported]
+    # If new_tokens is 0 in the baseline's file, two other rules take the place of the last one.
+    if any(counts.counted_tokens is not None for counts in base_counts):
         rules[-1:] = [
             CountedTokens(published_tokens, "idx"),
             CountedTokens(our_tokens, "idx + 1", has_failed=False),
@@ -95,8 +96,8 @@ def _mat_figures(method: str, records: Sequence[Record]) -> Iterator[ImportedFig
     """The method's MAT by each of three rules that are in use; nothing if its steps emit one token
     each. `records` are its answers that did not fail.
 
-    In `counts`, `num_emitted` are the tokens of an answer's steps (the file's new_tokens) and
-    `num_steps` the steps (idx + 1).
+    Of each answer, `num_emitted` are the tokens of its steps (new_tokens in the file), and
+    `num_steps` is the number of steps (idx + 1).
     """
     counts_by_turn = [record.imported for record in records if record.imported]
     num_tokens = sum(counts.num_emitted or 0 for counts in counts_by_turn)

@@ -35,8 +35,8 @@ _DRAFTS = "response_metrics.speculative_decoding"
 _TOKENS = "tokens: the server's; the first is the prefill's"
 
 
-def _matches(first: Fields) -> bool:
-    return first.has("metadata", "benchmarks")
+def _matches(first_value: Fields) -> bool:
+    return first_value.has("metadata", "benchmarks")
 
 
 def _read(source: SourceFile) -> FileContent:
@@ -138,10 +138,11 @@ def _figures(benchmark: Fields, records: Sequence[Record]) -> Iterator[ImportedF
         "inter_token_latency_ms": inter_token_ms,
         "time_per_output_token_ms": per_token_ms,
     }.items():
-        # `share`, None for the mean: at least this share of the times is up to the percentile.
+        # A percentile is the smallest of the times such that at least `share` of all times are not
+        # above it. `share` is None for the mean.
         for statistic_name, share in _STATISTICS.items() if times else ():
             number = sum(times) / len(times)
-            if share is not None:  # the smallest time for which this is true
+            if share is not None:
                 number = sorted(times)[math.ceil(share * len(times)) - 1]
             unit = "ms" if time_name.endswith("_ms") else "s"
             path = f"metrics.{time_name}.successful.{statistic_name}"

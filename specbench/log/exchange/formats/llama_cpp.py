@@ -19,11 +19,14 @@ _STOP_REASONS: dict[str, StopReason] = {"limit": "budget", "eos": "eos"}
 """llama.cpp's names of reasons -> ours; a reason without our name is unknown."""
 
 
-def _matches(first: Fields) -> bool:
-    return first.has("timings")
+def _matches(first_value: Fields) -> bool:
+    return first_value.has("timings")
 
 
 def _read(source: SourceFile) -> FileContent:
+    """The answers of a file, which has a JSON object per answer. Model, temperature and budget of
+    tokens are unknown if the answers do not agree; a budget of -1 stands for none.
+    """
     answers = source.entries
     models = {answer.get("model", str, "") for answer in answers}
     temperatures = {

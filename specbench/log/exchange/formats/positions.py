@@ -30,8 +30,10 @@ _ARITHMETIC = "accepted tokens per step, over all steps"
 _Lengths = Annotated[list[Positive], Meta(min_length=1)]
 
 
-def _matches(first: Fields) -> bool:
-    return first.has("prompt_token_ids") and any(key.startswith(_PREFIX) for key in first.content)
+def _matches(first_value: Fields) -> bool:
+    return first_value.has("prompt_token_ids") and any(
+        key.startswith(_PREFIX) for key in first_value.content
+    )
 
 
 def walk(lengths: list[int], num_draft_tokens: int) -> tuple[int, ...]:
@@ -67,8 +69,10 @@ def _read(source: SourceFile) -> FileContent:
                 sample_id, drafter = str(line.get("id", int | str)), name.removeprefix(_PREFIX)
                 records += _walks(sample_id, len(prompt_ids), drafter, lengths)
     if num_doubled:
-        text = f"{num_doubled} of {len(source.entries)} prompts begin with two equal tokens (BOS)"
-        source.note("", text)
+        source.note(
+            "",
+            f"{num_doubled} of {len(source.entries)} prompts begin with two equal tokens (BOS)",
+        )
     return FileContent(
         records=records,
         counting="tokens and steps: a walk over the positions, all of whose tokens steps emit",
@@ -82,8 +86,9 @@ def _walks(
     """A record of the answer for each simulated method. The methods differ in their draft tokens
     per step: K, or (the oracle) as many as will be accepted. `lengths` is the input of `walk`.
     """
-    draft_tokens = {f"{drafter} K={length}": length for length in _LENGTHS}
-    for name, num_draft_tokens in {**draft_tokens, f"{drafter} oracle": _ORACLE}.items():
+    draft_tokens_by_method = {f"{drafter} K={k}": k for k in _LENGTHS}
+    draft_tokens_by_method[f"{drafter} oracle"] = _ORACLE
+    for name, num_draft_tokens in draft_tokens_by_method.items():
         steps = walk(lengths, num_draft_tokens)
         counts = ImportedCounts(len(lengths), num_emitted=len(lengths), num_steps=len(steps))
         key = answer_key(sample_id, method=name)

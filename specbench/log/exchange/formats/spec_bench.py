@@ -35,8 +35,8 @@ def _counts(_turns: Sequence[Turn]) -> Counts:
     return counts_of_turn
 
 
-def _matches(first: Fields) -> bool:
-    return has_answers(first, _STEPS)
+def _matches(first_value: Fields) -> bool:
+    return has_answers(first_value, _STEPS)
 
 
 def _read(source: SourceFile) -> FileContent:

@@ -46,8 +46,8 @@ _COUNTERS = {
 """Our names of the server's counters -> their names in the file, without spec_decode_."""
 
 
-def _matches(first: Fields) -> bool:
-    return first.has("duration", "completed", "output_lens", "ttfts", "itls")
+def _matches(first_value: Fields) -> bool:
+    return first_value.has("duration", "completed", "output_lens", "ttfts", "itls")
 
 
 def _read(source: SourceFile) -> FileContent:
@@ -60,36 +60,38 @@ def _read(source: SourceFile) -> FileContent:
         UserError: the file has two objects, or lists of different lengths, or a field is missing
             or wrong.
     """
-    (result, *more_results) = source.entries
-    if more_results:
-        raise more_results[0].error("a second result: split the file")
-    num_answers = len(result.get("output_lens", list[Whole]))
+    (benchmark, *more_benchmarks) = source.entries
+    if more_benchmarks:
+        raise more_benchmarks[0].error("a second result: split the file")
+    num_answers = len(benchmark.get("output_lens", list[Whole]))
     # Name of a list -> its elements, one per request. The default is the element of all requests
     # if the file lacks the list, or None for a list that is required.
     lists = {
-        name: result.get(name, list_type, REQUIRED if default is None else [default] * num_answers)
+        name: benchmark.get(
+            name, list_type, REQUIRED if default is None else [default] * num_answers
+        )
         for name, (list_type, default) in _LISTS.items()
     }
     for name, elements in lists.items():
         if len(elements) != num_answers:
-            raise result.error(f"{name} has {len(elements)} requests, output_lens {num_answers}")
-    concurrency = result.get("max_concurrency", Whole, 0)
-    rate = result.get("request_rate", Amount | str, "inf")
+            raise benchmark.error(f"{name} has {len(elements)} requests, output_lens {num_answers}")
+    concurrency = benchmark.get("max_concurrency", Whole, 0)
+    rate = benchmark.get("request_rate", Amount | str, "inf")
     load = Load(concurrency, 0 if concurrency or isinstance(rate, str) else rate)
     records = [
         _record(index, load, min(lists["start_times"]), elements_of_request)
         for index, elements_of_request in enumerate(zip(*lists.values(), strict=True))
     ]
-    duration_s = result.get("duration", Annotated[float, Meta(gt=0)])
+    duration_s = benchmark.get("duration", Annotated[float, Meta(gt=0)])
     content = FileContent(
         records=records,
         counting="tokens: output_lens; steps: the server's drafts, of all requests together",
         lacks=("steps of single requests", "token ids", "stop reasons"),
-        model=result.get("model_id", str, ""),
-        blocks={load: MeasuredBlock(duration_s, _counters(result))},
+        model=benchmark.get("model_id", str, ""),
+        blocks={load: MeasuredBlock(duration_s, _counters(benchmark))},
     )
-    content.figures += _figures(result, records, duration_s)
-    content.findings += _findings(result, records, load)
+    content.figures += _figures(benchmark, records, duration_s)
+    content.findings += _findings(benchmark, records, load)
     return content
 
 
@@ -99,12 +101,12 @@ def _record(index: int, load: Load, first_start_s: float, elements: Sequence[Any
     `index` counts the requests from 0; `first_start_s` is the earliest start of a request.
     """
     # `gaps_s` are the seconds between chunks; `error` is empty if the request did not fail.
-    prompt_tokens, tokens, first_s, gaps_s, text, error, start_s = elements
+    prompt_tokens, tokens, first_s, gaps_s, answer_text, error, start_s = elements
     record = Record(
         answer_key(f"request {index}", **load._asdict()),
         "ok",
         prompt_tokens,
-        text=text,
+        text=answer_text,
         prefill_s=first_s,
         decode_s=sum(gaps_s),
         serving=Serving(start_s - first_start_s, tuple(gaps_s)),
@@ -113,27 +115,27 @@ def _record(index: int, load: Load, first_start_s: float, elements: Sequence[Any
     return failed(record, error) if error else record
 
 
-def _counters(result: Fields) -> dict[str, float]:
+def _counters(benchmark: Fields) -> dict[str, float]:
     """The increase of each of the server's counters, by our names; empty if it counts no drafts.
 
     The counter "accepted_at_1" has the accepted draft tokens at position 1 of a draft, and so on.
     """
     counters: dict[str, float] = {}
     for our_name, name in _COUNTERS.items():
-        increase = result.get(f"spec_decode_{name}", Amount, None)
+        increase = benchmark.get(f"spec_decode_{name}", Amount, None)
         if increase is not None:
             counters[our_name] = increase
     if "num_drafts" not in counters:
         return {}
     # For each position, the accepted draft tokens there / drafts.
-    rates = result.get("spec_decode_per_position_acceptance_rates", list[Amount], [])
+    rates = benchmark.get("spec_decode_per_position_acceptance_rates", list[Amount], [])
     for position, rate in enumerate(rates, 1):
         counters[f"accepted_at_{position}"] = rate * counters["num_drafts"]
     return counters
 
 
 def _figures(
-    result: Fields, records: Sequence[Record], duration_s: float
+    benchmark: Fields, records: Sequence[Record], duration_s: float
 ) -> Iterator[ImportedFigure]:
     """The statistics of times and the totals in a file, each with the number that follows from the
     records, or (the acceptance length) from the server's counters.
@@ -144,11 +146,11 @@ def _figures(
     done = [record for record in records if record.is_ok]
     # Seconds to the first token, per later token, between chunks and of the whole request.
     times = dict(zip(("ttft", "tpot", "itl", "e2el"), request_times(done), strict=True))
-    for name in result.content:
+    for name in benchmark.content:
         statistic_name, _, time_name = name.removesuffix("_ms").partition("_")
         statistic_s = statistic(statistic_name, times.get(time_name, ()))
         if statistic_s is not None:  # None: the field is not a statistic of a time
-            yield printed_figure(result, name, 1e3 * statistic_s, "ms")
+            yield printed_figure(benchmark, name, 1e3 * statistic_s, "ms")
     tokens = sum(record.num_tokens for record in done)
     all_tokens = tokens + sum(record.prompt_tokens for record in done)
     totals = {
@@ -158,15 +160,15 @@ def _figures(
         "output_throughput": tokens / duration_s,
         "total_token_throughput": all_tokens / duration_s,
     }
-    counters = _counters(result)
+    counters = _counters(benchmark)
     if counters.get("num_drafts"):
         mat = 1 + counters.get("num_accepted", 0.0) / counters["num_drafts"]
         totals["spec_decode_acceptance_length"] = mat
     for name, number in totals.items():
-        yield printed_figure(result, name, number)
+        yield printed_figure(benchmark, name, number)
 
 
-def _findings(result: Fields, records: Sequence[Record], load: Load) -> Iterator[str]:
+def _findings(benchmark: Fields, records: Sequence[Record], load: Load) -> Iterator[str]:
     """Sentences on what the file's numbers count: times between chunks of one step, requests at
     once, and draft tokens that the end of an answer cut. A sentence is left out if the file shows
     nothing of the kind.
@@ -178,13 +180,13 @@ def _findings(result: Fields, records: Sequence[Record], load: Load) -> Iterator
             f"{num_within_step} of {len(gaps_s)} times between chunks lie within one step, and "
             "count in ITL"
         )
-    most_requests = result.get("max_concurrent_requests", Amount, 0)
+    most_requests = benchmark.get("max_concurrent_requests", Amount, 0)
     if most_requests > load.concurrency > 0:
         yield (
             f"max_concurrent_requests is {most_requests:g} at {load.concurrency} requests at once: "
             "it counts all requests of a second, not those in flight"
         )
-    counters = _counters(result)  # empty if the server counts no drafts
+    counters = _counters(benchmark)  # empty if the server counts no drafts
     if counters:
         # A step with a draft emits its accepted tokens and one more. No step emits the first token.
         num_emitted = round(counters["num_drafts"] + counters.get("num_accepted", 0.0))
@@ -210,7 +212,7 @@ def _write(written: WrittenAnswers) -> str:
     durations_s = [block.duration_s for block in written.header.blocks if block_key(block) == key]
     duration_s = next(iter(durations_s), sum(record.wall_s or 0.0 for record in done))
     tokens = sum(record.num_tokens for record in done)
-    result: dict[str, Any] = {
+    benchmark: dict[str, Any] = {
         "model_id": written.header.model.label,
         "max_concurrency": load.concurrency or None,
         "request_rate": load.request_rate or "inf",
@@ -232,11 +234,11 @@ def _write(written: WrittenAnswers) -> str:
         steps = [steps_of(record) for record in done]
         num_steps = sum(counts.num_steps for counts in steps)
         num_emitted = sum(counts.num_emitted for counts in steps)
-        result |= {
+        benchmark |= {
             "spec_decode_num_drafts": num_steps,
             "spec_decode_accepted_tokens": num_emitted - num_steps,
         }
-    return json.dumps(result) + "\n"
+    return json.dumps(benchmark) + "\n"
 
 
 def _gaps_s(record: Record) -> list[float]:

@@ -24,9 +24,9 @@ def _drafts(answer: Fields) -> Fields:
     return Fields(answer.source, answer.place, drafts)
 
 
-def _matches(first: Fields) -> bool:
-    return first.has("choices", "usage") and (
-        first.has("metrics") or first.first("choices").has(_OLDER)
+def _matches(first_value: Fields) -> bool:
+    return first_value.has("choices", "usage") and (
+        first_value.has("metrics") or first_value.first("choices").has(_OLDER)
     )
 
 
@@ -75,12 +75,12 @@ def _record(number: int, answer: Fields) -> Record:
     is_whole = totals == (counts.num_emitted, counts.num_steps)
     first_token_ms = answer.get("metrics.time_to_first_token_ms", Amount, None)
     rest_ms = answer.get("metrics.generation_time_ms", Amount, None)  # after the first token
-    text = choice.get("message.content", str, "") or choice.get("text", str, "")
+    answer_text = choice.get("message.content", str, "") or choice.get("text", str, "")
     return Record(
         answer_key(f"answer {number}"),
         "ok",
         answer.get("usage.prompt_tokens", Whole, 0),
-        text=text,
+        text=answer_text,
         stop_reason=_STOP_REASONS.get(choice.get("finish_reason", str, "")),
         prefill_s=None if first_token_ms is None else first_token_ms / 1e3,
         decode_s=None if rest_ms is None else rest_ms / 1e3,
