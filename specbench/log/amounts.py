@@ -24,6 +24,6 @@ def huge_numbers(content: Any, path: str = "$") -> Iterator[str]:
         for index, element in enumerate(content):
             yield from huge_numbers(element, f"{path}[{index}]")
     elif isinstance(content, int | float) and abs(content) > _MOST_IN_HEADER:
-        # An integer may be too large for the format "g", which makes it a float.
+        # A large integer is shown by its bits: the format "g" could not convert it to a float.
         number = f"{content:.3g}" if isinstance(content, float) else f"{content.bit_length()} bits"
         yield f"{path}: a number of a run is never that large ({number})"

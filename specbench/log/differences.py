@@ -122,7 +122,7 @@ def _walk(field: _Field, owner: str = "", *, is_exact: bool = False) -> Iterator
             if field_role.role == "note":
                 continue
             path = f"{field.path}.{field_role.field}".removeprefix(".")
-            # An option is "spec.seed", not "spec.values.seed": all else in spec is notes.
+            # An option is "spec.seed", not "spec.values.seed": all other fields of spec are notes.
             path = path.replace("spec.values", "spec")
             what = field_role.shown_name
             if what and owner:

@@ -44,7 +44,7 @@ class LineFile:
         self._option = option
         with folder_errors(path, option):
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            self._descriptor = os.open(path, flags, 0o644)
+            self._descriptor = os.open(path, flags, 0o644)  # for others to read
             try:
                 self._lock()
                 self.check_in_place()  # raises if the file was replaced before it was locked
@@ -54,7 +54,7 @@ class LineFile:
                 raise
 
     def append(self, line: bytes) -> None:
-        """Write a line, with its newline, to the end of the file. After an error it is unchanged.
+        """Write a line, with its newline, to the end of the file, or leave the file unchanged.
 
         Raises:
             RunFolderError: the disk is full, or the file is no longer where it was.

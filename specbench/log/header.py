@@ -211,7 +211,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     def device_phrase(self) -> str:
         """The hardware on which the run was measured, in words, for the titles of tables.
 
-        For a merged run, it is that of each run in it (`origins`). `cpu_threads` is None on a GPU
+        Of a merged run, the hardware of each run in it (`origins`). `cpu_threads` is None on a GPU
         or for a server; `workers` are the processes of a cluster.
         """
         if self.imported:

@@ -84,7 +84,7 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
             size = self.options[option]
             unit = _SIZE_UNITS[option]
             text_here = f"{size} {unit.removesuffix('s') if size == 1 else unit}"
-            paper_text = paper_options[option] or "all"  # 0 stands for all nodes
+            paper_text = str(paper_options[option] or "all")  # 0 stands for all nodes
             if option == "total_tokens":  # a tree, which has depth + 1 levels below the root
                 paper_text = f"{paper_text} nodes"
                 paper_depth = paper_options.get("depth", self.options.get("depth"))
@@ -95,7 +95,7 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
             full_text = str(self.options[option])  # may be the paths of a static tree: "[[0], ..."
             option_text = tree_label(full_text) if full_text.startswith("[[") else full_text
             text_here = _without_folders(f"{option}={option_text}", [])
-            paper_text = paper_options[option]
+            paper_text = str(paper_options[option])
         if self.settings.source == "cut":
             text_here += ", cut"
         return f"{text_here}; paper: {paper_text}"

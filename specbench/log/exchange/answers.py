@@ -107,7 +107,8 @@ def read_answers(
             for turn_index, turn in enumerate(_turns(choice, steps_field)):
                 task = line.get("category", str, "")
                 key = answer_key(question, turn=turn_index, task=task, repeat=repeat)
-                records.append(Record(key, "ok", 0, text=turn.text))
+                # The tokens of the prompt are unknown.
+                records.append(Record(key, "ok", prompt_tokens=0, text=turn.text))
                 turns.append(turn)
     count = counts_of(turns)  # from a turn to its tokens, steps and seconds
     counted_records = []

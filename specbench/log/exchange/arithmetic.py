@@ -65,32 +65,37 @@ def speed_figures(
     """A method's tokens/s and its speedups over the baseline, as EAGLE's and Spec-Bench's scripts
     compute them; nothing if the method has no times.
 
-    There are two speedups for each of the `rules`, which count the baseline's tokens. The first
-    ones are ratios of mean rates per question, the scripts' own formula, whose name is `formula`.
-    The second ones are ratios of total rates: all tokens / all seconds.
+    `rules` count the baseline's tokens, and each gives two speedups. First come the ratios of mean
+    rates per question (the scripts' formula, whose name is `formula`), then the ratios of totals:
+    all tokens / all seconds.
     """
     method, records = answers.method, answers.records
     mean_rate = mean_of_rates(records, published_tokens)  # tokens/s
     if not mean_rate:
         return
-    yield ImportedFigure(method, "mean tokens/s per question", mean_rate, formula)
+    yield ImportedFigure(method, "mean tokens/s per question", mean_rate, rule=formula)
     base_records = answers.baseline_records  # empty without a baseline
     for rule in rules:
         base_rate = mean_of_rates(rule.of(base_records), rule.count)
         if base_rate:
-            yield ImportedFigure(method, SPEEDUP, mean_rate / base_rate, formula, rule.name, "x")
+            yield ImportedFigure(
+                method, SPEEDUP, mean_rate / base_rate, rule=formula, counting=rule.name, unit="x"
+            )
     total_rate = rate_of_totals(records, published_tokens)
     for rule in rules:
         base_rate = rate_of_totals(rule.of(base_records), rule.count)
         if base_rate:
-            yield ImportedFigure(method, SPEEDUP, total_rate / base_rate, TOTALS, rule.name, "x")
+            yield ImportedFigure(
+                method, SPEEDUP, total_rate / base_rate, rule=TOTALS, counting=rule.name, unit="x"
+            )
 
 
 def why_ours_differs(figures: Sequence[ImportedFigure]) -> Iterator[str]:
-    """A sentence for each method: by which factors the publisher's speedup differs from ours.
+    """A sentence for each method with the factors of (the publisher's speedup / our speedup):
+    another average, and another counting of the baseline's tokens.
 
-    `figures` are in the order of `speed_figures`. A method's first speedup is the publisher's, its
-    last one is ours. The factors are two: another average, and other tokens of the baseline.
+    `figures` are in the order of `speed_figures`: a method's first speedup is the publisher's, the
+    last one is ours. A method is left out without a ratio of totals by the publisher's counting.
     """
     speedups: dict[str, list[ImportedFigure]] = defaultdict(list)  # by method
     for figure in figures:
@@ -131,14 +136,14 @@ def draft_figures(
     decode_s = sum(record.decode_s or record.wall_s or 0.0 for record in done)
     if decode_s:
         rate = sum(map(published_tokens, done)) / decode_s
-        yield ImportedFigure(answers.method, "tokens/s", rate, "all its tokens / all seconds")
+        yield ImportedFigure(answers.method, "tokens/s", rate, rule="all its tokens / all seconds")
     num_tokens = sum(record.num_tokens for record in done)
     all_counts = [record.imported for record in done if record.imported]
     # A step emits its accepted tokens and one more: accepted = emitted - steps.
     num_accepted = sum((counts.num_emitted or 0) - (counts.num_steps or 0) for counts in all_counts)
     if num_accepted:
         mat = num_tokens / (num_tokens - num_accepted)
-        yield ImportedFigure(answers.method, "MAT", mat, "tokens / (tokens - accepted)")
+        yield ImportedFigure(answers.method, "MAT", mat, rule="tokens / (tokens - accepted)")
 
 
 def retokenised(count_tokens: CountTokens | None) -> list[CountedTokens]:

@@ -131,7 +131,7 @@ def convert(
     # The records of each file with the run's keys, in the order of `method_names`.
     records_of_files = _records_of_run(read_files, baseline, facts.task, temperature or 0.0)
     all_records = [record for records in records_of_files for record in records]
-    by_method: dict[str, list[Record]] = defaultdict(list)
+    by_method: dict[str, list[Record]] = defaultdict(list)  # method -> its records
     for method, record in zip(method_names, all_records, strict=True):
         by_method[method].append(record)
     imported_sources = [

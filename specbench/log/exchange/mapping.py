@@ -234,10 +234,10 @@ def _walk(scopes: Scopes, segments: Sequence[str]) -> Iterator[Scopes]:
     content = innermost.content
     if not isinstance(content, Mapping):
         return
+    # `children` are pairs of an index of the list, or a key of the object, and the child there.
     if segment.endswith("[]"):
         name = segment.removesuffix("[]")
         elements = content.get(name)
-        # Pairs of an element's index, or below of a key, with the child there.
         children = list(enumerate(elements)) if isinstance(elements, list) else []
         is_any = False  # True if every key fits the segment
     else:

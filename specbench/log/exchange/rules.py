@@ -27,7 +27,7 @@ def compare_counts(answers: MethodAnswers) -> Iterator[str]:
     """
     done = [record for record in answers.records if record.is_ok]
     yield from _rule_of_steps(answers.method, done)
-    base_by_request = {
+    base_by_request = {  # request -> the baseline's answer
         _request(record): record for record in answers.baseline_records if record.is_ok
     }
     # The method's and the baseline's answer to the same request.

@@ -93,7 +93,7 @@ def make_header(
         model=ModelHeader(name=values.model, label=values.model, source="", dtype=UNKNOWN),
         methods={spelling: _method(spelling, title) for title, spelling in spellings.items()},
         num_records=len(records),
-        columns={values.tasks[0]: given.get("task", "Unknown task")},
+        columns={values.tasks[0]: given.get("task", "Unknown task")},  # titles by task; one task
         prompts=tuple(_prompts(sources, values.tasks[0])),
         blocks=tuple(_blocks(sources)),
         imported=imported,

@@ -92,8 +92,8 @@ def read_table(sources: Sequence[SourceFile], mapping: FileMapping) -> ImportedT
             if lacking:
                 raise source.error("", f"a row has no {' and no '.join(lacking)}")
             cells.append({"table": "table", "temperature": 0.0, **cell})  # with these defaults
-        for names in _alike({cell["method"] for cell in cells}):
-            source.note("", f"{names} may be two spellings of one name")
+        for both_names in _alike({cell["method"] for cell in cells}):
+            source.note("", f"{both_names} may be two spellings of one name")
     return ImportedTable(mapping, sources, cells)
 
 

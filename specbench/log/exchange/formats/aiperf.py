@@ -82,7 +82,7 @@ def _record(request: Fields, began_s: float) -> Record:
     key = answer_key(f"session {session_number}", turn=request.get("metadata.turn_index", Whole, 0))
     error = request.get("error.message", str, "no message" if request.content.get("error") else "")
     if error or request.get("metadata.was_cancelled", bool, False):
-        return failed(Record(key, "ok", 0), error or "it was cancelled")
+        return failed(Record(key, "ok", prompt_tokens=0), error or "it was cancelled")
     (first_token_s,) = _amounts(request, "time_to_first_token", _SECONDS)
     (latency_s,) = _amounts(request, "request_latency", _SECONDS)  # of the whole answer
     if not 0 < first_token_s <= latency_s:
@@ -139,11 +139,11 @@ def _figures(records: Sequence[Record], duration_s: float) -> Iterator[ImportedF
     `duration_s` are the seconds from the first start of a request to the last end.
     """
     for time_name, seconds in zip(_TIMES, request_times(records), strict=True):
-        for statistic_name in ("avg", "p50", "p99"):
+        for statistic_name in ("avg", "p50", "p99"):  # mean, median and 99th percentile
             statistic_s = statistic(statistic_name, seconds)  # None without any time
             if statistic_s is not None:
                 figure_name = f"{time_name} {statistic_name}"
-                yield rate_figure(figure_name, 1e3 * statistic_s, "its requests", "ms")
+                yield rate_figure(figure_name, 1e3 * statistic_s, rule="its requests", unit="ms")
     if duration_s > 0:
         tokens = sum(record.num_tokens for record in records)
         rule = "tokens / (the last end - the first start)"

@@ -105,14 +105,14 @@ def _mat_figures(method: str, records: Sequence[Record]) -> Iterator[ImportedFig
     if not num_steps or num_tokens == num_steps:
         return
     rule = "new_tokens / (idx + 1), over all steps"
-    yield ImportedFigure(method, "MAT", num_tokens / num_steps, rule)
+    yield ImportedFigure(method, "MAT", num_tokens / num_steps, rule=rule)
     num_turns = len(counts_by_turn)
     if num_steps > num_turns:
         rule = "new_tokens / idx, which leaves out a step per turn"
-        yield ImportedFigure(method, "MAT", num_tokens / (num_steps - num_turns), rule)
+        yield ImportedFigure(method, "MAT", num_tokens / (num_steps - num_turns), rule=rule)
     mat_by_turn = [(counts.num_emitted or 0) / (counts.num_steps or 1) for counts in counts_by_turn]
     rule = "the mean over turns of new_tokens / (idx + 1)"
-    yield ImportedFigure(method, "MAT", sum(mat_by_turn) / num_turns, rule)
+    yield ImportedFigure(method, "MAT", sum(mat_by_turn) / num_turns, rule=rule)
 
 
 FORMAT = Format(

@@ -87,7 +87,8 @@ def _records(benchmark: Fields, load: Load) -> Iterator[Record]:
         turn = request.get("info.turn_index", Whole, 0)
         key = answer_key(f"prompt {digest} {num_equal[digest]}", turn=turn, **load._asdict())
         if index >= len(done):  # one of those that errored
-            yield failed(Record(key, "ok", 0), request.get("info.error", str, "no message"))
+            reason = request.get("info.error", str, "no message")
+            yield failed(Record(key, "ok", prompt_tokens=0), reason)
             continue
         start_s, first_s, last_s, end_s = (
             request.get(f"{_TIMINGS}.{name}", Amount)

@@ -98,7 +98,7 @@ def _walks(
 def _figures(answers: MethodAnswers, _count: CountTokens | None) -> Iterator[ImportedFigure]:
     """MAT over all steps of all walks."""
     steps = [length for record in answers.records for length in record.accept_lengths]
-    yield ImportedFigure(answers.method, "MAT", sum(steps) / len(steps), _ARITHMETIC)
+    yield ImportedFigure(answers.method, "MAT", sum(steps) / len(steps), rule=_ARITHMETIC)
 
 
 FORMAT = Format(
