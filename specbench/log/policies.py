@@ -44,6 +44,7 @@ class Policy(NamedTuple):
         )
 
     def _effect_of(self, difference: Difference) -> Literal["ignored", "blocking", "reported"]:
+        """The effect of a difference on the operation. `ignored` comes first, then `blocking`."""
         if difference.is_any_of(self.ignored):
             return "ignored"
         if difference.is_any_of(self.blocking):

@@ -32,6 +32,7 @@ class Load(NamedTuple):
 
     @property
     def text(self) -> str:
+        """The load in words: "4 requests at once"; empty for the engine."""
         if self.concurrency == 1:
             return "1 request at a time"
         if self.concurrency:
@@ -300,7 +301,7 @@ def _pooled_warnings(headers: Sequence[RunHeader]) -> Iterable[str]:
     first_header, *other_headers = headers
     for header in headers:
         yield from header.warnings
-    for header in other_headers:  # the pool's header keeps the first run's `cpu`
+    for header in other_headers:  # not for the first run, whose `cpu` the pool's header keeps
         if header.cpu and not header.servers and header.cpu.others_warning:
             yield f"{header.id}: {header.cpu.others_warning}"
         for sentence in in_words(POOL.cautions(first_header, header), first_header, header):

@@ -85,10 +85,10 @@ def read_answers(
 ) -> ReadAnswers:
     """The answers of a file, a record per turn, and its turns; both in the order of the file.
 
-    `steps_field` is the file's list of steps per turn. `counts_of` takes all turns of the file and
-    gives the function that counts a turn. The counting rule in words is the caller's to add. A turn
-    that failed gets a failed record and is noted: for such a turn, these tools write the counts and
-    the time of the turn before.
+    `steps_field` describes the file's list of steps per turn. `counts_of` takes all turns of the
+    file and gives the function that counts a turn. The caller adds the counting rule in words. A
+    turn that failed gets a failed record and is noted: for such a turn, these tools write the
+    counts and the time of the turn before.
 
     Raises:
         UserError: a question occurs twice, or a field is missing or wrong.
@@ -214,7 +214,7 @@ def _failure(turn: Turn, previous: Turn | None) -> str:
 def write_answers(written: WrittenAnswers, steps_field: StepsField) -> str:
     """The text of a file with these answers: a JSON object per line and question.
 
-    `steps_field` is the list with the steps of each turn in such a file.
+    `steps_field` describes the list that has the steps of each turn in such a file.
 
     Raises:
         UserError: the steps of an answer are unknown.

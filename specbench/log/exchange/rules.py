@@ -131,6 +131,7 @@ def _budget(answers: MethodAnswers, pairs: Sequence[tuple[Record, Record]]) -> I
 
 
 def _more(difference: int) -> str:
+    """A difference of tokens in words: "2 more", "1 fewer", or "as many tokens" for 0."""
     if not difference:
         return "as many tokens"
     return f"{abs(difference)} {'more' if difference > 0 else 'fewer'}"

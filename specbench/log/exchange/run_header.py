@@ -187,6 +187,7 @@ def _figures(
 
 
 def _findings(sources: Sequence[ImportedSource], answers: Sequence[MethodAnswers]) -> Iterator[str]:
+    """Sentences on how the tools count: those of each file, then those on each method's answers."""
     for source in sources:
         yield from (f"{source.label}: {finding}" for finding in source.content.findings)
     for method_answers in answers:

@@ -197,6 +197,7 @@ _READERS = {".csv": _read_csv, ".yaml": _read_yaml, ".yml": _read_yaml}
 
 
 def _is_json(line: str) -> bool:
+    """True if a line is a JSON value by itself."""
     try:
         json.loads(line)
     except (ValueError, RecursionError):
@@ -240,14 +241,16 @@ def _fields(source: SourceFile, line_number: int, json_text: str) -> Fields:
 
 
 def _whole(digits: str) -> int:
+    """The integer in a text; raises ValueError above _MOST, before Python reads many digits."""
     if len(digits) > len(str(_MOST)) + 1 or abs(int(digits)) > _MOST:
         raise ValueError(f"{digits[:20]} is too large for a number")
     return int(digits)
 
 
 def _finite(digits: str) -> float:
+    """The number in a text; raises ValueError if it is too large for a float."""
     number = float(digits)
-    if number - number != 0:
+    if number - number != 0:  # infinity - infinity is not a number
         raise ValueError(f"{digits[:20]} is too large for a number")
     return number
 
