@@ -187,15 +187,15 @@ class Plan:
     def samples(self) -> tuple[Sample, ...]:
         """The samples of the run in order: pass by pass over all tasks.
 
-        The engine has a single, empty load. A sample's `num_before` counts the turns of earlier
-        samples at its temperature and load: its methods' order is drawn by this number.
+        A load is the number of requests that a server gets at once or per second. The engine in
+        this process has a single, empty load. A sample's `num_before` counts the turns of earlier
+        samples at its temperature and load; the runner draws the order of the methods from it.
         """
-        num_turns = Counter[tuple[float, Load]]()  # so far, by temperature and load
+        num_turns = Counter[tuple[float, Load]]()  # turns so far, by (temperature, load)
         temperatures = self.spec.temperatures
         loads = loads_of_run(self.spec)
         samples = []
-        passes = range(self.repeats)  # numbers of passes over all prompts, from 0
-        for pass_number, (task, prompts) in product(passes, self.prompts.items()):
+        for pass_number, (task, prompts) in product(range(self.repeats), self.prompts.items()):
             for prompt, temperature, load in product(prompts, temperatures, loads):
                 num_before = num_turns[temperature, load]
                 samples.append(Sample(task, prompt, temperature, pass_number, load, num_before))

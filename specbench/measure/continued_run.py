@@ -11,12 +11,15 @@ from specbench.measure.session import run_plan
 
 
 def continued_run(plan: Plan, folder: Path, progress: Progress) -> Run:
-    """The run of a plan in a folder: the complete one that is there, or a new or continued one.
+    """The complete run of a plan in `folder`.
+
+    A complete run that the folder has already is only read. An incomplete run is continued.
+    Without a run, a new one is measured. `progress` receives the events and messages.
 
     Raises:
         UserError: the folder has a run with other inputs, or of another machine or version.
     """
-    if (folder / HEADER).is_file():  # a run's header
+    if (folder / HEADER).is_file():  # the file run.json, which every run's folder has
         stored = read_run(folder)
         if stored.header.status == "complete":
             try:
@@ -25,5 +28,5 @@ def continued_run(plan: Plan, folder: Path, progress: Progress) -> Run:
                 raise UserError(error.message, "Give --out another folder.") from error
             return stored
     progress.message("Measuring …")
-    # `run_plan` continues an incomplete run. `given` are the user's options for the header: none.
+    # `given` are the options that the header names as the user's: none here.
     return run_plan(plan, folder, progress, given=())

@@ -54,36 +54,38 @@ class Diagnosis(NamedTuple):
 def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
     """The lines of `specbench doctor`, for the model, device, threads and weights of a spec.
 
-    Each line is a title, a text and a verdict, which is None for a fact. It is yielded as soon as
-    its check is done. The software comes first, the kernels last. With `is_offline`, nothing is
-    downloaded.
+    Yields each line as soon as its check is done: the software first, the kernels last. With
+    `is_offline`, nothing is downloaded.
     """
     installed = environment.capture()  # the versions of Python, torch and specbench
     versions = f"Python {installed.python}, torch {installed.torch.version}"
     yield Diagnosis("software", f"specbench {installed.specbench}, {versions}")
     spec = structs.replace(spec, methods=(BASELINE,))  # vanilla alone
     if spec.dtype == "auto" and spec.card.is_embedded:  # tiny, which ships with specbench
-        spec = structs.replace(spec, dtype="float32")  # rounding to float16 could decide near-ties
+        # In half precision, which "auto" may take on a GPU, rounding could decide near-ties.
+        spec = structs.replace(spec, dtype="float32")
     setup = make_engine_setup(spec, is_offline=is_offline)  # loads nothing yet
-    if setup.device.num_gpus and _version(installed.torch.version) < (2, 9):
+    device = setup.device
+    if device.num_gpus and _version(installed.torch.version) < (2, 9):
         # A fact, not a failed check: older versions work.
         advice = "torch 2.9 or newer is better on a GPU: launches overlap, and captures are faster"
         yield Diagnosis("torch", advice)
-    device = setup.device  # its `reason` says why no GPU can be used; empty if there is one
+    # `device.reason` says why no GPU can be used; it is empty if there is a GPU.
     no_gpu = f"; no GPU, because {device.reason}" if device.reason else ""
     yield Diagnosis("device", f"{device.name}{no_gpu}")
     yield Diagnosis("memory", f"{free_bytes(device.name) / 1e9:.1f} GB free on {device.name}")
+    # The first folder of tunes is in the cache; the other folder is that of older versions.
     cache = tunes_folders()[0].parent
-    num_tunes = len(stored_tunes())  # `specbench list tunes` has them
+    num_tunes = len(stored_tunes())  # files of settings that `specbench tune` has stored
     yield Diagnosis("cache", f"{cache} ({CACHE_VARIABLE} moves it), tunes: {num_tunes}")
     with EngineBackend(setup) as backend:
-        context = backend.target.context  # tokens that it holds
+        context = backend.target.context  # number of tokens that the model's context holds
         yield Diagnosis("model", f"{setup.card.title} in {setup.dtype}, context {context}")
         yield _threads(backend.describe().threads)  # how many, and who chose them
         yield _tree(backend.target)  # a branch of a draft tree against a plain forward
         yield from _baseline(setup, backend)  # vanilla against the model's own `generate`
-        # The kinds of kernels that the device can run, by name; none if the user chose one.
-        kernel_kinds = setup.device.kernels if spec.kernels == "auto" else ()
+        # The names of the kinds of kernels that the device can run; none if the user chose a kind.
+        kernel_kinds = device.kernels if spec.kernels == "auto" else ()
         # `unfused_reason` says why the target cannot use specbench's kernels; None if it can.
         if (reason := backend.target.unfused_reason) and kernel_kinds:
             yield Diagnosis("kernels", f"transformers computes the layers: {reason}")
@@ -96,45 +98,45 @@ def _kernels(spec: RunSpec, kinds: Sequence[str], *, is_offline: bool) -> Iterat
     """Compare vanilla's tokens and times with each kind of kernels, one after the other.
 
     `spec` names the model and the device; with `is_offline`, nothing is downloaded. `kinds` are
-    names of kernels. The first is torch, whose tokens the others must give too. Yields a Diagnosis
-    for each kind: the time per token, and the check of a draft tree (`_tree`).
+    names of kinds of kernels. The first is torch, and the other kinds must give the same tokens.
+    Yields a Diagnosis for each kind: the time per token, and the check of a draft tree (`_tree`).
     """
-    torch_token_ids: list[tuple[int, ...]] = []  # the token ids of each answer
+    torch_token_ids: list[tuple[int, ...]] = []  # the token ids of each answer by torch
     for kind in kinds:
         _release()  # the model that was loaded before
         setup = make_engine_setup(structs.replace(spec, kernels=kind), is_offline=is_offline)
         with EngineBackend(setup) as backend:
-            # The kernels' name, and the reason if specbench's own kernels are not used.
+            # `name` of the kernels, and the `reason` if specbench's own kernels are not used.
             kernels = describe_kernels(backend.target)
-            tree = _tree(backend.target)  # a Diagnosis
-            # Pairs of `result`, a Completion, and its `seconds` [requests][rounds]. Each request
-            # is a fixed prompt to be answered by NUM_TOKENS tokens.
+            tree_diagnosis = _tree(backend.target)
+            # Completions (`result`) with their seconds [requests][rounds]. Each request is a fixed
+            # prompt, and its answer has NUM_TOKENS tokens.
             answers_by_request = [
                 [_timed(backend.complete, BASELINE, request) for _ in range(NUM_KIND_ROUNDS + 1)]
                 for request in _requests(setup)
             ]
         del backend  # lets `_release` free the model
-        token_ids = [  # the token ids of each answer with this kind
+        token_ids = [  # the token ids of each answer by this kind of kernels
             answer.result.token_ids for answers in answers_by_request for answer in answers
         ]
-        is_torch = not torch_token_ids
+        is_torch = not torch_token_ids  # the first kind
         if is_torch:
             torch_token_ids = token_ids
         is_same = token_ids == torch_token_ids
-        answer_s = statistics.median(  # seconds of a whole answer
+        median_answer_s = statistics.median(  # seconds of a whole answer
             answer.seconds
             for answers in answers_by_request
             for answer in answers[1:]  # the first round warms up
         )
-        token_ms = 1e3 * answer_s / NUM_TOKENS
+        token_ms = 1e3 * median_answer_s / NUM_TOKENS
         reason = f", because {kernels.reason}" if kernels.reason else ""
-        diagnosis = f"{token_ms:.2f} ms per token by {kernels.name}{reason}; {tree.text}"
+        summary = f"{token_ms:.2f} ms per token by {kernels.name}{reason}; {tree_diagnosis.text}"
         if not is_torch:
-            diagnosis += f"; {'the same' if is_same else 'OTHER'} tokens as with torch"
-        is_ok = tree.is_ok
+            summary += f"; {'the same' if is_same else 'OTHER'} tokens as with torch"
+        is_ok = tree_diagnosis.is_ok
         if not is_same:  # no verdict in half precision, where rounding may decide near-ties
             is_ok = False if setup.dtype == "float32" else None
-        yield Diagnosis(f"kernels {kind}", diagnosis, is_ok)
+        yield Diagnosis(f"kernels {kind}", summary, is_ok)
 
 
 def _release() -> None:
@@ -172,11 +174,12 @@ def _threads(threads: Threads | None) -> Diagnosis:
 
 
 def _tree(target: Target) -> Diagnosis:
-    """Compare a branch of a draft tree with a plain sequence: their last logits must agree.
+    """Compare a branch of a draft tree with a plain sequence: the logits at its end must agree.
 
     `target` is the loaded model. Returns the verdict, with the largest difference of two logits.
-    Node 0 is the prompt's last token. Node 1 is another branch, and nodes 2 to 4 are `branch`. A
-    wrong mask or position would change the logits of node 4 far more than rounding does.
+    In the tree, node 0 is the prompt's last token, nodes 2 to 4 are the branch, and node 1 is
+    another branch beside it. A wrong mask or position would change the logits of node 4 far more
+    than rounding does.
     """
     import torch
 
@@ -187,10 +190,11 @@ def _tree(target: Target) -> Diagnosis:
     branch = (8, 9, 10)  # arbitrary token ids
     with torch.inference_mode(), without_cudnn_attention():
         target.prefill(prompt)
-        # The parent of each node; the root names itself.
+        # The parent of each node; the root's parent is the root itself.
         layout = TreeLayout.from_parents([0, 0, 0, 2, 3], target.device)
-        node_ids = torch.tensor([7, 11, *branch], device=target.device)
-        tree = DraftTree(node_ids, layout, num_verify=5)  # all nodes
+        # The token of each node: the prompt's last token, that of the other branch, the branch.
+        node_ids = torch.tensor([prompt[-1], 11, *branch], device=target.device)
+        tree = DraftTree(node_ids, layout, num_verify=5)  # the target computes all nodes
         # The cache drops the prompt's last token, since node 0 computes it again.
         target.crop(len(prompt) - 1)
         tree_logits = target.forward(tree).logits[-1].float()  # logits of node 4 [vocab]
@@ -198,32 +202,31 @@ def _tree(target: Target) -> Diagnosis:
             plain_logits = target.prefill((*prompt, *branch)).logits[-1].float()  # [vocab]
         difference = (tree_logits - plain_logits).abs().max().item()
     largest_logit = plain_logits.abs().max().item()
-    # 40 rounding errors: they add up over the layers.
+    # Rounding errors add up over the layers: up to 40 errors of the largest logit are allowed.
     allowed = largest_logit * 40 * torch.finfo(target.dtype).eps
     is_ok = difference <= allowed
     return Diagnosis("tree", f"a branch differs from a plain forward by {difference:.1e}", is_ok)
 
 
 def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]:
-    """Compare vanilla in our loop with the model's own `generate`: tokens and speed.
+    """Compare vanilla in our loop with the model's own `generate`, then measure the bandwidth.
 
-    Then measure the memory's bandwidth, and how much of it vanilla uses. `setup` makes the
-    requests, `backend` holds the loaded model. The times are seconds per answer of NUM_TOKENS
-    tokens. Yields a Diagnosis for each of these.
+    Yields a Diagnosis for the tokens, for the speed, and for the memory's bandwidth with the part
+    of it that vanilla uses. `setup` makes the requests, `backend` holds the loaded model.
     """
     target = backend.target
     do_tokens_agree = True
-    loop_s: list[float] = []
-    generate_s: list[float] = []
+    loop_s: list[float] = []  # seconds of each answer of NUM_TOKENS tokens
+    generate_s: list[float] = []  # seconds of the same answers by `generate`
     for request in _requests(setup):
-        for round_ in range(NUM_ROUNDS + 1):
-            # Each answer has `seconds` and a `result`: a Completion from our loop, a list of token
-            # ids from `generate`.
+        for round_number in range(NUM_ROUNDS + 1):
+            # Each answer has its `seconds` and a `result`: a Completion from our loop, a list of
+            # token ids from `generate`.
             loop_answer = _timed(backend.complete, BASELINE, request)
             generate_answer = _timed(generate, target, request.prompt_ids, NUM_TOKENS)
             loop_ids = tuple(loop_answer.result.token_ids)
             do_tokens_agree &= loop_ids == tuple(generate_answer.result)
-            if round_ > 0:  # the first round warms up
+            if round_number > 0:  # the first round warms up
                 loop_s.append(loop_answer.seconds)
                 generate_s.append(generate_answer.seconds)
     verb = "equals" if do_tokens_agree else "DIFFERS from"
@@ -231,25 +234,31 @@ def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]
     # Our loop's time / `generate`'s time; a ratio up to MARGIN is within the scatter of timings.
     time_ratio = statistics.median(loop_s) / statistics.median(generate_s)
     tokens_per_s = NUM_TOKENS / statistics.median(loop_s)
-    speed = f"{tokens_per_s:.0f} tokens/s, {1 / time_ratio:.1f} times as fast as generate"
-    yield Diagnosis("baseline speed", speed, time_ratio <= MARGIN)
-    # Bytes of weights that a step reads, of the last-level cache, and the memory's bandwidth.
+    speed_text = f"{tokens_per_s:.0f} tokens/s, {1 / time_ratio:.1f} times as fast as generate"
+    yield Diagnosis("baseline speed", speed_text, time_ratio <= MARGIN)
+    # The memory's bandwidth, the bytes of weights that a step reads (`target_bytes`), and the
+    # size of the processor's last-level cache (`cache_bytes`).
     traffic = measure_traffic(target)
-    ways = {
+    bandwidths = {  # bytes per second, by the way of measuring; 0 if this way is not possible
         "by reads": traffic.bandwidth_bytes_per_s,
         "by copies": traffic.copy_bytes_per_s,
         "by clock and bus width": traffic.nominal_bytes_per_s,
     }
-    speeds = ", ".join(f"{speed / 1e9:.1f} GB/s {way}" for way, speed in ways.items() if speed)
+    bandwidths_text = ", ".join(
+        f"{bytes_per_s / 1e9:.1f} GB/s {way}"
+        for way, bytes_per_s in bandwidths.items()
+        if bytes_per_s
+    )
     yield Diagnosis(
         "memory bandwidth",
-        f"{speeds}; vanilla reads its weights "
+        f"{bandwidths_text}; vanilla reads its weights "
         f"({traffic.target_bytes / 1e6:.1f} MB per step, cache {traffic.cache_bytes / 1e6:.1f} MB) "
         f"at {traffic.target_bytes * tokens_per_s / 1e9:.1f} GB/s",
     )
 
 
 def _requests(setup: EngineSetup) -> list[Request]:
+    """A request for each of PROMPTS, with an answer of at most NUM_TOKENS tokens."""
     chats = ([{"role": "user", "content": prompt}] for prompt in PROMPTS)
     return [Request(setup.codec.render(chat), NUM_TOKENS) for chat in chats]
 

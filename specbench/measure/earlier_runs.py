@@ -33,11 +33,11 @@ def earlier_runs(plan: Plan, root: Path) -> Iterator[tuple[Path, RunHeader]]:
 def expected_seconds(plan: Plan, root: Path) -> float | None:
     """Seconds that a plan's answers will take, from the latest comparable run; None without one.
 
-    A comparable run did the same kind of work, at the same loads, and has at least `MIN_TOKENS`.
-    Runs that were continued on another machine (`segments`) are left out. An answer is expected to
-    take the method's mean seconds in that run, or the mean of all methods if the run lacks the
-    method. The seconds are scaled by the ratio of the runs' `max_new_tokens`. `root` is the folder
-    of all runs.
+    `root` is the folder of all runs. A comparable run did the same kind of work, at the same loads,
+    and has at least `MIN_TOKENS` tokens. Runs that were continued on another machine (`segments`)
+    are left out. An answer is expected to take the mean seconds of its method's answers in the
+    comparable run, or the mean over all methods if that run lacks the method. The seconds are
+    scaled by the ratio of the runs' `max_new_tokens`.
     """
     kind = _kind(plan.spec, plan.about.model)
     for path, earlier in earlier_runs(plan, root):
@@ -46,19 +46,21 @@ def expected_seconds(plan: Plan, root: Path) -> float | None:
             continue
         if {*loads_of_run(values)} != {*loads_of_run(plan.spec)}:
             continue
-        done = [record for record in read_run(path, is_lenient=True).records if record.wall_s]
-        if sum(record.num_tokens for record in done) < MIN_TOKENS:
+        records = read_run(path, is_lenient=True).records  # damaged lines are left out
+        timed_records = [record for record in records if record.wall_s]  # failed: no time
+        if sum(record.num_tokens for record in timed_records) < MIN_TOKENS:
             continue
         seconds_by_method = defaultdict(list)  # seconds of each answer
-        for record in done:
+        for record in timed_records:
             seconds_by_method[record.key.method].append(_busy_seconds(record))
         mean_s = {method: fmean(seconds) for method, seconds in seconds_by_method.items()}
-        mean_of_all_s = fmean(mean_s.values())
+        mean_of_methods_s = fmean(mean_s.values())
         labels = plan.setup.labels
         # Seconds of one request, completed with every method.
-        request_s = sum(mean_s.get(label, mean_of_all_s) for label in labels)
+        request_s = sum(mean_s.get(label, mean_of_methods_s) for label in labels)
         num_requests = plan.num_records / len(labels)
-        # The earlier run's most new tokens; None there stands for the default of this plan.
+        # The largest number of new tokens per answer in the earlier run. If it is None there, the
+        # earlier run had a default, which is taken to be the number of this plan.
         earlier_max_tokens = values.max_new_tokens or plan.max_new_tokens
         return num_requests * request_s * plan.max_new_tokens / earlier_max_tokens
     return None

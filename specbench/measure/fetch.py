@@ -17,10 +17,10 @@ def downloads(
     """The downloads of a run: papers' prompts, then a model with its drafters.
 
     `tasks` are the names of tasks whose prompts are downloaded: None stands for all tasks. `model`
-    is the name of the model; with None, no model is downloaded. Yields a title per download, and a
-    function that downloads it, or finds it if it is here already. The function takes `offline`
-    (True: only find it), returns the path, and raises UserError. Unknown names raise UserError at
-    the first step.
+    is the name of the model; with None, no model is downloaded. Yields the title of each download
+    and a function that returns the path of its file or folder. The function downloads what is not
+    on this machine yet; with `offline=True` it raises UserError instead. Unknown names raise
+    UserError before the first download.
     """
     if tasks is None:
         # The cards of all tasks whose prompts a paper has published (`card.paper` is their file).
@@ -31,18 +31,19 @@ def downloads(
         task_cards = [*{card.name: card for card in cards}.values()]  # without duplicates
     model_card = RunSpec(model=model).card if model is not None else None
     for task_card in task_cards:
-        # A task without paper prompts: the function raises.
+        # For a task without paper prompts, the function raises UserError.
         count_text = f"{task_card.paper.num_prompts} " if task_card.paper else ""
         yield f"{count_text}prompts of {task_card.name}", partial(_prompts, task_card)
     if model_card is None:
         return
     yield f"model {model_card.name}", partial(resolve_model, model_card)
-    for weights in model_card.draft_weights:  # the checkpoints that its card names for methods
+    for weights in model_card.draft_weights:  # the checkpoints that the card names for methods
         title = f"{weights.method} drafter of {model_card.name}"
         yield title, partial(resolve_weights, model_card, weights)
 
 
 def _prompts(card: TaskCard, *, offline: bool) -> Path:
+    """The file of a task's paper prompts. Raise UserError if the card names none."""
     if card.paper is None:
         raise UserError(
             f"Task {card.name} has no paper prompts.",

@@ -57,7 +57,8 @@ def check_sources(card: ModelCard, choices: Sequence[MethodChoice]) -> None:
     methods = [choice for choice in choices if choice.name != BASELINE]  # vanilla needs none
     missing = []  # names of methods without weights
     for choice in methods:
-        source = declared_source(card, choice)  # what the user or the card names as its weights
+        # The weights that the user, or else the model's card, names for the method.
+        source = declared_source(card, choice)
         source.check_local()  # raises for files that are missing or damaged
         if source.is_missing:  # the method needs weights, and neither user nor card names any
             missing.append(choice.name)
@@ -92,40 +93,44 @@ def select_methods(
 ) -> SelectedMethods:
     """The methods of a run with their weights: the named methods, or the default methods.
 
-    Returns the methods that run, those without weights, a sentence about each default method that
-    cannot be imported, and the errors of weights that are damaged.
+    Returns the methods that run, the methods without weights, a sentence about each default method
+    that cannot be imported, and the errors of weights that are damaged.
+
+    A RunMethod is a method with options: its `label` is its name in tables, and `method.name` of
+    its `method` is the name without options.
 
     Args:
-        spec: has the model, the kind of weights, and a flag if the baseline runs too.
-        named: the methods that the user named; empty for the default methods. `method.name` of each
-            is its name without options, `label` its name in tables.
-        resolve_weights: finds a method's weights; its CheckpointError is collected.
+        spec: has the model, the kind of weights ("stand-in": made up), and `is_baseline_run`, True
+            if vanilla runs too.
+        named: the methods that the user named; empty for the default methods.
+        resolve_weights: finds a method's weights. A CheckpointError that it raises is collected.
         num_parameters: the target's number of parameters, for options that depend on it; None if
             unknown.
 
     Raises:
-        UserError: no named method has weights, or two methods have one label.
+        UserError: no named method has weights, or two methods have the same label.
     """
     card = spec.card  # the model's
     running: list[RunMethod] = []
     missing: list[RunMethod] = []
     errors: list[CheckpointError] = []
-    wanted, broken = _wanted(spec, named)  # methods, and sentences about broken ones
+    wanted, broken = _wanted(spec, named)  # methods, and sentences about broken methods
     for method in wanted:
         try:
             resolved = resolve_weights(method)
         except CheckpointError as error:
             errors.append(error)  # the caller raises all of them
             resolved = ResolvedWeights(weights=None)
-        # The model's card may say which layers of the target the method reads ("": not given).
+        # The model's card may say which layers of the target the method reads. The user's option
+        # `layers` goes first; "" if it was not given.
         if resolved.layers and method.options.layers == "":
             method = method.with_options(method.options.replaced(layers=resolved.layers))
         if num_parameters is not None:
-            method = method.for_target(num_parameters)  # the paper's options for its size
+            method = method.for_target(num_parameters)  # the paper's options for this size
         method = replace(method, weights=resolved.weights)
         # `exists` is False if the method needs weights, and the model has none for it.
         (running if resolved.exists else missing).append(method)
-    # No named method has weights: nothing is left to compare with vanilla.
+    # The user named methods, and at most vanilla has what it needs: nothing is left to compare.
     if named and missing and all(method.method.name == BASELINE for method in running):
         if spec.weights == "stand-in":
             raise UserError(
@@ -162,15 +167,20 @@ class _Wanted(NamedTuple):
 
 
 def _wanted(spec: RunSpec, named: Sequence[RunMethod]) -> _Wanted:
-    """The named or the default methods, with the baseline first unless it is turned off.
+    """The named methods, or the default methods without any, and vanilla first if it runs.
 
-    `broken` has a sentence about each default method that cannot be imported. A method's
-    `asked` is its name with the given options, as in `pld:num_tokens=5`.
+    `spec.is_baseline_run` is False if the user turned vanilla off. A method's `asked` is its name
+    with the given options, as in `pld:num_tokens=5`. Only default methods can be `broken`.
+
+    Raises:
+        UserError: a named method cannot be imported.
     """
     methods = list(named)
     broken: tuple[str, ...] = ()
     if not named:
-        entries = registry.default_entries()  # a broken method's entry has its error
+        # The default methods as they are registered. `error` says why a method cannot be imported;
+        # empty if it can.
+        entries = registry.default_entries()
         broken = tuple(
             f"{entry.name} was not run. {entry.error}" for entry in entries if entry.error
         )
@@ -181,7 +191,7 @@ def _wanted(spec: RunSpec, named: Sequence[RunMethod]) -> _Wanted:
     # Plain vanilla is the baseline; with options it is a method among the others.
     if spec.is_baseline_run and not any(str(method.asked) == BASELINE for method in methods):
         methods = [_entered(BASELINE), *methods]
-    methods.sort(key=lambda method: method.method.name != BASELINE)  # False, vanilla's, is first
+    methods.sort(key=lambda method: method.method.name != BASELINE)  # vanilla's False comes first
     return _Wanted(methods, broken)
 
 

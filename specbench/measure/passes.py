@@ -21,21 +21,19 @@ MIN_PASSES = 3
 
 
 def default_passes(spec: RunSpec, *, is_ours: bool) -> int:
-    """Default number of passes over the prompts.
+    """Default number of passes over the prompts, if the user gives none.
 
-    With --until-ci it is MAX_PASSES, and the run may end earlier. It is one for servers
-    (`spec.backend`), and three for tiny and stand-ins (`is_ours`), so that intervals cover the
-    machine. Else it is two, since one pass does not show how times differ between passes; but one
-    over a paper's whole datasets, which takes hours. `spec.limit` is the number of prompts to use
-    per task, None for all; `spec.prompts` is their source ("bundled" has few).
+    `is_ours` is True for the embedded model (tiny) and for stand-ins. `spec.limit` is the number of
+    prompts to use per task, None for all; `spec.prompts` is their source ("bundled" has few).
     """
-    if spec.until_ci:
+    if spec.until_ci:  # the run may end earlier
         return MAX_PASSES
-    if spec.backend:
+    if spec.backend:  # servers
         return 1
     if is_ours:
         return OUR_PASSES
     is_short = bool(spec.limit) or spec.prompts == "bundled"
+    # Two passes show how times differ between passes. A paper's whole datasets take hours.
     return 2 if is_short else 1
 
 
@@ -62,19 +60,19 @@ class Width:
 
 
 def width_after(header: RunHeader, records: Sequence[Record]) -> Width | None:
-    """The width of the speedups' intervals after whole passes; None without --until-ci.
+    """The width of the speedups' confidence intervals so far; None without --until-ci.
 
-    A width is relative: the half width of an interval divided by its speedup. The widest interval
-    counts. `half_width` is None while a speedup has no interval. `header` and `records` are the
-    run's so far.
+    `header` and `records` are those of the run after some whole passes. A width is relative: the
+    half width of an interval divided by its speedup. The widest interval counts: its width is the
+    `half_width` of the result, or None while some speedup has no interval.
     """
     from specbench.analysis.metrics import measure  # imports numpy
 
-    goal = header.spec.values.until_ci  # the half width to reach; 0.02 is 2 %
+    goal = header.spec.values.until_ci  # the relative half width to reach; 0.02 is 2 %
     if goal is None:
         return None
     metrics = measure(Run(header, tuple(records)))  # all that a report shows
-    # Mean speedups over vanilla: `rankings` by temperature, `speedups` by method.
+    # Mean speedups over vanilla. `rankings` are by temperature, `speedups` by method.
     speedups = [
         speedup for ranking in metrics.rankings.values() for speedup in ranking.speedups.values()
     ]
@@ -86,16 +84,16 @@ def width_after(header: RunHeader, records: Sequence[Record]) -> Width | None:
     largest_half_width = None
     if half_widths and len(half_widths) == len(speedups):
         largest_half_width = max(half_widths)
-    num_passes = metrics.scope.number  # passes that the intervals cover
+    num_passes = metrics.scope.number  # number of passes that the intervals cover
     return Width(num_passes, goal, largest_half_width)
 
 
 def check_goal(spec: RunSpec, num_methods: int, num_prompts: Sequence[int]) -> None:
-    """Refuse --until-ci if the run cannot have an interval.
+    """Refuse --until-ci if the run cannot have a confidence interval of a mean speedup.
 
-    `num_methods` counts vanilla too; `num_prompts` has the number of prompts per task [tasks].
-    `spec.until_ci` is the relative half width to reach (0.02 is 2 %), `spec.repeats` the most
-    passes over the prompts; both may be None.
+    `num_methods` counts vanilla too; `num_prompts` has the number of prompts of each task [tasks].
+    `spec.until_ci` is the relative half width to reach (0.02 is 2 %), `spec.repeats` the largest
+    number of passes over the prompts; None for both means that the user did not give them.
 
     Raises:
         UserError: no method to compare with vanilla, too few prompts, or too few passes.
@@ -129,13 +127,19 @@ def least_prompts(num_tasks: int) -> int:
 
 
 def finished_header(header: RunHeader, records: Sequence[Record]) -> RunHeader:
-    """The header of a complete run: with --until-ci, it has the number of passes that it took."""
+    """The header of a complete run, with the numbers that only the end of --until-ci decides.
+
+    With --until-ci, the header gets the number of passes and of records that the run took, and a
+    warning if the intervals are still too wide. Without it, the header stays. `header` is the
+    header as the run began; `records` are all records of the run.
+    """
     spec = header.spec
     if spec.values.until_ci is None:
         return header
-    # Passes count from 0.
+    # The number of passes: `repeat` is a record's pass, counted from 0.
     num_passes = 1 + max((record.key.repeat for record in records), default=0)
-    # `values` are in effect; `asked`, if there, are the user's, which may be `auto`.
+    # `values` are the options in effect. `asked` are the options as the user asked for them, such
+    # as "auto"; None if the header does not have them.
     asked = spec.asked and replace(spec.asked, repeats=num_passes)
     spec = replace(spec, values=replace(spec.values, repeats=num_passes), asked=asked)
     warnings = header.warnings

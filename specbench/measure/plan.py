@@ -57,9 +57,9 @@ def make_plan(
 ) -> Plan:
     """Resolve and check everything that `spec` names, the cheap checks first.
 
-    `setup_maker` makes the setup of a run on other machines; by default the spec's backend is set
-    up here. With `is_offline`, nothing is downloaded. The plan has the spec with its defaults, the
-    setup, the prompts of each task, and the most new tokens of an answer.
+    `setup_maker` makes the setup of a run on other machines; None for a run from this machine.
+    With `is_offline`, nothing is downloaded. The plan has the spec with its defaults, the setup,
+    the prompts of each task, and the largest number of new tokens per answer.
 
     Raises:
         UserError: an unknown name, a wrong value, or a missing or broken file.
@@ -69,17 +69,16 @@ def make_plan(
         check_early(spec)
     spec = with_defaults(spec)
     tasks = plan_tasks(spec.tasks, spec.prompts)
-    # `check_goal` checks if `--until-ci`, an interval of a given width, can be reached. This first
-    # call runs before torch is imported. It refuses only what is certainly out of reach: it assumes
-    # the most prompts that there can be and, if no methods are named, vanilla and another one.
-    # `limit` is the number of prompts to take per task, `sample` the number of prompts to draw per
-    # task; None for all.
+    # `check_goal` raises if an interval of the width of --until-ci is out of reach. This first call
+    # runs before torch is imported, and knows neither the prompts nor the default methods. It
+    # assumes as many prompts as `limit` (prompts to take per task) and `sample` (prompts to draw
+    # per task) allow, None for all, and vanilla with another method if no methods are named.
     max_prompts = min(spec.limit or MAX_PROMPTS, spec.sample or MAX_PROMPTS)
     num_methods = len({*spec.methods, BASELINE}) if spec.methods else 2
     check_goal(spec, num_methods, [max_prompts] * len(tasks))
-    if is_here and not spec.backend:  # rules between options, before anything is downloaded
+    if is_here and not spec.backend:  # the methods run in this process, not on servers
         for method in spec.run_methods:
-            method.load()  # imports it, and raises for options that do not agree
+            method.load()  # imports the method, and raises for options that do not agree
     prompt_sets = load_prompt_sets(
         tasks,
         spec.prompts,
@@ -89,38 +88,39 @@ def make_plan(
     )
     # The model or the servers, found and checked; nothing is loaded yet.
     setup = (setup_maker or make_setup)(spec, is_offline=is_offline)
-    if spec.sample is not None:  # prompts to draw per task
+    if spec.sample is not None:
         prompt_sets = tuple(prompt_set.drawn(spec.sample, spec.seed) for prompt_set in prompt_sets)
     check_loads(spec, prompt_sets)  # a task needs as many prompts as there are requests at once
+    # Once more, now that the methods and the prompts are there.
     check_goal(spec, len(setup.labels), [len(prompt_set.prompts) for prompt_set in prompt_sets])
-    budget = new_tokens(spec)  # most new tokens of an answer
+    budget = new_tokens(spec)  # largest number of new tokens per answer
     # A server refuses a request that could outgrow its context, so the whole budget must fit. Our
-    # engine ends an answer at the end of the context.
+    # engine ends an answer at the end of the context, so room for a single new token is enough.
     num_reserved = budget if spec.backend == "server" else 1
     check_ids(setup, prompt_sets)
     check_lengths(setup, prompt_sets, spec, num_reserved=num_reserved)
-    if isinstance(setup, ChecksMemory):
+    if isinstance(setup, ChecksMemory):  # it completes the requests on a device of its own
         setup.check_memory(longest_chat(setup, prompt_sets, budget))
     return Plan(spec, setup, prompt_sets, budget)
 
 
 def check_early(spec: RunSpec) -> None:
-    """Check names, options, folders, datastores and templates, in this order.
+    """Check names, options, folders, datastores and templates of a run in this process.
 
     This runs before torch is imported, so that a misspelt name costs no time. Nothing is
-    downloaded, and no method's code runs. Rules between options, plug-ins that declare their
-    options elsewhere and GPUs are checked later.
+    downloaded, and no method's code runs. Rules between options, the options of plug-ins, and GPUs
+    are checked later. Of a run on servers only the model's name is checked here.
 
     Raises:
         UserError: a name is unknown, a value is wrong, or a file is missing or damaged.
     """
-    card = spec.card  # the model's; its `repo` is a folder or a Hub id
-    if spec.backend:  # a server's setup checks its own methods
+    card = spec.card  # the model's card; raises for an unknown model
+    if spec.backend:  # servers, whose setup checks the methods
         return
     if spec.settings not in (AUTO, PAPER):  # the path of a file of settings, or of a run
         read_settings(spec.settings, card.name)
     check_choices(spec.choices)  # the methods and groups of methods that were named
-    is_folder = Path(card.repo).is_dir()
+    is_folder = Path(card.repo).is_dir()  # else a GGUF file or a Hub id
     if spec.weights != "stand-in":  # a stand-in needs no files of the model or its drafters
         if is_folder:
             check_checkpoint(Path(card.repo), what=f"Model {card.name}")
@@ -132,23 +132,25 @@ def check_early(spec: RunSpec) -> None:
 
 
 def with_defaults(spec: RunSpec) -> RunSpec:
-    """The spec with its source of prompts, its methods one by one, and its number of passes.
+    """The spec with its source of prompts, its methods, and its number of passes filled in.
 
-    A serving engine runs all of its own methods if none or `all` is named: `methods` is then empty.
-    Else each method is a name with its options, as in `pld:num_tokens=5`.
+    Each of the methods that the user named becomes a name with its options, as in
+    `pld:num_tokens=5`; groups of methods are replaced by their members. `methods` is empty if no
+    method was named. It is also empty if `all` was named for a serving engine, which then runs all
+    of its own methods.
 
     Raises:
         UserError: an unknown model or method.
     """
-    is_ours = _is_ours(spec)  # the embedded model, or stand-in weights
-    prompts = spec.prompts  # the source of the prompts
-    if prompts == "auto":  # tiny and stand-ins only exercise specbench
-        prompts = "bundled" if is_ours else "paper"
+    is_ours = _is_ours(spec)  # True for the embedded model (tiny) and stand-in weights
+    prompt_source = spec.prompts
+    if prompt_source == "auto":  # tiny and stand-ins only exercise specbench
+        prompt_source = "bundled" if is_ours else "paper"
     methods: tuple[str, ...] = ()
     if not (spec.serving_engine and spec.methods == ("all",)):
         methods = tuple(str(method.asked) for method in spec.run_methods)
-    repeats = spec.repeats or default_passes(spec, is_ours=is_ours)
-    return replace(spec, prompts=prompts, methods=methods, repeats=repeats)
+    num_passes = spec.repeats or default_passes(spec, is_ours=is_ours)
+    return replace(spec, prompts=prompt_source, methods=methods, repeats=num_passes)
 
 
 def new_tokens(spec: RunSpec) -> int:

@@ -24,11 +24,11 @@ class MethodTotal:
     """Steps by task."""
 
     def add(self, record: Record) -> None:
-        """Add a record. A failed record counts, but its tokens and times do not.
+        """Add a record. A failed record only counts as failed.
 
-        `accept_lengths` are the tokens emitted per step [steps]: sums per task make the MAT, the
-        mean accepted tokens of a step.
-        `wall_s` are the seconds of prefill and decoding, None if they were not measured.
+        `accept_lengths` are the numbers of tokens that the steps emitted [steps]: their sum and
+        their number, by task, make the mean accepted tokens per step (`mat`). `wall_s` are the
+        seconds of prefill and decoding, None if they were not measured.
         """
         if not record.is_ok:
             self.num_failed += 1
@@ -59,7 +59,9 @@ class Tally:
     """The running totals of a run, over all methods and per method in order of appearance."""
 
     total: int = 0
+    """The number of records to come."""
     num_finished: int = 0
+    """The number of finished records."""
     methods: dict[str, MethodTotal] = field(default_factory=dict)
     began: float = field(default_factory=lambda: perf_counter())
 
@@ -132,31 +134,33 @@ class Lines(Progress):
 
 
 def sample_line(record: Record, tally: Tally) -> str:
-    """One finished sample: [12/336] gsm8k/3 pld 128 tokens 410 tok/s MAT 1.62, 0:04:10 left.
+    """The line of a finished record, as in this example.
 
-    The tally has the number of finished and of all samples, and the time left as a text, empty if
-    unknown. MAT is the mean accepted tokens of the steps of this record.
+    [12/336] gsm8k/3 pld 128 tokens 410 tok/s MAT 1.62, 0:04:10 left
+
+    `tally` counts the records of the run. MAT is the mean accepted tokens of the steps of this
+    record. Speed, MAT and time left are missing if they are unknown.
     """
     key = record.key
     prefix = f"[{tally.num_finished}/{tally.total}] {_sample_name(record)} {key.method}"
     if not record.is_ok:
         return f"{prefix} failed: {first_line(record.error or 'no reason given')}"
-    total = MethodTotal()  # totals of this record alone
-    total.add(record)
-    speed_text = f" {total.tokens_per_s:.0f} tok/s" if total.tokens_per_s is not None else ""
-    mat_text = f" MAT {total.mat:.2f}" if total.mat is not None else ""
+    totals = MethodTotal()  # of this record alone
+    totals.add(record)
+    speed_text = f" {totals.tokens_per_s:.0f} tok/s" if totals.tokens_per_s is not None else ""
+    mat_text = f" MAT {totals.mat:.2f}" if totals.mat is not None else ""
     left_text = f", {tally.time_left}" if tally.time_left else ""
     return f"{prefix} {record.num_tokens} tokens{speed_text}{mat_text}{left_text}"
 
 
 def _sample_name(record: Record) -> str:
-    """A record's sample in words: "gsm8k/3 turn 2 pass 2 T=0.7".
+    """The request of a record in words: "gsm8k/3 turn 2 pass 2 T=0.7".
 
-    The key counts turns and passes from 0, the text from 1. The first turn, the first pass and
-    temperature 0 are left out.
+    The key counts turns and passes (`repeat`) from 0, the text from 1. The first turn, the first
+    pass and temperature 0 are left out.
     """
     key = record.key
-    # The id may begin with the task already.
+    # The prompt's id may begin with the name of its task already.
     has_task = key.sample_id.startswith(f"{key.task}/")
     words = [key.sample_id if has_task else f"{key.task}/{key.sample_id}"]
     if key.turn:

@@ -15,7 +15,7 @@ def check_loads(spec: RunSpec, prompt_sets: Sequence[PromptSet]) -> None:
     Raises:
         UserError: a task has too few prompts.
     """
-    highest = max(spec.concurrency, default=0)
+    highest = max(spec.concurrency, default=0)  # most requests at once; 0 without --concurrency
     for prompt_set in prompt_sets:
         num_prompts = len(prompt_set.prompts)
         if highest > num_prompts:
@@ -27,29 +27,34 @@ def check_loads(spec: RunSpec, prompt_sets: Sequence[PromptSet]) -> None:
 
 
 def check_ids(setup: Setup, prompt_sets: Sequence[PromptSet]) -> None:
-    """Refuse a run of which the model can read no prompt: it has no embedding for some tokens.
+    """Refuse a run if every prompt has a token for which the model has no embedding.
 
-    If it can read one of the prompts, the run starts, and the samples of the others fail.
+    If the model can read at least one prompt, the run starts, and the samples of the prompts with
+    such tokens fail. `prompt_sets` are the prompts per task.
 
     Raises:
         UserError: the chat template, or every prompt, has such a token.
     """
     codec = setup.codec
-    # A clause on the first token that has no embedding; empty if all tokens have one.
-    problem = codec.beyond_text(codec.render([user("a")]))
-    if problem:
+    # `beyond_text` is a clause on the first token without an embedding; empty if there is none.
+    # The template is tried with the text "a", which every model can read.
+    template_problem = codec.beyond_text(codec.render([user("a")]))
+    if template_problem:
         hint = "Use another `--template`, or files of a tokenizer and weights that fit each other."
-        raise UserError(f"The chat template {codec.template.name!r} writes {problem}.", hint)
-    problems: dict[str, str] = {}  # by prompt
+        raise UserError(
+            f"The chat template {codec.template.name!r} writes {template_problem}.", hint
+        )
+    problems: dict[str, str] = {}  # the clause of each prompt, by the prompt's id
     for prompt_set in prompt_sets:
         for prompt in prompt_set.prompts:
+            # All turns as a single message.
             problem = codec.beyond_text(codec.render([user(" ".join(prompt.turns))]))
             if not problem:
                 return
             problems[prompt.sample_id] = problem
-    sample_id, problem = next(iter(problems.items()))
-    others = " The other prompts have such a token too." if len(problems) > 1 else ""
-    raise UserError(f"Prompt {sample_id} has {problem}.{others}", TOKEN_HINT)
+    first_id, first_problem = next(iter(problems.items()))
+    others_text = " The other prompts have such a token too." if len(problems) > 1 else ""
+    raise UserError(f"Prompt {first_id} has {first_problem}.{others_text}", TOKEN_HINT)
 
 
 def check_lengths(
@@ -58,7 +63,8 @@ def check_lengths(
     """Refuse a prompt whose first turn leaves no room for `num_reserved` tokens in the context.
 
     All lengths are in tokens. `setup` has the model's context and chat template; `prompt_sets`
-    are the prompts per task; `spec.serving_engine` is set for servers that the run starts.
+    are the prompts per task. `spec.serving_engine` names the engine of the servers that the run
+    starts; it is empty if the run starts none.
 
     Raises:
         UserError: a prompt is too long.

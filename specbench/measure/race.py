@@ -30,29 +30,30 @@ Watch = Callable[[str, Written], None]
 
 
 def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[str, Completion]]:
-    """Complete a request with each method of a setup in turn, and yield each completion.
+    """Complete a request with each method of a setup in turn.
 
-    A completion comes with its method's label, which has the settings in parentheses if they were
-    chosen for this machine. `watch` is called with that label and the tokens so far after every
-    step; the seconds that it takes are not part of `decode_s`.
+    Yields a label and the completion for each method. The label is the method's name, with its
+    settings in parentheses if they were chosen for this machine. `watch` is called with that label
+    and the tokens so far after every step. The seconds that `watch` takes are not part of
+    `decode_s`, the seconds of all steps.
     """
     with EngineBackend(setup) as backend:
         backend.warm_up([request])
-        # Headers, by label, of the methods whose settings were chosen here. `settings_text` is a
-        # text such as "6 tokens; paper: 10"; it is empty for the paper's settings.
+        # Headers, by label, of the methods whose settings were chosen in the warm-up.
+        # `settings_text` is a text such as "6 tokens; paper: 10"; it is empty for the paper's
+        # settings.
         tuned_methods = backend.describe().methods
-        drafters: dict[str, _StreamedDrafter] = {}
+        watched_drafters: dict[str, _WatchedDrafter] = {}
         for label, drafter in backend.drafters.items():
             settings = tuned_methods[label].settings_text if label in tuned_methods else ""
             shown_label = f"{label} ({settings})" if settings else label
-            drafters[label] = _StreamedDrafter(drafter, shown_label, watch)
-        # A `_StreamedDrafter` passes every other call on to its drafter.
-        backend.drafters = cast("dict[str, Drafter]", drafters)
-        for label, streamed_drafter in drafters.items():
+            watched_drafters[label] = _WatchedDrafter(drafter, shown_label, watch)
+        # A `_WatchedDrafter` passes all calls on to its drafter, so it can stand in its place.
+        backend.drafters = cast("dict[str, Drafter]", watched_drafters)
+        for label, watched_drafter in watched_drafters.items():
             completion = backend.complete(label, request)
-            watching_s = streamed_drafter.seconds  # seconds spent in `watch`
-            decode_s = completion.decode_s - watching_s
-            yield streamed_drafter.shown, replace(completion, decode_s=decode_s)
+            decode_s = completion.decode_s - watched_drafter.watching_s
+            yield watched_drafter.shown_label, replace(completion, decode_s=decode_s)
 
 
 @dataclass(slots=True)
@@ -60,49 +61,56 @@ class Recording:
     """Recorded output of methods with its times, to replay it side by side at the same speed."""
 
     written: dict[str, list[tuple[float, Written]]] = field(default_factory=dict)
+    """By label: the answer after the prefill and after each step, with the clock's seconds."""
     done: dict[str, Completion] = field(default_factory=dict)
+    """The whole completions, by label."""
 
     def watch(self, label: str, written: Written) -> None:
         """Keep the text after a step; a `Watch`."""
         self.written.setdefault(label, []).append((perf_counter(), written))
 
     def timeline(self) -> list[tuple[float, str, Written | Completion]]:
-        """Events in order of time: seconds since the method's start, its label, and its answer."""
+        """Events of all methods in order of time, as if the methods had started together.
+
+        An event is the seconds since the start, the method's label, and the answer so far; the last
+        event of a method has its whole completion.
+        """
         events: list[tuple[float, str, Written | Completion]] = []
-        for label, done in self.done.items():
+        for label, completion in self.done.items():
             steps = self.written.get(label, [])
-            for moment, written in steps:
-                events.append((done.prefill_s + moment - steps[0][0], label, written))
-            events.append((done.wall_s, label, done))
-        return sorted(events, key=lambda event: event[0])
+            for clock_s, written in steps:
+                since_prefill_s = clock_s - steps[0][0]  # the first text follows the prefill
+                events.append((completion.prefill_s + since_prefill_s, label, written))
+            events.append((completion.wall_s, label, completion))
+        return sorted(events, key=lambda event: event[0])  # by seconds
 
 
-class _StreamedDrafter:
-    """A drafter that reports its answer after each step; the reports take `seconds`."""
+class _WatchedDrafter:
+    """A drafter that shows the answer so far to `watch`, after the prefill and after each step."""
 
-    def __init__(self, drafter: Drafter, shown: str, watch: Watch) -> None:
+    def __init__(self, drafter: Drafter, shown_label: str, watch: Watch) -> None:
         self._drafter = drafter
-        self.shown = shown
+        self.shown_label = shown_label
         self._watch = watch
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._drafter, name)
 
     def start(self, state: State, *prefill: Any) -> None:
-        self.seconds = 0.0
-        self._lengths: list[int] = []
-        self._tell(state)
+        self.watching_s = 0.0  # seconds spent in `watch` during this request
+        self._accept_lengths: list[int] = []  # tokens emitted per step
+        self._show(state)
         self._drafter.start(state, *prefill)
 
     def observe(self, state: State, *result: Any) -> None:
-        # The prompt and the prefill's token are no part of a step.
-        num_before = len(state.request.prompt_ids) + 1 + sum(self._lengths)
-        self._lengths.append(len(state.token_ids) - num_before)
-        self._tell(state)
+        # Steps emit the tokens after the prompt and the prefill's token.
+        num_before = len(state.request.prompt_ids) + 1 + sum(self._accept_lengths)
+        self._accept_lengths.append(len(state.token_ids) - num_before)
+        self._show(state)
         self._drafter.observe(state, *result)
 
-    def _tell(self, state: State) -> None:
+    def _show(self, state: State) -> None:
         began = perf_counter()
-        new = state.token_ids[len(state.request.prompt_ids) :]
-        self._watch(self.shown, Written(tuple(new), tuple(self._lengths)))
-        self.seconds += perf_counter() - began
+        answer_ids = state.token_ids[len(state.request.prompt_ids) :]  # the tokens so far
+        self._watch(self.shown_label, Written(tuple(answer_ids), tuple(self._accept_lengths)))
+        self.watching_s += perf_counter() - began

@@ -47,16 +47,17 @@ class _ChatSize(NamedTuple):
 def warm_up_requests(plan: Plan) -> list[Request]:
     """Two requests per temperature: the first prompt's first turn, and the longest possible chat.
 
-    Prompts with tokens that the model cannot read are left out: their samples fail.
+    Prompts with tokens that the model cannot read are left out, since their samples will fail.
     """
     codec = plan.setup.codec
-    budget = plan.max_new_tokens
-    first_turns: list[str] = []
-    whole_chats: list[_ChatSize] = []
+    budget = plan.max_new_tokens  # of an answer
+    first_turns: list[str] = []  # the text of each prompt's first turn
+    whole_chats: list[_ChatSize] = []  # of each prompt
     for prompt_set in plan.prompt_sets:
         for prompt in prompt_set.prompts:
+            # All turns as a single message stand for the chat; its answers are `max_new_tokens`.
             whole_ids = codec.render([user(" ".join(prompt.turns))])
-            if not codec.beyond_text(whole_ids):
+            if not codec.beyond_text(whole_ids):  # empty if the model can read all tokens
                 first_turns.append(prompt.turns[0])
                 whole_chats.append(_ChatSize(whole_ids, budget * len(prompt.turns)))
     usual = _ChatSize(codec.render([user(first_turns[0])]), budget)
@@ -98,7 +99,7 @@ def make_chat(
     """The chat up to the last of these turns, with a reply after each earlier one.
 
     `turns` are texts of the user; `replies[turn]` is the record of the answer to a turn, and
-    `message_of` makes its message, a dict of its role and its content.
+    `message_of` makes a message of a record: a dict with the keys "role" and "content".
 
     Raises:
         SpecbenchError: a reply is missing.
@@ -120,31 +121,33 @@ def user(text: str) -> Message:
 
 
 _WINDOW = 8
-"""Tokens before a token that can change how it is written: a character has at most four bytes."""
+"""Number of tokens before a token that may change its text: more than a character's four bytes."""
 
 
 def token_ends(codec: ChatCodec, token_ids: Sequence[int], text: str) -> tuple[int, ...]:
-    """Characters of `text`, the decoded answer `token_ids`, up to the end of each token [tokens].
+    """The position in an answer's text at which each of its tokens ends [tokens].
 
-    A character whose bytes are spread over tokens ends with the last of them. Decodes short
-    windows: decoding the whole text for every token would take longer than the answer did.
+    A position is a number of characters from the start of `text`, which is the decoded text of
+    `token_ids`. A character whose bytes are spread over several tokens ends with the last of these
+    tokens. The text is decoded in short windows of tokens: decoding the whole text for every token
+    would take longer than the answer did.
     """
 
     def num_characters(window_ids: Sequence[int]) -> int:
-        """Whole characters of some tokens."""
+        """The number of whole characters in the text of some tokens."""
         if not window_ids:
             return 0
         # The bytes of an unfinished character decode to replacement characters.
         return len(codec.text(window_ids).rstrip("\N{REPLACEMENT CHARACTER}"))
 
-    num_added = []  # characters that a token adds to the text [tokens]
+    num_added = []  # number of characters that each token adds to the text [tokens]
     for i in range(len(token_ids)):
-        # Enough tokens before it for a character or a space that it completes.
+        # Token i after enough earlier tokens to complete a character, or to keep its space.
         window_ids = token_ids[max(0, i - _WINDOW) : i + 1]
         num_added.append(num_characters(window_ids) - num_characters(window_ids[:-1]))
     ends = [min(end, len(text)) for end in accumulate(num_added)]
     if ends:  # an unfinished character at the end of the text belongs to the last token
         ends[-1] = len(text)
-    # No end lies after a later one: from the back, each is at most the next.
-    from_the_back = accumulate(reversed(ends), min)
-    return tuple(reversed([*from_the_back]))
+    # No token may end after the next token: take the minimum of all ends from token i on.
+    smallest_from_back = accumulate(reversed(ends), min)
+    return tuple(reversed([*smallest_from_back]))

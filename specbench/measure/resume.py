@@ -19,41 +19,45 @@ from specbench.types import Record, RecordKey
 
 
 def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader:
-    """The header of a continued run; `new` is the header that a new run would have.
+    """The header of a continued run: the stored header, open again.
 
-    The policy RESUME compares both headers: `conflicts` are differences that forbid to resume,
-    `cautions` are differences that `is_forced` allows. All fields keep the values of the first
-    part. With `is_forced`, another machine or other versions are kept as a segment of the run.
+    `new` is the header that a new run of the same plan would have here. The policy RESUME compares
+    both: `conflicts` are differences that forbid to resume, `cautions` are differences that
+    `is_forced` (--force) allows. The fields keep the values that they had when the run began. If
+    machine or versions differ, a segment with the new environment and a warning are added.
 
     Raises:
-        RunFolderError: the inputs differ, or without `is_forced` the machine or the versions.
+        UserError: another tool measured the run.
+        RunFolderError: the run was merged, or the inputs differ; without `is_forced` also if the
+            machine or the versions differ.
     """
     before = stored.header
-    before.refuse_import("resumed")
-    if before.origins:  # the headers of the runs that it was merged from
+    before.refuse_import("resumed")  # raises for a run of another tool
+    if before.origins:  # the runs that this run was merged from; empty if it was not merged
         raise RunFolderError(
             f"The run in {stored.path} was merged from {len(before.origins)} runs.",
             "Resume one of these runs, and merge them again.",
         )
-    # Compare with the machine and the versions of the run's last part.
+    # Compare with the machine and the versions of the run's last part. `segments` are the earlier
+    # resumptions with another environment, in order.
     latest_environment = before.environment
     if before.segments:
         latest_environment = before.segments[-1].environment
     latest = replace(before, environment=latest_environment)
-    # A method keeps the settings that were chosen when its run began.
+    # A method keeps the settings that were chosen when the run began: these are no difference.
     methods = {
         label: as_before(method, before.methods.get(label)) for label, method in new.methods.items()
     }
-    new = replace(new, methods=methods)
-    if conflicts := RESUME.conflicts(latest, new):
+    resumed = replace(new, methods=methods)  # the header to compare with
+    if conflicts := RESUME.conflicts(latest, resumed):
         raise RunFolderError(
             f"The run in {stored.path} had other inputs: {_listed(conflicts)}.",
             "Restore them, or start a new run without --resume. If a default has changed, continue "
             "with the version of specbench that began the run.",
         )
-    segments = before.segments  # later parts on other machines, or with other versions
+    segments = before.segments
     warnings = before.warnings
-    if cautions := RESUME.cautions(latest, new):
+    if cautions := RESUME.cautions(latest, resumed):
         how_measured = f"on another machine or with other versions: {_listed(cautions)}"
         if not is_forced:
             raise RunFolderError(
@@ -86,22 +90,25 @@ def check_same_run(stored: Run, plan: Plan, folder: Path) -> None:
     Raises:
         RunFolderError: inputs, machine or versions differ, or it has records of another plan.
     """
-    new = make_header(plan, folder, given=(), command=())
+    new = make_header(plan, folder, given=(), command=())  # neither is compared
     resumed_header(stored, new, is_forced=False)
     check_records(plan, stored)
 
 
 def as_before(new: MethodHeader, before: MethodHeader | None) -> MethodHeader:
-    """The method with the settings that were chosen when its run began."""
+    """The method `new` of a continued run, with the settings of its header `before`.
+
+    These are the settings that were chosen when the run began; None if the run lacks the method.
+    """
     if before is None:
         return new
     options = {**new.options, **kept_options(before, new.settings)}
-    new = replace(new, settings=before.settings)
+    method = replace(new, settings=before.settings)
     if options == new.options:
-        return new
-    # Its tree follows from its options.
+        return method
+    # The tree follows from the options.
     return replace(
-        new, options=options, tree_sha256=before.tree_sha256, most_nodes=before.most_nodes
+        method, options=options, tree_sha256=before.tree_sha256, most_nodes=before.most_nodes
     )
 
 
@@ -139,7 +146,7 @@ def without_failed(records: Sequence[Record]) -> tuple[Record, ...]:
     last_answered: dict[RecordKey, int] = {}  # the last turn with an answer, by chat
     for record in records:
         if record.is_ok:
-            chat = replace_key(record.key, turn=0)
+            chat = replace_key(record.key, turn=0)  # the key of the chat's first turn
             last_answered[chat] = max(record.key.turn, last_answered.get(chat, 0))
     return tuple(
         record
@@ -149,6 +156,7 @@ def without_failed(records: Sequence[Record]) -> tuple[Record, ...]:
 
 
 def _listed(differences: Sequence[Difference]) -> str:
+    """The first four of some differences in words, and how many more there are."""
     changes = [
         f"{difference.field} was {difference.first} and is {difference.second}"
         for difference in differences

@@ -32,17 +32,18 @@ class ChosenRun(NamedTuple):
 
 
 def new_run(spec: RunSpec, given: Collection[str], output: Path | None, root: Path) -> ChosenRun:
-    """A run in the folder `output`, or in a new one in `root`, named by the time and the model.
+    """A new run in the folder `output`, or in a folder of `root` named by the time and the model.
 
-    `given` has the names of the options that the user gave.
+    `spec` has the run's options; `given` has the names of the options that the user gave. Makes no
+    folder yet.
 
     Raises:
         RunFolderError: the folder has a run already, or cannot be written.
     """
     if output is None:
         now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-        is_folder = Path(spec.model).expanduser().exists()
-        model_name = spec.card.title if is_folder else Path(spec.model).name
+        is_path = Path(spec.model).expanduser().exists()  # else a model's name or Hub id
+        model_name = spec.card.title if is_path else Path(spec.model).name
         # Characters that a file's name should not have become hyphens.
         output = root / f"{now}-{re.sub(r'[^A-Za-z0-9._-]+', '-', model_name)}"
     elif (output / HEADER).exists():  # the file run.json
@@ -51,10 +52,11 @@ def new_run(spec: RunSpec, given: Collection[str], output: Path | None, root: Pa
             "Go on with it by --resume, or give another --output.",
         )
     folders = (output, *output.absolute().parents)  # from the inside out
-    nearest = next(folder for folder in folders if os.access(folder, os.F_OK))  # exists already
+    # The innermost folder that exists: the other folders will be made in it.
+    existing = next(folder for folder in folders if os.access(folder, os.F_OK))
     # The path "FILE/." does not exist, so that a file in place of a folder fails too.
-    if not os.access(f"{nearest}/.", os.W_OK | os.X_OK):
-        raise RunFolderError(f"{nearest} cannot be written to.", "Choose another --output.")
+    if not os.access(f"{existing}/.", os.W_OK | os.X_OK):
+        raise RunFolderError(f"{existing} cannot be written to.", "Choose another --output.")
     return ChosenRun(output, spec, tuple(given))
 
 
@@ -103,14 +105,15 @@ def _newest_unfinished(spec: RunSpec, given: Collection[str], root: Path) -> Pat
 
 
 def _mismatches(spec: RunSpec, given: Collection[str], header: RunHeader) -> list[str]:
-    """The given options that match neither the requested options of the run nor those in effect.
+    """A clause about each option that the user gave now with another value than the stored run's.
 
-    A sentence for each. `given` has the names of the options that the user gave, `spec` their
-    values, and `header` the stored run's values: as asked for (such as `auto`), and in effect.
+    `given` has the names of the options that the user gave, `spec` their values. `header` is that
+    of the stored run. Of an option it has the value as it was asked for, such as "auto", and the
+    value in effect: the user may give either.
     """
     mismatches = []
     for option in options(SpecValues):
-        # An option has a name in Python, and perhaps another one (`parameter`) in commands.
+        # `name` is the option's name in Python, `parameter` its name in commands.
         if not {option.name, option.parameter} & {*given}:
             continue
         given_now = _comparable(spec, option.name)

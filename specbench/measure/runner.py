@@ -28,23 +28,26 @@ class SampleRunner:
     """The errors whose traceback --debug has shown."""
 
     def run_sample(self, sample: Sample, stored: Mapping[RecordKey, Record]) -> Iterator[Record]:
-        """Run the missing part of a sample: its turns, and in each turn the methods in their order.
+        """Answer all turns of a sample with all methods, and yield each new record.
 
-        The methods run one after the other, in an order of their labels that is drawn for the turn.
-        `stored` has the records of earlier parts of the run. Yields each new record, with the
-        method's position in that order as its `place`.
+        At each turn the methods run one after the other, in an order of their labels that is drawn
+        for the turn. A record's `place` is the method's position in this order. `stored` has the
+        records of earlier parts of the run; their requests are not run again.
         """
         labels = self.work.labels  # labels of all methods, in the order of tables
         spec = self.work.spec
-        replies: dict[str, list[Record]] = {label: [] for label in labels}  # [turns] per method
+        # The records of each method's answers so far [turns], by label.
+        replies: dict[str, list[Record]] = {label: [] for label in labels}
         for turn in range(len(sample.prompt.turns)):
-            turn_number = sample.num_before + turn  # at the sample's temperature and load
+            # The number of earlier turns of the run at the sample's temperature and load.
+            turn_number = sample.num_before + turn
             order = method_order(labels, spec.seed, turn_number, sample.temperature, sample.load)
             for place, label in enumerate(order):
                 key = RecordKey(label, *sample.key(turn))  # the method, and the request's key
                 record = stored.get(key)
                 if record is None:
-                    # With a shared history, all methods continue the chat of the first.
+                    # With a shared history, all methods continue the chat of the first method,
+                    # which may have answered this turn already.
                     history_label = labels[0] if spec.history == "shared" else label
                     history = replies[history_label][:turn]
                     self.progress.sample_started(label, key.task, key.sample_id)
@@ -58,33 +61,37 @@ class SampleRunner:
     def _complete(self, key: RecordKey, prompt: Prompt, history: Sequence[Record]) -> Record:
         """Complete one request with a method, and return its record.
 
-        Any exception of the method becomes an error record. The key says the method, prompt, turn,
-        pass, temperature and load (`key.request`: all but the method); `history` has the replies
-        to the prompt's earlier turns, `watch` the seconds for which the machine paused.
+        Any exception of the method becomes an error record. The key names the method, prompt, turn,
+        pass, temperature and load; `key.request` is the same without the method. `history` has the
+        records of the answers to the prompt's earlier turns.
         """
         codec = self.work.codec
         seed = seed_of(self.work.spec.seed, key.request)
         prompt_ids: tuple[int, ...] = ()
         try:
+            # `codec.reply` makes the message of a record in the history.
             chat = make_chat(prompt.turns[: key.turn + 1], history, codec.reply)
             prompt_ids = codec.render(chat)
             request = make_request(self.work, prompt_ids, key.request)
-            self.watch.take()  # drops the seconds of pauses until now
+            # `take` returns the seconds for which the machine paused since the call before.
+            self.watch.take()
             completion = self.backend.complete(key.method, request)
             is_paused = self.watch.take() > 0
+            # Raises if `least_s`, the shortest of the answer's times, is not positive: then a clock
+            # of this machine went back or stood still.
             checked_seconds(completion.least_s, "the answer")
-            self.backend.remember(key.method)  # keeps what it learnt, with scope=run
+            self.backend.remember(key.method)  # lets a method of scope "run" keep what it learnt
         except Exception as error:  # any method, any plug-in, any model
             reason = error.message if isinstance(error, SpecbenchError) else describe_fault(error)
             self._show_traceback(error, reason)
             return Record(key, "error", prompt_tokens=len(prompt_ids), seed=seed, error=reason)
-        text = codec.text(completion.token_ids)
+        answer_text = codec.text(completion.token_ids)
         return Record(
             key,
             "ok",
             prompt_tokens=len(prompt_ids),
-            text=text,
-            token_ends=token_ends(codec, completion.token_ids, text),
+            text=answer_text,
+            token_ends=token_ends(codec, completion.token_ids, answer_text),
             seed=seed,
             is_paused=is_paused,
             # Tokens, times and counts: all fields of a completion that a record has too.
@@ -111,12 +118,12 @@ class Runner:
     def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
         """Run all samples. Yields each new record after it is stored.
 
-        `done` has the records of earlier parts of the run; their samples are not run again.
+        `done` has the records of earlier parts of the run; their requests are not run again.
         Methods forget what they remember of earlier prompts when a pass begins.
         """
         runner = SampleRunner(self.plan.work, self.backend, self.sink, self.progress, self.watch)
         stored = {record.key: record for record in done}
-        latest_pass = -1  # the pass of the sample before; passes count from 0
+        latest_pass = -1  # the pass of the sample before; passes (`repeat`) count from 0
         with self.watch:  # notes when the machine pauses
             for sample in self.plan.samples:
                 if sample.repeat != latest_pass:

@@ -39,7 +39,10 @@ def run_plan(
     is_forced: bool = False,
     repeats_failed: bool = False,
 ) -> Run:
-    """Measure the records that are missing. The folder holds a valid run however this ends.
+    """Measure the records of a plan that are missing, and return the complete run.
+
+    The folder holds a valid run however this ends: every exception is raised again after the
+    header got the status `interrupted` (by the user) or `failed`.
 
     Args:
         plan: what to run.
@@ -47,10 +50,8 @@ def run_plan(
         progress: receives the events and messages.
         given: names of the options that the user gave, for the header.
         command: arguments of the command line, for the header.
-        is_forced: earlier parts of the run may be from another machine or other versions.
-        repeats_failed: repeat the requests that failed in an earlier part.
-
-    An interrupt leaves the status `interrupted` and is raised again; an error leaves `failed`.
+        is_forced: True if earlier parts of the run may be from another machine or other versions.
+        repeats_failed: True to repeat the requests that failed in an earlier part.
     """
     with RunFolder(path) as folder:
         new_header = make_header(plan, path, given=given, command=command)
@@ -65,7 +66,7 @@ def run_plan(
             folder.write_header(start.header)
             for label in plan.setup.no_checkpoint:  # methods that are left out
                 progress.message(f"{label}: no checkpoint for {start.header.model.name}")
-            if tuned := _tuned_methods(start.header):
+            if tuned := _tuned_methods(start.header):  # labels
                 progress.message(f"Settings that specbench tune measured here: {', '.join(tuned)}")
             progress.message(f"Loading {plan.setup.title} …")
             with backend, log.sampler:  # loads the model, or starts servers; samples the CPU
@@ -108,7 +109,7 @@ def _resumed_start(
 
 
 def _tuned_methods(header: RunHeader) -> list[str]:
-    """The methods with settings that `specbench tune` measured on this machine."""
+    """Labels of the methods with settings that `specbench tune` measured on this machine."""
     return [
         label
         for label, method in header.methods.items()
@@ -134,15 +135,16 @@ class _FolderLog:
         self.folder.write_header(self.backend.describe(self.done).added_to(self.header))
 
     def end(self, status: Status) -> Run:
-        """Write the last header, and return the run as it is stored.
+        """Write the header of a run that ends with `status`, and return the run as it is stored.
 
-        The records are read back from the folder only now. `self.header` is the header at the
-        start; in a continued run it has the use of the CPU (`cpu`) of the earlier part. The backend
-        adds what it knows at the end, and the sampler the use of the CPU during the run.
+        The records are read back from the folder. The last header is the header at the start
+        (`self.header`), with what the backend knows at the end, and with the use of the CPU during
+        this part of the run.
         """
         stored = read_run(self.folder.path)
         header = self.backend.describe(stored.records).added_to(self.header)
-        cpu_use = self.sampler.describe() or self.header.cpu  # None: nothing was sampled
+        # The sampler has None if nothing was sampled. Then the use of an earlier part stays.
+        cpu_use = self.sampler.describe() or self.header.cpu
         if header.workers:  # other machines completed the requests, and were sampled there
             cpu_use = None
         header = replace(header, status=status, finished=now(), cpu=cpu_use)
@@ -165,15 +167,16 @@ def _check_unchanged(plan: Plan) -> None:
 
 
 def _measure(plan: Plan, log: _FolderLog, progress: Progress) -> None:
-    """Warm up and measure the missing records, until intervals are narrow enough.
+    """Warm up and measure the missing records. With --until-ci, end early if intervals are narrow.
 
     `log` stores records in the run's folder: `log.done` has the records of earlier parts of the
-    run, `log.header` is the header at its start. `width` is the width of the speedups' intervals
-    after a whole pass; None without --until-ci, or if the earlier part ended within a pass.
+    run, `log.header` is the header at the start.
     """
     records_per_pass = plan.num_records // plan.repeats  # `repeats` is the number of passes
     num_missing = plan.num_records - len(log.done)
     is_whole_pass = len(log.done) % records_per_pass == 0
+    # The width of the speedups' intervals in the earlier parts; None without --until-ci, and if
+    # these parts ended within a pass.
     width = width_after(log.header, log.done) if is_whole_pass else None
     if not num_missing or (width and width.is_enough):
         return
@@ -184,6 +187,7 @@ def _measure(plan: Plan, log: _FolderLog, progress: Progress) -> None:
     try:
         records = [*log.done]
         runner = log.backend.runner(plan, log, progress)  # its `run` yields the missing records
+        # `num_done` counts the records of earlier parts too.
         for num_done, record in enumerate(runner.run(log.done), len(log.done) + 1):
             if plan.spec.until_ci:  # else records are not kept, so that memory does not grow
                 records.append(record)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from specbench.settings.run_method import RunMethod
 
 _NO_DEVICES = ("gpu", "nvidia", "gpu:0")
+"""Words for a GPU that torch does not know."""
 AUTO = "auto"
 """Settings chosen for this machine."""
 PAPER = "paper"
@@ -46,31 +47,37 @@ class RunSpec(SpecValues, frozen=True, dict=True):
     """
 
     def __post_init__(self) -> None:
-        """Drop duplicates from lists of numbers, and check options alone and together.
+        """Write lists and names in their usual form, and check the options alone and together.
+
+        Lists of numbers lose their duplicates, and methods and tasks get the names that they are
+        registered by. `force_setattr` sets a field, although the spec is frozen.
 
         Raises:
             UserError: an unknown name, or values out of range or in conflict.
         """
-        for name in ("temperatures", "concurrency", "request_rates"):  # the spec is frozen
-            force_setattr(self, name, tuple(dict.fromkeys(getattr(self, name))))
+        for field_name in ("temperatures", "concurrency", "request_rates"):
+            force_setattr(self, field_name, tuple(dict.fromkeys(getattr(self, field_name))))
+        # "EAGLE-2:depth=3" becomes "eagle2:depth=3".
         force_setattr(self, "methods", tuple(map(with_known_names, self.methods)))
-        if any(name != name.lower() or "-" in name for name in self.tasks):  # else read no cards
+        # "GSM8K" becomes "gsm8k". Names in lower case without hyphens stay, and no card is read.
+        if any(task != task.lower() or "-" in task for task in self.tasks):
             from specbench.data.tasks import known_names
 
             force_setattr(self, "tasks", known_names(self.tasks))
-        if self.device in _NO_DEVICES:  # words such as "gpu", which torch does not know
+        if self.device in _NO_DEVICES:
             raise UserError(f"No device {self.device!r}.", "For an NVIDIA GPU: --device cuda.")
-        for option in options(SpecValues):  # one per field, with its limits and choices
+        for option in options(SpecValues):  # the declaration of each field: limits and choices
             setting = getattr(self, option.name)
             if option.name == "device":
-                setting = setting.partition(":")[0]  # "cuda:1" is a "cuda"
-            option.check(setting)  # raises for a value that it does not allow
+                setting = setting.partition(":")[0]  # the kind of device: "cuda" of "cuda:1"
+            option.check(setting)  # raises for a value that the option does not allow
         if self.serving_engine:
-            from specbench.measure.server import NAMES
+            from specbench.measure.server import NAMES  # engines whose servers a run can start
 
-            if self.serving_engine not in NAMES:  # names of engines that the run can start
+            if self.serving_engine not in NAMES:
                 raise unknown_name("engine", self.serving_engine, NAMES)
-        # These three raise for wrong limits of latency, template arguments and addresses.
+        # `parse_goodput`, `parse_template_args` and `server_root` are called because they raise:
+        # for wrong limits of latency, wrong template arguments and wrong addresses.
         parse_goodput(self.goodput)
         parse_template_args(self.template_args)
         if self.urls:
@@ -149,11 +156,15 @@ def starting(spec: RunSpec, *, has_tasks: bool = True) -> str:
 
 
 def _check_backend(values: SpecValues) -> None:
-    """Refuse options of servers without a server, and options of the engine with one.
+    """Refuse options of servers in a run of the engine, and options of the engine with servers.
 
-    Options with their default values do not count. `values.backend` is "server", or empty for
-    methods in this process; `option.backend` says which of the two takes an option. Servers that
-    --engine starts (`values.serving_engine`) take some options of the engine too.
+    Options with their default values do not count. `values.backend` is "server", or empty for the
+    engine in this process. `option.backend` is "server" or "engine" for options that only one of
+    them takes. Servers that --engine starts (`values.serving_engine`) take some options of the
+    engine too.
+
+    Raises:
+        UserError: such an option has another value than its default.
     """
     used_options = [
         option for option in options(SpecValues) if getattr(values, option.name) != option.default
@@ -179,7 +190,10 @@ def _check_backend(values: SpecValues) -> None:
 
 
 def make_spec(**values: Any) -> RunSpec:
-    """The spec of values from Python, by the option's name. One value stands for a list of one.
+    """The spec of a run whose options a Python program gives as keyword arguments.
+
+    `values` maps the names of the spec's fields to the values of the options. A text or a number
+    may stand for a list, as "0,1" or 0.7 for a list of temperatures.
 
     Raises:
         UserError: an unknown name, or a value of the wrong type or out of range.
@@ -188,21 +202,22 @@ def make_spec(**values: Any) -> RunSpec:
     for name, argument in values.items():
         if name not in options_by_name:
             raise unknown_name("value", name, options_by_name)
-        is_many = options_by_name[name].is_many  # its value is a list
+        is_many = options_by_name[name].is_many  # the option's value is a list
         if isinstance(argument, Path):
             values[name] = str(argument)
-        elif isinstance(argument, dict):
+        elif isinstance(argument, dict):  # such as template arguments, which the spec has as JSON
             values[name] = json.encode(argument).decode()
         elif is_many and isinstance(argument, str):
-            values[name] = options_by_name[name].read([argument])  # "a,b" is a list of two
+            values[name] = options_by_name[name].read([argument])  # most options split "a,b"
         elif is_many and isinstance(argument, int | float):
             values[name] = [argument]
     try:
         return convert(values, RunSpec)
     except ValidationError as error:
-        # msgspec says: Expected `int`, got `str` - at `$.seed`
+        # msgspec says: Expected `int`, got `str` - at `$.seed`; in a list: at `$.tasks[0]`.
         reason, _, json_path = str(error).partition(" - at ")
-        name = json_path.strip("`$.").partition("[")[0]
+        wrong_name = json_path.strip("`$.").partition("[")[0]  # "seed", "tasks"
         raise UserError(
-            f"{name}={values[name]!r} has the wrong type.", f"{reason.replace('`', '')}."
+            f"{wrong_name}={values[wrong_name]!r} has the wrong type.",
+            f"{reason.replace('`', '')}.",
         ) from error

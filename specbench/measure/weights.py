@@ -128,34 +128,34 @@ def weights_source(card: ModelCard, method: RunMethod) -> WeightsSource:
 def find_checkpoint(
     card: ModelCard, method: RunMethod, *, is_offline: bool, stand_in: StandIn | None = None
 ) -> ResolvedWeights:
-    """A method's weights: a datastore, the user's folder, the card's checkpoint, a stand-in's.
+    """A method's weights for a model: the user's, those of the model's card, or made-up weights.
 
-    The weights are a path, or the maker of a stand-in's weights; None if the method needs none.
-    `exists` is False if the model has none for the method. `layers` are the target's layers that
-    the method reads, from the card, for heads whose config does not name them; mostly empty.
-    `stand_in` has made-up weights in the shapes of a real model and its drafters; None for real
-    weights. With `is_offline`, nothing is downloaded.
+    Searches in this order: a datastore that the user named, the weights of a stand-in, a folder or
+    Hub id that the user named, the checkpoint of the card. `stand_in` has made-up weights in the
+    shapes of a real model and its drafters; None if the target has real weights. `method` has the
+    user's options. With `is_offline`, nothing is downloaded.
 
     Raises:
-        UserError: a stand-in is given other weights.
+        UserError: the user named weights for a stand-in.
         CheckpointError: a file is missing or damaged.
     """
-    # What the user named (`given`: a folder or Hub id, or a `datastore`), and what the card has.
-    source = weights_source(card, method)
-    if source.checkpoint is None:  # the method needs none
+    source = weights_source(card, method)  # what the user and the card name
+    if source.checkpoint is None:  # the method needs no weights
         return ResolvedWeights(weights=None)
-    if datastore := find_datastore(source.datastore):
+    if datastore := find_datastore(source.datastore):  # the path of the file
         return ResolvedWeights(datastore)
     if stand_in:
         return _weights_of_stand_in(source, source.checkpoint, stand_in)
     if source.given:
-        folder = resolve(
+        folder = resolve(  # the folder on this machine, downloaded if `given` is a Hub id
             source.given,
             offline=is_offline,
-            what=source.what,  # its name in messages
+            what=source.what,  # the checkpoint's name in messages
             needs_tokenizer=source.needs_tokenizer,  # True for a language model, not for a head
         )
         source.check(folder)
+        # `card.layers` has the option `layers` by folder or Hub id, for the few heads whose config
+        # leaves open which layers of the target they read.
         return ResolvedWeights(folder, layers=card.layers.get(source.given, ""))
     if source.on_card is None:
         return ResolvedWeights(weights=None, exists=False)
@@ -178,7 +178,7 @@ def _weights_of_stand_in(
 
 
 def find_datastore(given: str) -> Path | None:
-    """The file that the option `datastore` names (`given`); None without a name.
+    """The file that the option `datastore` names; None if `given`, the option's text, is empty.
 
     A datastore is a safetensors file with the token ids of texts.
 
@@ -193,7 +193,7 @@ def find_datastore(given: str) -> Path | None:
         raise CheckpointError(f"Datastore {given} is not a file.", f"Make one: {build_command}")
     try:
         tensor_names = {*safetensors_header(path, "it")}  # messages call the file "it"
-        # The tokens of its texts, and the sorted order of their suffixes.
+        # A datastore has the token ids of its texts, and the order of the texts' sorted suffixes.
         missing_tensors = {"token_ids", "order"} - tensor_names
         problem = f"it has no {', '.join(sorted(missing_tensors))}." if missing_tensors else ""
     except CheckpointError as error:
@@ -204,9 +204,10 @@ def find_datastore(given: str) -> Path | None:
 
 
 def no_weights(card: ModelCard, methods: Sequence[str]) -> UserError:
-    """The error for methods, by name, whose weights the user has to name.
+    """The error for methods without weights, which the user has to name.
 
-    The hint shows how to name the weights, or the datastore, of the first method.
+    `card` is the model's card, `methods` are the names of the methods. The hint shows how to name
+    the weights, or how to make and name a datastore, for the first of these methods.
     """
     message = f"{card.name} has no checkpoint for {', '.join(methods)}."
     options_of_first = option_names(methods[0])
@@ -219,6 +220,6 @@ def no_weights(card: ModelCard, methods: Sequence[str]) -> UserError:
         usage = f"--method {methods[0]}:datastore=FILE"
         return UserError(message, f"Make one: {command}\nThen: {usage}")
     hint = f"Name one: --method {methods[0]}:weights=DIR_OR_HUB_ID."
-    if card.is_known:  # it is one of specbench's, not made from the user's folder
+    if card.is_known:  # the card is one of specbench's, not made for the user's model
         hint += f" `specbench show {card.name}` lists what there is."
     return UserError(message, hint)
