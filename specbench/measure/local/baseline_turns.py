@@ -21,6 +21,7 @@ TURN_TOKENS = 9
 LEAST_TURNS = 3
 """Fewest turns of vanilla and of plain steps."""
 MOST_TURNS = 25
+"""Most turns."""
 TURN_SECONDS = 0.5
 """Seconds after which no new turn begins, once `LEAST_TURNS` are done."""
 
@@ -37,35 +38,35 @@ class OneRow(Drafter):
 def with_vanilla_ratio(
     roofline: RooflineHeader, target: Target, vanilla: Drafter, request: Request
 ) -> RooflineHeader:
-    """The header with one more ratio: time of vanilla's step / time of a step of one row.
+    """The header with one more ratio: time of vanilla's step / time of a plain step of one row.
 
-    The ratio is the median over turns. The two take turns at one request, so that a change of the
-    machine's speed slows or speeds both. With CUDA graphs nothing is measured: steps of one row
-    would need graphs of their own.
+    Vanilla and plain steps take turns at the same request, so that a change of the machine's speed
+    slows or speeds both. Each turn has a ratio, and their median is added to the header. If steps
+    are CUDA graphs, nothing is measured: the plain steps would need graphs of their own.
 
     Args:
-        roofline: has the ratios so far.
+        roofline: the header with the ratios so far (`vanilla_ratios`).
         target: the loaded model.
         vanilla: the run's drafter of the baseline.
-        request: has a prompt like the run's.
+        request: has a prompt like the prompts of the run.
     """
-    if target.execution.is_static:
+    if target.execution.is_static:  # steps are CUDA graphs
         return roofline
-    request = dataclasses.replace(request, max_new_tokens=TURN_TOKENS, eos_ids=frozenset())
+    short_request = dataclasses.replace(request, max_new_tokens=TURN_TOKENS, eos_ids=frozenset())
     one_row = OneRow()
-    ratios: list[float] = []
-    began = perf_counter()
+    ratios: list[float] = []  # one per turn
+    began_s = perf_counter()
     while len(ratios) < LEAST_TURNS or (
-        len(ratios) < MOST_TURNS and perf_counter() - began < TURN_SECONDS
+        len(ratios) < MOST_TURNS and perf_counter() - began_s < TURN_SECONDS
     ):
         try:
-            vanilla_s = _step_s(decode(target, vanilla, request))
-            ratios.append(vanilla_s / _step_s(decode(target, one_row, request)))
-        except (ClockError, NonFiniteError):  # the records of the run report it, too
+            vanilla_s = _step_s(decode(target, vanilla, short_request))
+            ratios.append(vanilla_s / _step_s(decode(target, one_row, short_request)))
+        except (ClockError, NonFiniteError):  # the records of the run report such an error, too
             return roofline
     return replace(roofline, vanilla_ratios=(*roofline.vanilla_ratios, round(median(ratios), 4)))
 
 
 def _step_s(completion: Completion) -> float:
-    """Seconds of a step."""
+    """Mean seconds of a completion's steps."""
     return completion.decode_s / len(completion.accept_lengths)

@@ -99,8 +99,9 @@ def choose_settings(
         request: the request to complete with each setting that is tried.
     """
     files = identify(setup.path).files
+    # Returns the known acceptance of a method with several settings.
     acceptance = partial(quick_rule.acceptance_of, find_acceptance(setup.card.name, files))
-    rows = quick_rule.rows_to_time(methods, drafters, acceptance)
+    rows = quick_rule.rows_to_time(methods, drafters, acceptance)  # numbers of rows of a step
     times = step_times(target, request.prompt_ids, threads, rows)
     prepare = partial(_prepare_trial, target, request, threads.num)
     changed = quick_rule.choose_settings(methods, drafters, times, acceptance, prepare)
@@ -112,9 +113,9 @@ def _prepare_trial(
 ) -> quick_rule.TimeStep:
     """Build a method's drafter, and return a function that times its steps.
 
-    `method` has the settings to try; `target` is the loaded model. The function decodes at most
-    TUNING_TOKENS tokens of the request with `trial_threads` CPU threads, sets torch's number back
-    to `usual_threads`, and returns the mean seconds of a step, drafting included.
+    `method` has the settings to try; `target` is the loaded model. The returned function decodes at
+    most TUNING_TOKENS tokens of the request with `trial_threads` CPU threads, sets torch's number
+    of threads back to `usual_threads`, and returns the mean seconds of a step, drafting included.
     """
     from specbench.engine.decode import decode
 
@@ -130,7 +131,7 @@ def _prepare_trial(
             completion = decode(target, drafter, short_request)
         finally:
             set_threads(usual_threads)
-        return completion.decode_s / len(completion.accept_lengths)  # one length per step
+        return completion.decode_s / len(completion.accept_lengths)  # seconds / number of steps
 
     return time_step
 

@@ -84,14 +84,14 @@ def pick_device(requested: str) -> Device:
     import torch
 
     num_gpus_here = count_gpus(torch)
-    # A sentence's end for the user; empty if there is a GPU.
+    # The reason why there is no GPU, as the end of a sentence; empty if there is a GPU.
     no_gpu_reason = "" if num_gpus_here else _no_gpu_reason(torch)
     if requested == "cpu" or (requested == "auto" and not num_gpus_here):
         return Device("cpu", reason=no_gpu_reason)
-    # The numbers of the requested GPUs, from 0: "cuda" and "auto" mean GPU 0; empty if the text
-    # has no valid number.
+    # The numbers of the requested GPUs, which count from 0: "cuda" and "auto" mean GPU 0. Empty if
+    # the text has no valid number.
     requested_gpus = gpu_numbers("cuda" if requested == "auto" else requested)
-    if not requested_gpus or requested_gpus[-1] >= num_gpus_here:
+    if not requested_gpus or requested_gpus[-1] >= num_gpus_here:  # the last does not exist
         problem = f"there are {num_gpus_here} GPU(s)" if num_gpus_here else no_gpu_reason
         raise UserError(
             f"--device {requested} cannot be used: {problem}.",
@@ -130,7 +130,7 @@ def pick_mode(requested: str, device: Device, kernels: str = "auto") -> Mode:
         if device.num_gpus == 1:
             major, minor = device.capability
             capability_phrase = f" of compute capability {major}.{minor}"
-        raise UserError(  # KERNELS has the devices that a kind needs, in words
+        raise UserError(  # KERNELS[kernels] is the device that this kind needs, in words
             f"--kernels {kernels} needs {KERNELS[kernels]}, and this run is on "
             f"{device.name}{capability_phrase}.",
             f"Give one of {', '.join(('auto', *device.kernels))}.",
@@ -148,10 +148,10 @@ def pick_mode(requested: str, device: Device, kernels: str = "auto") -> Mode:
 
 
 def _with_more_gpus(device: Device, requested: str, error: TooLarge) -> Device:
-    """The device to try next after a model was too large: the first GPUs of the machine.
+    """The device to try next, as the model was too large for `device`: more GPUs of this machine.
 
-    It has as many GPUs as `error` says that the model needs, and at least one more than `device`,
-    for which the model was too large. `requested` is the value of `--device`.
+    These are the first GPUs, as many as `error` says that the model needs, but at least one more
+    than before. `requested` is the value of `--device`.
 
     Raises:
         TooLarge: this machine has no more GPUs, or the user named one.
@@ -163,7 +163,7 @@ def _with_more_gpus(device: Device, requested: str, error: TooLarge) -> Device:
     has_gpu_number = ":" in requested  # as in "cuda:1": the user named the GPUs
     if device.name == "cpu" or has_gpu_number or num_gpus_here < 2:
         raise error
-    if num_gpus_needed > num_gpus_here:
+    if num_gpus_needed > num_gpus_here:  # the error then says how many there are
         raise TooLarge(
             f"{error.message} There are {num_gpus_here}.",
             error.hint,
@@ -173,8 +173,9 @@ def _with_more_gpus(device: Device, requested: str, error: TooLarge) -> Device:
 
 
 def _gpus(numbers: range) -> Device:
-    first, last = numbers[0], numbers[-1]
-    return Device(f"cuda:{first}" if first == last else f"cuda:{first}-{last}")
+    """The device of the GPUs with these numbers."""
+    first_gpu, last_gpu = numbers[0], numbers[-1]
+    return Device(f"cuda:{first_gpu}" + (f"-{last_gpu}" if last_gpu != first_gpu else ""))
 
 
 def count_gpus(torch: Any) -> int:

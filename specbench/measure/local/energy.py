@@ -37,12 +37,12 @@ by one tick.
 
 def metered(complete: Callable[[], Completion], sampler: GpuSampler | None) -> Completion:
     """A completion with its energy, read outside of the timed region."""
-    before = sampler.energy_j() if sampler else None
+    before_j = sampler.energy_j() if sampler else None
     completion = complete()
-    after = sampler.energy_j() if sampler else None
-    if before is None or after is None or after < before:  # less: the driver has restarted
+    after_j = sampler.energy_j() if sampler else None
+    if before_j is None or after_j is None or after_j < before_j:  # less: the driver has restarted
         return completion
-    return replace(completion, energy_j=after - before)
+    return replace(completion, energy_j=after_j - before_j)
 
 
 def measure_energies(
@@ -50,43 +50,52 @@ def measure_energies(
 ) -> tuple[MethodEnergy, ...]:
     """The energy of each method at each temperature, while it repeats the run's prompts alone.
 
-    Only first turns are completed. The power of the idle machine is measured before.
+    `complete` completes a request with the method of a label; `device` is the name of the run's
+    device, such as "cpu" or "cuda:0". The power of the idle machine is measured first. If the
+    machine has no counters that can be read, every result has the reason instead of an energy.
     """
     pairs = [*product(plan.spec.temperatures, plan.setup.labels)]
-    numbers = gpu_numbers(device)  # empty for a CPU: its meters are its packages
+    numbers = gpu_numbers(device)  # empty for a CPU, whose packages have counters
     with energy_meter(has_gpu=bool(numbers)) as meter:
-        names = tuple(f"GPU {number}" for number in numbers) or tuple(meter.read())
-        if not names or not {*names} <= meter.read().keys():
-            absent = "; ".join(meter.absent) or "the driver lists no GPU"
-            return tuple(MethodEnergy(label, t, absent=absent) for t, label in pairs)
-        idle_w = _idle_watts(TickSampler(meter, names))
+        # The names of the counters that the device needs. `read` returns joules by name.
+        counter_names = tuple(f"GPU {number}" for number in numbers) or tuple(meter.read())
+        if not counter_names or not {*counter_names} <= meter.read().keys():
+            reason = "; ".join(meter.absent) or "the driver lists no GPU"
+            return tuple(
+                MethodEnergy(label, temperature, absent=reason) for temperature, label in pairs
+            )
+        idle_w = _idle_watts(TickSampler(meter, counter_names))
         return tuple(
             _energy_alone(
-                MethodEnergy(label, temperature, idle_w=idle_w, meters=names),
+                MethodEnergy(label, temperature, idle_w=idle_w, meters=counter_names),
                 _first_turns(plan, temperature),
                 partial(complete, label),
-                TickSampler(meter, names),
+                TickSampler(meter, counter_names),
             )
             for temperature, label in pairs
         )
 
 
-def _idle_watts(ticks: TickSampler) -> float:
-    began = outer_clock()
+def _idle_watts(sampler: TickSampler) -> float:
+    """The power of the idle machine, measured over IDLE_S seconds."""
+    began_s = outer_clock()
     time.sleep(IDLE_S)
-    ticks.sample()
-    return round(ticks.joules / (outer_clock() - began), 2)
+    sampler.sample()
+    return round(sampler.joules / (outer_clock() - began_s), 2)
 
 
 def _first_turns(plan: Plan, temperature: float) -> list[Request]:
-    """The first turns of a pass as requests, without prompts that the model cannot read."""
+    """The first turn of each prompt as a request at a temperature, as in the first pass.
+
+    Prompts that the model cannot read are left out.
+    """
     requests = []
     for sample in plan.samples:
-        if (sample.temperature, sample.repeat) == (temperature, 0):
-            chat = make_chat(sample.prompt.turns[:1], ())
+        if sample.temperature == temperature and sample.repeat == 0:  # the first pass
+            chat = make_chat(sample.prompt.turns[:1], replies=())  # the first turn alone
             prompt_ids = plan.setup.codec.render(chat)
-            with suppress(UserError):
-                requests.append(make_request(plan.work, prompt_ids, sample.key(0)))
+            with suppress(UserError):  # a token without an embedding
+                requests.append(make_request(plan.work, prompt_ids, sample.key(turn=0)))
     return requests
 
 
@@ -94,29 +103,36 @@ def _energy_alone(
     energy: MethodEnergy,
     requests: Sequence[Request],
     complete: Callable[[Request], Completion],
-    ticks: TickSampler,
+    sampler: TickSampler,
 ) -> MethodEnergy:
-    """`energy` with the measured numbers, or with the reason why there are none."""
-    began, num_tokens = outer_clock(), 0
+    """`energy` with what was measured while a method completes the requests again and again.
+
+    `energy` names the method and the temperature. `complete` completes a request with the method.
+    `sampler` reads the counters: `joules` in total, joules per tick (`tick_j`), and the names of
+    counters that did not advance (`still`). If nothing can be said about the energy, the result has
+    the reason (`absent`) instead of joules.
+    """
+    began_s = outer_clock()
+    num_tokens = 0
     try:
-        with ticks:
-            while outer_clock() - began < LEAST_S:
+        with sampler:  # samples until the block ends
+            while outer_clock() - began_s < LEAST_S:
                 num_tokens += sum(complete(request).num_tokens for request in requests)
     except Exception as error:  # a method may raise anything; its samples fail, too
         reason = error.message if isinstance(error, SpecbenchError) else describe_fault(error)
         return replace_part(energy, absent=reason)
-    ticks.sample()
-    absent = ""
-    if ticks.still:
-        absent = f"the counter stood still: {', '.join(ticks.still)}"
-    elif 2 * ticks.tick_j > MOST_OF_TICKS * ticks.joules:
-        share = f"{100 * MOST_OF_TICKS:.0f} % of {ticks.joules:.0f} J"
-        absent = f"two ticks of {ticks.tick_j:.3g} J are more than {share}"
+    sampler.sample()  # the last reading
+    reason = ""
+    if sampler.still:
+        reason = f"the counter stood still: {', '.join(sampler.still)}"
+    elif 2 * sampler.tick_j > MOST_OF_TICKS * sampler.joules:  # the readings are too coarse
+        limit_text = f"{100 * MOST_OF_TICKS:.0f} % of {sampler.joules:.0f} J"
+        reason = f"two ticks of {sampler.tick_j:.3g} J are more than {limit_text}"
     return replace_part(
         energy,
-        joules_per_token=None if absent else ticks.joules / num_tokens,
+        joules_per_token=None if reason else sampler.joules / num_tokens,
         num_tokens=num_tokens,
-        duration_s=round(outer_clock() - began, 3),
-        tick_j=round(ticks.tick_j, 3),
-        absent=absent,
+        duration_s=round(outer_clock() - began_s, 3),
+        tick_j=round(sampler.tick_j, 3),
+        absent=reason,
     )

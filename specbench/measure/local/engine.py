@@ -67,9 +67,8 @@ class _Pace(NamedTuple):
 class EngineBackend:
     """The engine with a setup's model and methods, or those `loaded` for an equal setup.
 
-    Torch's numbers of threads come from the setup or from the continued run (`before`), or are
-    measured: vanilla's when the backend opens, the others in the warm-up. Closing the backend
-    restores the number. `drafters` has the drafter of each method, by label.
+    Torch's numbers of threads are given by the user, kept in a continued run, or measured:
+    vanilla's when the backend opens, the others in the warm-up. Closing restores the number.
 
     With `is_metered`, the GPU is sampled while the backend is open, the memory's bandwidth is
     measured, and completions on a GPU have peak memory and energy. Each of them is primed: its
@@ -100,12 +99,12 @@ class EngineBackend:
         self._choices = Choices.at_start(setup, before)  # methods' settings, and CPU threads
         # Measurements for the header. A continued run keeps the energies that it has.
         self._info = BackendInfo(energy=before.energy if before else ())
-        self.drafters: dict[str, Drafter] = {}  # by method
-        self._num_late_before = 0  # CUDA graphs captured after the warm-ups of earlier uses
+        self.drafters: dict[str, Drafter] = {}  # by the method's label, like the other mappings
+        self._num_late_before = 0  # CUDA graphs captured late until the end of the warm-up
         self._stopwatch: Stopwatch | None = None  # times the phases of steps; None without --phases
         self._sampler: GpuSampler | None = None  # samples the GPU's clocks and energy, if metered
-        self._rows: dict[str, int] = {}  # most rows (tree nodes) of a step, by method
-        self._paces: dict[str, _Pace] = {}  # fastest seconds per token so far, by method
+        self._rows: dict[str, int] = {}  # the most rows (tree nodes) of a step
+        self._paces: dict[str, _Pace] = {}  # the fastest completion so far
         self._usual_request: Request | None = None  # None before the warm-up
         self._stack = ExitStack()  # at the end: stops the sampler, sets back torch's threads
 
@@ -114,8 +113,7 @@ class EngineBackend:
 
         `_loaded` has target and drafters if they are loaded already. `_choices` has the methods
         with their settings, and the numbers of threads of a continued run. `spec.threads` is the
-        user's number, None to measure it. If an error is raised, everything that was started here
-        is ended.
+        user's number, None to measure it. After an error, all that was started here is ended.
         """
         import torch
 
@@ -143,22 +141,22 @@ class EngineBackend:
             if self._sampler:
                 self._sampler.start()
             self._stack = stack.pop_all()  # nothing failed: it is closed in `__exit__`
-            if self._is_metered:
+            if self._is_metered:  # `weights` is the fingerprint of the target's weights
                 self._stack.callback(self._measure_at_end, loaded.weights, outer_clock())
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
 
-    def _measure_at_end(self, weights: Fingerprint | None, began: float) -> None:
-        """Compare the weights with their fingerprint at load, and measure the memory again.
+    def _measure_at_end(self, fingerprint: Fingerprint | None, began_s: float) -> None:
+        """Compare the weights with their fingerprint at load, and measure the bandwidth again.
 
-        `began` is the time by the outer clock at which the backend was opened.
+        `began_s` is the time by the outer clock at which the backend was opened.
         """
         with suppress(RuntimeError):  # the device failed: the run's own error is shown
-            if weights:
-                self._info.weights_print = weights.compared(outer_clock() - began)
-            if self._info.roofline:
+            if fingerprint:
+                self._info.weights_print = fingerprint.compared(outer_clock() - began_s)
+            if self._info.roofline:  # the memory's bandwidth was measured before the run
                 if self._choices.threads:  # vanilla's number, as before the run
                     set_threads(self._choices.threads.num)
                 self._info.roofline = measure_again(self._info.roofline, self.target.device)
@@ -169,17 +167,14 @@ class EngineBackend:
         from specbench.measure.local.baseline_turns import with_vanilla_ratio
 
         vanilla, request = self.drafters.get(BASELINE), self._usual_request
-        if self._info.roofline and vanilla and request:
-            self._info.roofline = with_vanilla_ratio(
-                self._info.roofline, self.target, vanilla, request
-            )
+        if (roofline := self._info.roofline) and vanilla and request:
+            self._info.roofline = with_vanilla_ratio(roofline, self.target, vanilla, request)
 
     def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
         """The part of the run's header that this backend has measured so far.
 
-        `records` are the run's; the sizes of their drafts give the bytes that drafts read, for
-        the `roofline` (the memory's bandwidth and the bytes of a step; None if not measured). A
-        method has `settings` if options were chosen for it that are not the paper's.
+        `records` are the run's so far: the sizes of their drafts give the bytes that drafts read,
+        for `roofline` (the memory's bandwidth and the bytes of a step; None if not measured).
         """
         info = self._info  # its `preparation` is None until the model is loaded
         gpu = self._sampler.describe() if self._sampler else None  # the GPU's use, with warnings
@@ -192,7 +187,8 @@ class EngineBackend:
             warnings += [f"{label}: {note}" for note in drafter.weights_notes]  # on its checkpoint
         if gpu and self._setup.device.num_gpus > 1:  # only the first GPU's energy is known
             gpu = replace_part(gpu, energy_source=None)
-        bytes_by_label = draft_bytes(self.drafters, records)  # bytes that a mean draft reads
+        bytes_by_label = draft_bytes(self.drafters, records)  # that a method's drafts read per step
+        # `settings` are options that were chosen for the user in place of the paper's; or None.
         methods_with_settings = [method for method in self._choices.methods if method.settings]
         return replace(
             info,
@@ -212,26 +208,26 @@ class EngineBackend:
         """
         from specbench.engine.layers.torch_attention import without_cudnn_attention
 
-        began = perf_counter()
+        began_s = perf_counter()
         gc.freeze()  # torch before 2.9 collects garbage before each capture
         with without_cudnn_attention():
             if self._choices.are_settings_open and self._choices.threads:
                 self._choose_settings(requests[0], self._choices.threads)
-            # By method, the reason why its steps are not replayed as graphs; None if they are.
+            # By label, the reason why a method's steps are not replayed as graphs; None if they are
             eager_reasons = warm_up(self.target, self.drafters, self._check, requests=requests)
             self._choose_threads(requests[0])
         self._usual_request = requests[0]
         self._compare_vanilla()
-        is_joined = self.target.execution.is_joined
-        for label, eager_reason in eager_reasons.items():
-            eager_reason = eager_reason or self._setup.mode.reason  # why no method has graphs
+        is_joined = self.target.execution.is_joined  # True if a graph is a whole step
+        for label, method_reason in eager_reasons.items():
+            eager_reason = method_reason or self._setup.mode.reason  # the reason for all methods
             mode = "eager" if eager_reason else self._setup.mode.name
             header = describe_execution(self.drafters[label], mode, eager_reason, is_joined)
             self._info.execution[label] = header
-        warm_up_s = round(perf_counter() - began, 3)
+        warm_up_s = round(perf_counter() - began_s, 3)
         if self._info.preparation:
             self._info.preparation = replace_part(self._info.preparation, warm_up_s=warm_up_s)
-        self._num_late_before = num_late(self.target)  # graphs that earlier uses captured late
+        self._num_late_before = num_late(self.target)  # by earlier uses: `describe` subtracts it
         gc.freeze()  # else a collection takes a fifth of a second within some sample
         self._stack.callback(gc.unfreeze)
 
@@ -244,12 +240,12 @@ class EngineBackend:
         self._info.hooks |= self._ledger.hooks
 
     def _choose_threads(self, request: Request) -> None:
-        """Choose the threads of prefills and of each method, and measure the bandwidth with them.
+        """Choose the numbers of threads of prefills and of each method's steps by their times.
 
-        They are chosen by the times of `request`. Numbers of a continued run are kept, and so are
-        those that the user or the environment gave.
+        The times are those of `request`. Numbers that the user or the environment gave are kept,
+        and so are those of a continued run. The bandwidth is measured with each method's number.
         """
-        threads = self._choices.threads  # numbers of CPU threads so far, and who chose them
+        threads = self._choices.threads  # vanilla's number of CPU threads, and who chose it
         if threads is None or threads.chosen_by != "measured":  # given, or torch's on a GPU
             return
         if not self._choices.are_threads_kept:
@@ -261,16 +257,17 @@ class EngineBackend:
                 rows=self._rows,  # rows of each method's largest step
             )
             self._choices = replace(self._choices, threads=threads)
-        if self._info.roofline and threads.own:  # methods have other numbers
+        if self._info.roofline and threads.own:  # some method has another number than vanilla
             self._info.roofline = with_thread_bandwidths(self._info.roofline, self.target, threads)
 
     def runner(self, plan: Plan, log: Log, progress: Progress) -> Runner:
-        """The runner of a plan, after the run's expected time and, if asked for, the energies."""
-        num_tokens = plan.max_new_tokens  # of the longest answers, whose seconds are by method:
-        answers_s = [pace.prefill_s + pace.token_s * num_tokens for pace in self._paces.values()]
-        if answers_s and not self._choices.are_threads_kept:  # else a part of the run is done
-            run_s = plan.num_records * sum(answers_s) / len(answers_s)
-            progress.expected(run_s, f"{num_tokens} tokens per answer; measured in the warm-up")
+        """The runner of a plan. Prints the expected time, and measures energies if asked for."""
+        max_tokens = plan.max_new_tokens  # of an answer
+        # Seconds of the longest answer with each method; empty if all of them failed.
+        answer_s = [pace.prefill_s + pace.token_s * max_tokens for pace in self._paces.values()]
+        if answer_s and not self._choices.are_threads_kept:  # kept: a part of the run is done
+            run_s = plan.num_records * sum(answer_s) / len(answer_s)
+            progress.expected(run_s, f"{max_tokens} tokens per answer; measured in the warm-up")
         if plan.spec.energy and not self._info.energy:
             progress.message("Measuring the energy of each method alone …")
             self._info.energy = measure_energies(plan, self._decode, self._setup.device.name)
@@ -290,8 +287,8 @@ class EngineBackend:
         try:
             if self._is_metered and self.target.device.type == "cuda":
                 self._prime(method, request)  # begins it once, untimed: kernels are loaded
-                is_one_gpu = self._setup.device.num_gpus == 1  # the sampler reads only one GPU
-                energy_meter = self._sampler if is_one_gpu else None
+                # The ledger adds the peak memory, `metered` the energy if there is a single GPU.
+                energy_meter = self._sampler if self._setup.device.num_gpus == 1 else None
                 return self._ledger.measure(method, partial(metered, decode, energy_meter))
             return decode()
         except torch.OutOfMemoryError:
@@ -299,13 +296,17 @@ class EngineBackend:
             raise
         finally:
             execution = self._info.execution.get(method)  # for the header; None in the warm-up
-            if failures and execution and not execution.reason:  # it counted as replayed
+            if failures and execution and not execution.reason:  # no reason: it counts as replayed
                 reason = f"{min(failures)}, after the warm-up"
                 eager = replace_part(execution, mode="eager", is_joined=False, reason=reason)
                 self._info.execution[method] = eager
 
     def _check(self, method: str, request: Request) -> Completion:
-        """A checked completion. A method that breaks its contract here fails in every sample."""
+        """A completion whose steps are checked against the contract of methods, in the warm-up.
+
+        Keeps the rows of the method's largest step. A method that breaks the contract (a
+        ContractFault) fails in every sample.
+        """
         from specbench.engine.tree import padded_size
 
         try:
@@ -320,12 +321,12 @@ class EngineBackend:
 
     def _prime(self, method: str, request: Request) -> None:
         """Begin the request once, so that its timed completion finds every kernel loaded."""
-        budget = min(PRIMING_TOKENS, request.max_new_tokens)
-        decode = partial(self._decode, method, replace(request, max_new_tokens=budget))
+        num_tokens = min(PRIMING_TOKENS, request.max_new_tokens)
+        decode = partial(self._decode, method, replace(request, max_new_tokens=num_tokens))
         counted_completion(self._info.hooks, method, decode)
 
     def _decode(self, method: str, request: Request, *, is_checked: bool = False) -> Completion:
-        """Decode with the chosen threads: those of prefills first, then the method's own.
+        """Complete a request: the prefill with its number of threads, steps with the method's.
 
         `is_checked` checks each step against the contract of methods. The completion's `outer_s`,
         the seconds of the whole call, leaves out the seconds in which threads are changed.
@@ -339,17 +340,16 @@ class EngineBackend:
             is_checked=is_checked or self._setup.spec.check_drafts,
         )
         threads = self._choices.threads  # numbers of CPU threads
-        if not (threads and (threads.prefill or threads.methods)):  # all have the same number
+        if not (threads and (threads.prefill or threads.methods)):  # a single number for all
             return decode()
-
         set_threads(threads.of_prefill)
-        change_s = 0.0
+        change_s = 0.0  # seconds in which threads are changed
 
         def set_decode_threads() -> None:
             nonlocal change_s
-            began = outer_clock()
+            began_s = outer_clock()
             set_threads(threads.of(method))
-            change_s = outer_clock() - began
+            change_s = outer_clock() - began_s
 
         completion = decode(on_prefilled=set_decode_threads)
         return replace(completion, outer_s=(completion.outer_s or 0.0) - change_s)
@@ -362,10 +362,10 @@ class EngineBackend:
         """
         from specbench.engine.decode import decode
 
-        began = outer_clock()
+        began_s = outer_clock()
         try:
             completion = decode(self.target, self.drafters[method], request, **options)
-            completion = replace(completion, outer_s=outer_clock() - began)
+            completion = replace(completion, outer_s=outer_clock() - began_s)
             pace = _Pace(completion.decode_s / completion.num_tokens, completion.prefill_s)
             self._paces[method] = min(self._paces.get(method, pace), pace)  # compares token_s first
             return completion

@@ -68,11 +68,11 @@ class EngineParts:
 def build_drafters(
     target: Target, methods: Iterable[RunMethod], ledger: MemoryLedger
 ) -> dict[str, Drafter]:
-    """Build the drafter of every method. Returns them by the method's label.
+    """Build the drafters of methods for a loaded target. Returns them by the method's label.
 
-    The ledger counts the GPU memory in bytes that each one holds, and notes the seconds that
-    building it took (`hooks`). A method whose build fails has a drafter that fails in every
-    sample, with the reason. `target` is the loaded model that they draft for.
+    The ledger counts the bytes of GPU memory that each drafter holds, and keeps the seconds that
+    building the drafter took (`hooks`, by label). A method whose code fails gets a drafter that
+    fails with the same reason in every sample.
 
     Raises:
         SpecbenchError: a method refuses its options or weights.
@@ -80,22 +80,26 @@ def build_drafters(
     drafters: dict[str, Drafter] = {}
     for method in methods:
         label = method.label
-        began = outer_clock()
-        with ledger.holder(label):  # what stays allocated after the block is the method's
+        began_s = outer_clock()
+        with ledger.holder(label):  # counts what stays allocated after the block
             try:
                 # Any error but a SpecbenchError, which ends the run, becomes a MethodFault.
                 with containing(f"Method {label!r} is broken"):
                     drafters[label] = _build(target, method)
             except MethodFault as fault:
                 drafters[label] = broken_drafter(fault)
-        ledger.hooks[label] = HookTimes(build_s=outer_clock() - began)
+        ledger.hooks[label] = HookTimes(build_s=outer_clock() - began_s)
     return drafters
 
 
 def _build(target: Target, method: RunMethod) -> Drafter:
-    """The drafter that a method builds, checked with a prefill of one token.
+    """The drafter that a method builds for the target.
 
-    It fails for a drafter that reads the inputs of layers that the target does not have.
+    A drafter may read the inputs of some layers of the target. A prefill of one token then checks
+    that the target has these layers, and fails if not.
+
+    Raises:
+        TypeError: the method built something else than a drafter.
     """
     from torch import inference_mode
 
@@ -104,9 +108,10 @@ def _build(target: Target, method: RunMethod) -> Drafter:
     drafter = method.method.build(method.options, BuildContext(target, method.weights))
     if not isinstance(drafter, Drafter):
         raise TypeError(f"build returned a {type(drafter).__name__}, no Drafter")
-    if drafter.needs.layer_inputs:
+    if drafter.needs.layer_inputs:  # numbers of layers
+        # `paused`: no CUDA graph is captured, which would be lost when the cache grows.
         with target.capture(drafter.needs), inference_mode(), target.execution.paused():
-            target.prefill([0])  # captures nothing, since the cache will grow
+            target.prefill([0])  # any token
         target.cache.reset()
     return drafter
 
@@ -139,19 +144,20 @@ class LoadedEngine:
 
 def load_engine(setup: EngineParts) -> LoadedEngine:
     """Load the target and the drafters of all methods."""
-    began = perf_counter()
+    began_s = perf_counter()
     target = load_model(setup)
     ledger = MemoryLedger(target)
-    weights = Fingerprint(target.model, load_s=perf_counter() - began)
+    fingerprint = Fingerprint(target.model, load_s=perf_counter() - began_s)
     drafters = build_drafters(target, setup.methods, ledger)
-    return LoadedEngine(target, drafters, perf_counter() - began, ledger, weights)
+    return LoadedEngine(target, drafters, perf_counter() - began_s, ledger, fingerprint)
 
 
 def load_model(setup: EngineParts) -> Target:
-    """Load the target onto its device, or spread over its GPUs.
+    """Load the target of a setup onto its device, or spread over several GPUs.
 
-    `setup` names the device, the dtype, and the checkpoint or the stand-in. Its `mode` says if
-    steps run eagerly or as CUDA graphs, its `need` the memory in bytes (None if not estimated).
+    `setup` names the device, the dtype, and the checkpoint or the stand-in. `setup.mode` says if
+    steps run eagerly or as CUDA graphs. `setup.need` has the memory in bytes that target and
+    drafters need; None if not estimated.
     """
     import torch
 
@@ -161,18 +167,20 @@ def load_model(setup: EngineParts) -> Target:
     gpus = [torch.device("cuda", number) for number in gpu_numbers(setup.device.name)]
     device = gpus[0] if gpus else torch.device("cpu")
     # The plan of a stand-in's weights, or the folder of the checkpoint.
-    source = setup.stand_in.target if setup.stand_in else setup.path
+    weights_source = setup.stand_in.target if setup.stand_in else setup.path
     execution = make_execution(setup.mode, device, dtype)
     spec = setup.spec
-    if spec.phases or spec.trace or spec.check_drafts:  # they look into a step
-        execution.is_joined = False
+    if spec.phases or spec.trace or spec.check_drafts:  # these options look into a step
+        execution.is_joined = False  # no graph is a whole step
     spread = None  # the placement of the layers on several GPUs
     if len(gpus) > 1:
         from specbench.engine.spread import Spread
 
         # The first GPU keeps as many bytes free as the drafters need.
         spread = Spread(tuple(gpus), draft_bytes=setup.need.draft_bytes if setup.need else 0)
-    return load_target(source, dtype=dtype, device=device, execution=execution, spread=spread)
+    return load_target(
+        weights_source, dtype=dtype, device=device, execution=execution, spread=spread
+    )
 
 
 def make_execution(mode: Mode, device: torch.device, dtype: torch.dtype) -> Execution:

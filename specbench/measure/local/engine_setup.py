@@ -45,19 +45,19 @@ SPREAD_WARNING = (
 
 
 def context_length(path: Path, what: str) -> int | None:
-    """Tokens that the context of a folder's model holds; None if its config has no number.
+    """Tokens that the context of a folder's model holds; None if its config.json does not say.
 
-    `path` is the folder of a config.json, `what` the model's name for errors.
+    `path` is the folder of the config.json, `what` the model's name for errors.
     """
     config = checkpoints.read_config(path, what)  # the config.json as a dict
-    text_config = config.get("text_config") or config  # multimodal models nest it
-    # The table of the rotary embedding's type and scaling; empty without one.
+    text_config = config.get("text_config") or config  # multimodal models nest the text part
+    # The table with the type and the scaling of the rotary embedding; empty if there is none.
     rope = text_config.get("rope_scaling") or text_config.get("rope_parameters") or {}
     lengths = [text_config.get("max_position_embeddings")]  # in tokens; None if absent
     if "longrope" in (rope.get("rope_type"), rope.get("type")):
+        # Beyond the original length of such a model other rotary frequencies apply, so the engine
+        # stops there. The length is in the config or in the table of the rotary embedding.
         original_key = "original_max_position_embeddings"
-        # Beyond its original length, other rotary frequencies hold: the engine stops there. The
-        # length is in the config or in its rope table.
         lengths.append(text_config.get(original_key, rope.get(original_key)))
     return min((length for length in lengths if isinstance(length, int)), default=None)
 
@@ -123,7 +123,7 @@ class EngineSetup(EngineParts):
 
     def _warnings(self) -> list[str]:
         """Sentences about files, the template, a stand-in, several GPUs and float16."""
-        files_note = find_weights(self.path).note
+        files_note = find_weights(self.path).note  # on an index that is not read; else empty
         warnings = [files_note, *self._unread_indexes(), *self.codec.warnings]
         if self.stand_in:
             warnings.append(STAND_IN_WARNING)
@@ -186,23 +186,23 @@ def _setup_on(
 
 
 def _with_settings(setup: EngineSetup, spec: RunSpec) -> EngineSetup:
-    """The setup with the methods' settings that are known before the model is loaded.
+    """The setup with the settings of methods that are known before the model is loaded.
 
-    `spec.settings` is "auto", "paper", or the path of a file of settings or of a run. "auto" means
-    settings that the user tuned on this machine. Methods without tuned settings get settings in
-    the warm-up on a CPU, and the papers' settings on a GPU. For stand-ins (`spec.weights`), "auto"
-    means the papers' settings.
+    `spec.settings` is "auto", "paper", or the path of a file of settings or of a run. With "auto",
+    methods get the settings that the user tuned on this machine. Methods without tuned settings
+    get settings in the warm-up on a CPU, and keep the papers' settings on a GPU. In a stand-in
+    (`spec.weights` is "stand-in", not "hub"), "auto" means the papers' settings for all methods.
     """
-    settings = spec.settings  # stays "auto" only if the warm-up is to choose
+    settings = spec.settings  # stays "auto" only if the warm-up is to choose settings
     if settings == AUTO and (setup.device.kind != "cpu" or spec.weights != "hub"):
         settings = PAPER
     if settings not in (AUTO, PAPER):  # the path of a file or a run
-        # `of` returns the methods with the options that are stored there.
+        # `of` returns the methods with the options that the file or the run has for them.
         methods = read_settings(settings, spec.card.name).of(setup.methods)
         setup = replace(setup, methods=methods)
     if spec.settings == AUTO and spec.weights == "hub":
-        # Settings tuned before at these temperatures, if their model, machine and versions are
-        # those that `setup.fits` returns.
+        # Settings that were tuned earlier for these temperatures. They are used only if model,
+        # machine and versions are those that `setup.fits` returns.
         methods = with_tuned(setup.methods, spec.card.name, spec.samplings_text(), setup.fits)
         setup = replace(setup, methods=methods)
     return replace(setup, settings=settings)
@@ -234,11 +234,12 @@ def _setup(
     card = spec.card  # the model's
     check_memory = partial(memory.check_fits, what=f"Model {card.name}")  # raises TooLarge
 
-    def check_shape() -> None:  # raises TooLarge before anything is downloaded
-        if card.shape is not None:  # the sizes of the model are known
+    def check_shape() -> None:
+        """Raise TooLarge before anything is downloaded, if the card has the model's sizes."""
+        if card.shape is not None:
             check_memory(card.shape, _dtype(spec, device), device.name)
 
-    path = Path()  # the checkpoint's folder, once it is found
+    path = Path()  # becomes the checkpoint's folder
     errors: list[CheckpointError] = []  # raised together with the errors of methods
     try:
         path = resolve_model(card, offline=is_offline, before_download=check_shape)
@@ -253,8 +254,8 @@ def _setup(
     _raise_all([*errors, *selected.errors])
     dtype = _dtype(spec, device, path)  # `spec` may say "auto"
     draft_folders = _draft_folders(selected.methods)  # checkpoints of the methods
-    stored = _stored_weights(card, path, device)  # format, and if loading dequantises
-    need = check_memory(  # in bytes
+    stored = _stored_weights(card, path, device)  # their format, and if loading dequantises them
+    need = check_memory(  # the bytes that the run needs
         path,
         dtype,
         device.name,
@@ -263,7 +264,7 @@ def _setup(
         is_dequantized=stored.is_dequantized,
     )
     codec = load_codec(path, card, spec.template, spec.template_args)  # tokenizer and chat template
-    _check_vocabularies(codec, draft_folders)  # draft models must have the target's
+    _check_vocabularies(codec, draft_folders)  # raises if a draft model's tokenizer differs
     return EngineSetup(
         spec,
         card,
@@ -309,7 +310,7 @@ def _dtype(spec: RunSpec, device: Device, path: Path | None = None) -> Dtype:
 
 
 def _stored_weights(card: ModelCard, path: Path, device: Device) -> _StoredWeights:
-    """The format of a checkpoint's weights, and a flag if loading turns them into plain weights.
+    """The format of a checkpoint's weights, and if loading turns them into plain weights.
 
     `card` names the model for errors; `path` is the checkpoint's folder.
 
@@ -343,27 +344,31 @@ def _stand_in_setup(
     """The setup of a stand-in: weights in the model's shape that give tiny's answers.
 
     `named` are the methods that the user named. With `has_graphs`, memory is kept for CUDA graphs.
+
+    Raises:
+        UserError: the model has no stand-in, or no named method has weights.
+        TooLarge: the stand-in does not fit on the device.
     """
-    card = spec.card  # the card of the model whose shape it takes
+    card = spec.card  # the card of the model whose shape the stand-in has
     stand_in = stand_in_of(card)  # plans of the weights of target and draft models
     resolve_weights = partial(find_checkpoint, card, is_offline=True, stand_in=stand_in)
     num_parameters = stand_in.shape.num_parameters  # the target's
-    selected = select_methods(
+    selected = select_methods(  # methods that run, lack weights, or are broken
         spec, named, resolve_weights=resolve_weights, num_parameters=num_parameters
     )
-    model_folder = Path(card.repo) if Path(card.repo).is_dir() else None  # None: from the hub
+    model_folder = Path(card.repo) if Path(card.repo).is_dir() else None  # None: a model of the Hub
     dtype = _dtype(spec, device, model_folder)
-    what = f"The stand-in of {stand_in.name}"  # its name in errors
+    what = f"The stand-in of {stand_in.name}"  # the name in errors
     context = stand_in.target.config["max_position_embeddings"]  # in tokens
     weights_of_methods = [method.weights for method in selected.methods]
-    # The parameters of each draft model that is to be made. Weights of other methods are a path, or
-    # None.
+    # The number of parameters of each method's weights that are to be made. Weights of other
+    # methods are a path, or None.
     draft_sizes = [
         weights.num_numbers
         for weights in weights_of_methods
         if not isinstance(weights, Path | None)
     ]
-    # A drafter may copy its tensors while it is built, so the largest counts twice.
+    # A drafter may copy its tensors while it is built, so the largest drafter counts twice.
     num_draft_numbers = sum(draft_sizes) + max(draft_sizes, default=0)
     need = replace(
         memory.estimate(stand_in.shape, dtype, context=context, what=what),

@@ -35,8 +35,8 @@ class Fingerprint:
     def __init__(self, model: nn.Module, *, load_s: float = 0.0, seed: int = 0) -> None:
         self._model = model
         self._seconds = 0.0  # seconds that all sums took
-        self._sizes = [chunk.nbytes for chunk in _chunks(model)]
-        self._order = [*range(len(self._sizes))]
+        self._sizes = [chunk.nbytes for chunk in _chunks(model)]  # bytes of each chunk
+        self._order = [*range(len(self._sizes))]  # indices of the chunks, shuffled
         random.Random(seed).shuffle(self._order)
         self._at_load = self._sums(MIN_S + MAX_SHARE * load_s, len(self._order))
 
@@ -55,35 +55,34 @@ class Fingerprint:
         )
 
     def _sums(self, allowed_s: float, max_chunks: int) -> list[int]:
-        """Sums of the model's chunks, one integer per chunk, until the time is over.
+        """The sum of each chunk of the model's weights, in the shuffled order of the chunks.
 
-        Chunks are taken in the shuffled order. The sum of a chunk is
-        integer[0] * factor[0] + integer[1] * factor[1] + ..., modulo 2^64, with odd factors
-        (i + 1) * _FACTOR | 1, where _FACTOR is a constant of 64 bits.
+        A chunk is a tensor of integers. Its sum is integer[0] * factor[0] + integer[1] * factor[1]
+        + ..., modulo 2^64, where factor[k] is the odd number (k + 1) * _FACTOR | 1.
 
         Args:
-            allowed_s: seconds it may take, once MIN_BYTES are read.
+            allowed_s: seconds after which no further chunk is read, once MIN_BYTES are read.
             max_chunks: chunks to read at most.
         """
         import torch
 
-        began = outer_clock()
+        began_s = outer_clock()
         sums: list[int] = []  # signed 64-bit numbers
         num_bytes_read = 0
         chunks = _chunks(self._model)  # integers [at most CHUNK] each
-        factors: dict[torch.device, Tensor] = {}  # int64 [CHUNK], by device of the chunks
-        for i in self._order[:max_chunks]:  # indices of chunks, shuffled
-            if num_bytes_read >= MIN_BYTES and outer_clock() - began > allowed_s:
+        factors_by_device: dict[torch.device, Tensor] = {}  # int64 [CHUNK]
+        for chunk_index in self._order[:max_chunks]:
+            if num_bytes_read >= MIN_BYTES and outer_clock() - began_s > allowed_s:
                 break
-            num_bytes_read += self._sizes[i]  # bytes of the chunk
+            num_bytes_read += self._sizes[chunk_index]  # the chunk's bytes
             # A chunk that has disappeared since the model was loaded counts as the integer -1.
-            integers = chunks[i] if i < len(chunks) else torch.tensor([-1])
-            if integers.device not in factors:
+            integers = chunks[chunk_index] if chunk_index < len(chunks) else torch.tensor([-1])
+            if integers.device not in factors_by_device:
                 one_to_chunk = torch.arange(1, CHUNK + 1, device=integers.device)
-                factors[integers.device] = one_to_chunk * _FACTOR | 1
-            products = integers.long() * factors[integers.device][: len(integers)]
+                factors_by_device[integers.device] = one_to_chunk * _FACTOR | 1
+            products = integers.long() * factors_by_device[integers.device][: len(integers)]
             sums.append(int(products.sum()))
-        self._seconds += outer_clock() - began
+        self._seconds += outer_clock() - began_s
         return sums
 
 
@@ -92,19 +91,19 @@ def _digest(sums: list[int]) -> str:
 
 
 def _chunks(model: nn.Module) -> list[Tensor]:
-    """The memory of the weights as flat tensors of integers [at most CHUNK].
+    """The memory of the model's weights, cut into flat tensors of integers [at most CHUNK].
 
-    The integers have 4 bytes, or 1 if the memory is not aligned. Each weight occurs once: fused
-    layers are views of one tensor. Weights on torch's meta device are left out.
+    An integer has 4 bytes, or 1 if the memory is not aligned to 4 bytes. Tensors that share their
+    memory, such as fused layers, are taken once. Weights on torch's meta device are left out.
     """
     import torch
 
     from specbench.engine.layers.weights import stored_tensors
 
-    integers_by_address: dict[int, Tensor] = {}  # by the first byte of the tensors' storage
+    integers_by_address: dict[int, Tensor] = {}  # the key is the address of the first byte
     for tensor in stored_tensors(model):
         if not tensor.is_meta and tensor.nbytes:
-            # The bytes of the whole storage, which may hold more tensors than this one.
+            # The bytes of the tensor's whole storage, which may hold other tensors too.
             storage_bytes = torch.empty(0, dtype=torch.uint8, device=tensor.device)
             storage_bytes.set_(tensor.untyped_storage())
             address = storage_bytes.data_ptr()

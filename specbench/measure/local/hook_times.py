@@ -17,33 +17,35 @@ from specbench.types import Completion
 def counted_hook(
     hooks: MutableMapping[str, HookTimes], method: str, name: Literal["remember", "forget"]
 ) -> Iterator[None]:
-    """Add the seconds of the block to the seconds of a hook of the method."""
-    began = outer_clock()
+    """Add the seconds of the block to those of the hook of this name, in the method's `hooks`."""
+    began_s = outer_clock()
     try:
         yield
     finally:
         times = hooks.get(method, HookTimes())
-        seconds = getattr(times, f"{name}_s") + max(0.0, outer_clock() - began)
-        hooks[method] = replace(times, **{f"{name}_s": seconds})
+        total_s = getattr(times, f"{name}_s") + max(0.0, outer_clock() - began_s)
+        hooks[method] = replace(times, **{f"{name}_s": total_s})
 
 
 def counted_completion(
     hooks: MutableMapping[str, HookTimes], method: str, complete: Callable[[], Completion]
 ) -> Completion:
-    """Complete a request outside of the samples, as in the warm-up, and add it to the `hooks` of
-    the method: its seconds even if it fails, its steps only if it does not.
+    """Complete a request outside of the samples, as in the warm-up, and count its time.
+
+    Adds the seconds, the steps and the prefill to the entry of the method in `hooks`, which are by
+    label. A completion that fails adds its seconds and the prefill, but no steps.
     """
-    began = outer_clock()
+    began_s = outer_clock()
     num_steps = 0
     try:
         completion = complete()
-        num_steps = len(completion.accept_lengths)
+        num_steps = len(completion.accept_lengths)  # one length per step
         return completion
     finally:
         times = hooks.get(method, HookTimes())
         hooks[method] = replace(
             times,
-            untimed_s=times.untimed_s + max(0.0, outer_clock() - began),
+            untimed_s=times.untimed_s + max(0.0, outer_clock() - began_s),
             untimed_steps=times.untimed_steps + num_steps,
             untimed_prefills=times.untimed_prefills + 1,
         )

@@ -22,46 +22,47 @@ if TYPE_CHECKING:
 class MemoryLedger:
     """Bytes that each method holds: what stays allocated after it was built and after it ran.
 
-    It holds its drafter with its caches. The target's weights and cache count for every method,
-    the memory of a graph for the methods that replay it. On a CPU nothing is counted. `hooks` has
-    the seconds that building each method took.
+    A method holds its drafter with the drafter's caches. The target's weights and cache count for
+    every method, the memory of a graph for the methods that replay it. On a CPU nothing is counted.
+    `hooks` has the seconds that building each method took, by label.
     """
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._held: Counter[str] = Counter()
+        self._held: Counter[str] = Counter()  # bytes that a method holds, by label
         self.hooks: dict[str, HookTimes] = {}
 
     @contextmanager
     def holder(self, label: str) -> Iterator[None]:
         """Count the bytes that the block leaves allocated for this method."""
-        before = self._num_bytes()
+        bytes_before = self._num_bytes()
         try:
             yield
         finally:
-            self._held[label] += self._num_bytes() - before
+            self._held[label] += self._num_bytes() - bytes_before
 
     def measure(self, label: str, complete: Callable[[], Completion]) -> Completion:
-        """The completion that `complete` makes on GPUs, with its peak memory in bytes.
+        """Complete a request on GPUs with the method of this label, and add the peak memory.
 
-        The peak is summed over all GPUs, without what other methods hold (`_held`, bytes by label)
-        and without the memory of graphs that this completion did not use. `label` is the method's
-        label.
+        The peak memory in bytes is summed over all GPUs. The bytes that other methods hold do not
+        count, nor those of CUDA graphs that this completion did not replay.
         """
         import torch
 
         execution = self._target.execution
         devices = self._target.devices
-        execution.used_bytes()  # counts since its last call: forget earlier completions
+        # `used_bytes` is the memory of the graphs replayed since its last call. This call begins
+        # the count anew.
+        execution.used_bytes()
         for device in devices:
             torch.cuda.reset_peak_memory_stats(device)
-        with self.holder(label):  # what stays allocated after the block is the method's
+        with self.holder(label):  # counts what stays allocated after the block
             completion = complete()
         peak_bytes = sum(map(torch.cuda.max_memory_allocated, devices))  # with all methods
         other_methods_bytes = sum(
             held_bytes for holder, held_bytes in self._held.items() if holder != label
         )
-        # Of all graphs' memory, what graphs that this completion did not replay hold.
+        # The memory of all graphs, less that of the graphs that this completion replayed.
         unused_bytes = execution.buffer_bytes - execution.used_bytes()
         method_peak_bytes = peak_bytes - other_methods_bytes - unused_bytes
         return replace(completion, peak_memory_bytes=method_peak_bytes)

@@ -30,8 +30,8 @@ def stand_in_of(card: ModelCard) -> StandIn:
     """
     from specbench.zoo.stand_in.plan import plan_stand_in
 
-    shape = card.shape
-    if shape is None and not card.is_embedded:  # an embedded model is tiny itself
+    shape = card.shape  # the sizes of the model; None if the card does not have them
+    if shape is None and not card.is_embedded:  # the embedded model is tiny itself
         shape = _folder_shape(card)
     if shape is None:
         reason = "stand-ins are made from it" if card.is_embedded else "its shape is unknown"
@@ -47,9 +47,9 @@ def stand_in_of(card: ModelCard) -> StandIn:
 
 
 def _folder_shape(card: ModelCard) -> Shape | None:
-    """The shape in a folder's config.json; None if the card's model is not a folder.
+    """The shape of a card's model by its config.json; None if the model is not a local folder.
 
-    A shape has the sizes of a model. _FIELDS maps their names in config.json to fields of `Shape`.
+    A shape has the sizes of a model, such as the number of layers.
 
     Raises:
         UserError: a size is missing, or is not a number above 0.
@@ -57,11 +57,12 @@ def _folder_shape(card: ModelCard) -> Shape | None:
     if not Path(card.repo).is_dir():
         return None
     config = read_config(Path(card.repo), f"Model {card.name}")
+    # The sizes that a config.json may leave out.
     defaults = {"num_key_value_heads": config.get("num_attention_heads"), "num_local_experts": 1}
-    # Sizes by their names in config.json; None for a size that is missing.
+    # The sizes by their names in config.json; None for a size that is missing.
     sizes: dict[str, Any] = {name: config.get(name) or defaults.get(name) for name in _FIELDS}
     if sizes["head_dim"] is None:
-        del sizes["head_dim"]  # it is the hidden size divided by the number of heads
+        del sizes["head_dim"]  # `Shape` then divides the hidden size by the number of heads
     invalid_names = [name for name, size in sizes.items() if not isinstance(size, int) or size < 1]
     if invalid_names:
         raise UserError(

@@ -51,12 +51,15 @@ SUSTAINED_STEPS = 10_000
 
 
 def choose_threads(target: Target, asked: int | None, before: Threads | None = None) -> Threads:
-    """Set torch's number of threads. Returns it, who chose it, and if idle threads spin or sleep.
+    """Set torch's number of threads: a given number, or on a CPU the fastest number for vanilla.
+
+    Returns the number, who chose it, and if waiting threads spin or sleep. A number that is chosen
+    here comes with the seconds of a step by number of threads.
 
     Args:
-        target: its step for one token is timed on a CPU.
+        target: the loaded model. On a CPU its step of one token is timed.
         asked: the user's number; None to choose.
-        before: the choice of the continued run, which is kept.
+        before: the choice of the continued run, which is kept; None in a new run.
     """
     import torch
 
@@ -72,18 +75,18 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
         return Threads(torch.get_num_threads(), chosen_by="torch", waiting=waiting())
     counts = thread_counts()  # numbers of threads to try, the largest first
     largest = counts[0]
-    time_step = token_step(target)  # returns the seconds of a step of one token
-    # Steps are timed for VANILLA_S seconds. The largest number stays unless another is faster; if
-    # a smaller one wins, the trial is repeated.
-    began = read_moment()
+    time_step = token_step(target)  # runs a step of one token, and returns its seconds
+    # A trial times steps for VANILLA_S seconds. The largest number wins unless another number is
+    # faster. If a smaller number wins, the trial is repeated.
+    moment_before = read_moment()
     trial = _confirmed(lambda: Trial(counts, largest, VANILLA_S).measure(time_step), largest)
-    others = share_of_others(began, read_moment())
-    best, step_s = trial.best, trial.medians  # median seconds by number of threads
-    if others > BUSY_SHARE and best > 1:
+    others_share = share_of_others(moment_before, read_moment())  # of the processors' time, 0 to 1
+    best, step_s = trial.best, trial.medians  # `step_s`: seconds of a step by number of threads
+    if others_share > BUSY_SHARE and best > 1:
         # Other programs are busy: try at most as many threads as they leave processors, and time
         # steps with each number without a change between them.
-        num_free = max(1, round((1 - others) * largest))
-        sustained_s = _sustained([n for n in counts if n <= min(best, num_free)], time_step)
+        most_threads = min(best, max(1, round((1 - others_share) * largest)))
+        sustained_s = _sustained([count for count in counts if count <= most_threads], time_step)
         best = _fastest(sustained_s)
         step_s |= sustained_s
     set_threads(best)
@@ -92,12 +95,14 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
         chosen_by="measured",
         waiting=waiting(),
         step_s=rounded_times(step_s),
-        share_of_others=round(others, 3) if others > BUSY_SHARE else 0.0,
+        share_of_others=round(others_share, 3) if others_share > BUSY_SHARE else 0.0,
     )
 
 
 def _sustained(counts: Sequence[int], time_step: Callable[[], float]) -> dict[int, float]:
-    """Mean seconds of steps by number of threads, over `SUSTAINED_S` with each.
+    """Mean seconds of a step by number of threads, timed for SUSTAINED_S seconds per number.
+
+    `counts` are the numbers of threads; `time_step` runs a step, and returns its seconds.
 
     A `Trial` changes the number at each step, and takes the median. While other programs are busy,
     the median hides a cost of many threads: threads that have slept run first, so most steps are
@@ -107,16 +112,19 @@ def _sustained(counts: Sequence[int], time_step: Callable[[], float]) -> dict[in
     mean_s = {}
     for count in counts:
         set_threads(count)
-        times: list[float] = []
-        began = perf_counter()
-        while not times or (perf_counter() - began < SUSTAINED_S and len(times) < SUSTAINED_STEPS):
-            times.append(time_step())
-        mean_s[count] = fmean(times)
+        steps_s: list[float] = []  # seconds of each step
+        end_s = perf_counter() + SUSTAINED_S
+        while not steps_s or (perf_counter() < end_s and len(steps_s) < SUSTAINED_STEPS):
+            steps_s.append(time_step())
+        mean_s[count] = fmean(steps_s)
     return mean_s
 
 
 def _fastest(step_s: Mapping[int, float]) -> int:
-    """The largest number of threads, or a smaller one that is faster by `FASTER`."""
+    """The largest number of threads, or the fastest number if it is faster by `FASTER`.
+
+    `step_s` has the seconds of a step by number of threads.
+    """
     largest, fastest = max(step_s), min(step_s, key=step_s.__getitem__)
     return fastest if step_s[largest] > FASTER * step_s[fastest] else largest
 
@@ -135,22 +143,24 @@ def _counts_beside(chosen: Threads) -> list[int]:
 def step_times(
     target: Target, prompt_ids: tuple[int, ...], chosen: Threads, every_rows: Sequence[int] = ROWS
 ) -> StepTimes:
-    """Times of steps of the target by rows, and by threads if their number is measured here.
+    """Times of steps of the target, by number of rows and number of threads.
 
-    A row is a token that a step computes. Each number of rows is timed twice, for ROW_S seconds,
-    and the smaller median counts, so that another program's short burst does not slow one number
-    of rows alone.
+    A row is a token that a step computes. Several numbers of threads are tried only if vanilla's
+    number was chosen by measuring. Each number of rows is timed twice, for ROW_S seconds, and the
+    smaller median counts, so that another program's short burst does not slow one number of rows
+    alone.
 
     Args:
         target: its step over a chain of rows is timed.
         prompt_ids: the tokens before each step.
-        chosen: vanilla's number of threads, and who chose it.
+        chosen: vanilla's number of threads (`num`), and who chose it.
         every_rows: the numbers of rows to time.
     """
+    # Numbers of threads to try.
     counts = _counts_beside(chosen) if chosen.chosen_by == "measured" else [chosen.num]
     step_s: dict[int, dict[int, float]] = {}  # median seconds by rows and number of threads
     for num_rows in [*every_rows, *every_rows]:
-        time_step = token_step(target, num_rows, prompt_ids)  # returns the seconds of a step
+        time_step = token_step(target, num_rows, prompt_ids)  # runs a step, returns its seconds
         trial = Trial(counts, kept=chosen.num, seconds=ROW_S)
         if len(counts) == 1:  # nothing to choose: `trial.measure` would time no step
             for _ in range(NUM_STEPS):
@@ -169,27 +179,29 @@ def choose_for_methods(
     decode: Callable[[str, Stopwatch], object],
     rows: Mapping[str, int],
 ) -> Threads:
-    """The numbers `chosen`, with the numbers of prefills and of each method's decoding added.
+    """Choose the numbers of threads of prefills and of each method, and add them to `chosen`.
 
     Args:
         chosen: has vanilla's number, which prefills and methods keep unless another is faster.
         prefill: reads a usual prompt, and returns the seconds it took.
         decode: completes a request with the method of a label, watched by a stopwatch.
-        rows: rows of a usual step by method. Methods with equally many share a number.
+        rows: the rows of a usual step, by the method's label. Methods with equally many rows get
+            the same number of threads.
     """
     counts = _counts_beside(chosen)  # numbers of threads to try
-    usual = chosen.num
-    # A trial times each number in turn; `_confirmed` repeats it if one below the usual wins.
+    usual = chosen.num  # vanilla's number
+    # A trial times each number in turn. `_confirmed` repeats it if a smaller number than the usual
+    # number wins.
     prefill_trial = _confirmed(lambda: Trial(counts, usual, PREFILL_S).measure(prefill), usual)
     trial_s = METHODS_S / max(1, len({*rows.values()}))  # seconds for each number of rows
 
     def try_decoding(method: str) -> Trial:
-        """Decode with a method until the trial of its steps is over, and return the trial."""
+        """Complete the request with a method again and again, until its trial is over."""
         trial = Trial(counts, kept=usual, seconds=trial_s)
         has_steps = True  # False if a completion ends, or fails, without a timed step
-        while has_steps and trial.next() is not None:
+        while has_steps and trial.next() is not None:  # None: the trial is over
             watch = TrialWatch(trial)  # times steps, and ends the completion with the trial
-            with suppress(TrialOver, Exception):  # its samples will fail too
+            with suppress(TrialOver, Exception):  # if the method fails, its samples fail too
                 decode(method, watch)
             has_steps = watch.num_steps > 0
         return trial

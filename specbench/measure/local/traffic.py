@@ -43,13 +43,13 @@ def measure_traffic(target: Target) -> RooflineHeader:
         nominal_bandwidth,
     )
 
-    config = target.config  # the text model's part of config.json
+    config = target.config  # the settings of the text model in config.json
     # Experts per layer; 1 for a dense model. Configs have the number under one of several names.
     num_experts = max(getattr(config, name, None) or 1 for name in _EXPERTS)
-    num_chosen = getattr(config, "num_experts_per_tok", None) or num_experts  # per token
-    if not isinstance(num_chosen, int):  # a number per layer
+    num_chosen = getattr(config, "num_experts_per_tok", None) or num_experts  # experts per token
+    if not isinstance(num_chosen, int):  # a list with a number per layer
         num_chosen = mean(num_chosen)
-    expert_modules = [  # each has all experts of a layer; empty for a dense model
+    expert_modules = [  # each module has all experts of a layer; none in a dense model
         module for name, module in target.model.named_modules() if name.endswith(".experts")
     ]
     unread_share = 1 - num_chosen / num_experts  # share of experts that a step of one row skips
@@ -69,13 +69,14 @@ def measure_traffic(target: Target) -> RooflineHeader:
 
 
 def draft_bytes(drafters: Mapping[str, Drafter], records: Sequence[Record]) -> dict[str, float]:
-    """Bytes that a method's drafts read per step, by label; methods without steps are left out.
+    """Mean bytes that the drafts of each method read per step, by the method's label.
 
-    `drafters` are by label. The mean is taken over all steps of a method's records.
+    `drafters` are by label. The mean is over all steps of a method's `records`. Methods without
+    steps are left out.
     """
     bytes_by_label = {}
     for label, drafter in drafters.items():
-        # The number of steps, by the number of nodes of their tree.
+        # The number of this method's steps, by the number of nodes of the step's tree.
         num_steps_by_nodes = Counter(
             num_nodes
             for record in records

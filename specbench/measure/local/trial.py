@@ -42,14 +42,16 @@ class Trial:
     """
 
     def __init__(self, counts: Sequence[int], kept: int, seconds: float) -> None:
+        # The numbers of threads that are not dropped yet: the usual number first.
         self._counts = [kept, *(count for count in counts if count != kept)]
+        # The seconds of all steps by number of threads.
         self._times: dict[int, list[float]] = {count: [] for count in self._counts}
-        self._ends = perf_counter() + seconds
+        self._ends_s = perf_counter() + seconds
 
     def next(self) -> int | None:
         """The number to try next; None if the choice is made, or the time is up."""
         num_steps = [len(self._times[count]) for count in self._counts]
-        if perf_counter() > self._ends or num_steps[0] >= MAX_STEPS or len(num_steps) < 2:
+        if perf_counter() > self._ends_s or num_steps[0] >= MAX_STEPS or len(num_steps) < 2:
             return None
         is_round_over = len({*num_steps}) == 1
         if is_round_over and self._choose().is_settled:
@@ -57,28 +59,28 @@ class Trial:
         return min(self._counts, key=lambda count: len(self._times[count]))
 
     def add(self, count: int, seconds: float) -> None:
-        """Keep the seconds of a step with `count` threads, and drop counts far from the best.
+        """Keep the seconds of a step with `count` threads, and drop numbers that are far too slow.
 
-        `_times` has the seconds of all steps by count, `_counts` the counts not dropped yet. If a
-        count is far slower than the best and the best is larger, all counts below it but the
-        usual one are dropped too. The usual number is the first of `_counts`; if it is dropped, the
-        best takes its place.
+        A number of threads is dropped if its steps are far slower than those of the best number.
+        If the best number is larger, the numbers below the dropped number are dropped too, except
+        the usual number (the first of `_counts`). If the usual number itself is dropped, the best
+        number takes its place.
         """
         self._times[count].append(max(seconds, LEAST_S))
-        medians = self.medians  # seconds, by number of threads
-        best = min(medians, key=medians.__getitem__)  # the number with the least seconds
-        for tried in medians:  # numbers of threads that were tried
-            num_steps = min(len(self._times[tried]), len(self._times[best]))
-            is_far = _is_far(medians[tried], medians[best], num_steps)
-            if tried in self._counts and is_far:  # not dropped before
-                too_small = tried if best > tried else 0  # counts up to it are dropped
-                usual = best if tried == self._counts[0] else self._counts[0]
-                others = [
-                    other
-                    for other in self._counts
-                    if other not in (usual, tried) and other > too_small
+        median_s = self.medians  # seconds of a step by number of threads
+        best = min(median_s, key=median_s.__getitem__)
+        for slow in median_s:  # each number may be far too slow
+            num_steps = min(len(self._times[slow]), len(self._times[best]))  # of both numbers
+            is_far = _is_far(median_s[slow], median_s[best], num_steps)
+            if is_far and slow in self._counts:  # not dropped before
+                largest_dropped = slow if best > slow else 0
+                usual = best if slow == self._counts[0] else self._counts[0]
+                kept_counts = [
+                    kept_count
+                    for kept_count in self._counts
+                    if kept_count not in (usual, slow) and kept_count > largest_dropped
                 ]
-                self._counts = [usual, *others]
+                self._counts = [usual, *kept_counts]
 
     def measure(self, seconds: Callable[[], float]) -> Trial:
         """Fill the trial with the times that `seconds` returns."""
@@ -105,10 +107,11 @@ class Trial:
         return {count: median(times) for count, times in self._times.items() if times}
 
     def _choose(self) -> _Choice:
-        """The fastest number of threads so far; settled if the sign tests have decided on all.
+        """The best number of threads so far; settled if every sign test has decided.
 
-        It begins with the usual number, the first of `_counts`, which are the numbers still tried;
-        a later one has to be faster. `_times` has the seconds of steps by number.
+        The usual number, the first of `_counts`, is the best until the sign test of its steps and
+        those of another number finds the other number faster. The numbers that follow are compared
+        with that number.
         """
         best = self._counts[0]
         is_settled = True
@@ -121,25 +124,30 @@ class Trial:
         return _Choice(best, is_settled)
 
 
-def _is_far(seconds: float, best_s: float, num_steps: int) -> bool:
-    """True if steps are so much slower than the best that no more of them are tried."""
-    if num_steps >= FAR_STEPS and seconds > FAR * best_s:
-        return True
-    return num_steps >= HOPELESS_STEPS and seconds > HOPELESS * best_s
+def _is_far(median_s: float, best_s: float, num_steps: int) -> bool:
+    """True if steps are so much slower than those of the best number that no more are tried.
 
-
-def _is_faster(times: Sequence[float], others: Sequence[float]) -> bool | None:
-    """True if the median of `others` / `times` is above `FASTER`; None if it is unclear.
-
-    A sign test of paired steps: with equal chances, at most `LEVEL` of all cases are as clear.
+    `median_s` and `best_s` are medians over at least `num_steps` steps each.
     """
-    from scipy.special import bdtr, bdtrc
-
-    ratios = [other / time for time, other in zip(times, others, strict=False)]
-    num_above = sum(ratio > FASTER for ratio in ratios)
-    if num_above and bdtrc(num_above - 1, len(ratios), 0.5) < LEVEL:
+    if num_steps >= FAR_STEPS and median_s > FAR * best_s:
         return True
-    if ratios and bdtr(num_above, len(ratios), 0.5) < LEVEL:
+    return num_steps >= HOPELESS_STEPS and median_s > HOPELESS * best_s
+
+
+def _is_faster(steps_s: Sequence[float], best_steps_s: Sequence[float]) -> bool | None:
+    """True if steps are faster than those of the best number by more than `FASTER`.
+
+    False if they are not, None if that is unclear. A sign test decides whether the median ratio of
+    paired steps is above `FASTER`: if it were equal to `FASTER`, a result as clear as this would
+    have a probability below `LEVEL`.
+    """
+    from scipy.special import bdtr, bdtrc  # the lower and upper tail of a binomial distribution
+
+    ratios = [best_s / step_s for step_s, best_s in zip(steps_s, best_steps_s, strict=False)]
+    num_above = sum(ratio > FASTER for ratio in ratios)
+    if num_above and bdtrc(num_above - 1, len(ratios), 0.5) < LEVEL:  # this many, or more
+        return True
+    if ratios and bdtr(num_above, len(ratios), 0.5) < LEVEL:  # this many, or fewer
         return False
     return None
 
@@ -153,15 +161,17 @@ class TrialWatch(Stopwatch):
 
     def __init__(self, trial: Trial) -> None:
         self._trial = trial
-        self._began = 0.0
-        self._count: int | None = None  # None in the first step, which reads the prompt too
-        self.num_steps = 0
+        self._began_s = 0.0  # the time at which the present step began
+        # The number of threads of the present step; None in the first step, which reads the prompt
+        # too and is not timed.
+        self._count: int | None = None
+        self.num_steps = 0  # steps that were timed
 
     def lap(self, phase: Phase) -> None:
-        """Give the trial the seconds of the step that ends, and set the threads of the next one.
+        """Give the trial the seconds of a step that ends, and set the threads of the next step.
 
-        A step ends with its last phase, "host"; other phases are ignored. `_count` is the number
-        of threads of the step that ends, `_began` the time at which it began.
+        `phase` is the phase of a step that ends. Its last phase is "host"; at the end of the other
+        phases, nothing is done.
 
         Raises:
             TrialOver: the trial needs no more steps.
@@ -169,13 +179,13 @@ class TrialWatch(Stopwatch):
         if phase != "host":
             return
         if self._count is not None:
-            self._trial.add(self._count, perf_counter() - self._began)
+            self._trial.add(self._count, perf_counter() - self._began_s)
             self.num_steps += 1
         self._count = self._trial.next()  # the number to try; None if the trial is over
         if self._count is None:
             raise TrialOver
         set_threads(self._count)
-        self._began = perf_counter()
+        self._began_s = perf_counter()
 
 
 def set_threads(count: int) -> None:

@@ -27,30 +27,30 @@ def warm_up(
 ) -> dict[str, str | None]:
     """Let every method decode a little at every temperature, so that no sample pays for first uses.
 
-    With graphs, capture every cache size that the requests can reach and every size that the
-    drafters' trees can have.
+    If steps are CUDA graphs, capture the graphs for every size of the cache that the requests can
+    reach, and for every size that the drafters' trees can have.
 
     Args:
         target: the loaded model.
         drafters: the methods' drafters, by label.
         complete: completes a request with the method of a label.
-        requests: requests of the run's sizes and temperatures, the usual one first.
+        requests: requests of the run's sizes and temperatures. A usual request is the first.
 
     Returns:
-        For each method, the reason why its steps are not replayed as graphs; None if they are.
+        By label, the reason why the method's steps are not replayed as graphs; None if they are.
     """
     execution = target.execution
     usual = requests[0]
-    samplings = list(dict.fromkeys(request.sampling for request in requests))  # per temperature
-    prompts = [usual.prompt_ids]  # token ids per prompt
-    num_tokens = min(WARM_UP_TOKENS, usual.max_new_tokens)  # of a completion of the warm-up
+    run_samplings = [*dict.fromkeys(request.sampling for request in requests)]  # per temperature
+    prompts = [usual.prompt_ids]  # the token ids of each prompt to complete
+    num_tokens = min(WARM_UP_TOKENS, usual.max_new_tokens)  # new tokens of each completion here
 
     def decode_a_little(
         label: str, prompt_ids: tuple[int, ...], samplings: Iterable[Sampling]
     ) -> None:
         """Complete the start of a prompt's answer with a method, once per sampling."""
         for sampling in samplings:
-            with suppress(Exception):  # its samples will fail too, and say why
+            with suppress(Exception):  # the method's samples will fail too, and say why
                 complete(label, Request(prompt_ids, num_tokens, sampling))
 
     def capture(max_tokens: int) -> None:
@@ -59,25 +59,27 @@ def warm_up(
 
         for drafter in drafters.values():
             with suppress(Exception), containing("A draft"):  # plug-ins may raise anything
-                capture_graphs(target, drafter, max_tokens, usual.max_new_tokens, samplings)
+                capture_graphs(target, drafter, max_tokens, usual.max_new_tokens, run_samplings)
 
-    if execution.is_static:  # with graphs: each graph is for one size of the cache
+    if execution.is_static:  # steps are graphs, each for a single size of the cache
         longest = max(len(request.prompt_ids) + request.max_new_tokens for request in requests)
         max_tokens = min(longest, target.context)  # most tokens of a prompt with its answer
-        prompts += prompts_to(max_tokens, usual.prompt_ids, num_tokens)  # longest last
-        with execution.paused():  # eagerly first: graphs are lost when the cache still grows
+        prompts += prompts_to(max_tokens, usual.prompt_ids, num_tokens)  # the longest is the last
+        # First without graphs, until the cache has its largest size: graphs are lost as it grows.
+        with execution.paused():
             capture(max_tokens)
             for label in drafters:
-                decode_a_little(label, prompts[-1], samplings[:1])  # the longest prompt
+                decode_a_little(label, prompts[-1], run_samplings[:1])  # any sampling will do
         capture(max_tokens)
-    eager_reasons: dict[str, str | None] = {}  # by method
+    eager_reasons: dict[str, str | None] = {}
     for label in drafters:
         execution.failures.clear()
         for prompt_ids in prompts:
-            decode_a_little(label, prompt_ids, samplings)
-        # The alphabetically first reason why a step was not replayed; else the target's or None.
+            decode_a_little(label, prompt_ids, run_samplings)
+        # `failures` has the reasons why steps of this method were not replayed: take the first by
+        # the alphabet. Without any, the target may have a reason for all methods, or None.
         eager_reasons[label] = min(execution.failures, default=target.eager_reason)
-    execution.close()  # later captures count as late: they delay a sample
+    execution.close()  # graphs that are captured from now on count as late: they delay a sample
     return eager_reasons
 
 
