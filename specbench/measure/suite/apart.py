@@ -44,21 +44,23 @@ class Order(msgspec.Struct, frozen=True):
 
 
 def complete(order: Order, progress: Progress, setup_maker: SetupMaker | None = None) -> Run:
-    """Complete a run in this process, and return it. A complete run is left unchanged.
+    """Run in this process what a run's folder lacks, and return the complete run.
+
+    A complete run is left unchanged.
 
     Args:
         order: what to run, and in which folder.
         progress: receives the events of the run.
-        setup_maker: as in `make_plan`; None for a setup in this process.
+        setup_maker: makes the setup of a run on other machines; None for a run from this machine.
 
     Raises:
-        SpecbenchError: the run cannot be made, or it failed.
+        SpecbenchError: the run cannot be made, or the run failed.
     """
     run_folder = Path(order.path)
     is_resumed = (run_folder / HEADER).exists()  # the file run.json
     choose = resumed_run if is_resumed else new_run
-    # `chosen` has the spec (a resumed run keeps its own) and the names of the options given for it.
-    # `root` is only for runs without `output`.
+    # `chosen.spec` is the spec of the order, or the stored spec of a resumed run; `chosen.given`
+    # are the names of the options that the user gave. `root` is not used, as there is an `output`.
     chosen = choose(order.spec, order.given, output=run_folder, root=run_folder.parent)
     if is_resumed:
         stored_run = read_run(run_folder)
@@ -84,7 +86,7 @@ def complete_apart(
     A try ends after `timeout_s` seconds, and all tries end after `total_s` seconds.
 
     Raises:
-        SpecbenchError: it failed, or the user made a mistake.
+        SpecbenchError: the run failed, or the user made a mistake.
     """
     run_tried(
         (sys.executable, "-m", "specbench.measure.suite.apart"),
@@ -96,7 +98,7 @@ def complete_apart(
 
 
 def main() -> int:
-    """Complete the run that stdin asks for, as the JSON of an `Order`. Returns the exit code.
+    """Complete the run of the `Order` on stdin, which is JSON, and return the exit code.
 
     Prints the run's messages, and last the reason if the run fails.
     """

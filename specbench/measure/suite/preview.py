@@ -81,14 +81,15 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
         return Preview(num_methods=len(plan.setup.labels), num_samples=plan.num_records)
     spec = with_defaults(spec)
     device_name = pick_device(spec.device).name
-    survey = _Survey(  # notes what is missing, and the sizes of files to download
+    # The methods of the survey note what is missing, and the sizes of files to download.
+    survey = _Survey(
         spec=spec,
         card=spec.card,
         dtype=pick_dtype(spec.card, spec.dtype, device_name),
         stand_in=stand_in_of(spec.card) if spec.weights == "stand-in" else None,
     )
     need = survey.target_memory()  # bytes of weights and caches; None if unknown
-    # The target of the survey is the model's folder or shape. None if the number is unknown.
+    # `survey.target` is the model's folder or shape. The number is None if it is unknown.
     num_parameters = memory.target_parameters(spec.card, survey.target)
     selected = select_methods(  # sorted by whether they have weights
         spec,
@@ -98,7 +99,7 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
     )
     survey.missing += [f"{method.label} has no checkpoint." for method in selected.missing]
     num_methods = len(selected.methods)
-    num_samples = None  # answers of all methods in all passes; None if unknown
+    num_samples = None  # answers of all methods in all passes at all temperatures
     num_answers = survey.num_answers()  # answers of one method in one pass at one temperature
     if num_answers is not None:
         # `repeats` is the number of passes.
@@ -109,11 +110,11 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
     if need is not None:
         need = replace(need, draft_bytes=survey.draft_bytes)  # bytes of the methods' own weights
         memory_bytes = need.total_bytes
-        survey.check_memory(need)  # notes it as missing if it does not fit
+        survey.check_memory(need)  # adds a sentence to `missing` if the models do not fit
         if num_samples is not None:
-            num_tokens = num_samples * new_tokens(spec)  # at most
-            # Each token of the baseline reads all weights once.
-            max_seconds = num_tokens * need.weight_bytes / bytes_per_s(device_name)
+            max_tokens = num_samples * new_tokens(spec)  # of all answers
+            # A step of one token reads all weights once.
+            max_seconds = max_tokens * need.weight_bytes / bytes_per_s(device_name)
     return Preview(
         num_methods=num_methods,
         num_samples=num_samples,
@@ -126,26 +127,25 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
 
 
 def _trees(methods: Sequence[RunMethod], num_parameters: float | None) -> Iterator[str]:
-    """A line per method whose tree depends on the size of the target: sizes of its tree here and in
-    the paper.
+    """A line per method whose tree depends on the target's size: the tree here and in the paper.
 
     An example is "eagle2: 20 nodes, 5 levels; paper: 50 nodes, 6 levels (as for 13B)". If both
-    sizes are equal, the line has only the part "paper: ...". The note in parentheses names the
-    paper's target if none has this size. `num_parameters` counts the target's parameters; if it is
-    None, there are no lines.
+    trees are equal, the line has only the part "paper: ...". If the paper has no target of this
+    size, the note in parentheses names the target whose tree is taken instead.
+    `num_parameters` is the target's number of parameters; if it is None, there are no lines.
     """
     for method in methods:
         options = method.options
-        size = options.size_text()  # such as "50 nodes, 6 levels"; empty for other methods
-        if not size or num_parameters is None:
+        size_text = options.size_text()  # such as "50 nodes, 6 levels"; empty for other methods
+        if not size_text or num_parameters is None:
             continue
         # Without options of the user, a method has the paper's tree for this target.
         paper_method = RunMethod(MethodChoice(method.method.name, {})).for_target(num_parameters)
-        paper_size = paper_method.options.size_text()
-        note = options.paper_note(num_parameters)
-        line = f"paper: {paper_size}" + (f" ({note})" if note else "")
-        if paper_size != size:
-            line = f"{size}; {line}"
+        paper_size_text = paper_method.options.size_text()
+        note = options.paper_note(num_parameters)  # such as "as for 13B"; empty if not needed
+        line = f"paper: {paper_size_text}" + (f" ({note})" if note else "")
+        if paper_size_text != size_text:
+            line = f"{size_text}; {line}"
         yield f"{method.label}: {line}"
 
 
@@ -173,10 +173,11 @@ class _Survey:
     def target_memory(self) -> memory.MemoryNeed | None:
         """The memory of the target with its cache, in bytes; None if unknown.
 
-        Notes in `sizes` the bytes of its files if they are not on this machine, in `missing` a
-        sentence if they are damaged, and in `target` its folder, or the shape of its stand-in.
+        Sets `target` to the model's folder, or to the shape of its stand-in. If the model's files
+        are not on this machine, adds their bytes to `sizes`. If they are damaged, adds a sentence
+        to `missing`.
         """
-        what = f"Model {self.card.name}"
+        what = f"Model {self.card.name}"  # the name in errors
         # Estimates the memory of a shape, or of a checkpoint in a folder.
         estimate = partial(memory.estimate, dtype=self.dtype, context=CONTEXT, what=what)
         if self.stand_in:
@@ -186,7 +187,7 @@ class _Survey:
             self.target = resolve_model(self.card, offline=True)
             return estimate(self.target)
         except CheckpointError as error:
-            if Path(self.card.repo).expanduser().is_dir():  # it is here, and broken
+            if Path(self.card.repo).expanduser().is_dir():  # the model is here, and damaged
                 self.missing.append(error.message)
                 return None
         shape = self.card.shape  # the model is to be downloaded; its shape gives the size
@@ -197,10 +198,11 @@ class _Survey:
         return estimate(shape)
 
     def resolve_weights(self, method: RunMethod) -> ResolvedWeights:
-        """Find a method's weights on this machine. `weights` is None if they are missing.
+        """Find a method's weights on this machine. `weights` is None if they are not here.
 
-        Adds their bytes in memory to `draft_bytes`. For missing weights, it also appends the bytes
-        of their files to `sizes`: STORED_BYTES per parameter, None if the number is unknown.
+        Adds the weights' bytes in memory to `draft_bytes`. If the weights are not here, also
+        appends the bytes of their files to `sizes`: STORED_BYTES per parameter, or None if the
+        number of parameters is unknown.
         """
         bytes_per_number = memory.BYTES[self.dtype]  # in memory
         try:
@@ -245,24 +247,27 @@ class _Survey:
     def _num_answers_of(self, task: Task) -> int | None:
         """The number of answers to the prompts of a task; None if unknown.
 
-        If the prompts are not on this machine, notes a download of unknown size in `sizes`, and
-        counts one answer for each prompt that `--limit` or `--sample` (drawn with the seed) asks
-        for, or that the paper has.
+        If the prompts are not on this machine, adds a file of unknown size to `sizes`, and counts
+        one answer for each prompt that `--limit` or `--sample` asks for, or that the paper has.
+
+        Raises:
+            UserError: the prompts are on this machine, but cannot be read.
         """
         spec = self.spec
         try:
-            (prompt_set,) = load_prompt_sets(  # one per task
+            (prompt_set,) = load_prompt_sets(  # a set per task
                 [task], spec.prompts, num_prompts=spec.limit, offline=True
             )
-            if spec.sample:
+            if spec.sample:  # the number of prompts to draw
                 prompt_set = prompt_set.drawn(spec.sample, spec.seed)
             return sum(len(prompt.turns) for prompt in prompt_set.prompts)
         except UserError:
             if is_here(task, spec.prompts):  # a run refuses the prompts, too
                 raise
-            self.sizes.append(None)  # a file of unknown size
-        num_prompts = spec.limit or spec.sample  # at most; None for all
-        # A task that is a file has no card. `paper` are the prompts that a paper has published.
+            self.sizes.append(None)
+        num_prompts = spec.limit or spec.sample  # prompts that the user asks for; None for all
+        # A task that is a file of the user has no card. `paper` is the file of the prompts that a
+        # paper has published; None without one.
         if task.card and spec.prompts == "paper" and task.card.paper:
             num_in_paper = task.card.paper.num_prompts
             return min(num_prompts, num_in_paper) if num_prompts else num_in_paper

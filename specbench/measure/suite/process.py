@@ -34,36 +34,37 @@ def run_tried(
     stdin: bytes = b"",
     only_killed: bool = False,
 ) -> None:
-    """Run a command. With a timeout, run it a second time if it does not succeed.
+    """Run a command until it succeeds: once without a timeout, at most twice with a timeout.
 
     Args:
         command: the words of the command line.
-        say: receives the lines that it prints.
+        say: receives the lines that the command prints.
         timeout_s: seconds after which a try ends; None for no timeout.
         total_s: seconds after which all tries end.
         stdin: the command's standard input.
-        only_killed: try again only if a signal ended the command.
+        only_killed: True to try again only if a signal or the timeout ended the command.
 
     Raises:
-        SpecbenchError: it did not succeed, or the user made a mistake.
+        SpecbenchError: no try succeeded, or the user made a mistake.
     """
-    deadline = time.monotonic() + total_s
+    deadline_s = time.monotonic() + total_s
     most_tries = 1 if timeout_s is None else 2
     for num_tries in range(1, most_tries + 1):
-        try_s = min(timeout_s or math.inf, deadline - time.monotonic())  # inf: no timeout
+        try_s = min(timeout_s or math.inf, deadline_s - time.monotonic())  # inf: no timeout
         ended = run_command(
             command, say, timeout_s=None if try_s == math.inf else try_s, stdin=stdin
         )
-        exit_code = ended.code  # None at the timeout, below 0 if a signal killed it
+        exit_code = ended.code  # None at the timeout, below 0 if a signal killed the command
         if exit_code == 0:
             return
-        reason = ended.last or f"It ended with {exit_code}."  # its last printed line
+        # The last line that the command printed has the reason.
+        reason = ended.last or f"It ended with {exit_code}."
         if exit_code is None:
             reason = f"It was stopped at its timeout of {try_s:.3g} s."
         has_ended_by_itself = exit_code is not None and exit_code >= 0
         # After a mistake of the user, a second try would fail like the first.
         is_final = exit_code == UserError.exit_code or (only_killed and has_ended_by_itself)
-        if num_tries == most_tries or is_final or time.monotonic() >= deadline:
+        if num_tries == most_tries or is_final or time.monotonic() >= deadline_s:
             raise SpecbenchError(reason)
         say(f"{reason} Second try.")
 
@@ -75,28 +76,29 @@ def run_command(
     timeout_s: float | None = None,
     stdin: bytes = b"",
 ) -> Ended:
-    """Run a command in a process group of its own. All that it started ends with it.
+    """Run a command in a process group of its own, which ends with the command.
 
-    At its timeout, or if this process is to end, it is interrupted, and killed GRACE_S later.
+    At its timeout, or if this process is interrupted, the command is told to end, and killed
+    GRACE_S seconds later. An interrupt of this process is then raised again.
 
     Args:
         command: the words of the command line.
-        say: receives each line that it prints, as it is printed.
-        timeout_s: seconds after which it is stopped; None for no timeout.
+        say: receives each line that the command prints, as it is printed.
+        timeout_s: seconds after which the command is stopped; None for no timeout.
         stdin: the command's standard input.
 
     Returns:
-        The exit code, None at the timeout, and the last line that is not empty.
+        The exit code (None at the timeout), and the last printed line that is not empty.
     """
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        process_group=0,  # a new one, with the process's own id
+        process_group=0,  # a new group, whose id is that of the process
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     assert process.stdin and process.stdout
-    lines: list[str] = []
+    lines: list[str] = []  # the printed lines
 
     def read(output: IO[bytes]) -> None:
         """Keep and say each line that the process prints."""
@@ -107,12 +109,12 @@ def run_command(
 
     reader = Thread(target=read, args=(process.stdout,), daemon=True)
     reader.start()
-    exit_code: int | None = None
+    exit_code: int | None = None  # stays None at the timeout
     try:
         with suppress(BrokenPipeError), process.stdin:
             process.stdin.write(stdin)
         exit_code = process.wait(timeout_s)
-    except BaseException as error:  # the timeout, or this process is to end
+    except BaseException as error:  # TimeoutExpired, or an interrupt of this process
         os.killpg(process.pid, signal.SIGTERM)  # background jobs ignore SIGINT
         with suppress(subprocess.TimeoutExpired):
             process.wait(GRACE_S)
@@ -120,7 +122,7 @@ def run_command(
             raise
     finally:
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # also what it left running
+            os.killpg(process.pid, signal.SIGKILL)  # also what the command left running
         process.wait()
         reader.join()
     last_line = next((line for line in reversed(lines) if line), "")

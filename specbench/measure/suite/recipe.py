@@ -81,13 +81,15 @@ def read_recipe(path: Path) -> Suite:
     recipe = read_toml(path, RecipeFile, what="Recipe", hint="docs/suites.md shows one.")
     runs: list[SuiteRun] = []
     for run_table in recipe.runs:
-        # The table's own arguments of `specbench.run`, by name, override the values of every run.
+        # Arguments of `specbench.run` by name: the values of every run, and those of the table,
+        # which go first.
         arguments = {**recipe.values, **run_table}
-        for model in _take_models(path, arguments):  # names; removes them from `arguments`
+        for model in _take_models(path, arguments):  # takes the models out of `arguments`
             # A `limit` takes prompts spread over a task, unless the recipe says otherwise.
             spec = _make_spec(path, {"limit_order": SPREAD, **arguments, "model": model})
             folder_name = _folder(len(runs) + 1, model)  # such as "01-tiny"
-            runs.append(SuiteRun(folder_name, spec, given=("model", *arguments)))  # their names
+            # `given` has the names of the arguments.
+            runs.append(SuiteRun(folder_name, spec, given=("model", *arguments)))
     if not runs:
         raise UserError(f"Recipe {path} has no [[runs]].", 'Add one with models = ["tiny"].')
     return Suite(name=path.stem, title=recipe.title, runs=tuple(runs))

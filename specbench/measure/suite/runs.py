@@ -37,17 +37,18 @@ def run_suite(
     is_offline: bool = False,
     setup_maker: SetupMaker | None = None,
 ) -> SuiteResult:
-    """Run what the folder lacks. Returns the finished runs, and the reasons of failed runs.
+    """Run what a suite's folder lacks. Returns the finished runs, and the reasons of failed runs.
 
     Args:
         suite: the runs.
         folder: holds a folder for each run.
-        progress: receives the events of all runs in this process, and the messages of the others.
+        progress: receives the events of runs in this process, and the messages of runs in processes
+            of their own.
         command: arguments of the command line, for the headers.
-        is_resumed: the folder may have runs already, which are continued.
-        is_forced: parts of a run may be from another machine or other versions.
-        is_offline: use no network.
-        setup_maker: as in `make_plan`, for runs in this process.
+        is_resumed: True if the folder may have runs already, which are then continued.
+        is_forced: True if parts of a run may be from another machine or other versions.
+        is_offline: True to use no network.
+        setup_maker: makes the setups of runs on other machines; None for runs from this machine.
 
     Raises:
         RunFolderError: the folder has runs already, and is not to be resumed.
@@ -57,8 +58,8 @@ def run_suite(
             f"{folder} has runs already.", "Go on with them by --resume, or give another --output."
         )
     finished: list[Run] = []
-    failures: dict[str, str] = {}  # reasons by the name of the folder
-    for number, run in enumerate(suite.runs, 1):  # `run.name` names its folder
+    failures: dict[str, str] = {}  # the reason by the name of the run
+    for number, run in enumerate(suite.runs, 1):  # a run's name is that of its folder
         progress.message(f"Run {number} of {len(suite.runs)}: {run.name}")
         spec = run.spec
         # Equal runs in processes of their own take the settings that the first run measured.
