@@ -93,11 +93,8 @@ def select_methods(
 ) -> SelectedMethods:
     """The methods of a run with their weights: the named methods, or the default methods.
 
-    Returns the methods that run, the methods without weights, a sentence about each default method
-    that cannot be imported, and the errors of weights that are damaged.
-
-    A RunMethod is a method with options: its `label` is its name in tables, and `method.name` of
-    its `method` is the name without options.
+    A RunMethod is a method with options: its `label` is the name in tables, `method.method.name`
+    the name without options.
 
     Args:
         spec: has the model, the kind of weights ("stand-in": made up), and `is_baseline_run`, True

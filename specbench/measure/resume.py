@@ -22,26 +22,24 @@ def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader
     """The header of a continued run: the stored header, open again.
 
     `new` is the header that a new run of the same plan would have here. The policy RESUME compares
-    both: `conflicts` are differences that forbid to resume, `cautions` are differences that
-    `is_forced` (--force) allows. The fields keep the values that they had when the run began. If
-    machine or versions differ, a segment with the new environment and a warning are added.
+    both: `conflicts` are differences (of inputs) that forbid to resume, `cautions` are differences
+    (of machine or versions) that `is_forced` allows. With cautions, a segment with the new
+    environment and a warning are added. The other fields keep their values.
 
     Raises:
         UserError: another tool measured the run.
-        RunFolderError: the run was merged, or the inputs differ; without `is_forced` also if the
-            machine or the versions differ.
+        RunFolderError: the run was merged, has conflicts, or has cautions that are not allowed.
     """
     before = stored.header
     before.refuse_import("resumed")  # raises for a run of another tool
-    if before.origins:  # the runs that this run was merged from; empty if it was not merged
+    if before.origins:  # the runs that this run was merged from
         raise RunFolderError(
             f"The run in {stored.path} was merged from {len(before.origins)} runs.",
             "Resume one of these runs, and merge them again.",
         )
-    # Compare with the machine and the versions of the run's last part. `segments` are the earlier
-    # resumptions with another environment, in order.
+    # Compare with the machine and the versions of the run's last part.
     latest_environment = before.environment
-    if before.segments:
+    if before.segments:  # earlier resumptions with another environment, in order
         latest_environment = before.segments[-1].environment
     latest = replace(before, environment=latest_environment)
     # A method keeps the settings that were chosen when the run began: these are no difference.
@@ -55,8 +53,7 @@ def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader
             "Restore them, or start a new run without --resume. If a default has changed, continue "
             "with the version of specbench that began the run.",
         )
-    segments = before.segments
-    warnings = before.warnings
+    segments, warnings = before.segments, before.warnings
     if cautions := RESUME.cautions(latest, resumed):
         how_measured = f"on another machine or with other versions: {_listed(cautions)}"
         if not is_forced:
@@ -65,12 +62,11 @@ def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader
                 "Restore them, start a new run without --resume, or go on with --force: reports "
                 "then warn.",
             )
-        num_records = len(stored.records)
-        segments += (
-            Segment(num_before=num_records, created=new.created, environment=new.environment),
-        )
+        num_done = len(stored.records)
+        segment = Segment(num_before=num_done, created=new.created, environment=new.environment)
+        segments += (segment,)
         warnings += (
-            f"Records after the first {num_records} were measured {how_measured} "
+            f"Records after the first {num_done} were measured {how_measured} "
             "(--resume --force). Totals mix them with the earlier ones. Measure the run again on "
             "one machine before you use its totals.",
         )

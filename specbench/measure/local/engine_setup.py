@@ -234,9 +234,8 @@ def _setup(
     card = spec.card  # the model's
     check_memory = partial(memory.check_fits, what=f"Model {card.name}")  # raises TooLarge
 
-    def check_shape() -> None:
-        """Raise TooLarge before anything is downloaded, if the card has the model's sizes."""
-        if card.shape is not None:
+    def check_shape() -> None:  # raises TooLarge before anything is downloaded
+        if card.shape is not None:  # the card has the sizes of the model
             check_memory(card.shape, _dtype(spec, device), device.name)
 
     path = Path()  # becomes the checkpoint's folder

@@ -65,8 +65,7 @@ def warm_up(
         longest = max(len(request.prompt_ids) + request.max_new_tokens for request in requests)
         max_tokens = min(longest, target.context)  # most tokens of a prompt with its answer
         prompts += prompts_to(max_tokens, usual.prompt_ids, num_tokens)  # the longest is the last
-        # First without graphs, until the cache has its largest size: graphs are lost as it grows.
-        with execution.paused():
+        with execution.paused():  # first without graphs, which would be lost as the cache grows
             capture(max_tokens)
             for label in drafters:
                 decode_a_little(label, prompts[-1], run_samplings[:1])  # any sampling will do
@@ -76,8 +75,7 @@ def warm_up(
         execution.failures.clear()
         for prompt_ids in prompts:
             decode_a_little(label, prompt_ids, run_samplings)
-        # `failures` has the reasons why steps of this method were not replayed: take the first by
-        # the alphabet. Without any, the target may have a reason for all methods, or None.
+        # The first reason, by the alphabet, why a step was not replayed; else the target's or None.
         eager_reasons[label] = min(execution.failures, default=target.eager_reason)
     execution.close()  # graphs that are captured from now on count as late: they delay a sample
     return eager_reasons
