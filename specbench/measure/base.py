@@ -83,9 +83,9 @@ class BackendInfo:
     def added_to(self, header: RunHeader) -> RunHeader:
         """The header with this part. A method that was ever eager stays eager in a resumed run."""
         execution = header.execution | self.execution
-        for label, before in header.execution.items():
+        for label, earlier_execution in header.execution.items():
             if execution[label].mode == "graph":
-                execution[label] = before
+                execution[label] = earlier_execution
         return replace(
             header,
             preparation=self.preparation,

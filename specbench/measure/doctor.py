@@ -157,20 +157,21 @@ def _version(version: str) -> tuple[int, ...]:
 def _threads(threads: Threads | None) -> Diagnosis:
     """The number of CPU threads, who chose it, and how threads wait."""
     assert threads is not None
+    # `step_s` has the seconds of a step by number of threads tried.
     tried = ", ".join(f"{count}: {1e3 * step_s:.2f} ms" for count, step_s in threads.step_s.items())
-    chosen = {
+    chosen_text = {
         "option": "given by --threads",
         "environment": "given by the environment",
         "torch": "torch's default",
         "measured": f"the fastest for a step ({tried})",
     }[threads.chosen_by]
-    wait = {
+    waiting_text = {
         "brief": "spin for some microseconds while they wait, then sleep",
         "passive": "sleep while they wait",
         "own": "wait as your environment variables say",
         "unknown": "may spin for a long time while they wait, which is slow beside other work",
     }[threads.waiting]
-    return Diagnosis("threads", f"{threads.num}, {chosen}; they {wait}")
+    return Diagnosis("threads", f"{threads.num}, {chosen_text}; they {waiting_text}")
 
 
 def _tree(target: Target) -> Diagnosis:

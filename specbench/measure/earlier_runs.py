@@ -20,8 +20,12 @@ MIN_TOKENS = 1_000
 
 
 def earlier_runs(plan: Plan, root: Path) -> Iterator[tuple[Path, RunHeader]]:
-    """The complete runs of a plan's model on its device, the newest first."""
+    """The complete runs of a plan's model on its device, the newest first.
+
+    Yields the folder and the header of each run. `root` is the folder of all runs.
+    """
     model = plan.about.model.label
+    # The device that the setup chose, or the device that the user named.
     device = plan.about.values.get("device", plan.spec.device)
     for path, header in list_runs(root).items():
         if not isinstance(header, RunHeader) or header.status != "complete":
@@ -75,7 +79,7 @@ def _kind(values: SpecValues, model: ModelHeader) -> tuple[object, ...]:
 def _busy_seconds(record: Record) -> float:
     """The seconds that an answer adds to a run. Answers in flight at once share their seconds."""
     key = record.key
-    if key.request_rate:
+    if key.request_rate:  # requests per second; 0 without such a load
         return 1 / key.request_rate
     assert record.wall_s is not None
-    return record.wall_s / max(1, key.concurrency)
+    return record.wall_s / max(1, key.concurrency)  # concurrency: requests at once, or 0

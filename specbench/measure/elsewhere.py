@@ -11,8 +11,7 @@ from specbench.measure.plan import SetupMaker
 def setup_maker(address: str) -> Iterator[SetupMaker | None]:
     """The maker of setups in the Ray cluster at an address; None without an address.
 
-    The connection ends with the block.
-
+    The connection to the cluster ends with the block.
 
     Raises:
         UserError: Ray is not installed, or the cluster cannot be reached.

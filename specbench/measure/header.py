@@ -27,10 +27,11 @@ def make_header(
     Args:
         plan: what runs.
         path: the run's folder.
-        given: options that the user gave.
+        given: names of the options that the user gave.
         command: arguments of the command line.
     """
-    about = plan.about
+    about = plan.about  # the setup's part of the header
+    # The title of each task by its name: the columns of tables.
     columns = {prompt_set.task.name: prompt_set.task.title for prompt_set in plan.prompt_sets}
     loads = loads_of_run(plan.spec)
     values = replace(
@@ -62,7 +63,7 @@ def make_header(
 def _warnings(plan: Plan) -> list[str]:
     """Sentences about the prompts, other programs on this machine, and timed phases."""
     warnings = [control_warning(plan)]
-    if not plan.about.environment:
+    if not plan.about.environment:  # this machine completes the requests
         warnings.append(environment.busy_warning())
     if plan.spec.phases:
         warnings.append(PHASES_WARNING)
@@ -71,7 +72,7 @@ def _warnings(plan: Plan) -> list[str]:
 
 def control_warning(plan: Plan) -> str | None:
     """A sentence about prompts whose text has control tokens; None without any."""
-    tokens = {
+    tokens = {  # the last control token of each such prompt, by the prompt's id
         prompt.sample_id: token
         for prompts in plan.prompts.values()
         for prompt in prompts
@@ -80,9 +81,9 @@ def control_warning(plan: Plan) -> str | None:
     }
     if not tokens:
         return None
-    named = few([f"{sample_id} ({token})" for sample_id, token in tokens.items()])
+    prompts_text = few([f"{sample_id} ({token})" for sample_id, token in tokens.items()])
     return (
-        f"The text of {named} has special tokens, which the model reads as control "
+        f"The text of {prompts_text} has special tokens, which the model reads as control "
         "tokens, not as text. Use a chat template, or leave these prompts out."
     )
 

@@ -14,20 +14,24 @@ from specbench.log.run import Load
 def method_order(
     labels: Sequence[str], seed: int, number: int, temperature: float, load: Load
 ) -> tuple[str, ...]:
-    """The methods' order at a request: `number` counts requests of equal temperature and load."""
-    orders = williams_rows(len(labels))
+    """The order in which the methods complete a request, as their labels.
+
+    `number` is the number of earlier requests at this temperature and load. A block has as many
+    requests as a design has orders, so that each order is used once per block.
+    """
+    orders = williams_rows(len(labels))  # each order has the indices of the methods
     block, order_in_block = divmod(number, len(orders))
-    draw = random.Random(repr((seed, temperature, *load, block)))
-    shuffled_labels = draw.sample(labels, len(labels))
-    shuffled_orders = draw.sample(orders, len(orders))
-    return tuple(shuffled_labels[i] for i in shuffled_orders[order_in_block])
+    generator = random.Random(repr((seed, temperature, *load, block)))
+    shuffled_labels = generator.sample(labels, len(labels))
+    shuffled_orders = generator.sample(orders, len(orders))
+    return tuple(shuffled_labels[method] for method in shuffled_orders[order_in_block])
 
 
 def williams_rows(num_methods: int) -> Sequence[tuple[int, ...]]:
-    """A Williams design: a row for each order, [num_methods or 2 * num_methods].
+    """A Williams design of n methods: a row for each order, with the indices of the methods.
 
-    The first row is 0, 1, n-1, 2, n-2, ... for n methods; the others add 1, 2, ... to it,
-    modulo n. With an odd n, all rows follow once more, reversed.
+    The first row is 0, 1, n-1, 2, n-2, ...; each further row adds 1 to the row before, modulo n.
+    There are n rows if n is even. If n is odd, these rows follow once more, each reversed.
     """
     first_row = [(i + 1) // 2 if i % 2 else -(i // 2) for i in range(num_methods)]
     rows = [

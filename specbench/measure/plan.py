@@ -32,9 +32,10 @@ SetupMaker = Callable[..., Setup]
 
 
 def make_setup(spec: RunSpec, *, is_offline: bool = False) -> Setup:
-    """Find and check the needs of the spec's backend: the engine in this process, or servers.
+    """Find and check what the spec's backend needs: the engine in this process, or servers.
 
-    Its module is loaded only when it is used.
+    The module of a backend is imported only if the backend is used. With `is_offline`, nothing is
+    downloaded.
 
     Raises:
         UserError: an unknown name, a wrong value, or a missing or broken file.

@@ -187,7 +187,10 @@ def number_text(value: float | None, shown: str, unit: float = 1) -> str:
 
 
 def time_text(seconds: float | None) -> str:
-    """A time: under 1 s, 40 s, 2.5 min, 3.0 h, 2.5 days or 1.2 years; "?" without one."""
+    """A time in words: under 1 s, 40 s, 2.5 min, 3.0 h, 2.5 days or 1.2 years; "?" if unknown.
+
+    Days and years are used from 2 on, hours and minutes from 1 on.
+    """
     if seconds is None:
         return "?"
     for unit, unit_s in _UNITS.items():

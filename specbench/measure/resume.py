@@ -92,9 +92,10 @@ def check_same_run(stored: Run, plan: Plan, folder: Path) -> None:
 
 
 def as_before(new: MethodHeader, before: MethodHeader | None) -> MethodHeader:
-    """The method `new` of a continued run, with the settings of its header `before`.
+    """The header of a continued run's method, with the settings chosen when the run began.
 
-    These are the settings that were chosen when the run began; None if the run lacks the method.
+    `new` is the method's header in a new run. `before` is its header in the stored run; None if the
+    stored run does not have the method.
     """
     if before is None:
         return new
@@ -102,16 +103,17 @@ def as_before(new: MethodHeader, before: MethodHeader | None) -> MethodHeader:
     method = replace(new, settings=before.settings)
     if options == new.options:
         return method
-    # The tree follows from the options.
+    # The draft tree follows from the options.
     return replace(
         method, options=options, tree_sha256=before.tree_sha256, most_nodes=before.most_nodes
     )
 
 
 def check_records(plan: Plan, stored: Run) -> None:
-    """Raise RunFolderError if the run has records that its plan does not make.
+    """Raise RunFolderError if the stored run has records that the plan does not make.
 
-    Raise it also if a method remembers earlier prompts (`scope=run`): that memory is lost.
+    Raise it also if the run is incomplete, and a method remembers earlier prompts (`scope=run`):
+    the method's memory is lost.
     """
     planned = set(plan.keys)
     if unplanned := [record.key for record in stored.records if record.key not in planned]:

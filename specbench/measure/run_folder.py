@@ -73,9 +73,10 @@ def claim_folder(path: Path) -> Path:
 def resumed_run(
     spec: RunSpec, given: Collection[str], output: Path | None, root: Path
 ) -> ChosenRun:
-    """The run in the folder `output`, or the newest unfinished one in `root`, with its own options.
+    """The run in the folder `output`, or the newest unfinished run in `root`, with its own options.
 
-    Only the options of `spec` in `given` are compared: they must match the run's.
+    `given` has the names of the options that the user gave now, `spec` their values, which must be
+    those of the run.
 
     Raises:
         RunFolderError: there is no run to resume, or the given options are not the run's.
@@ -93,6 +94,11 @@ def resumed_run(
 
 
 def _newest_unfinished(spec: RunSpec, given: Collection[str], root: Path) -> Path:
+    """The folder of the newest unfinished run in `root` that has the options given by the user.
+
+    Raises:
+        RunFolderError: there is no such run.
+    """
     for path, header in list_runs(root).items():
         if not isinstance(header, RunHeader) or header.status == "complete":
             continue

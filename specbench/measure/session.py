@@ -93,7 +93,9 @@ class _Start(NamedTuple):
 def _resumed_start(
     plan: Plan, path: Path, new: RunHeader, *, is_forced: bool, repeats_failed: bool
 ) -> _Start:
-    """The start of a continued run in a folder.
+    """The start of the continued run in the folder `path`.
+
+    `new` is the header that a new run of the plan would have. See `run_plan` for the options.
 
     Raises:
         RunFolderError: the run was made by another plan.
@@ -104,7 +106,7 @@ def _resumed_start(
     check_records(plan, dataclasses.replace(stored, records=done))
     if done:
         return _Start(header, before=header, done=done)
-    # It has no sample yet: settings and threads are chosen anew.
+    # The run has no record yet: settings and threads are chosen anew.
     return _Start(replace(header, methods=new.methods, threads=None), before=None, done=())
 
 

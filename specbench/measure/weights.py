@@ -87,10 +87,11 @@ class WeightsSource(NamedTuple):
             CheckpointError: a file is missing or damaged.
         """
         if self.given is not None and (folder := local_folder(self.given, what=self.what)):
-            kind = other_head(config_if_readable(folder), self.checkpoint or self.method)
-            if kind:
+            # What the folder holds, in words, if it is a head of another kind; else empty.
+            other_kind = other_head(config_if_readable(folder), self.checkpoint or self.method)
+            if other_kind:
                 raise CheckpointError(
-                    f"{self.what}: {folder} holds {kind}, which {self.method} cannot use.",
+                    f"{self.what}: {folder} holds {other_kind}, which {self.method} cannot use.",
                     f"Give the folder of a checkpoint for {self.method}.",
                 )
             self.check(folder)
@@ -110,9 +111,9 @@ def declared_source(card: ModelCard, asked: MethodChoice) -> WeightsSource:
 
 
 def weights_source(card: ModelCard, method: RunMethod) -> WeightsSource:
-    """The source of a method's weights. Its options may name another method's checkpoint."""
+    """The source of a method's weights. The options may name another method's checkpoint."""
     name = method.method.name
-    checkpoint = method.checkpoint
+    checkpoint = method.checkpoint  # the name of the checkpoint that it needs; None for none
     on_card = card.weights_of(name)
     if on_card is None and checkpoint:
         on_card = card.weights_of(checkpoint)

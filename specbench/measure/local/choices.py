@@ -90,8 +90,10 @@ def choose_settings(
 ) -> SettingsChoice:
     """Give methods the settings that are fastest here.
 
+    Returns the methods whose settings were changed, and the times of steps that decided.
+
     Args:
-        setup: names the target, whose acceptance with several settings is known.
+        setup: names the target, for which the acceptance with several settings may be known.
         methods: the methods to give settings, with the paper's options.
         target: the loaded model, whose steps are timed.
         drafters: the methods' drafters, by label.
@@ -126,6 +128,7 @@ def _prepare_trial(
     short_request = replace(request, max_new_tokens=num_tokens)
 
     def time_step() -> float:
+        """Mean seconds of a step."""
         set_threads(trial_threads)
         try:
             completion = decode(target, drafter, short_request)
@@ -155,12 +158,16 @@ def choose_decode_threads(
 def with_thread_bandwidths(
     roofline: RooflineHeader, target: Target, threads: Threads
 ) -> RooflineHeader:
-    """The header with the memory's bandwidth for each number of threads that a method has."""
+    """The header with the memory's bandwidth for each number of threads that a method has.
+
+    `roofline` has the bandwidth with vanilla's number. `threads.own` are the other numbers by
+    method.
+    """
     from specbench.machine.bandwidth import bandwidth
 
-    by_threads = {str(threads.num): roofline.bandwidth_bytes_per_s}
+    bytes_per_s = {str(threads.num): roofline.bandwidth_bytes_per_s}  # by number of threads
     for count in sorted({*threads.own.values()}):
         set_threads(count)
-        by_threads[str(count)] = bandwidth(target.device, roofline.block_bytes)
+        bytes_per_s[str(count)] = bandwidth(target.device, roofline.block_bytes)
     set_threads(threads.num)
-    return replace_part(roofline, bandwidth_by_threads=by_threads)
+    return replace_part(roofline, bandwidth_by_threads=bytes_per_s)

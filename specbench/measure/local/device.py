@@ -50,12 +50,12 @@ class Device:
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """The kinds of kernels that it can run."""
-        kinds = tuple(KERNELS)
+        """The kinds of kernels that the device can run, from the simplest to the fastest."""
+        kinds = tuple(KERNELS)  # "torch", "plain", "overlapped"
         if not self.num_gpus:
             return kinds[:2]
         if self.num_gpus > 1 or self.capability < (8, 0):
-            return kinds[:1]
+            return kinds[:1]  # torch's alone
         return kinds if self.capability >= (9, 0) else kinds[:2]
 
 
@@ -101,11 +101,14 @@ def pick_device(requested: str) -> Device:
 
 
 def fitted(requested: str, use: Callable[[Device], T]) -> T:
-    """The result of `use` on the device; on several GPUs if the model is too large for one.
+    """The result of `use` on the device; on several GPUs if the model is too large for a GPU.
+
+    `requested` is the value of `--device`. `use` takes a device, and raises TooLarge if the model
+    does not fit on the device.
 
     Raises:
-        UserError: the GPU that is asked for does not exist.
-        TooLarge: `use` raised it, and there are no more GPUs, or the user named one.
+        UserError: the requested GPU does not exist.
+        TooLarge: the model does not fit, and there are no more GPUs, or the user named the GPUs.
     """
     device = pick_device(requested)
     while True:

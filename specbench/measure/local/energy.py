@@ -36,7 +36,10 @@ by one tick.
 
 
 def metered(complete: Callable[[], Completion], sampler: GpuSampler | None) -> Completion:
-    """A completion with its energy, read outside of the timed region."""
+    """A completion with its energy in joules, read outside of the timed region.
+
+    There is no energy without a sampler, or if the counter cannot be read.
+    """
     before_j = sampler.energy_j() if sampler else None
     completion = complete()
     after_j = sampler.energy_j() if sampler else None

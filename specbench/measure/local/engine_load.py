@@ -190,7 +190,7 @@ def make_execution(mode: Mode, device: torch.device, dtype: torch.dtype) -> Exec
     from specbench.engine.execution import Execution
 
     if device.type == "cuda":
-        torch.cuda.set_device(device)  # kernels and graphs go to the current one
+        torch.cuda.set_device(device)  # kernels and graphs go to the current device
     if mode.name == "eager":
         return Execution(_ops(mode, device, dtype))
     from specbench.engine.graphs.cuda import Graphs
@@ -201,14 +201,17 @@ def make_execution(mode: Mode, device: torch.device, dtype: torch.dtype) -> Exec
 
 
 def _ops(mode: Mode, device: torch.device, dtype: torch.dtype) -> Ops:
-    """The operations of layers: without `--kernels`, torch's for eager steps on a GPU."""
+    """The operations of layers: torch's, or those of specbench's own kernels.
+
+    Without `--kernels` ("auto"), eager steps on a GPU have torch's operations.
+    """
     from specbench.engine.kernels.pick_ops import pick_native_ops, pick_ops
     from specbench.engine.layers.ops import Ops
 
     is_gpu = device.type == "cuda"
     is_eager_by_default = is_gpu and mode.name == "eager" and mode.kernels == "auto"
     if mode.kernels == "torch" or is_eager_by_default:
-        return Ops()
+        return Ops()  # torch's
     if is_gpu:
         return pick_ops(device, dtype, mode.kernels)
     from specbench.engine.kernels.native_build import user_folder

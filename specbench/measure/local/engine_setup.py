@@ -92,6 +92,7 @@ class EngineSetup(EngineParts):
         )
 
     def describe(self) -> SetupInfo:
+        """The model, the methods and the chosen values for the header of a run."""
         is_ours = self.card.is_embedded or self.stand_in is not None
         files = checkpoints.identify(self.path)
         model = ModelHeader(
@@ -133,9 +134,9 @@ class EngineSetup(EngineParts):
         return [warning for warning in warnings if warning]
 
     def _unread_indexes(self) -> Iterator[str]:
-        """Sentences about indexes in the folders of draft weights that are not read."""
+        """A sentence about each index in a folder of draft weights that is not read."""
         for method in self.methods:
-            for folder in _draft_folders([method]):
+            for folder in _draft_folders([method]):  # the method's folder, or none
                 note = find_weights(folder, names_of(method.checkpoint or "")).note
                 if note and folder != self.path:
                     yield f"{method.label}: {note}"
@@ -173,10 +174,10 @@ def make_engine_setup(spec: RunSpec, *, is_offline: bool = False) -> EngineSetup
 def _setup_on(
     device: Device, *, spec: RunSpec, methods: Sequence[RunMethod], is_offline: bool
 ) -> EngineSetup:
-    """The setup on a device.
+    """The setup of a run with these methods on a device.
 
     Raises:
-        TooLarge: the model does not fit there.
+        TooLarge: the model does not fit on the device.
     """
     mode = pick_mode(spec.execution, device, spec.kernels)
     make = _stand_in_setup if spec.weights == "stand-in" else partial(_setup, is_offline=is_offline)

@@ -38,15 +38,20 @@ class Fingerprint:
         self._sizes = [chunk.nbytes for chunk in _chunks(model)]  # bytes of each chunk
         self._order = [*range(len(self._sizes))]  # indices of the chunks, shuffled
         random.Random(seed).shuffle(self._order)
+        # The sum of each chunk, in this order.
         self._at_load = self._sums(MIN_S + MAX_SHARE * load_s, len(self._order))
 
     def compared(self, run_s: float) -> WeightsPrint:
-        """The fingerprints at load and now, after a run of `run_s` seconds."""
+        """The fingerprints at load and now, after a run of `run_s` seconds.
+
+        Both are of the same chunks: those that are read now, as far as the time allows.
+        """
         allowed_s = max(MIN_S, MAX_SHARE * run_s - self._seconds)
-        at_end = self._sums(allowed_s, len(self._at_load))
-        at_load = self._at_load[: len(at_end)]
-        compared_bytes = sum(self._sizes[i] for i in self._order[: len(at_end)])
+        at_end = self._sums(allowed_s, len(self._at_load))  # a sum per chunk
+        at_load = self._at_load[: len(at_end)]  # the sums of the same chunks
+        compared_bytes = sum(self._sizes[chunk_index] for chunk_index in self._order[: len(at_end)])
         share = compared_bytes / sum(self._sizes)
+        # Names of the weights on torch's meta device, which are not in memory.
         skipped = tuple(
             name for name, parameter in self._model.named_parameters() if parameter.is_meta
         )
@@ -87,6 +92,7 @@ class Fingerprint:
 
 
 def _digest(sums: list[int]) -> str:
+    """A short hash of the sums of chunks."""
     return sha256(repr(sums).encode()).hexdigest()[:16]
 
 

@@ -68,12 +68,15 @@ class MemoryLedger:
         return replace(completion, peak_memory_bytes=method_peak_bytes)
 
     def _num_bytes(self) -> int:
-        """Allocated bytes, without the target's cache and the graphs, which no method holds."""
+        """Allocated bytes on all GPUs, less those of the target's cache and of graphs; 0 on a CPU.
+
+        No method holds the cache and the graphs, and both grow while methods run.
+        """
         if self._target.device.type != "cuda":
             return 0
         import torch
 
-        cache = self._target.cache
-        execution = self._target.execution
-        allocated = sum(map(torch.cuda.memory_allocated, self._target.devices))
-        return allocated - cache.capacity * cache.bytes_per_token - execution.buffer_bytes
+        cache, execution = self._target.cache, self._target.execution
+        allocated_bytes = sum(map(torch.cuda.memory_allocated, self._target.devices))
+        cache_bytes = cache.capacity * cache.bytes_per_token  # the capacity is in tokens
+        return allocated_bytes - cache_bytes - execution.buffer_bytes

@@ -223,10 +223,10 @@ def choose_for_methods(
 
 
 def _confirmed(run: Callable[[], Trial], usual: int) -> Trial:
-    """A trial of numbers of threads, made by `run`.
+    """A trial of numbers of threads, which `run` makes.
 
-    If a number smaller than the usual one wins, the trial is repeated a moment later, and the trial
-    with the larger choice counts: a slow moment of one core does not decide.
+    If a number smaller than the usual number wins, the trial is repeated a moment later, and the
+    trial with the larger choice counts, so that a slow moment of a core does not decide.
     """
     trial = run()
     if trial.best >= usual:
@@ -249,8 +249,9 @@ def token_step(
 
     with torch.inference_mode(), without_cudnn_attention():
         target.prefill(prompt_ids[: max(1, target.context - rows)], num_new=rows)
+        # The tokens of the chain are arbitrary.
         tree = DraftTree.chain(torch.ones(rows, dtype=torch.long, device=target.device))
-        target.forward(tree)
+        target.forward(tree)  # untimed
 
     return _timed(lambda: target.forward(tree))
 
@@ -261,15 +262,15 @@ def reading(target: Target, prompt_ids: tuple[int, ...]) -> Callable[[], float]:
 
 
 def _timed(work: Callable[[], object]) -> Callable[[], float]:
-    """A function that does the work of a target, and returns its seconds."""
+    """A function that calls `work`, which computes with the target, and returns the seconds."""
     import torch
 
     from specbench.engine.layers.torch_attention import without_cudnn_attention
 
     def seconds() -> float:
         with torch.inference_mode(), without_cudnn_attention():
-            began = perf_counter()
+            began_s = perf_counter()
             work()
-            return max(perf_counter() - began, LEAST_S)
+            return max(perf_counter() - began_s, LEAST_S)
 
     return seconds

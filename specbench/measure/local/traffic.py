@@ -94,15 +94,16 @@ def draft_bytes(drafters: Mapping[str, Drafter], records: Sequence[Record]) -> d
 
 
 def measure_again(roofline: RooflineHeader, device: torch.device) -> RooflineHeader:
-    """Measure the bandwidth once more, after the run. The larger of both counts.
+    """The header with the bandwidth measured once more, after the run. The largest sample counts.
 
     A measured bandwidth is a sample: the memory of a shared machine changes its speed.
     """
     from specbench.machine.bandwidth import bandwidth
 
     try:
-        at_end = bandwidth(device, roofline.block_bytes)
-    except ClockError:  # the run is measured all the same
+        bytes_per_s = bandwidth(device, roofline.block_bytes)
+    except ClockError:  # the run has been measured all the same
         return roofline
-    samples = (*(roofline.bandwidth_samples or (roofline.bandwidth_bytes_per_s,)), at_end)
+    # `bandwidth_samples` is empty while there is a single sample.
+    samples = (*(roofline.bandwidth_samples or (roofline.bandwidth_bytes_per_s,)), bytes_per_s)
     return replace(roofline, bandwidth_bytes_per_s=max(samples), bandwidth_samples=samples)

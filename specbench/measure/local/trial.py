@@ -49,8 +49,11 @@ class Trial:
         self._ends_s = perf_counter() + seconds
 
     def next(self) -> int | None:
-        """The number to try next; None if the choice is made, or the time is up."""
-        num_steps = [len(self._times[count]) for count in self._counts]
+        """The number to try next; None if the choice is made, or the time is up.
+
+        In a round, every number that is not dropped has one step.
+        """
+        num_steps = [len(self._times[count]) for count in self._counts]  # steps of each number
         if perf_counter() > self._ends_s or num_steps[0] >= MAX_STEPS or len(num_steps) < 2:
             return None
         is_round_over = len({*num_steps}) == 1
@@ -96,9 +99,9 @@ class Trial:
         For such a difference a single step is enough.
         """
         chosen = self._choose().best
-        medians = self.medians
-        fastest = min(medians, key=medians.__getitem__, default=chosen)
-        is_far = fastest != chosen and medians[chosen] > HOPELESS * medians[fastest]
+        median_s = self.medians
+        fastest = min(median_s, key=median_s.__getitem__, default=chosen)
+        is_far = fastest != chosen and median_s[chosen] > HOPELESS * median_s[fastest]
         return fastest if is_far else chosen
 
     @property
@@ -135,11 +138,11 @@ def _is_far(median_s: float, best_s: float, num_steps: int) -> bool:
 
 
 def _is_faster(steps_s: Sequence[float], best_steps_s: Sequence[float]) -> bool | None:
-    """True if steps are faster than those of the best number by more than `FASTER`.
+    """True if steps are faster than the steps of the best number by more than a factor of FASTER.
 
     False if they are not, None if that is unclear. A sign test decides whether the median ratio of
-    paired steps is above `FASTER`: if it were equal to `FASTER`, a result as clear as this would
-    have a probability below `LEVEL`.
+    paired steps is above FASTER: if the median were equal to FASTER, a result as clear as this
+    would have a probability below LEVEL.
     """
     from scipy.special import bdtr, bdtrc  # the lower and upper tail of a binomial distribution
 

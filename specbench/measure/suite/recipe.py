@@ -99,7 +99,7 @@ def _take_models(path: Path, values: dict[str, Any]) -> list[str]:
     """Remove the models of a table [[runs]] from its values, and return them.
 
     Raises:
-        UserError: they are not a list of names.
+        UserError: the models are not a list of names.
     """
     models = values.pop("models", None)
     is_list = isinstance(models, list) and all(isinstance(model, str) for model in models)
@@ -113,13 +113,14 @@ def _take_models(path: Path, values: dict[str, Any]) -> list[str]:
 
 
 def _make_spec(path: Path, values: Mapping[str, Any]) -> RunSpec:
-    """The spec of a run; the message of an error has the line of the first wrong value."""
+    """The spec of a run. The message of an error has the recipe's line of the first wrong value."""
     try:
         return make_spec(**values)
     except UserError as error:
+        # Empty if every value is right by itself.
         wrong_name = next((name for name, value in values.items() if _is_wrong(name, value)), "")
-        line = _line_phrase(path, wrong_name, values.get(wrong_name))
-        raise UserError(f"Recipe {path}{line}: {error.message}", error.hint) from error
+        line_phrase = _line_phrase(path, wrong_name, values.get(wrong_name))  # such as ", line 3"
+        raise UserError(f"Recipe {path}{line_phrase}: {error.message}", error.hint) from error
 
 
 def _is_wrong(name: str, value: Any) -> bool:
