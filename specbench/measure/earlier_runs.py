@@ -45,7 +45,7 @@ def expected_seconds(plan: Plan, root: Path) -> float | None:
     """
     kind = _kind(plan.spec, plan.about.model)
     for path, earlier in earlier_runs(plan, root):
-        values = earlier.spec.values
+        values = earlier.spec.values  # the options in effect in the earlier run
         if earlier.segments or _kind(values, earlier.model) != kind:
             continue
         if {*loads_of_run(values)} != {*loads_of_run(plan.spec)}:

@@ -109,7 +109,7 @@ def select_methods(
     """
     card = spec.card  # the model's
     running: list[RunMethod] = []
-    missing: list[RunMethod] = []
+    missing: list[RunMethod] = []  # methods without weights
     errors: list[CheckpointError] = []
     wanted, broken = _wanted(spec, named)  # methods, and sentences about broken methods
     for method in wanted:

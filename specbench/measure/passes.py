@@ -92,8 +92,8 @@ def check_goal(spec: RunSpec, num_methods: int, num_prompts: Sequence[int]) -> N
     """Refuse --until-ci if the run cannot have a confidence interval of a mean speedup.
 
     `num_methods` counts vanilla too; `num_prompts` has the number of prompts of each task [tasks].
-    `spec.until_ci` is the relative half width to reach (0.02 is 2 %), `spec.repeats` the largest
-    number of passes over the prompts; None for both means that the user did not give them.
+    `spec.until_ci` is the relative half width to reach (0.02 is 2 %), None if the user gave none.
+    `spec.repeats` is the largest number of passes over the prompts, None for the default.
 
     Raises:
         UserError: no method to compare with vanilla, too few prompts, or too few passes.
@@ -130,8 +130,8 @@ def finished_header(header: RunHeader, records: Sequence[Record]) -> RunHeader:
     """The header of a complete run, with the numbers that only the end of --until-ci decides.
 
     With --until-ci, the header gets the number of passes and of records that the run took, and a
-    warning if the intervals are still too wide. Without it, the header stays. `header` is the
-    header as the run began; `records` are all records of the run.
+    warning if the intervals are still too wide. Without --until-ci, the header stays as it is.
+    `records` are all records of the run.
     """
     spec = header.spec
     if spec.values.until_ci is None:
@@ -141,9 +141,14 @@ def finished_header(header: RunHeader, records: Sequence[Record]) -> RunHeader:
     # `values` are the options in effect. `asked` are the options as the user asked for them, such
     # as "auto"; None if the header does not have them.
     asked = spec.asked and replace(spec.asked, repeats=num_passes)
-    spec = replace(spec, values=replace(spec.values, repeats=num_passes), asked=asked)
-    warnings = header.warnings
+    values = replace(spec.values, repeats=num_passes)
     width = width_after(header, records)  # width of the widest interval of a mean speedup
+    warnings = header.warnings
     if width and not width.is_enough:
         warnings = (*warnings, f"The goal of --until-ci was not reached: {width}.")
-    return replace(header, spec=spec, num_records=len(records), warnings=warnings)
+    return replace(
+        header,
+        spec=replace(spec, values=values, asked=asked),
+        num_records=len(records),
+        warnings=warnings,
+    )

@@ -71,9 +71,9 @@ def make_plan(
     spec = with_defaults(spec)
     tasks = plan_tasks(spec.tasks, spec.prompts)
     # `check_goal` raises if an interval of the width of --until-ci is out of reach. This first call
-    # runs before torch is imported, and knows neither the prompts nor the default methods. It
-    # assumes as many prompts as `limit` (prompts to take per task) and `sample` (prompts to draw
-    # per task) allow, None for all, and vanilla with another method if no methods are named.
+    # runs before torch is imported, when neither the prompts nor the default methods are known. It
+    # assumes the largest possible number of prompts per task, and two methods if none is named.
+    # `limit` and `sample` are the numbers of prompts to take and to draw per task; None for all.
     max_prompts = min(spec.limit or MAX_PROMPTS, spec.sample or MAX_PROMPTS)
     num_methods = len({*spec.methods, BASELINE}) if spec.methods else 2
     check_goal(spec, num_methods, [max_prompts] * len(tasks))

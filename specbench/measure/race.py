@@ -45,8 +45,8 @@ def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[s
         tuned_methods = backend.describe().methods
         watched_drafters: dict[str, _WatchedDrafter] = {}
         for label, drafter in backend.drafters.items():
-            settings = tuned_methods[label].settings_text if label in tuned_methods else ""
-            shown_label = f"{label} ({settings})" if settings else label
+            settings_text = tuned_methods[label].settings_text if label in tuned_methods else ""
+            shown_label = f"{label} ({settings_text})" if settings_text else label
             watched_drafters[label] = _WatchedDrafter(drafter, shown_label, watch)
         # A `_WatchedDrafter` passes all calls on to its drafter, so it can stand in its place.
         backend.drafters = cast("dict[str, Drafter]", watched_drafters)

@@ -55,7 +55,8 @@ def warm_up_requests(plan: Plan) -> list[Request]:
     whole_chats: list[_ChatSize] = []  # of each prompt
     for prompt_set in plan.prompt_sets:
         for prompt in prompt_set.prompts:
-            # All turns as a single message stand for the chat; its answers are `max_new_tokens`.
+            # All turns as a single message stand for a chat without its answers, whose tokens are
+            # added as `max_new_tokens`.
             whole_ids = codec.render([user(" ".join(prompt.turns))])
             if not codec.beyond_text(whole_ids):  # empty if the model can read all tokens
                 first_turns.append(prompt.turns[0])
@@ -96,13 +97,13 @@ def make_chat(
     replies: Sequence[Record],
     message_of: Callable[[Record], Message] = whole_reply,
 ) -> list[Message]:
-    """The chat up to the last of these turns, with a reply after each earlier one.
+    """The chat up to the last of these turns, with a reply after each earlier turn.
 
     `turns` are texts of the user; `replies[turn]` is the record of the answer to a turn, and
     `message_of` makes a message of a record: a dict with the keys "role" and "content".
 
     Raises:
-        SpecbenchError: a reply is missing.
+        SpecbenchError: a reply is missing or failed.
     """
     messages: list[Message] = []
     for turn, user_text in enumerate(turns):
@@ -148,6 +149,6 @@ def token_ends(codec: ChatCodec, token_ids: Sequence[int], text: str) -> tuple[i
     ends = [min(end, len(text)) for end in accumulate(num_added)]
     if ends:  # an unfinished character at the end of the text belongs to the last token
         ends[-1] = len(text)
-    # No token may end after the next token: take the minimum of all ends from token i on.
+    # No token may end after a later token: each end becomes the smallest of the ends from it on.
     smallest_from_back = accumulate(reversed(ends), min)
     return tuple(reversed([*smallest_from_back]))

@@ -145,7 +145,7 @@ class _FolderLog:
         """
         stored = read_run(self.folder.path)
         header = self.backend.describe(stored.records).added_to(self.header)
-        # The sampler has None if nothing was sampled. Then the use of an earlier part stays.
+        # `describe` returns None if nothing was sampled. Then the use of an earlier part stays.
         cpu_use = self.sampler.describe() or self.header.cpu
         if header.workers:  # other machines completed the requests, and were sampled there
             cpu_use = None

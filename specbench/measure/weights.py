@@ -205,7 +205,7 @@ def find_datastore(given: str) -> Path | None:
 
 
 def no_weights(card: ModelCard, methods: Sequence[str]) -> UserError:
-    """The error for methods without weights, which the user has to name.
+    """The error for methods whose weights the user has to name.
 
     `card` is the model's card, `methods` are the names of the methods. The hint shows how to name
     the weights, or how to make and name a datastore, for the first of these methods.

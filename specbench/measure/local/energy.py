@@ -57,7 +57,7 @@ def measure_energies(
     device, such as "cpu" or "cuda:0". The power of the idle machine is measured first. If the
     machine has no counters that can be read, every result has the reason instead of an energy.
     """
-    pairs = [*product(plan.spec.temperatures, plan.setup.labels)]
+    pairs = [*product(plan.spec.temperatures, plan.setup.labels)]  # (temperature, label)
     numbers = gpu_numbers(device)  # empty for a CPU, whose packages have counters
     with energy_meter(has_gpu=bool(numbers)) as meter:
         # The names of the counters that the device needs. `read` returns joules by name.

@@ -220,7 +220,7 @@ class EngineBackend:
         self._compare_vanilla()
         is_joined = self.target.execution.is_joined  # True if a graph is a whole step
         for label, method_reason in eager_reasons.items():
-            eager_reason = method_reason or self._setup.mode.reason  # the reason for all methods
+            eager_reason = method_reason or self._setup.mode.reason  # else that for all methods
             mode = "eager" if eager_reason else self._setup.mode.name
             header = describe_execution(self.drafters[label], mode, eager_reason, is_joined)
             self._info.execution[label] = header
@@ -297,7 +297,7 @@ class EngineBackend:
         finally:
             execution = self._info.execution.get(method)  # for the header; None in the warm-up
             if failures and execution and not execution.reason:  # no reason: it counts as replayed
-                reason = f"{min(failures)}, after the warm-up"
+                reason = f"{min(failures)}, after the warm-up"  # the first by the alphabet
                 eager = replace_part(execution, mode="eager", is_joined=False, reason=reason)
                 self._info.execution[method] = eager
 
@@ -312,7 +312,7 @@ class EngineBackend:
         try:
             decode = partial(self._decode, method, request, is_checked=True)
             completion = counted_completion(self._info.hooks, method, decode)
-            num_rows = padded_size(max(completion.num_nodes, default=1))
+            num_rows = padded_size(max(completion.num_nodes, default=1))  # of the largest step
             self._rows[method] = max(num_rows, self._rows.get(method, 0))
             return completion
         except ContractFault as fault:

@@ -182,7 +182,7 @@ def choose_for_methods(
     """Choose the numbers of threads of prefills and of each method, and add them to `chosen`.
 
     Args:
-        chosen: has vanilla's number, which prefills and methods keep unless another is faster.
+        chosen: has vanilla's number. Prefills and methods keep it unless another number is faster.
         prefill: reads a usual prompt, and returns the seconds it took.
         decode: completes a request with the method of a label, watched by a stopwatch.
         rows: the rows of a usual step, by the method's label. Methods with equally many rows get
@@ -193,7 +193,7 @@ def choose_for_methods(
     # A trial times each number in turn. `_confirmed` repeats it if a smaller number than the usual
     # number wins.
     prefill_trial = _confirmed(lambda: Trial(counts, usual, PREFILL_S).measure(prefill), usual)
-    trial_s = METHODS_S / max(1, len({*rows.values()}))  # seconds for each number of rows
+    trial_s = METHODS_S / max(1, len({*rows.values()}))  # each number of rows has a trial
 
     def try_decoding(method: str) -> Trial:
         """Complete the request with a method again and again, until its trial is over."""

@@ -76,7 +76,7 @@ class Trial:
             num_steps = min(len(self._times[slow]), len(self._times[best]))  # of both numbers
             is_far = _is_far(median_s[slow], median_s[best], num_steps)
             if is_far and slow in self._counts:  # not dropped before
-                largest_dropped = slow if best > slow else 0
+                largest_dropped = slow if best > slow else 0  # this and smaller numbers go
                 usual = best if slow == self._counts[0] else self._counts[0]
                 kept_counts = [
                     kept_count
@@ -114,7 +114,7 @@ class Trial:
 
         The usual number, the first of `_counts`, is the best until the sign test of its steps and
         those of another number finds the other number faster. The numbers that follow are compared
-        with that number.
+        with this new best number.
         """
         best = self._counts[0]
         is_settled = True
