@@ -113,9 +113,9 @@ def _newest_unfinished(spec: RunSpec, given: Collection[str], root: Path) -> Pat
 def _mismatches(spec: RunSpec, given: Collection[str], header: RunHeader) -> list[str]:
     """A clause about each option that the user gave now with another value than the stored run's.
 
-    `given` has the names of the options that the user gave, `spec` their values. `header` is that
-    of the stored run. Of an option it has the value as it was asked for, such as "auto", and the
-    value in effect: the user may give either.
+    `given` has the names of the options that the user gave, `spec` their values. `header` is the
+    header of the stored run. It has two values of an option: the value that was asked for, such as
+    "auto", and the value in effect. The user may give either of them.
     """
     mismatches = []
     for option in options(SpecValues):

@@ -126,7 +126,7 @@ def pick_mode(requested: str, device: Device, kernels: str = "auto") -> Mode:
     `--execution auto`, steps are graphs if the device can replay them.
 
     Raises:
-        UserError: the device cannot replay graphs, or has no such kernels.
+        UserError: the device cannot replay the graphs, or run the kernels, that are asked for.
     """
     if kernels not in ("auto", *device.kernels):
         capability_phrase = ""

@@ -60,7 +60,7 @@ class MemoryLedger:
             completion = complete()
         peak_bytes = sum(map(torch.cuda.max_memory_allocated, devices))  # with all methods
         other_methods_bytes = sum(
-            held_bytes for holder, held_bytes in self._held.items() if holder != label
+            held_bytes for held_by, held_bytes in self._held.items() if held_by != label
         )
         # The memory of all graphs, less that of the graphs that this completion replayed.
         unused_bytes = execution.buffer_bytes - execution.used_bytes()

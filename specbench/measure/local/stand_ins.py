@@ -23,7 +23,8 @@ _FIELDS["num_local_experts"] = "num_experts"
 def stand_in_of(card: ModelCard) -> StandIn:
     """The stand-in of a card's model, and of its SpS draft model if the card has one.
 
-    It is a plan: the weights of tiny, the model that ships with specbench, in the model's shape.
+    The result is a plan to make weights of the model's shape from those of tiny, the model that
+    ships with specbench.
 
     Raises:
         UserError: the card's shape is unknown, or too small to hold tiny's weights.
@@ -40,7 +41,7 @@ def stand_in_of(card: ModelCard) -> StandIn:
             "Give a folder with the model's config.json, or a Llama-like model of `specbench list "
             "models`.",
         )
-    draft_model = card.weights_of(_DRAFT_MODEL)  # the SpS checkpoint on the card, if any
+    draft_model = card.weights_of(_DRAFT_MODEL)  # the SpS checkpoint on the card; None without one
     # The shape of the draft model, if its repository is known; else None.
     draft_shape = models_file().draft_shape.get(draft_model.repo) if draft_model else None
     return plan_stand_in(card.name, shape, draft_shape)

@@ -30,8 +30,8 @@ _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 def measure_traffic(target: Target) -> RooflineHeader:
     """Measure the memory's bandwidth, and count the bytes that a step of the target reads.
 
-    For a mixture of experts, `target_bytes` counts all experts; a step of one row leaves out
-    `unread_bytes`, the bytes of experts that it does not choose.
+    For a mixture of experts, `target_bytes` counts all experts. A step of one row does not read
+    `unread_bytes` of them: the bytes of the experts that the step does not choose.
     """
     from specbench.engine.layers.weights import weight_bytes
     from specbench.engine.model_parts import pass_bytes
