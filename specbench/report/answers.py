@@ -117,10 +117,10 @@ def pick_answers(run: Run) -> tuple[Answers, ...]:
     for record in run.records:
         key = record.key  # the request, its pass (`repeat`, from 0) and the method
         shown_ids = shown_ids_by_task[key.task]
-        is_shown = key.sample_id in shown_ids or len(shown_ids) < SAMPLES_PER_TASK
+        is_sample_shown = key.sample_id in shown_ids or len(shown_ids) < SAMPLES_PER_TASK
         if record.imported and not (record.text and record.wall_s):
-            continue  # the file has no text, or no time
-        if key.repeat == 0 and is_shown:
+            continue  # another tool's file, which may lack the text or the time of an answer
+        if key.repeat == 0 and is_sample_shown:
             shown_ids.add(key.sample_id)
             # `visible`: with signs in place of control characters
             printable_record = replace(record, text=visible(record.text))

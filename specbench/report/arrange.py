@@ -96,7 +96,7 @@ def _num_samples(runs: Sequence[RunMetrics], task: str) -> str:
     run, the method with the most samples counts. `task` is its name in records; `runs` are the
     numbers of runs, in cells: a cell is a method at a temperature on a task.
     """
-    nums_samples: set[int] = set()  # the distinct ones of all runs and temperatures
+    nums_samples: set[int] = set()  # a number per run and temperature, without duplicates
     for run in runs:
         most_by_temperature: dict[float, int] = defaultdict(int)  # most samples of any method
         for key, cell in run.cells.items():  # key: method, temperature and task
@@ -115,14 +115,14 @@ def _num_samples(runs: Sequence[RunMetrics], task: str) -> str:
 def _block(
     sources: Sequence[Source], temperature: float, tasks: Sequence[Task], sort: Sort
 ) -> Block:
-    """The results at one temperature, of the runs (`sources`) that have it, with their verdicts.
+    """The results and the verdicts of all runs (`sources`) that have a temperature.
 
     A source is a run with its numbers (`metrics`). `tasks` are the columns of the report's tables.
-    A run's methods are in its own order if `sort` is "paper", and the fastest first if it is
-    "speedup".
+    `sort` is the order of a run's methods: "paper" keeps the order of the run, "speedup" puts the
+    fastest first.
     """
     sources = [source for source in sources if temperature in source.metrics.temperatures]
-    # their numbers, without means over fewer tasks than other runs have
+    # the numbers of each run; a mean is missing if the run lacks tasks that another run has
     metrics_of_runs = _comparable([source.metrics for source in sources])
     results_of_runs = []
     for source, metrics in zip(sources, metrics_of_runs, strict=True):
@@ -146,10 +146,10 @@ def _speed(method: MethodResults) -> list[float]:
 
 
 def _comparable(runs: Sequence[RunMetrics]) -> list[RunMetrics]:
-    """The numbers of the runs, in the same order, with means that can be compared between them.
+    """The numbers of the runs, in the same order, with means that can be compared between runs.
 
-    A run that lacks tasks of the others has a mean over fewer tasks, which is replaced by this
-    reason. A cell has the numbers of a method at a temperature on a task.
+    If a run lacks tasks that another run has, its means over tasks are missing, with the reason
+    "4 of 6 tasks". A cell has the numbers of a method at a temperature on a task.
     """
     # per run, the names of tasks with a measured completion (`num_done` counts completions); a
     # key with the task "" is of all tasks together
@@ -159,14 +159,14 @@ def _comparable(runs: Sequence[RunMetrics]) -> list[RunMetrics]:
     all_tasks = set[str]().union(*tasks_of_runs)
     comparable_runs = []
     for run, tasks in zip(runs, tasks_of_runs, strict=True):
-        # a `Missing` with the reason ("4 of 6 tasks") if the run lacks tasks, else None
+        # a `Missing` with the reason if the run lacks tasks, else None
         if missing_mean := reason_if_partial(len(tasks), len(all_tasks)):
-            # the numbers over all tasks by method and temperature, with `missing_mean` for means
-            overall = {
-                (method, temperature): _without_means(metrics, missing_mean)
-                for (method, temperature), metrics in run.overall.items()
+            # by method and temperature: the numbers over all tasks, with `missing_mean` for means
+            overall_without_means = {
+                (method, temperature): _without_means(overall, missing_mean)
+                for (method, temperature), overall in run.overall.items()
             }
-            run = replace(run, overall=overall)
+            run = replace(run, overall=overall_without_means)
         comparable_runs.append(run)
     return comparable_runs
 

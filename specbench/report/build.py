@@ -83,26 +83,33 @@ def parse_columns(text: str) -> tuple[str, ...]:
 def for_paper(report: Report, columns: tuple[str, ...], ours: Iterable[str]) -> Report:
     """The report with these columns in its table in LaTeX, and with the author's methods marked.
 
+    The table has a row per variant of a method. A variant is a method with its options, spelled
+    "pld:ngram=2" in records; "pld" is its name without options.
+
     Args:
         report: the report of the runs.
         columns: some of `COLUMNS`.
-        ours: methods, as records spell them or without options.
+        ours: the author's methods: spellings of variants, or names without options, which stand
+            for all variants. Case, hyphens, underscores and blanks do not matter.
 
     Raises:
         UserError: the runs have no such method.
     """
-    keys_by_name: dict[str, set[str]] = defaultdict(set)
-    for block in report.blocks:
+    # name without options -> spellings of all variants; spelling with options -> itself alone
+    spellings_by_name: dict[str, set[str]] = defaultdict(set)
+    for block in report.blocks:  # the results at one temperature
         for method in block.methods:
-            for name in (method.method, method.method.partition(":")[0]):
-                keys_by_name[name].add(method.method)
-    keys: set[str] = set()
-    for spelling in ours:
-        name = same_name(spelling, keys_by_name)
-        if name not in keys_by_name:
-            raise unknown_name("method in these runs", name, keys_by_name)
-        keys |= keys_by_name[name]
-    return replace(report, columns=columns, ours=tuple(keys))
+            spelling = method.method
+            spellings_by_name[spelling].add(spelling)
+            spellings_by_name[spelling.partition(":")[0]].add(spelling)
+    our_spellings: set[str] = set()
+    for our_method in ours:
+        # the key that differs in case and separators only, else `our_method` itself
+        name = same_name(our_method, spellings_by_name)
+        if name not in spellings_by_name:
+            raise unknown_name("method in these runs", name, spellings_by_name)
+        our_spellings |= spellings_by_name[name]
+    return replace(report, columns=columns, ours=tuple(our_spellings))
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> list[Path]:

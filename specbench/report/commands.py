@@ -23,15 +23,17 @@ def typed_command(info: RunHeader) -> str:
 
 
 def full_command(info: RunHeader) -> str:
-    """The command of a run with every setting that is not off, so that no default can change it.
+    """The command that repeats a run: "specbench run" with every setting that is not off.
 
-    `info` is the header of the run. Its settings have the number of passes that were run, so
-    `--until-ci` (passes until intervals are narrow) is left out.
+    Settings at their defaults are written too, since a later version may change a default. The
+    command of an imported run is as the user typed it. `info` is the header of the run. Its
+    settings have the number of passes that were run, so `--until-ci` (passes until intervals are
+    narrow) is left out.
     """
     if info.imported:
         return typed_command(info)
     spec = info.spec.values  # the settings in effect
-    asked = info.spec.asked or spec  # the settings as the user gave them, if they are known
+    asked = info.spec.asked or spec  # as the user gave them; those in effect if that is unknown
     # A card TASK.toml defines the task TASK, or its sub-tasks TASK/NAME.
     cards = [name for name in asked.tasks if name.endswith(".toml")]  # paths of files
     tasks_of_cards = {Path(card).stem for card in cards}
@@ -107,14 +109,15 @@ def _arguments(option: Option, setting: Any) -> list[str]:
 
 
 def _wrapped(arguments: Iterable[str]) -> str:
-    """A shell command on lines of up to `_WIDTH` characters, then a backslash on all but the last.
+    """A shell command, broken into lines of up to `_WIDTH` characters.
 
-    An argument is a flag with its value, "--task mtbench", and stays on one line; a longer one
-    has a line for itself. The first argument is the command.
+    All lines but the last end in a blank and a backslash, which do not count. Lines after the
+    first are indented. An argument is a flag with its value, "--task mtbench", and stays on one
+    line; if it is too long, it has a line for itself. The first argument is "specbench run".
     """
     lines: list[str] = []
     for argument in arguments:
-        if lines and len(lines[-1]) + 1 + len(argument) <= _WIDTH:
+        if lines and len(lines[-1]) + len(" ") + len(argument) <= _WIDTH:
             lines[-1] += f" {argument}"
         elif lines:
             lines.append(f"  {argument}")

@@ -93,14 +93,14 @@ class Prose:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         """Yield the lines of the text for rich, each after a margin of `indent` characters.
 
-        The margin of the first line holds the label, others are blank. rich calls this with the
-        width of the place in characters, `options.max_width`.
+        The margin of the first line holds the label, the margins of other lines are blank. rich
+        calls this method to print the text; `options.max_width` is the room in characters.
         """
         style = console.get_style(self.style)  # from colour and weight, such as "bold red"
-        if console.is_terminal:  # elsewhere lines stay whole
+        if console.is_terminal:
             # broken at words
             lines = list(_lines(self.text, options.max_width - self.indent))
-        else:
+        else:  # a file or a pipe: only the text's line breaks
             lines = self.text.split("\n")
         margin = self.label.ljust(self.indent)
         for line in lines:
@@ -145,9 +145,9 @@ class TextTable:
     def _widths(self, max_width: int) -> list[int]:
         """The width of each column in characters, such that a line fits `max_width` if it can.
 
-        The widest column shrinks first, down to its longest word; the last column may become
-        narrower than that, down to `_NARROWEST`. The first column and columns of numbers do not
-        shrink. `self.rows` are the texts of each row, one per heading.
+        The widest column shrinks first. A column shrinks down to its longest word, the last one
+        down to `_NARROWEST` if its longest word is wider. The first column and columns of numbers
+        do not shrink. `self.rows` are the texts of each row, one per heading.
         """
         columns = list(zip(self.headings, *self.rows, strict=True))  # texts of each column
         widths = [max(map(cell_len, texts)) for texts in columns]

@@ -11,8 +11,9 @@ from specbench.report.texts import Numbers
 def slow_on_cpu(run: RunMetrics) -> Numbers:
     """Methods that are slower than vanilla on a CPU although they accept draft tokens, for a note.
 
-    `is_slower` is true if there is any such method. `methods` are the ones whose description says
-    why a CPU slows them with any settings. Empty on a GPU and for servers.
+    Returns `is_slower`, true if there is any such method, and `methods`: an entry per such method
+    and temperature, if the method's description gives a reason why a CPU slows it with any
+    settings. Empty on a GPU and for servers.
     """
     if facts.is_on_gpu(run.info) or run.info.servers:
         return {}
@@ -21,15 +22,14 @@ def slow_on_cpu(run: RunMetrics) -> Numbers:
         for (method, temperature), overall in run.overall.items()  # numbers over all tasks
         if _is_slow_though_accepting(overall)
     ]
-    # from the methods' descriptions, by name without options; empty for most
-    reason_by_name = {name: method.slow_on_cpu for name, method in described().items()}
+    # the reason why a CPU slows a method, by its name without options; empty for most
+    reason_by_name = {name: description.slow_on_cpu for name, description in described().items()}
     slow_by_design: list[Numbers] = []
     for method, temperature in slow:
-        name = method.partition(":")[0]  # without options
-        reason = reason_by_name.get(name)
+        reason = reason_by_name.get(method.partition(":")[0])
         if not reason:
             continue
-        cost = run.cost(method, temperature)  # of a step, over all tasks as one
+        cost = run.cost(method, temperature)  # of a step, over the steps of all tasks
         slow_by_design.append(
             {
                 "method": method,

@@ -87,15 +87,20 @@ def _shown_numbers(runs: Sequence[RunMetrics]) -> Iterator[str]:
 
 
 def bounds(run: RunMetrics) -> Iterator[Note]:
-    """The smallest MAT of methods on a server whose answers do not list their steps."""
+    """Notes on the smallest possible MAT of methods on servers that do not list their steps.
+
+    There, steps are implied by counts. `mat` is the MAT over these steps; `least_mat` is the MAT
+    if every answer that may have taken one more step did so. There is a note per method and
+    temperature, if the two differ in the digits that a report shows.
+    """
     for (method, temperature), server in run.serving.items():
-        mat = run.pooled(method, temperature).mat
-        least = server.least_mat
-        if not isinstance(mat, Estimate) or not isinstance(least, Estimate):
+        mat = run.pooled(method, temperature).mat  # over the steps of all tasks
+        least_mat = server.least_mat
+        if not isinstance(mat, Estimate) or not isinstance(least_mat, Estimate):  # missing
             continue
-        if formats.mat(mat) != formats.mat(least):
-            where = {"method": method, "temperature": temperature}
-            yield make_note("least_mat", run.info, **where, least=least)
+        if formats.mat(mat) != formats.mat(least_mat):
+            names = {"method": method, "temperature": temperature}
+            yield make_note("least_mat", run.info, **names, least=least_mat)
 
 
 def _tests_of_marked(runs: Sequence[RunMetrics]) -> list[int]:

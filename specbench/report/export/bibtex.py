@@ -40,14 +40,20 @@ def paper_url(name: str) -> str:
 
 
 def _methods(report: Report) -> dict[str, str]:
-    """Titles by name: of the report's methods, and of other methods whose drafts they also use."""
-    titles: dict[str, str] = {}
-    for source in report.sources:
+    """Titles of the methods that need a paper, by name without options: "eagle2" -> "EAGLE-2".
+
+    They are the report's methods without vanilla. A method's option `other` ("eagle2") names a
+    second method that drafts for it, which needs its paper, too: its title is the option's text.
+    """
+    title_by_name: dict[str, str] = {}  # the first title of a name stays
+    for source in report.sources:  # a source is a run with its numbers
         for spelling in source.metrics.methods:
-            label = source.info.method(spelling)
+            title = source.info.method(spelling).title
+            title_on_one_line = " ".join(title.split())
+            title_by_name.setdefault(spelling.partition(":")[0], title_on_one_line)
+            # the method's options; None for a method that the run's header does not list
             header = source.info.methods.get(spelling)
-            titles.setdefault(spelling.partition(":")[0], " ".join(label.title.split()))
-            if header and (other := str(header.options.get("other", ""))):
-                titles.setdefault(other.partition(":")[0], other)
-    titles.pop(BASELINE, None)
-    return titles
+            if header and (other_method := str(header.options.get("other", ""))):
+                title_by_name.setdefault(other_method.partition(":")[0], other_method)
+    title_by_name.pop(BASELINE, None)
+    return title_by_name

@@ -92,11 +92,11 @@ def _category_cells(run: RunMetrics, categories: RunMetrics) -> DataFrame:
     if frame.empty:
         return frame
     frame = frame[frame["task"].isin(categories.tasks)]  # without "mean" and "pooled"
-    # columns: 0 task, 1 the separator " / ", 2 category
-    names = frame["task"].str.partition(BETWEEN)
-    frame = frame.assign(task=names[0])
+    # a frame with the columns 0: task, 1: the separator " / ", 2: category
+    split_names = frame["task"].str.partition(BETWEEN)
+    frame = frame.assign(task=split_names[0])
     after_task = frame.columns.get_loc("task") + 1  # position of the new column
-    frame.insert(after_task, "category", names[2])
+    frame.insert(after_task, "category", split_names[2])
     return frame
 
 

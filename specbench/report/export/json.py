@@ -81,28 +81,29 @@ def _document(report: Report) -> dict[str, Any]:
     }
 
 
-def plain(value: Any) -> Any:
-    """The value in types of JSON: dict, list, str, int, float, bool or None.
+def plain(content: Any) -> Any:
+    """A number, text, dataclass, mapping or sequence in types of JSON, with all that it contains.
 
-    A dataclass is an object of its fields, an estimate `{"value", "low", "high"}`, without an
-    interval `{"value"}`, and a missing number `{"missing": reason}`. Floats are rounded to
-    `_DIGITS` significant digits, but not the ends of an interval.
+    The types are dict, list, str, int, float, bool and None. A dataclass becomes an object of its
+    fields, a missing number `{"missing": reason}`. An estimate becomes `{"value", "low", "high"}`,
+    or `{"value"}` if it has no interval. Floats are rounded to `_DIGITS` significant digits; the
+    ends of intervals (`low`, `high`) are not.
     """
-    if isinstance(value, Missing):
-        return {"missing": value.reason}
-    if isinstance(value, Estimate):
-        estimate = {"value": plain(value.value)}
-        interval = value.shown_interval
+    if isinstance(content, Missing):
+        return {"missing": content.reason}
+    if isinstance(content, Estimate):
+        estimate = {"value": plain(content.value)}
+        interval = content.shown_interval  # None if it has none
         return {**estimate, "low": interval.low, "high": interval.high} if interval else estimate
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(element) for key, element in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [plain(element) for element in value]
-    if isinstance(value, float):
-        return _rounded(value)
-    return value
+    if is_dataclass(content) and not isinstance(content, type):  # an instance, not a class
+        return {field.name: plain(getattr(content, field.name)) for field in fields(content)}
+    if isinstance(content, Mapping):
+        return {str(key): plain(element) for key, element in content.items()}
+    if isinstance(content, Sequence) and not isinstance(content, str):
+        return [plain(element) for element in content]
+    if isinstance(content, float):
+        return _rounded(content)
+    return content
 
 
 def _rounded(number: float) -> Any:
@@ -184,16 +185,17 @@ def _overall(metrics: RunMetrics) -> list[dict[str, Any]]:
 
 
 def _costs(metrics: RunMetrics) -> list[dict[str, Any]]:
-    """One object per method, temperature and task: its names, then the costs of a step.
+    """An object per method, temperature and task: these three names, then the costs of a step.
 
-    `task` is null for all tasks as one. The fields of `Cost` are the keys, but `bound`, the
-    bandwidth bound of the speedup, is written as "limit".
+    `task` is null for the costs over all tasks. The keys of the costs are the fields of `Cost`,
+    with two exceptions: `bound`, the bandwidth bound of the speedup, is written as "limit", and
+    `mat` over all tasks as "mat_all_steps".
     """
     costs = []
     for key, cost in metrics.costs.items():  # key: method, temperature, task or ""
         numbers = _renamed(plain(cost), bound="limit")  # a dict from field to number
-        if not key.task:  # all tasks as one: "mat" becomes "mat_all_steps"
-            numbers = _all_steps(numbers)
+        if not key.task:
+            numbers = _all_steps(numbers)  # with "mat_all_steps"
         names = {"temperature": key.temperature, "method": key.method, "task": key.task or None}
         costs.append({**names, **numbers})
     return costs

@@ -82,7 +82,7 @@ def _caption(report: Report) -> str:
     text_by_label = {note.label: note.text for note in report.notes}
     speedup_definition = text_by_label.get("Speedup", "").partition(" Intervals")[0].rstrip(".")
     sentences = [f"{escape(report.caption)}."]  # model, machine, dtype and prompts
-    parts = _parts(report)
+    parts = _parts(report)  # the numbers that each task has columns for: speedup, MAT or both
     if SPEEDUP in parts:
         sentences.append(f"Speedup: {escape(speedup_definition)}.")
     if MAT in parts:
@@ -113,20 +113,24 @@ def _tasks(report: Report) -> list[Task]:
 
 
 def _panels(report: Report) -> list[list[Task]]:
-    """The tasks of each table, as many as fit side by side."""
-    labels = [run.source.info.method(method.method).title for run, method in _every_method(report)]
-    label_width = min(max(map(width_of, labels), default=0), _WIDEST_LABEL)
-    marks = " (ours) (a)" if report.ours else " (a)"
-    most = TEXT_WIDTH - label_width - width_of(marks) - _GAP
+    """The tasks of each table: as many as fit beside the methods' names, the next in a new table.
+
+    A task that is too wide even alone has a table for itself. Widths are in points.
+    """
+    titles = [run.source.info.method(method.method).title for run, method in _every_method(report)]
+    title_width = min(max(map(width_of, titles), default=0), _WIDEST_LABEL)
+    # what may follow a method's title: it is the author's, and the mark of a note below the table
+    after_title = " (ours) (a)" if report.ours else " (a)"
+    full_width = TEXT_WIDTH - title_width - width_of(after_title) - _GAP  # for the tasks of a table
     panels: list[list[Task]] = [[]]
-    room = most
+    width_left = full_width  # in the last panel
     for task in _tasks(report):
-        width = _width(report, task)
-        if width > room and panels[-1]:
+        task_width = _width(report, task)
+        if task_width > width_left and panels[-1]:
             panels.append([])
-            room = most
+            width_left = full_width
         panels[-1].append(task)
-        room -= width
+        width_left -= task_width
     return panels
 
 
@@ -172,14 +176,18 @@ def _label(report: Report, run: RunResults, method: MethodResults, marks: Marks)
 
 
 def _panel(report: Report, tasks: Sequence[Task], marks: Marks) -> Iterable[str]:
-    """The lines of a table with these tasks."""
-    parts = _parts(report)
+    """The lines of a LaTeX table with columns for these tasks: a head, then each temperature.
+
+    `marks` are the marks of the notes below the table, by the note's text.
+    """
+    parts = _parts(report)  # the numbers that each task has columns for: speedup, MAT or both
     num_columns = 1 + len(parts) * len(tasks)  # with the column of methods
     yield rf"\begin{{tabular}}{{@{{}}l{'r' * (num_columns - 1)}@{{}}}}"
     yield r"\toprule"
     yield from _header(tasks, parts)
-    for block in report.blocks:
+    for block in report.blocks:  # the results at one temperature
         yield r"\midrule"
+        # a line across the table: "Temperature=0"
         yield rf"\multicolumn{{{num_columns}}}{{c}}{{{escape(block.heading)}}} \\"
         yield from _block(report, block, tasks, marks)
     yield r"\bottomrule"
@@ -218,14 +226,17 @@ def _above(texts: Sequence[str], num_parts: int) -> str:
 def _block(report: Report, block: Block, tasks: Sequence[Task], marks: Marks) -> Iterable[str]:
     """The lines of LaTeX for one temperature: a row per method of each run.
 
-    `block` has the results at this temperature.
+    `block` has the results at this temperature. `tasks` are the tasks with columns, some of
+    `report.tasks`. `marks` are the marks of the notes below the table, by the note's text.
     """
-    parts = _parts(report)
-    table = task_tables.by_task(report, block, parts)
-    places = [report.tasks.index(task) for task in tasks]
-    table = table.take([place * len(parts) + i for place in places for i in range(len(parts))])
+    parts = _parts(report)  # the numbers that each task has columns for: speedup, MAT or both
+    num_parts = len(parts)
+    # the columns are those of the first task, then of the second, and so on
+    full_table = task_tables.by_task(report, block, parts)
+    first_columns = [num_parts * report.tasks.index(task) for task in tasks]  # of each task, from 0
+    table = full_table.take([first + i for first in first_columns for i in range(num_parts)])
     runs = [run for run in block.runs if run.methods]
-    for run, group in zip(runs, table.groups, strict=True):
+    for run, group in zip(runs, table.groups, strict=True):  # a group is the rows of a run
         yield r"\midrule"
         if group.label:  # the run's name; empty if there is one run
             num_columns = 1 + len(table.columns)
@@ -234,7 +245,7 @@ def _block(report: Report, block: Block, tasks: Sequence[Task], marks: Marks) ->
         for method, row in zip(run.methods, group.rows, strict=True):
             # the method's name, then its cells, or a reason in place of missing ones
             label = _label(report, run, method, marks)
-            yield " & ".join([label, *_cells(row, len(parts), marks)]) + r" \\"
+            yield " & ".join([label, *_cells(row, num_parts, marks)]) + r" \\"
 
 
 def _cells(row: Row, num_parts: int, marks: Marks) -> Iterable[str]:
@@ -259,18 +270,20 @@ def _cell(cell: Cell) -> str:
 
 
 def _remarks(report: Report, marks: Marks) -> Iterable[str]:
-    """Paragraphs of LaTeX below the table with the notes that its readers need, or nothing.
+    """Up to two paragraphs of LaTeX below the table, which explain what its cells show.
 
-    They are the marked texts, and explain the marks "*" (not lossless) and "~" (significant by its
-    interval, but not by the corrected test) and missing numbers. Warnings are for the author alone.
+    The first has the texts of `marks`, each after its mark: "(a) 8 nodes." The second has the
+    report's notes on the signs "*" (not lossless) and "~" (significant by its interval, but not by
+    the corrected test), and on numbers that are missing for a reason without a mark. Warnings are
+    left out: they are for the author alone.
     """
-    marked = [f"{mark} {text}." for text, mark in marks.items()]
+    marked_texts = [f"{mark} {text}." for text, mark in marks.items()]
     notes = []
     for note in report.notes:
         if note.label in ("*", "~"):
             notes.append(f"{note.label}: {note.text}")
         elif note.label == "Missing" and note.numbers.get("reason") not in marks:
             notes.append(note.text)
-    for sentences in (marked, notes):
+    for sentences in (marked_texts, notes):
         if sentences:
             yield rf"\par\smallskip\raggedright {escape(' '.join(sentences))}"

@@ -48,10 +48,10 @@ def note_lines(notes: Iterable[Note]) -> Iterable[str]:
 
 
 def _block(report: Report, block: Block) -> Iterable[str]:
-    """The lines of Markdown for one temperature: its tables, then each run's verdict.
+    """The lines of Markdown for one temperature: tables, verdicts of the runs, recommendations.
 
     `block` has the results of each run at this temperature. A verdict says in a sentence or two
-    which method is the fastest.
+    which method is the fastest, a recommendation which method to use.
     """
     yield f"## {block.heading}"
     parts = (task_tables.PLUS_MINUS, task_tables.MAT)  # a task's columns: speedup with ±, MAT
@@ -72,10 +72,10 @@ def _block(report: Report, block: Block) -> Iterable[str]:
 
 
 def table_lines(table: Table) -> Iterable[str]:
-    """The lines of a table in Markdown. If a group of rows has a label, its row comes before them.
+    """The lines of a table in Markdown: headings, a rule, then the rows of each group.
 
-    The first column has the labels of the rows, below `table.heading`. `table.columns` are the
-    columns after it.
+    The label of a group, if it has one, is a row of its own before the group's rows. The first
+    column has the labels of the rows, below `table.heading`; `table.columns` are all others.
     """
     yield _line([table.heading, *(escape(column.title) for column in table.columns)])
     yield f"| --- |{' ---: |' * len(table.columns)}"

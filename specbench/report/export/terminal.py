@@ -35,7 +35,8 @@ def files(report: Report) -> Mapping[str, str]:
 def print_report(report: Report, console: Console | None = None, *, is_full: bool = False) -> None:
     """Print a report on the console, which is stdout if none is given.
 
-    Short: table, verdict, warnings. Full (`is_full`): all tables and notes.
+    The short report has the main table, verdicts and warnings, the full one (`is_full`) all tables
+    and notes.
     """
     console = console or report_console()
     width = console.width  # characters
@@ -96,30 +97,31 @@ def notes_grid(notes: Sequence[Note]) -> Group:
 def _short_block(report: Report, block: Block, width: int) -> Iterable[RenderableType]:
     """The part of the short report on one temperature, in `width` characters: tables, verdicts.
 
-    The first table has intervals if they fit, and leaves out tasks if it does not fit without.
-    `block` has the results at the temperature.
+    The main table has a row per method and a column per task. It has intervals if there is room,
+    and leaves out tasks if there is no room even without intervals. `block` has the results at the
+    temperature.
     """
-    candidates = [  # the first table in two forms
-        # speedups with intervals
+    forms = [  # of the main table: speedups with intervals, speedups alone
         sections.screen(report, block, task_tables.on_screen(report, block)),
-        sections.screen(report, block, task_tables.SPEEDUP),  # without
+        sections.screen(report, block, task_tables.SPEEDUP),
     ]
-    # the first that fits, else the last with fewer columns
-    table = first_in_full(candidates, width)
-    title = f"{table.title}, {block.heading}"
-    if num_hidden := _num_tasks(candidates[0]) - _num_tasks(table):
+    # the first form that fits, else the last without some columns
+    main_table = first_in_full(forms, width)
+    title = f"{main_table.title}, {block.heading}"
+    if num_hidden := _num_tasks(forms[0]) - _num_tasks(main_table):
         hidden_text = "1 more task" if num_hidden == 1 else f"{num_hidden} more tasks"
         title += f" ({hidden_text}: --full)"
+    # throughput and latency, in this order; none without servers
     server_tables = [table for table in _server_tables(report, block) if table.columns]
-    if sections.is_loaded(block):  # throughput first
-        yield from _titled(server_tables[:1], width)
-        del server_tables[:1]
+    # at loads above one request at once, throughput stands above the main table
+    num_above = 1 if sections.is_loaded(block) else 0
+    yield from _titled(server_tables[:num_above], width)
     yield Text(title, style="bold")
-    yield from draw(table, width)
+    yield from draw(main_table, width)
     # phases of a step (draft, verify, commit) were timed; else None
     if any(method.cost.relative_phases for method in block.methods):
         yield from draw(step_costs(report, block), width)
-    yield from _titled(server_tables, width)
+    yield from _titled(server_tables[num_above:], width)
     yield from _verdicts(report, block)  # which method is the fastest, a sentence per run
 
 
