@@ -101,12 +101,12 @@ def _servers(info: RunHeader) -> list[Numbers]:
 
 
 def _execution(info: RunHeader) -> Numbers:
-    """The execution of the methods' steps, and the kernels of the layers, for a note.
+    """How the methods' steps were executed, and the kernels of the layers, for a note.
 
-    `modes` lists each mode ("graph": CUDA graphs, "eager": one by one) with its reason, None if
-    it needs none, and its methods. The mode of the most methods comes first, without their names.
-    `kernels` is the name of the kernels, `reason` why they are not specbench's own, or None; both
-    are left out if the header (`info`) has no kernels or no modes.
+    `modes` lists each mode ("graph": CUDA graphs, "eager": kernels launched one by one) with its
+    reason, None if it needs none, and its methods. The mode of the most methods comes first,
+    without their names. `kernels` is the name of the kernels, `reason` why they are not
+    specbench's own, or None; both are left out if the header (`info`) has no kernels or no modes.
     """
     # (mode, reason for it or None) -> spellings of the methods
     methods_by_mode: dict[tuple[str, str | None], list[str]] = defaultdict(list)
@@ -203,9 +203,10 @@ def _audit(audit: StoredAudit) -> tuple[str, Numbers]:
 def _formula(run: RunMetrics) -> list[Numbers]:
     """The smallest and the largest relative change that the other speedup formula would make.
 
-    There is a change for each method, temperature and task (a cell): other speedup / speedup of
-    the run's formula - 1. `our_speedup` is the ratio of times per token, `paper_speedup` the ratio
-    of mean tokens/s. Returns one change, or none, if there are no more.
+    A cell (a method at a temperature on a task) has two speedups: `our_speedup`, the ratio of
+    times per token, and `paper_speedup`, the ratio of mean tokens/s. Its change is the speedup by
+    the formula that the run does not use / the speedup by the run's formula - 1. A list of two
+    changes with their method and task; shorter if fewer than two cells have both speedups.
     """
     changes: list[Numbers] = []
     for key, cell in run.cells.items():

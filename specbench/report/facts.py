@@ -27,6 +27,8 @@ _WHOLE_SHARE = 0.9995
 """The smallest share that counts as all steps."""
 _MOST_LENGTHS = 4
 """Most lengths of drafts that a note names."""
+_SHORT_HASH = 12
+"""Characters that are shown of a hash of a commit or file."""
 
 
 def model_label(info: RunHeader) -> str:
@@ -145,37 +147,47 @@ def listed_facts(info: RunHeader) -> list[tuple[str, str]]:
 
 
 def prompt_offsets(run: RunMetrics) -> list[Numbers]:
-    """The differences of the servers' prompts from ours in tokens, where there are any."""
+    """The differences in tokens between prompts as servers read them and as rendered here.
+
+    An entry per method and temperature on a server, with `offset` as text: the server's count of
+    a prompt's tokens - our count, from the smallest to the largest difference of its prompts, "-1
+    to +12", or "+12" if they are equal. A server without any difference is left out.
+    """
     offsets: list[Numbers] = []
     for (method, temperature), server in run.serving.items():
-        least, most = server.prompts.least_offset, server.prompts.most_offset
-        ends = [f"{offset:+,}" if offset else "0" for offset in dict.fromkeys((least, most))]
-        if ends != ["0"]:
-            text = " to ".join(ends)
+        # one or two numbers of tokens
+        distinct_ends = dict.fromkeys((server.prompts.least_offset, server.prompts.most_offset))
+        ends_as_texts = [f"{offset:+,}" if offset else "0" for offset in distinct_ends]
+        if ends_as_texts != ["0"]:
+            text = " to ".join(ends_as_texts)
             offsets.append({"method": method, "temperature": temperature, "offset": text})
     return offsets
 
 
 def drafting_shares(run: RunMetrics) -> list[Numbers]:
-    """The share of steps with a draft, and its parts by the lengths of drafts.
+    """The shares of steps with a draft, of methods on servers, for a note.
 
-    Methods that drafted in every step, with drafts of one length, are left out: this is usual.
+    An entry per method and temperature. `share` is steps with a draft / all steps, `lengths` the
+    part of it for each number of draft tokens; `lengths` is empty if all drafts have one length,
+    or if the server does not list its drafts. Methods whose share is unknown are left out, and the
+    usual case: a method that should draft in every step did so, and shows no second length.
     """
     methods: list[Numbers] = []
     for (method, temperature), server in run.serving.items():
-        share, lengths = server.drafting_share, server.draft_lengths
+        share = server.drafting_share  # 0 to 1; None if unknown
         if method == BASELINE or share is None:
             continue
-        has_one_length = len(lengths) < 2
-        is_whole = drafts_in_every_step(run.info, method) and share >= _WHOLE_SHARE
-        if is_whole and has_one_length:
+        # the lengths with their shares, if drafts have several, else empty
+        lengths = server.draft_lengths if len(server.draft_lengths) > 1 else ()
+        drafted_in_every_step = share >= _WHOLE_SHARE
+        if drafted_in_every_step and drafts_in_every_step(run.info, method) and not lengths:
             continue
         methods.append(
             {
                 "method": method,
                 "temperature": temperature,
                 "share": share,
-                "lengths": [] if has_one_length else _shares_by_length(lengths),
+                "lengths": _shares_by_length(lengths),
             }
         )
     return methods
@@ -222,12 +234,12 @@ def weights_text(weights: WeightsHeader | None) -> str:
     if weights is None:
         return "none"
     if weights.revision:  # a commit on the Hub; None for a local folder
-        return f"revision {weights.revision[:12]}"
+        return f"revision {weights.revision[:_SHORT_HASH]}"
     if not weights.files:
         return UNKNOWN
     # `files` has size (`bytes`) and hash of each file by its name
     name, largest_file = max(weights.files.items(), key=lambda named_file: named_file[1].bytes)
-    return f"{name}, sha256 {(largest_file.sha256 or UNKNOWN)[:12]}"
+    return f"{name}, sha256 {(largest_file.sha256 or UNKNOWN)[:_SHORT_HASH]}"
 
 
 def thinking(info: RunHeader) -> dict[str, Any]:

@@ -9,20 +9,25 @@ from specbench.report.texts import Note, make_note
 
 
 def imported_notes(run: RunMetrics) -> Iterator[Note]:
-    """The facts of an imported run, in the order of a report."""
-    imported = run.info.imported
+    """The notes on the facts of an imported run, which was read from other tools' files.
+
+    They are in the order of a report. The first argument of `make_note` is the note's key in
+    `texts.toml`, the others fill its sentence.
+    """
+    imported = run.info.imported  # what is known of the files; None for a run of specbench
     assert imported is not None
     yield make_note("imported", tools=imported.tools, files=_files(imported))
-    counting = [{"by": method, "rule": rule} for method, rule in imported.counting.items()]
-    yield make_note("imported_counting", counting=counting, arithmetic=imported.arithmetic)
-    if imported.figures:
+    # the rule by which each method's file counts tokens and steps, and the publisher's arithmetic
+    rules = [{"by": method, "rule": rule} for method, rule in imported.counting.items()]
+    yield make_note("imported_counting", counting=rules, arithmetic=imported.arithmetic)
+    if imported.figures:  # the publisher's numbers, such as a speedup, each with its rule in words
         yield make_note("imported_figures", figures=[figure.text for figure in imported.figures])
-    if imported.findings:
+    if imported.findings:  # sentences on counting and budgets, as seen in the files
         yield make_note("imported_findings", findings=[*imported.findings])
-    yield make_note("imported_lacks", lacks=[*imported.lacks])
-    key, numbers = samples(run)
+    yield make_note("imported_lacks", lacks=[*imported.lacks])  # facts that the files lack
+    key, numbers = samples(run)  # of samples and completions
     yield make_note(key, run.info, **numbers)
-    for oddity in imported.oddities:
+    for oddity in imported.oddities:  # sentences on oddities in the files: warnings
         yield make_note("imported_oddity", text=oddity)
 
 

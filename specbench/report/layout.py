@@ -78,21 +78,21 @@ class _Layout:
     """
 
     def __init__(self, table: Table, width: int) -> None:
-        """Measure the table for lines of `width` characters: a `_Unit` per task, then the labels.
+        """Divide the table into units, and choose the width of its labels.
 
         A unit has the columns of a task, or a single column without a task. The labels are the
-        names of the rows, left of all units.
+        names of the rows, left of all units. `width` is the room in characters.
         """
         self._table = table
         self._width = width
-        # [rows of the table][units]: a pair of the task's title and the row's cells for it
-        tasks_by_row = [table.by_task(row.cells) for row in table.rows]
+        # [units]: pairs of a task's title, empty without a task, and the unit's columns
+        titled_columns = table.by_task(table.columns)
+        # [rows of the table][units]: pairs of the same title and the row's cells in these columns
+        titled_cells_by_row = [table.by_task(row.cells) for row in table.rows]
         self._units = []
-        for unit_index, (task, columns) in enumerate(table.by_task(table.columns)):
-            cells_by_row = []  # [rows of the table][columns of the unit]
-            for tasks in tasks_by_row:
-                _, cells = tasks[unit_index]
-                cells_by_row.append(cells)
+        for unit_index, (task, columns) in enumerate(titled_columns):
+            # [rows of the table][columns of the unit]
+            cells_by_row = [titled_cells[unit_index][1] for titled_cells in titled_cells_by_row]
             self._units.append(_unit(task, columns, cells_by_row))
         self._label_width = self._best_label_width()  # characters, in view of the units' widths
 
@@ -137,9 +137,9 @@ class _Layout:
     def lines(self, units: Sequence[_Unit]) -> Iterable[RenderableType]:
         """The lines of a table of these columns: its head, a rule, then the rows of each group.
 
-        A group begins with its label, if it has one, which may be wider than the table. A row
-        whose label takes several lines has its numbers on the last. A unit is the columns of a
-        task, or a single column: `heading` are lines, `rows` a line per row of the table.
+        A group begins with a line for its label, if it has one. A row whose label takes several
+        lines has its numbers on the last line. A unit is the columns of a task, or a single
+        column: `heading` are its lines in the head, `rows` its line in each row of the table.
         """
         num_head_lines = max((len(unit.heading) for unit in units), default=1)
         for from_below in range(num_head_lines, 0, -1):  # 1 is the lowest line of the head
@@ -172,37 +172,36 @@ class _Layout:
 
 
 def _unit(task: str, columns: Sequence[Column], cells_by_row: Sequence[Sequence[Cell]]) -> _Unit:
-    """The columns of a task side by side, below the lines of its title.
+    """The unit of a task: its columns side by side, below the lines of the task's title.
 
-    `task` is the title, empty for a single column without a task. `cells_by_row` are the cells
-    [rows of the table][columns]. Widths are in characters. A unit is columns that stay together
-    where a table is split: the lines of their heading, and a line per row.
+    A unit is columns that stay together where a table is split: the lines of their heading, and a
+    line per row. `task` is the title, empty for a single column without a task. `cells_by_row` are
+    the cells [rows of the table][columns]. Widths are in characters.
     """
-    # [columns][lines]; `short` is a heading for a narrow place, or empty
-    headings = [(column.short or column.heading).splitlines() or [""] for column in columns]
+    # lines of each column's heading; `short` is a heading for a narrow place, or empty
+    lines_by_column = [(column.short or column.heading).splitlines() or [""] for column in columns]
     column_widths = []
-    for column_index, heading_lines in enumerate(headings):
+    for column_index, column_lines in enumerate(lines_by_column):
         cell_texts = [cells[column_index].text for cells in cells_by_row]
-        column_widths.append(max(map(cell_len, [*heading_lines, *cell_texts])))
+        column_widths.append(max(map(cell_len, [*column_lines, *cell_texts])))
     num_gaps = len(column_widths) - 1  # of one blank each
     # lines of a word each: the unit is at least as wide as the longest word of the title
     title_words = _wrap(task, 1)
     width = max([sum(column_widths) + num_gaps, *map(cell_len, title_words)])  # of the unit
     if task:
-        # below a task's title, only the first line of a heading is shown
-        first_lines = [heading_lines[0] for heading_lines in headings]
-        unit_heading = _wrap(task, width)  # the lines of the title
-        column_headings = " ".join(
-            line.rjust(column_width)
-            for line, column_width in zip(first_lines, column_widths, strict=True)
+        unit_lines = _wrap(task, width)  # the lines of the title
+        # below the title, a line with the first line of each column's heading
+        lowest_line = " ".join(
+            column_lines[0].rjust(column_width)
+            for column_lines, column_width in zip(lines_by_column, column_widths, strict=True)
         )
-        if column_headings.strip():
-            unit_heading.append(column_headings)
+        if lowest_line.strip():
+            unit_lines.append(lowest_line)
     else:
-        unit_heading = headings[0]
+        unit_lines = lines_by_column[0]  # of the only column
     return _Unit(
         width,
-        heading=[_aligned(Text(line, "bold"), width) for line in unit_heading],
+        heading=[_aligned(Text(line, "bold"), width) for line in unit_lines],
         rows=[_aligned(_side_by_side(cells, column_widths), width) for cells in cells_by_row],
     )
 
@@ -247,18 +246,22 @@ def _label_words(label: str, width: int) -> Iterator[str]:
 
 
 def fold_label(label: str, width: int) -> list[str]:
-    """The label in lines of `width` characters; parentheses stay on one line if they fit."""
+    """The label of a row in lines of up to `width` characters; an empty label is one empty line.
+
+    It is broken between words. A text in parentheses stays on one line if it fits; a word that is
+    wider than a line is cut.
+    """
     lines = [""]
-    for word in _label_words(label, width):
+    for word in _label_words(label, width):  # a text in parentheses that fits is one word
         longer_line = f"{lines[-1]} {word}".strip()
         if cell_len(longer_line) <= width:
             lines[-1] = longer_line
         else:
             lines.append(word)
-    folded_lines = []
+    cut_lines = []
     for line in lines:
-        folded_lines += wrap(line, width, break_on_hyphens=False)  # breaks words that are too wide
-    return folded_lines or [""]
+        cut_lines += wrap(line, width, break_on_hyphens=False)  # cuts words that are too wide
+    return cut_lines or [""]
 
 
 def _label(row: Row) -> str:

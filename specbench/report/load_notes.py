@@ -1,4 +1,7 @@
-"""The notes on loads: the highest throughput at each, and up to which load each method pays."""
+"""The notes on loads: the highest throughput at each, and up to which load each method pays.
+
+A load is a number of requests that a server works on at once.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,69 +20,81 @@ LOAD_KEYS = ("at_load", "slower_at_load", "loads")
 
 
 def load_notes(runs: Sequence[RunMetrics]) -> Iterator[Note]:
-    """A note for each load of a run with loads above one request at once, and one for each method
-    that was measured at several.
+    """The notes on loads, for runs on servers that were asked for several requests at once.
 
-    `runs` has an element for each load of such a run.
+    For each load, a note names the method of the highest throughput. A note per method says up to
+    which load the method is faster than vanilla. `runs` has an element for each load of a run.
     """
-    # id of a run -> number of requests at once -> the run at this load
+    # id of a run -> load (requests at once) -> the numbers of the run at this load
     runs_by_id: dict[str, dict[int, RunMetrics]] = {}
     for run in runs:
-        loads = loads_of(run.info.spec.values)
+        loads = loads_of(run.info.spec.values)  # that the settings ask for
+        # a load that is a rate of requests has 0 requests at once
         if run.info.servers and len(loads) == 1 and loads[0].concurrency:
             runs_by_id.setdefault(run.info.id, {})[loads[0].concurrency] = run
-    for runs_by_load in runs_by_id.values():
-        if max(runs_by_load) > 1:
-            by_load = {load: runs_by_load[load] for load in sorted(runs_by_load)}
-            for load, run in by_load.items():
+    for run_by_load in runs_by_id.values():
+        if max(run_by_load) > 1:
+            run_by_rising_load = {load: run_by_load[load] for load in sorted(run_by_load)}
+            for load, run in run_by_rising_load.items():
                 yield from _most_throughput(load, run)
-            yield from _break_evens(by_load)
+            yield from _break_evens(run_by_rising_load)
 
 
 def _most_throughput(load: int, run: RunMetrics) -> Iterator[Note]:
-    """The method of the highest throughput at a load, for each temperature."""
+    """A note per temperature on the method of the highest throughput at a load.
+
+    `load` is a number of requests at once, `run` has the numbers at this load. A temperature at
+    which no method has a throughput to compare with vanilla's has no note.
+    """
     for temperature in run.temperatures:
+        # throughput / vanilla's, by method, without the missing ratios
         ratios = {
             method: serving.throughput_ratio
-            for (method, at_temperature), serving in run.serving.items()
-            if at_temperature == temperature and method != BASELINE
+            for (method, method_temperature), serving in run.serving.items()
+            if method_temperature == temperature
+            and method != BASELINE
+            and isinstance(serving.throughput_ratio, Estimate)
         }
-        measured = {
-            method: ratio for method, ratio in ratios.items() if isinstance(ratio, Estimate)
-        }
-        if not measured:
+        if not ratios:
             continue
-        best = max(measured, key=lambda method: measured[method].value)
-        serving, vanilla = run.serving[best, temperature], run.serving.get((BASELINE, temperature))
+        best_method = max(ratios, key=lambda method: ratios[method].value)
+        vanilla = run.serving.get((BASELINE, temperature))  # None if it did not run
+        ratio = ratios[best_method]
         yield make_note(
-            "at_load" if measured[best].value > 1 else "slower_at_load",
+            "at_load" if ratio.value > 1 else "slower_at_load",
             run.info,
             load=load,
             temperature=temperature,
-            method=best,
-            ratio=measured[best],
-            interval=formats.brackets(measured[best]),
-            ttft=_ttft_change(serving, vanilla),
+            method=best_method,
+            ratio=ratio,
+            interval=formats.brackets(ratio),
+            ttft=_ttft_change(run.serving[best_method, temperature], vanilla),
         )
 
 
-def _break_evens(runs_by_load: dict[int, RunMetrics]) -> Iterator[Note]:
-    """The break-even loads of a run's methods, in the order of their throughput at the highest
-    load. `runs_by_load` has the run at each number of requests at once.
-    """
-    runs = [*runs_by_load.values()]
-    lowest_load, highest_load = runs[0], runs[-1]
+def _break_evens(run_by_load: Mapping[int, RunMetrics]) -> Iterator[Note]:
+    """A note per method and temperature on its throughputs at all loads, and its break-even load.
 
-    def throughput_ratio(method_and_temperature: tuple[str, float]) -> float:
-        serving = highest_load.serving.get(method_and_temperature)
+    The break-even load is the number of requests at once at which the method is as fast as
+    vanilla. The method with the highest throughput at the highest load comes first; a method with
+    a throughput at fewer than two loads has no note. `run_by_load` has a run's numbers at each
+    load, in rising order.
+    """
+    runs = [*run_by_load.values()]
+    at_lowest_load, at_highest_load = runs[0], runs[-1]
+
+    def last_ratio(method_and_temperature: tuple[str, float]) -> float:
+        """The sort key: throughput / vanilla's at the highest load, 0 if it is missing."""
+        serving = at_highest_load.serving.get(method_and_temperature)
         return (value_or_none(serving.throughput_ratio) if serving else None) or 0.0
 
-    for method, temperature in sorted(lowest_load.serving, key=throughput_ratio, reverse=True):
+    # `serving` has the numbers of servers by method and temperature
+    for method, temperature in sorted(at_lowest_load.serving, key=last_ratio, reverse=True):
         if method == BASELINE:
             continue
-        ratios: dict[int, Estimate] = {}  # of throughputs, by load
-        numbers_by_load: list[Numbers] = []
-        for load, run in runs_by_load.items():
+        ratios: dict[int, Estimate] = {}  # load -> throughput / vanilla's
+        numbers_by_load: list[Numbers] = []  # of the note, per load
+        for load, run in run_by_load.items():
             serving = run.serving.get((method, temperature))
             if serving is None or not isinstance(serving.throughput_ratio, Estimate):
                 continue
@@ -88,22 +103,24 @@ def _break_evens(runs_by_load: dict[int, RunMetrics]) -> Iterator[Note]:
             ttft_change = _ttft_change(serving, run.serving.get((BASELINE, temperature)))
             numbers_by_load.append({"ratio": ratio.value, "load": load, "ttft": ttft_change})
         if len(ratios) > 1:
-            verdict = break_even_numbers(ratios)
             yield make_note(
                 "loads",
-                lowest_load.info,
+                at_lowest_load.info,  # the header of the run, which names the method
                 method=method,
                 temperature=temperature,
                 loads=numbers_by_load,
-                **verdict,
+                **break_even_numbers(ratios),
             )
 
 
 def _ttft_change(serving: ServingMetrics, vanilla: ServingMetrics | None) -> str | None:
-    """The change of the time to the first token against vanilla's, such as "+10 %"."""
+    """The change of a method's mean time to the first token (TTFT) from vanilla's: "+10 %".
+
+    None if vanilla did not run (`vanilla` is None), or if either time is missing or vanilla's is 0.
+    """
     if vanilla is None:
         return None
-    ttft, vanilla_ttft = serving.ttft.mean, vanilla.ttft.mean
+    ttft, vanilla_ttft = serving.ttft.mean, vanilla.ttft.mean  # in seconds
     if not isinstance(ttft, Estimate) or not isinstance(vanilla_ttft, Estimate):
         return None
     if not vanilla_ttft.value:
@@ -112,16 +129,24 @@ def _ttft_change(serving: ServingMetrics, vanilla: ServingMetrics | None) -> str
 
 
 def break_even_numbers(ratios: Mapping[int, Estimate]) -> Numbers:
-    """The break-even load in words, for the clauses of the note.
+    """The break-even load of a method, for the clauses of its note; a key selects a clause.
 
-    `ratios` are the throughputs of the method / vanilla's by load, ascending.
-    Empty if a method pays at larger loads only.
+    - "crossing": the load at which the throughput falls to vanilla's, between the measured loads
+      "last_faster" and "first_slower".
+    - "everywhere": the highest load, if the method is faster than vanilla at all loads.
+    - "nowhere": the lowest load, if the method is faster at none.
+    - "between": the range of loads in words, if the interval of the break-even load covers all.
+    - "interval": this interval in words, or None.
+
+    Empty if the method is not faster at the lowest load, but at a higher one. `ratios` are the
+    throughputs of the method / vanilla's by load, in rising order.
     """
     result = break_even(ratios)
     loads = [*ratios]
+    # `result.load` is 0 if the method is not faster at the lowest load, infinite if faster at all
     if result.load == 0 and any(ratio.value > 1 for ratio in ratios.values()):
         return {}
-    interval = result.interval
+    interval = result.interval  # of the break-even load; None if unknown
     if interval and interval.low == 0 and math.isinf(interval.high):
         return {"between": f"between {loads[0]} and {loads[-1]} requests at once"}
     interval_text = _interval_text(interval) if interval else None

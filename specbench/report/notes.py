@@ -23,28 +23,29 @@ def notes(runs: Sequence[RunMetrics], labels: Sequence[str]) -> tuple[Note, ...]
     """The notes of a report on these runs: facts, definitions, missing numbers, warnings.
 
     `labels` are the runs' names. In a report of several runs, a note that does not hold for all
-    begins with the run's name. No note is repeated.
+    begins with the names of the runs that it holds for. No note is repeated.
     """
-    # notes of each run: how it was made, and the least MATs of methods on servers
+    # notes of each run: how it was made, and the smallest possible MATs of methods on servers
     facts_of_runs = [
         [*(imported_notes(run) if run.info.imported else fact_notes(run)), *bounds(run)]
         for run in runs
     ]
     common_facts = set(facts_of_runs[0]).intersection(*facts_of_runs) if facts_of_runs else set()
     facts: list[Note] = []
-    labels_by_doubt: dict[Note, list[str]] = {}  # labels of the runs with a gap or warning
+    # a note on a missing number, or a warning -> the labels of the runs that have it
+    labels_by_note: dict[Note, list[str]] = {}
     for run, label, facts_of_run in zip(runs, labels, facts_of_runs, strict=True):
         prefix = f"{label}: " if len(runs) > 1 else ""
         for note in facts_of_run:
-            # the note of the key "run" has the run's id
+            # the note of the key "run" names its run by the id
             is_unprefixed = note.key == "run" or note in common_facts
             facts.append(note if is_unprefixed else _with_prefix(note, prefix))
         for note in dict.fromkeys([*gaps(run), *warnings(run)]):  # gaps: missing numbers
-            labels_by_doubt.setdefault(note, []).append(label)
+            labels_by_note.setdefault(note, []).append(label)
     facts += load_notes(runs)
     gaps_and_warnings = [
-        note if len(labels_of) == len(runs) else _with_prefix(note, f"{', '.join(labels_of)}: ")
-        for note, labels_of in labels_by_doubt.items()
+        note if len(run_labels) == len(runs) else _with_prefix(note, f"{', '.join(run_labels)}: ")
+        for note, run_labels in labels_by_note.items()
     ]
     gaps_and_warnings.sort(key=lambda note: note.is_warning)  # gaps first
     return tuple(dict.fromkeys([*facts, *definitions(runs), *gaps_and_warnings]))
@@ -80,9 +81,9 @@ def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
 
 
 def _gist(note: Note) -> str:
-    """The note's first sentence, and further ones that end within `_GIST` characters.
+    """The beginning of a note's text: the first sentence, and more if they fit `_GIST` characters.
 
-    The note on failed completions stays whole.
+    A text that is not longer stays whole, and so does the note on failed completions.
     """
     text = note.text
     if len(text) <= _GIST or note.key == _WHOLE:

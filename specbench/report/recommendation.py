@@ -28,37 +28,50 @@ class _Obstacle(NamedTuple):
 
 
 def recommendation(run: RunMetrics, temperature: float) -> str:
-    """The method to use at a temperature, by the tests of the ranking, and the next command; or
-    the reason why nothing is recommended. Empty for an imported run, and without speedups.
+    """Sentences on the method to use at a temperature, and on the next command.
+
+    If nothing can be recommended, they give the reasons. Empty for an imported run, and for a run
+    without a speedup. Speedups are means over tasks. `run` has the numbers of a run.
     """
+    # methods with a speedup but vanilla, the fastest first, and their tests
     ranking = run.rankings.get(temperature, Ranking())
     if run.info.imported or not ranking.methods:
         return ""
+
+    def label_of(method: str) -> str:
+        """The name in tables of a method, given its spelling in records ("pld:ngram=2")."""
+        return run.info.method(method).label
+
     if obstacles := [*_obstacles(run, ranking)]:
         reasons = " and ".join(obstacle.reason for obstacle in obstacles)
         remedies = ", ".join(obstacle.remedy for obstacle in obstacles)
         return f"Nothing is recommended because of {reasons}. Next: {remedies}."
-    left_out = _left_out(run)  # method -> the reason in words
+    left_out = _left_out(run)  # a method that is never recommended -> the reason in words
     speedups = {
         method: speedup for method, speedup in ranking.speedups.items() if method not in left_out
     }
+    # the method and those not significantly slower; None if no method is shown to be faster
     recommended = recommend(speedups, BASELINE)
+    # "on this machine", and for servers ", 8 requests at once"
     where = ", ".join(["on this machine", *(load.text for load in loads_of(run.info.spec.values))])
     if recommended is None:
         sentence = f"No method is shown to be faster than vanilla {where}."
     elif recommended.not_slower:
-        label = run.info.method(recommended.method).label
-        close = few([run.info.method(method).label for method in recommended.not_slower])
-        sentence = f"Use {label} {where}. These are not significantly slower: {close}."
+        close_methods = few([label_of(method) for method in recommended.not_slower])
+        sentence = (
+            f"Use {label_of(recommended.method)} {where}. "
+            f"These are not significantly slower: {close_methods}."
+        )
     else:
+        # a single run does not show how far runs differ
         in_run = "" if run.scope.kind == "runs" else " in this run"
-        label = run.info.method(recommended.method).label
-        sentence = f"Use {label} {where}: it is the fastest{in_run}."
-    fastest = speedups[recommended.method].value if recommended else 0.0
+        sentence = f"Use {label_of(recommended.method)} {where}: it is the fastest{in_run}."
+    # methods that were left out although they have a higher speedup
+    recommended_speedup = speedups[recommended.method].value if recommended else 0.0
     exceptions = [
-        f"{run.info.method(method).label} ({reason})"
+        f"{label_of(method)} ({reason})"
         for method, reason in left_out.items()
-        if method in ranking.speedups and ranking.speedups[method].value > fastest
+        if method in ranking.speedups and ranking.speedups[method].value > recommended_speedup
     ]
     if exceptions:
         sentence += f" Not recommended: {', '.join(exceptions)}."
@@ -66,13 +79,17 @@ def recommendation(run: RunMetrics, temperature: float) -> str:
 
 
 def _obstacles(run: RunMetrics, ranking: Ranking) -> Iterator[_Obstacle]:
-    """The reasons why nothing of the run is recommended."""
-    if run.info.model.is_stand_in:
+    """The reasons why nothing of the run is recommended, each with a remedy; none if all is well.
+
+    `ranking` has the methods with a speedup, at least one, the fastest first.
+    """
+    if run.info.model.is_stand_in:  # weights that stand in for the model's own
         yield _Obstacle(
             "a stand-in, which accepts what tiny does,", "measure the model's own weights"
         )
     if _was_busy(run.info):
         yield _Obstacle("a busy machine", "stop other programs")
+    # `machine` is the variance between passes or runs, None after a single pass
     if ranking.speedups[ranking.methods[0]].machine is None:
         yield _Obstacle("a single pass", "--repeats 3 or --runs 5")
     if all(speedup.interval is None for speedup in ranking.speedups.values()):
@@ -101,22 +118,27 @@ def _was_busy(info: RunHeader) -> bool:
 
 
 def _left_out(run: RunMetrics) -> dict[str, str]:
-    """Methods that are never recommended, even if they are the fastest, each with its reason."""
-    reasons = {
+    """The reason in words for each method that is never recommended, even if it is the fastest.
+
+    A method with several reasons has the last of: a lossy output, a failed audit (a test of the
+    output), a warning about its speed.
+    """
+    reason_by_method = {
         method: "its output may differ"
         for method in run.methods
         if not run.info.method(method).is_lossless
     }
-    for audit in run.audit.results if run.audit else ():
+    for audit in run.audit.results if run.audit else ():  # a result per method
         if audit.status == "bug":
-            reasons[audit.method] = "it failed the audit"
+            reason_by_method[audit.method] = "it failed the audit"
     for warning in run.warnings:
-        if warning.key in _SPEED_RULES:  # each of these has a list "methods"
-            reasons |= {
-                entry["method"]: "a warning says that its speed is unreliable"
-                for entry in warning.numbers["methods"]
+        if warning.key in _SPEED_RULES:
+            # the numbers of these warnings have a list "methods": a dict per method
+            reason_by_method |= {
+                numbers["method"]: "a warning says that its speed is unreliable"
+                for numbers in warning.numbers["methods"]
             }
-    return reasons
+    return reason_by_method
 
 
 def _next_step(run: RunMetrics, recommended: Recommended | None) -> str:

@@ -30,14 +30,15 @@ def has_speedup(block: Block) -> bool:
 def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
     """The short table of a temperature: mean speedup, tokens/s and MAT, then a column per task.
 
-    `part` is the number of each task's column, the speedup with or without its interval. If no
-    method has a speedup, the table has none, and MAT on each task. If there is little room, the
-    last tasks are dropped first. `block` has the results at the temperature.
+    The column of a task has speedups; `part` makes them with or without intervals. If no method
+    has a speedup, the columns of tasks have MATs, and there is no column of mean speedups. If
+    there is little room, the last tasks are dropped first. `block` has the results at the
+    temperature.
     """
     *tasks, last_task = report.tasks  # the last one is the mean, or the only task
     is_mean = last_task.name == MEAN
-    # the columns over all tasks, tokens/s and MAT, without one that is empty for all methods; a
-    # field has the column and makes the text of a method in it
+    # The columns over all tasks: tokens/s and MAT. A column that is empty for all methods is left
+    # out. A field has the column, and makes the text of each method in it.
     fields = with_text(_at_loads(_SCREEN, block), block)
     columns = [field.column for field in fields]
     shows_speedup = has_speedup(block)

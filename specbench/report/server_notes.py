@@ -21,15 +21,23 @@ def arrangement(info: RunHeader) -> Numbers:
 
 
 def server_use(run: RunMetrics) -> Numbers:
-    """Memory and energy of the servers on this machine, and what was not measured."""
+    """Memory and energy of the servers on this machine, and what was not measured, for a note.
+
+    `methods` has an entry per method and temperature with a known memory: the largest `memory` and
+    `gpu_memory` in bytes, None if unknown, and `joules` per token beyond the idle server's, which
+    may be missing. `meters` are the GPUs and processor packages with energy counters, `idle` their
+    largest watts with an idle server, `tick` the seconds between two changes of the slowest
+    counter; the last two are None without counters. `absent` are the reasons for missing energies.
+    """
     methods: list[Numbers] = []
-    for method, temperature in run.serving:
+    for method, temperature in run.serving:  # metrics by method and temperature
+        # a block is the requests of a method on a task in one pass
         blocks = [
             block
             for block in run.info.blocks
             if (block.method, block.temperature) == (method, temperature)
         ]
-        uses = uses_of(blocks)
+        uses = uses_of(blocks)  # the memory and energy of each block that recorded them
         numbers = {
             "memory": max((use.memory_bytes or 0 for use in uses), default=0) or None,
             "gpu_memory": max((use.gpu_memory_bytes or 0 for use in uses), default=0) or None,
@@ -38,7 +46,7 @@ def server_use(run: RunMetrics) -> Numbers:
         if numbers["memory"] or numbers["gpu_memory"]:
             methods.append({"method": method, "temperature": temperature, **numbers})
     all_uses = uses_of(run.info.blocks)
-    metered = [use for use in all_uses if use.meters]
+    metered = [use for use in all_uses if use.meters]  # whose energy was measured
     return {
         "methods": methods,
         "meters": [*dict.fromkeys(meter for use in metered for meter in use.meters)],

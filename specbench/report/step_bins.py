@@ -14,14 +14,17 @@ HEADINGS: dict[Axis, str] = {"position": "answer", "context": "context", "turn":
 
 
 def step_bin_table(report: Report, block: Block) -> Table:
-    """MAT of the steps of each method by their place; no columns if no axis has two bins.
+    """The table of MAT by bins of steps: a row per method, a column per bin.
 
-    A bin has a column if any method has a number in it. A single bin of an axis says no more than
-    the MAT of all steps.
+    A bin is the steps in a range of an axis: tokens of the answer before the step, tokens of the
+    context, or turn. A bin has a column if any method has a number in it and its axis has a second
+    bin: a single bin says no more than the MAT of all steps. So the table may have no columns.
+    `block` has the results at a temperature.
     """
-    step_bins = [step_bin for axis in HEADINGS for step_bin in _bins_of_axis(block, axis)]
+    # a bin per column, of any method: its axis and range, but not its MAT, hold for all methods
+    shown_bins = [step_bin for axis in HEADINGS for step_bin in _bins_of_axis(block, axis)]
     columns = tuple(
-        Column(f"{HEADINGS[step_bin.axis]}\n{step_bin.range_text}") for step_bin in step_bins
+        Column(f"{HEADINGS[shown_bin.axis]}\n{shown_bin.range_text}") for shown_bin in shown_bins
     )
     # the runs with only those methods that have bins
     runs = tuple(
@@ -30,8 +33,10 @@ def step_bin_table(report: Report, block: Block) -> Table:
     )
 
     def cells(method: MethodResults) -> list[Cell]:
-        by_place = {(step_bin.axis, step_bin.low): step_bin for step_bin in method.step_bins}
-        return [_cell(by_place.get((column.axis, column.low))) for column in step_bins]
+        """The MATs of a method, one per column; a dash if the method has no steps there."""
+        # by axis and beginning of the range
+        bin_of_method = {(step_bin.axis, step_bin.low): step_bin for step_bin in method.step_bins}
+        return [_cell(bin_of_method.get((column.axis, column.low))) for column in shown_bins]
 
     title = (
         "MAT by tokens of the answer and of the context before a step, and by turn "

@@ -50,16 +50,18 @@ def make_note(key: str, info: RunHeader | None = None, /, **numbers: Any) -> Not
 
 
 def make_notes(key: str, info: RunHeader, findings: Sequence[Numbers]) -> list[Note]:
-    """A note per finding of a key, made of the finding's numbers.
+    """The warnings of one key: a note per finding, or one note on the findings of all methods.
 
-    Findings about several methods share a note if the key's entry has a text for `several`: each
-    number in it is the list of the numbers of all findings.
+    A finding is given by the numbers of its sentence, by name; "method" is the method that it is
+    about, if any. Findings about several methods share a note if the key's entry in `texts.toml`
+    has a sentence for `several`. A number of this sentence is the list of the findings' numbers of
+    this name; "methods" are the distinct methods, "number" is how many.
     """
-    entry = _texts()[key]
+    entry = _texts()[key]  # sentences, and words for numbers, by name
     methods = list(dict.fromkeys(numbers.get("method") for numbers in findings))
     if len(methods) < 2 or "several" not in entry:
         return [make_note(key, info, **numbers) for numbers in findings]
-    names = dict.fromkeys(name for numbers in findings for name in numbers)
+    names = dict.fromkeys(name for numbers in findings for name in numbers)  # distinct, in order
     lists = {name: [numbers[name] for numbers in findings if name in numbers] for name in names}
     all_numbers = {**lists, "methods": methods, "number": len(methods)}
     text = _Sentence(entry, info).fill(entry["several"], all_numbers)
@@ -96,35 +98,34 @@ class _Sentence:
         return "" if None in shown else self.fill(clause, numbers)
 
     def _number(self, match: re.Match[str], numbers: Numbers) -> str | None:
-        """The text of the number that a markup names, in its form; None if it is missing.
+        """The text for a markup: a number of the note in a form; None if the number is missing.
 
-        `match` is the match of `{name}` or `{name:form}`; `numbers` are by name. A "number" may
-        also be a text, a list, or the span of some samples (`min`, `max`, `mean`). `self.entry` is
-        the note in the table of texts: its sentence, and words for some of its numbers by their
-        names.
+        `match` is the match of `{name}` or `{name:form}`, `numbers` are the note's by name. A
+        number may be a float, an estimate, a text, a list, or a span with its `min`, `max` and
+        `mean`. The entry of the note in `texts.toml` may have words for it under its name: a
+        template for each element of a list, or a table from a text to the words for it. The form
+        is a name in `_FORMS`, "count NOUN", "span UNIT", "several" for a temperature that is shown
+        only if the run has several, what joins the elements of a list, or a format of Python.
         """
         name = match["name"]
-        form = match["form"] or ""  # one of `_FORMS`, "count NOUN", "span UNIT", or Python's
+        form = match["form"] or ""
         number = _bare(numbers.get(name))  # without its interval; None if missing or empty
         if number is None:
             return None
-        if name == "temperature" and form == "several":  # shown if the run has several
+        if name == "temperature" and form == "several":
             return None if self._has_one_temperature else f"{number:g}"
-        # a template for each element of a list, a table from a text to its words, or None
-        wording = self.entry.get(name)
-        # `_FORMS` has functions from a number to its text, by form; if the entry has a template
-        # for a list's elements, it is used instead
-        if form in _FORMS and not isinstance(wording, str):
+        words = self.entry.get(name)  # a template (text), a table, or None
+        if form in _FORMS and not isinstance(words, str):
             return _FORMS[form](number)
         if isinstance(number, list):
-            return self._list(name, form, number)  # its elements, joined by the form
-        if isinstance(wording, Mapping):
-            return str(wording[number])
-        kind_of_form, _, unit = form.partition(" ")  # the unit of a count is a noun
+            return self._list(name, form, number)  # which uses the template, if there is one
+        if isinstance(words, Mapping):
+            return str(words[number])
+        kind_of_form, _, noun_or_unit = form.partition(" ")
         if kind_of_form == "count":
-            return _count(number, unit)
+            return _count(number, noun_or_unit)
         if kind_of_form == "span":
-            return _span(number, unit)
+            return _span(number, noun_or_unit)
         # `_named` replaces the key of a method by its label, and of a task by its title
         return format(self._named(name, number), form)
 

@@ -53,7 +53,7 @@ def _none_is_faster(run: RunMetrics, ranking: Ranking) -> list[str]:
     # "0.93x on average [0.90, 0.96]": `_average` is empty for one task, `brackets` without interval
     speedup_text = f"{speedup.value:.2f}x{_average(run)}{formats.brackets(speedup)}"
     sentences = [f"No method is faster than vanilla; {label} comes closest ({speedup_text})."]
-    # words for a difference that is not significant, else empty; with an interval after ": "
+    # ": not a significant difference", or other doubts; empty if the difference is significant
     doubt = _doubt_against_vanilla(run, ranking, _NOT_DIFFERENT)
     if speedup.interval and doubt:
         sentences.append(f"That is {doubt.removeprefix(': ')}.")
@@ -116,16 +116,25 @@ def _doubt(
     num_comparisons: int,
     not_significant: str,
 ) -> str:
-    """The doubt about a difference from 1 as the end of a sentence; empty if the difference is
-    significant, or not tested. `not_significant` are the words for one that is not significant.
+    """The doubt that a ratio of speeds differs from 1, as the end of a sentence.
+
+    It is "; too few samples for a claim", for example. It is empty if the difference is
+    significant, or was not tested although the ratio has an interval.
+
+    Args:
+        run: the numbers of the run.
+        ratio: the ratio of two methods' speeds.
+        p_value: of "the ratio is 1", corrected for `num_comparisons`; None if not tested.
+        num_comparisons: the number of tests that were corrected together.
+        not_significant: the words for a difference that is not significant.
     """
-    if ratio.shown_interval is None:
+    if ratio.shown_interval is None:  # no interval at all: one prompt or task decides
         return f" {formats.one_decides(len(run.tasks))}"
-    if ratio.interval is None:
+    if ratio.interval is None:  # a wide interval, which is shown but supports no claim
         return "; too few samples for a claim"
     if p_value is None or is_claimed(p_value):
         return ""
-    if is_alone(ratio, p_value):
+    if is_alone(ratio, p_value):  # the interval alone shows a difference
         return f": {alone_text(num_comparisons)}"
     return f": {not_significant}"
 

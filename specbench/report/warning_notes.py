@@ -83,10 +83,15 @@ def _recorded(texts: Sequence[str]) -> Iterator[_Warning]:
 
 
 def with_advice(warning: RunWarning, info: RunHeader) -> Numbers:
-    """The numbers of a warning; `more` tells how to get enough prompts, if there were too few."""
+    """The numbers of a warning's sentence; on too few samples, with an advice under "more".
+
+    The advice says how to get enough prompts: the options of a command, or a number. `info` is the
+    header of the run.
+    """
     if warning.key != "few_samples":
         return warning.numbers
     num_needed = warning.numbers["needed"]  # prompts per task
+    # prompts per task that the run's source has, on the task with the fewest; 0 if unknown
     num_available = min((prompts.num_available for prompts in info.prompts), default=0)
     if num_needed <= num_available:
         advice = f"--limit {num_needed}"
