@@ -31,12 +31,14 @@ class _Panel(NamedTuple):
 
 
 def positions(report: Report) -> Plot | None:
-    """The plot of acceptance by depth of the draft, two panels per run and temperature.
+    """The plot of acceptance by depth of the draft, two axes per run and temperature.
 
-    One shows the share accepted given that everything above was, the other the share of all steps.
-    None if no method accepted a draft token. Depth 1 is the first token of a draft.
+    Depth 1 is the first token of a draft. The left axes show the share of the draft tokens at a
+    depth that were accepted, out of those whose tokens above were all accepted. The right axes
+    show the share of all steps that accepted a draft token at the depth. None if no method
+    accepted a draft token.
     """
-    panels = []  # what two neighbouring axes show
+    panels = []  # a run at a temperature: what its two axes show
     # pairs of a heading (the run and temperature) and the results of the run there
     for title, run in report.panels:
         # numbers of all tasks as one, by method

@@ -58,33 +58,38 @@ def _line(method: MethodResults, axis: Axis) -> list[tuple[StepBin, Estimate]]:
 
 
 def _described(report: Report, panels: list[tuple[str, RunResults]]) -> list[str]:
-    """The MAT of each method in its first and last range of positions, in words.
+    """The MAT of each method in its first and last range of positions, as a text per method.
 
-    Methods with fewer than _LEAST_BINS ranges are left out.
+    `panels` are pairs of a heading (the run and temperature) and the results of the run there.
+    Methods with fewer than `_LEAST_BINS` ranges are left out.
     """
     all_looks = looks(report.labels)  # label, colour and marker by method
-    lines = []
+    texts = []
     for title, run in panels:
         for method in run.methods:
-            line = _line(method, "position")  # ranges of positions with their MAT, in order
+            line = _line(method, "position")  # pairs of a range and its MAT, in rising order
             if len(line) >= _LEAST_BINS:
                 ends = [
                     f"{mat.value:.2f} at {step_bin.range_text}"
                     for step_bin, mat in (line[0], line[-1])
                 ]
-                lines.append(f"{title}, {all_looks[method.method].label}: {', '.join(ends)}")
-    return lines
+                texts.append(f"{title}, {all_looks[method.method].label}: {', '.join(ends)}")
+    return texts
 
 
 def _draw_panels(report: Report, panels: list[tuple[str, RunResults]]) -> Figure:
-    """The figure: a row of two axes per panel, with a line per method."""
-    drafting = {method.method for _, run in panels for method in run.methods if _has_line(method)}
+    """The figure: a row of two axes per panel, MAT over positions and over context lengths.
+
+    `panels` are pairs of a heading (the run and temperature) and the results of the run there.
+    Both axes have a line per method.
+    """
+    with_line = {method.method for _, run in panels for method in run.methods if _has_line(method)}
     all_looks = looks(report.labels)  # label, colour and marker by method
-    shown_looks = {method: look for method, look in all_looks.items() if method in drafting}
+    shown_looks = {method: look for method, look in all_looks.items() if method in with_line}
     figure, axes_list = tiles(
         _TITLE,
-        report.caption,
-        2 * len(panels),
+        report.caption,  # the figure's subtitle
+        2 * len(panels),  # number of axes
         height=2.9,  # inches of an axes
         handles=legend_of(shown_looks, points(shown_looks.values())),
         sharey=True,
@@ -106,27 +111,31 @@ def _draw_panels(report: Report, panels: list[tuple[str, RunResults]]) -> Figure
 def _draw_lines(
     axes: Axes, run: RunResults, axis: Axis, look_of: dict[str, Look]
 ) -> dict[str, list[Mark]]:
-    """Draw the MAT of each method that has a look, and return the marks of its line. The ends of
-    bins double, so log2 of the end spaces them evenly.
+    """Draw a line per method, MAT over the bins of an axis, and return the marks of each line.
+
+    A bin is a range of numbers of tokens before a step: of the answer if `axis` is "position", of
+    prompt and answer if it is "context". The marks are by method. Methods without a look (a colour
+    and a marker) or with fewer than `_LEAST_BINS` bins are left out.
     """
-    range_of_place: dict[float, str] = {}  # for the ticks
-    lines = {}
+    range_by_x: dict[float, str] = {}  # the ticks: "32-63" by coordinate
+    marks_by_method = {}
     for method in run.methods:
-        line = _line(method, axis)
+        line = _line(method, axis)  # pairs of a bin and its MAT, in rising order
         if method.method not in look_of or len(line) < _LEAST_BINS:
             continue
-        places = [math.log2(step_bin.high) for step_bin, _ in line]
+        # The upper ends of bins double, so their log2 spaces the marks evenly.
+        xs = [math.log2(step_bin.high) for step_bin, _ in line]
         mats = [mat.value for _, mat in line]
+        # without an interval, the bar has no length
         intervals = [interval_of(mat) or Interval(mat.value, mat.value) for _, mat in line]
-        below = [mat - ends.low for mat, ends in zip(mats, intervals, strict=True)]
-        above = [ends.high - mat for mat, ends in zip(mats, intervals, strict=True)]
+        below = [mat - interval.low for mat, interval in zip(mats, intervals, strict=True)]
+        above = [interval.high - mat for mat, interval in zip(mats, intervals, strict=True)]
         style: dict[str, Any] = {**look_of[method.method].point, "markersize": 5, "linewidth": 1.3}
-        axes.errorbar(places, mats, [below, above], elinewidth=0.8, **style)
-        lines[method.method] = [*map(Mark, places, mats)]
-        for place, (step_bin, _) in zip(places, line, strict=True):
-            range_of_place[place] = step_bin.range_text
-    axes.set_xticks([*range_of_place], [*range_of_place.values()])
-    return lines
+        axes.errorbar(xs, mats, [below, above], elinewidth=0.8, **style)
+        marks_by_method[method.method] = [*map(Mark, xs, mats)]
+        range_by_x |= {x: step_bin.range_text for x, (step_bin, _) in zip(xs, line, strict=True)}
+    axes.set_xticks([*range_by_x], [*range_by_x.values()])
+    return marks_by_method
 
 
 PLOTS = ((7, mat_along),)

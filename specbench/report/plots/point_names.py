@@ -98,9 +98,9 @@ def name_lines(
     if len(looks) <= MOST_NAMED and places is RIGHT:
         axes.set_xlim(right=axes.transData.inverted().transform(right)[0])
     drawn = {method: line for method, line in lines.items() if line}
-    ends = {method: line[-1] for method, line in drawn.items()}
-    others = [mark for line in drawn.values() for mark in line[:-1]]
-    name_methods(figure, axes, looks, ends, others, places)
+    last_marks = {method: line[-1] for method, line in drawn.items()}
+    other_marks = [mark for line in drawn.values() for mark in line[:-1]]
+    name_methods(figure, axes, looks, last_marks, other_marks, places)
 
 
 def name_methods(
@@ -108,69 +108,82 @@ def name_methods(
     axes: Axes,
     looks: Mapping[str, Look],
     marks: Mapping[str, Mark],
-    others: Sequence[Mark] = (),
+    other_marks: Sequence[Mark] = (),
     places: Sequence[_Place] = BESIDE,
 ) -> None:
-    """Write the name of each method beside its mark, if there are not too many `looks`.
+    """Write the name of each method beside its mark, where it covers no other name and no mark.
 
-    A name is at the first of the `places` where it covers no other name, no mark, and none of the
-    `others`; one that is above or below its mark has a line to it. The figure is laid out first,
-    since room is counted in pixels: everything else must be drawn already.
+    `marks` are points by method; names do not cover `other_marks` either. A name is at the first
+    of the `places` that is free, or at the first of all if none is. A stroke connects a name with
+    its mark if their heights differ by a line of text or more. If there are too many `looks`,
+    nothing is written. The figure is laid out first, since room is counted in pixels: everything
+    else must be drawn already.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     if len(looks) > MOST_NAMED:
-        return
+        return  # the legend has their names
     if engine := figure.get_layout_engine():
         engine.execute(figure)
     renderer = FigureCanvasAgg(figure).get_renderer()
-    pixel = figure.dpi / 72  # pixels of a typographic point
-    half = _MARK * pixel
-    positions = axes.transData.transform([*marks.values(), *others])  # in pixels
-    taken = [_box(x, y, half, half) for x, y in positions]
-    taken += [text.get_window_extent(renderer) for text in axes.texts]
-    inside = axes.get_window_extent(renderer)
+    pixels_per_point = figure.dpi / 72  # a typographic point is 1/72 inch
+    line_height = _LINE * pixels_per_point
+    mark_radius = _MARK * pixels_per_point
+    # boxes of all marks and texts, in pixels
+    centres = axes.transData.transform([*marks.values(), *other_marks])  # [marks, x and y]
+    taken_boxes = [
+        *(_box(x, y, mark_radius, mark_radius) for x, y in centres),
+        *(text.get_window_extent(renderer) for text in axes.texts),
+    ]
+    axes_box = axes.get_window_extent(renderer)
     names = short_names(looks)
     in_pixels = {method: Mark(*axes.transData.transform(mark)) for method, mark in marks.items()}
-    starts = _spread(in_pixels, _LINE * pixel, inside.y0 + _LINE * pixel / 2)
-    for method in sorted(marks, key=lambda method: -marks[method].y):
+    # the height of each name's middle, which a place moves by its lines
+    start_heights = _spread(in_pixels, line_height, axes_box.y0 + line_height / 2)
+    for method in sorted(marks, key=lambda method: -marks[method].y):  # the highest first
         text = axes.annotate(names[method], marks[method], **_NAME)
         size = text.get_window_extent(renderer)
-        x, y = in_pixels[method]
-        moved = (starts[method] - y) / pixel  # typographic points
+        mark = in_pixels[method]
         best_place = places[0]  # if none is free
         for place in places:
-            middle_x = x + place.side * (_GAP * pixel + size.width / 2)
-            middle_y = starts[method] + place.lines * _LINE * pixel
+            middle_x = mark.x + place.side * (_GAP * pixels_per_point + size.width / 2)
+            middle_y = start_heights[method] + place.lines * line_height
             box = _box(middle_x, middle_y, size.width / 2, size.height / 2)
-            if _is_within(box, inside) and not any(_overlap(box, other) for other in taken):
+            if _is_within(box, axes_box) and not any(_overlap(box, taken) for taken in taken_boxes):
                 best_place = place
-                taken.append(box)
+                taken_boxes.append(box)
                 break
-        above = moved + best_place.lines * _LINE
-        text.set_position((best_place.side * _GAP, above))
+        # typographic points from the mark up to the name; below 0 for a name under its mark
+        start_offset = (start_heights[method] - mark.y) / pixels_per_point
+        offset = start_offset + best_place.lines * _LINE
+        text.set_position((best_place.side * _GAP, offset))
         text.set_horizontalalignment("left" if best_place.side > 0 else "right")
-        if text.arrow_patch and abs(above) < _LINE:
-            text.arrow_patch.set_visible(False)
+        if text.arrow_patch and abs(offset) < _LINE:
+            text.arrow_patch.set_visible(False)  # the stroke to its mark
 
 
 def _spread(marks: Mapping[str, Mark], gap: float, lowest: float) -> dict[str, float]:
-    """The height of each name in pixels, near its mark. Names at one x keep the order of their
-    marks and at least this gap from each other, and none is below `lowest`.
+    """The height of each method's name: near the height of its mark, but clear of other names.
+
+    Names of marks at the same x keep the order of their marks and are at least `gap` apart; no
+    name is below `lowest`. Marks, heights and gaps are in pixels.
     """
     heights = {}
     for x in {round(mark.x) for mark in marks.values()}:
+        # the methods with marks at this x, the highest first
         column = [method for method, mark in marks.items() if round(mark.x) == x]
         column.sort(key=lambda method: -marks[method].y)
-        # height i = level i - i * gap, with levels that do not rise. Of all such levels, the
-        # nearest to the marks' are (antitonic regression)
-        #     min over a <= i of max over b >= i of mean(levels[a..b])
+        # Name i of a column is at height level_i - i * gap, so names are `gap` apart if levels do
+        # not rise. `mark_levels` are the levels of names exactly beside their marks, which may
+        # rise. The nearest levels to these that do not rise are, by antitonic regression,
+        #     level_i = min over a <= i of max over b >= i of mean(mark_levels[a..b])
         ranks = range(len(column))
-        levels = [marks[method].y + i * gap for i, method in enumerate(column)]
+        mark_levels = [marks[method].y + i * gap for i, method in enumerate(column)]
         for i, method in enumerate(column):
-            means = [[np.mean(levels[a : b + 1]) for b in ranks[i:]] for a in ranks[: i + 1]]
-            least = lowest + (len(column) - 1 - i) * gap
-            heights[method] = max(float(min(map(max, means))) - i * gap, least)
+            # a row per a, a column per b
+            means = [[np.mean(mark_levels[a : b + 1]) for b in ranks[i:]] for a in ranks[: i + 1]]
+            least_height = lowest + (len(column) - 1 - i) * gap  # with room for the names below
+            heights[method] = max(float(min(map(max, means))) - i * gap, least_height)
     return heights
 
 

@@ -25,6 +25,8 @@ _ABOUT_BOUND = (
     "took only the time to read the weights of target and drafter. The bound is drawn at the MAT "
     "of the steps of all tasks."
 )
+_BAR_MARKS = 9
+"""Points that stand for the bar of an interval where names look for room."""
 
 
 class _Point(NamedTuple):
@@ -88,8 +90,10 @@ def speedup_by_mat(report: Report) -> Plot | None:
 
 
 def _draw(report: Report) -> Figure:
-    """The figure: axes per run and temperature, with a small point per method and task, a large
-    one per method's mean, and the line of speedup = MAT.
+    """The figure: axes per run and temperature, with the speedup (y) over the MAT (x) of methods.
+
+    A method has a small point per task, and a large point for its mean over the tasks. A line
+    shows where the speedup equals the MAT.
     """
     from matplotlib.lines import Line2D
 
@@ -115,28 +119,34 @@ def _draw(report: Report) -> Figure:
         _draw_equality(axes)  # the line
         x_label = "mean accepted tokens (per step)"
         style.frame(axes, title, x=x_label, y="speedup (times)", grid="both")
+    # Names are placed last: they look for room beside all that is drawn.
     for axes, (_, run) in zip(axes_list, report.panels, strict=False):
-        means = {
+        means = {  # by method, without those whose MAT or speedup is missing
             method.method: Mark(mean.mat.value, mean.speedup.value)
             for method in run.methods
             if method.method in drafting_looks and (mean := _mean_of(method))
         }
-        bars = [mark for method in run.methods for mark in _marks_of_bars(method)]
-        name_methods(figure, axes, drafting_looks, means, bars)
+        # points on the bars of intervals, which names should not cover either
+        marks_on_bars = [mark for method in run.methods for mark in _marks_on_bars(method)]
+        name_methods(figure, axes, drafting_looks, means, marks_on_bars)
     return figure
 
 
-def _marks_of_bars(method: MethodResults) -> list[Mark]:
-    """Points on the intervals of a method's mean, which names should not cover."""
-    mean = _mean_of(method)
+def _marks_on_bars(method: MethodResults) -> list[Mark]:
+    """Points along the bars of a method's mean, which show its intervals of MAT and speedup.
+
+    Names of methods should not cover these points. None for a number without an interval, or if a
+    mean is missing.
+    """
+    mean = _mean_of(method)  # MAT and speedup; None if one is missing
     if mean is None:
         return []
     mat, speedup = mean.mat.value, mean.speedup.value
     marks = []
     if interval := interval_of(mean.mat):
-        marks += [Mark(x, speedup) for x in np.linspace(interval.low, interval.high, 9)]
+        marks += [Mark(x, speedup) for x in np.linspace(interval.low, interval.high, _BAR_MARKS)]
     if interval := interval_of(mean.speedup):
-        marks += [Mark(mat, y) for y in np.linspace(interval.low, interval.high, 9)]
+        marks += [Mark(mat, y) for y in np.linspace(interval.low, interval.high, _BAR_MARKS)]
     return marks
 
 

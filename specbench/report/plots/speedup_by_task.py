@@ -115,9 +115,9 @@ def _draw(report: Report) -> Figure:
 def _draw_bar(axes: Axes, y: int, method: MethodResults, look: Look) -> None:
     """Draw a method's mean speedup as a horizontal bar at height `y`: 0, -1, … from the top.
 
-    It has its interval and a point per task in its lower half, and the number at its end in the
-    upper half; a missing mean has its reason in place of a bar. `look` is the method's colour.
-    `_ERROR_BAR`, `_POINT` and `_NUMBER` are styles for matplotlib.
+    The bar has its interval and a point per task in the lower half, and the number at its end in
+    the upper half. If the mean is missing, its reason stands in place of the bar. `look` has the
+    method's colour. `_ERROR_BAR`, `_POINT` and `_NUMBER` are styles for matplotlib.
     """
     from matplotlib.patheffects import withStroke
 
@@ -129,15 +129,16 @@ def _draw_bar(axes: Axes, y: int, method: MethodResults, look: Look) -> None:
         return
     axes.barh(y, mean.value, height=0.72, **look.bar)
     ratios = [speedup.value for speedup in task_speedups if isinstance(speedup, Estimate)]
-    low = y - _BESIDE_NUMBER if ratios or interval_of(mean) else y
+    # how far interval and points are below the middle of the bar, and the number above it
+    distance = _BESIDE_NUMBER if ratios or interval_of(mean) else 0
     if interval_of(mean):
-        error_bar = axes.errorbar(mean.value, low, xerr=style.error(mean), **_ERROR_BAR)
+        error_bar = axes.errorbar(mean.value, y - distance, xerr=style.error(mean), **_ERROR_BAR)
         for line in error_bar.get_children():
             # a white rim, seen on the bar
             line.set_path_effects([withStroke(linewidth=2.2, foreground="white")])
-    axes.plot(ratios, [low] * len(ratios), **_POINT)
-    high = y + y - low  # as far above the middle of the bar
-    axes.annotate(f"{mean.value:.2f}", (mean.value, high), (3, 0), **_NUMBER)  # 3 points right
+    axes.plot(ratios, [y - distance] * len(ratios), **_POINT)
+    number_at = (mean.value, y + distance)
+    axes.annotate(f"{mean.value:.2f}", number_at, (3, 0), **_NUMBER)  # 3 points right of it
 
 
 def _draw_frame(axes: Axes, labels: Sequence[str]) -> None:

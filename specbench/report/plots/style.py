@@ -215,14 +215,16 @@ def tiles(
     legend_size = _legend_size(handles)  # its columns, and its lines of text
     num_columns = min(most_columns, num_axes)  # of axes
     num_rows = -(-num_axes // num_columns)  # rounded up
-    head_inches = 0.4 + 0.16 * len(subtitle_lines)  # of title and subtitle
-    # height of the figure; a line of the legend takes 0.17
+    # inches of the head: 0.4 for the title, 0.16 for each line of the subtitle
+    head_inches = 0.4 + 0.16 * len(subtitle_lines)
+    # height of the figure; a line of the legend takes 0.17 inches
     inches = spare + height * num_rows + head_inches + 0.17 * legend_size.num_lines
     below_head = (0, 0, 1, 1 - head_inches / inches)  # left, bottom, width, height as shares
     layout_engine = ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06, rect=below_head)
     figure = Figure(figsize=(WIDTH, inches), dpi=DPI, layout=layout_engine)
     title_style: Any = {"va": "top", "in_layout": False}  # the head has its own room
-    y_title = 1 - 0.07 / inches  # 0.07 inches below the top, as a share of the height
+    # places of texts are shares of the figure's width and height
+    y_title = 1 - 0.07 / inches  # 0.07 inches below the top
     y_subtitle = 1 - 0.32 / inches
     figure.text(0.008, y_title, title, fontsize=12, color=INK, weight="bold", **title_style)
     wrapped_subtitle = "\n".join(subtitle_lines)

@@ -70,8 +70,8 @@ class _Sweep(NamedTuple):
 class _Line(NamedTuple):
     """The points of one sweep."""
 
-    setting: str
-    """The other options, as the label of the line."""
+    label: str
+    """The method's other options, in words."""
     points: Sequence[_Point]
     """The points, in the order of the option's values."""
 
@@ -81,7 +81,7 @@ _Panels: TypeAlias = Mapping[str, Sequence[_Line]]
 
 
 def sweeps(report: Report) -> list[Plot]:
-    """A plot for each option for which a run has several numbers of one method.
+    """A plot for each option whose number differs between variants of a method in a run.
 
     A sweep is an option of a method, with the method's other options fixed. It makes one line,
     whose points are variants of the method: `setting` is the number that the option has.
@@ -139,7 +139,7 @@ def _other_options(option: str, point: _Point) -> str:
 
 def _plot(report: Report, title: str, option: str, panels: _Panels) -> Plot:
     texts = [
-        f"{heading}, {line.setting}, {option}={point.setting:g}: {point.speedup.value:.2f} times "
+        f"{heading}, {line.label}, {option}={point.setting:g}: {point.speedup.value:.2f} times "
         f"as fast, {point.mat.value:.2f} tokens per step"
         for heading, lines in panels.items()
         for line in lines
@@ -164,8 +164,8 @@ def _draw(report: Report, title: str, option: str, panels: _Panels) -> Figure:
     """
     from matplotlib.lines import Line2D
 
-    # colour and marker by the label of a line (its `setting`), which names its other options
-    look_of_line = style.shades(line.setting for lines in panels.values() for line in lines)
+    # colour and marker by the label of a line, which names its other options
+    look_of_line = style.shades(line.label for lines in panels.values() for line in lines)
     front = Line2D([], [], label="Pareto front", linestyle="", **_RING)  # for the legend
     figure, axes_list = style.tiles(
         title,
@@ -195,10 +195,10 @@ def _draw_panel(
 
     `field` is the number's field in a point: "speedup" or "mat". A line has the variants of a
     method that differ in the option alone. The `setting` of a point is the option's number, the
-    `setting` of a line its label: the other options. `look_of_line` is by this label.
+    `label` of a line its other options. `look_of_line` has a colour and a marker by this label.
     """
     for line_number, line in enumerate(lines, 1):
-        look = look_of_line[line.setting]  # colour and marker
+        look = look_of_line[line.label]
         # points get smaller, to 6 for the last line, so that no line hides points of earlier lines
         marker_size = 14 - 8 * line_number / len(lines)
         settings = [point.setting for point in line.points]
