@@ -108,8 +108,8 @@ def _token_ends(record: Record) -> Sequence[int]:
 def pick_answers(run: Run) -> tuple[Answers, ...]:
     """The answers to the first samples of each task: an `Answers` per request.
 
-    They are from the first pass and up to `SAMPLES_PER_TASK` samples per task, in the order in
-    which the requests ran. A record is the answer of one method to one request.
+    Requests are of the first pass and of up to `SAMPLES_PER_TASK` samples per task, in the order
+    in which they ran. A record is the answer of one method to one request.
     """
     # request (task, sample, turn, temperature, pass) -> method spelling -> its record
     records_by_request: dict[RequestKey, dict[str, Record]] = defaultdict(dict)
@@ -136,13 +136,13 @@ def pick_answers(run: Run) -> tuple[Answers, ...]:
 
 
 def _turns(run: Run) -> dict[str, Sequence[str]]:
-    """The texts of the turns by sample id, of the prompts that this machine has."""
-    turns: dict[str, Sequence[str]] = {}
-    for header in run.header.prompts:
-        prompt_set = prompts_of_run(run.header, header)
+    """The texts of each sample's turns, by the sample's id; only of prompts that are here."""
+    turns_by_sample: dict[str, Sequence[str]] = {}
+    for header in run.header.prompts:  # of each set of prompts, a task's
+        prompt_set = prompts_of_run(run.header, header)  # None if this machine lacks the texts
         if prompt_set is not None:
-            turns.update({prompt.sample_id: prompt.turns for prompt in prompt_set.prompts})
-    return turns
+            turns_by_sample |= {prompt.sample_id: prompt.turns for prompt in prompt_set.prompts}
+    return turns_by_sample
 
 
 def _answers(run: Run, request: RequestKey, prompt: str, records: Mapping[str, Record]) -> Answers:
@@ -167,7 +167,10 @@ def _answers(run: Run, request: RequestKey, prompt: str, records: Mapping[str, R
 
 
 def _title(run: Run, key: RequestKey) -> str:
-    """The sample in words: MT-bench, 81, turn 2, T=1."""
+    """A request in words: "MT-bench, 81, turn 2, T=1".
+
+    The turn is left out for the first turn, the temperature if the run has only one.
+    """
     words = [run.header.task_title(key.task), key.sample_id.removeprefix(f"{key.task}/")]
     if key.turn:
         words.append(f"turn {key.turn + 1}")

@@ -206,7 +206,10 @@ def _column(run: RunMetrics, temperature: float, task: str) -> dict[str, TaskRes
 
 
 def _best(numbers: dict[str, Value]) -> set[str]:
-    """The methods with the best number at the two digits shown; none if vanilla has no rival."""
+    """The methods whose number is the highest as shown, with two digits after the point.
+
+    `numbers` are by method. Empty if no method but vanilla has a number.
+    """
     shown = {
         method: round(number.value, 2)
         for method, number in numbers.items()

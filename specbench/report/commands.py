@@ -76,21 +76,21 @@ def _special_arguments(spec: SpecValues) -> dict[str, list[str]]:
 
 
 def _methods(spec: SpecValues) -> list[str]:
-    """The `--method` arguments for the methods of a run, in their order.
+    """The flags with arguments for the methods of a run, in their order: "--method sps,eagle2".
 
     A method with options ("pld:ngram=2") has an argument for itself, since its options have
-    commas. Neighbours without options share an argument: "--method sps,eagle2".
+    commas. Neighbours without options share an argument.
     """
     methods = list(spec.methods)  # spellings, options included
     # vanilla (`BASELINE`) runs without being named, unless `--no-baseline` was given or no other
     # method runs
     if spec.is_baseline_run and methods != [BASELINE]:
         methods = [method for method in methods if method != BASELINE]
-    lists_of_methods: list[str] = []  # each a text: methods separated by commas
+    arguments: list[str] = []  # each a method, or several methods separated by commas
     for has_options, group in groupby(methods, key=_has_options):
         neighbours = list(group)  # methods in a row that all have options, or all have none
-        lists_of_methods += neighbours if has_options else [",".join(neighbours)]
-    return [f"--method {shlex.quote(methods_text)}" for methods_text in lists_of_methods]
+        arguments += neighbours if has_options else [",".join(neighbours)]
+    return [f"--method {shlex.quote(argument)}" for argument in arguments]
 
 
 def _has_options(method: str) -> bool:
@@ -102,7 +102,7 @@ def _arguments(option: Option, setting: Any) -> list[str]:
     if option.item is bool:
         return [option.flag] if setting else []
     is_unset = setting in (None, "", ())
-    is_off = option.name == "top_k" and not setting
+    is_off = option.name == "top_k" and not setting  # 0 turns it off
     if is_unset or is_off:
         return []
     return [f"{option.flag} {shlex.quote(option.write(setting))}"]

@@ -125,11 +125,16 @@ class TextTable:
     """True if all columns but the first hold numbers."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        """Yield the lines of the table for rich: bold headings, then the rows.
+
+        `options.max_width` is the room in characters.
+        """
         widths = self._widths(options.max_width)
         for number, row in enumerate((self.headings, *self.rows)):
             style = Style(bold=True) if number == 0 else None
+            # lines of each column
             folded = [_folded(text, width) for text, width in zip(row, widths, strict=True)]
-            for texts in zip_longest(*folded, fillvalue=""):
+            for texts in zip_longest(*folded, fillvalue=""):  # a text per column
                 yield Segment(self._line(texts, widths), style)
                 yield Segment.line()
 

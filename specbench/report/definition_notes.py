@@ -136,7 +136,7 @@ def _lossy_decoding(run: RunMetrics) -> list[Numbers]:
 
 
 def gaps(run: RunMetrics) -> Iterable[Note]:
-    """Notes on missing MATs and speedups: one per reason, which names the cells that lack one.
+    """Notes on missing MATs and speedups: a note per reason, with the names of the cells.
 
     A cell is a method on a task at a temperature. If all cells of a method lack a number for the
     same reason, the note names the method alone.
@@ -145,7 +145,7 @@ def gaps(run: RunMetrics) -> Iterable[Note]:
     for method in run.methods:
         # the method's cells; a key without a task is of all tasks together
         cells = {key: cell for key, cell in run.cells.items() if key.method == method and key.task}
-        # why the speedup is missing, else why the MAT is
+        # the reason of the speedup, which comes last, or else of the MAT
         reason_by_cell = {
             key: number.reason
             for key, cell in cells.items()

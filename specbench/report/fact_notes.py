@@ -141,8 +141,11 @@ def _threads(run: RunMetrics) -> Numbers:
 
 
 def _with_common_threads(run: RunMetrics, threads: Threads, method: str, num: int) -> list[float]:
-    """The decode speedups of a method, if it had vanilla's number of threads in place of `num`."""
-    step_s = threads.method_step_s.get(method, {})
+    """The decode speedups of a method, if it had vanilla's number of threads in place of `num`.
+
+    A speedup per temperature. Empty if a step was not timed with both numbers.
+    """
+    step_s = threads.method_step_s.get(method, {})  # seconds of a step by number of threads
     measured_s = step_s.get(str(num))
     common_s = step_s.get(str(threads.num))
     if not measured_s or not common_s:
@@ -156,7 +159,11 @@ def _with_common_threads(run: RunMetrics, threads: Threads, method: str, num: in
 
 
 def samples(run: RunMetrics) -> tuple[str, Numbers]:
-    """The key of the note on samples and completions, and its numbers."""
+    """The key of the note on samples and completions, and its numbers.
+
+    "samples" and "done" are the least and the most of any method at any temperature.
+    """
+    # the numbers of each method and temperature, over the completions of all tasks
     cells = [overall.pooled for overall in run.overall.values() if overall.pooled.num_done]
     if not cells:
         return "no_samples", {"done": [0]}
@@ -171,14 +178,21 @@ def samples(run: RunMetrics) -> tuple[str, Numbers]:
 
 
 def _agreements(run: RunMetrics) -> list[Numbers]:
-    """The number of greedy completions in which each method gave vanilla's tokens."""
-    methods: dict[tuple[int, int], list[Numbers]] = defaultdict(list)
+    """The number of greedy completions in which each method gave vanilla's tokens.
+
+    Methods with the same numbers share an entry. `first_position` is the first token that differs,
+    None if none does.
+    """
+    # (identical completions, compared completions) -> methods
+    methods_by_counts: dict[tuple[int, int], list[Numbers]] = defaultdict(list)
     for method, agreement in run.agreements.items():
         counts = (agreement.num_identical, agreement.num_compared)
-        methods[counts].append({"method": method, "first_position": agreement.first_position})
+        methods_by_counts[counts].append(
+            {"method": method, "first_position": agreement.first_position}
+        )
     return [
-        {"identical": identical, "compared": compared, "methods": same_counts}
-        for (identical, compared), same_counts in methods.items()
+        {"identical": identical, "compared": compared, "methods": methods}
+        for (identical, compared), methods in methods_by_counts.items()
     ]
 
 
@@ -204,9 +218,9 @@ def _formula(run: RunMetrics) -> list[Numbers]:
     """The smallest and the largest relative change that the other speedup formula would make.
 
     A cell (a method at a temperature on a task) has two speedups: `our_speedup`, the ratio of
-    times per token, and `paper_speedup`, the ratio of mean tokens/s. Its change is the speedup by
-    the formula that the run does not use / the speedup by the run's formula - 1. A list of two
-    changes with their method and task; shorter if fewer than two cells have both speedups.
+    times per token, and `paper_speedup`, the ratio of mean tokens/s. The run uses one of the two;
+    the change is the other / the used speedup - 1. Returns two changes with method and task, or
+    fewer if fewer than two cells have both speedups.
     """
     changes: list[Numbers] = []
     for key, cell in run.cells.items():
@@ -242,7 +256,7 @@ def _memory(run: RunMetrics, roofline: Roofline) -> tuple[str, Numbers]:
 
 
 def _processor(info: RunHeader) -> Numbers:
-    """The load by other programs and the clock. Servers are other programs too."""
+    """The clock, and the load by other programs if no servers ran: servers would count, too."""
     if info.cpu is None:
         return {}
     clock = {"clock": _span(info.cpu.clock_mhz)}

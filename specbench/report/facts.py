@@ -90,7 +90,10 @@ def copied_prompts(info: RunHeader) -> list[dict[str, Any]]:
 
 
 def load_text(run: RunMetrics) -> str:
-    """The requested loads, and the requests that were in flight."""
+    """The requested loads, and the requests that were in flight at once: their mean and the most.
+
+    The latter are left out if no server ever had two. The mean is over methods and temperatures.
+    """
     text = ", ".join(load.text for load in loads_of(run.info.spec.values))
     in_flight = [server.in_flight for server in run.serving.values() if server.in_flight.most > 1]
     if not in_flight:
@@ -111,6 +114,7 @@ def workers(info: RunHeader) -> list[dict[str, Any]]:
 
 
 def _worker(info: RunHeader, name: str, worker: WorkerHeader) -> dict[str, Any]:
+    """A worker's machine, memory bandwidth in bytes/s and mean GPU clock; None for unknown ones."""
     device = info.spec.values.device
     num_threads = worker.threads.num if worker.threads else None
     clock = worker.gpu.sm_clock_mhz if worker.gpu else None
@@ -169,8 +173,8 @@ def drafting_shares(run: RunMetrics) -> list[Numbers]:
 
     An entry per method and temperature. `share` is steps with a draft / all steps, `lengths` the
     part of it for each number of draft tokens; `lengths` is empty if all drafts have one length,
-    or if the server does not list its drafts. Methods whose share is unknown are left out, and the
-    usual case: a method that should draft in every step did so, and shows no second length.
+    or if the server does not list its drafts. Methods whose share is unknown are left out, and
+    the usual case: a method that should draft in every step did so, and `lengths` is empty.
     """
     methods: list[Numbers] = []
     for (method, temperature), server in run.serving.items():
@@ -179,8 +183,9 @@ def drafting_shares(run: RunMetrics) -> list[Numbers]:
             continue
         # the lengths with their shares, if drafts have several, else empty
         lengths = server.draft_lengths if len(server.draft_lengths) > 1 else ()
-        drafted_in_every_step = share >= _WHOLE_SHARE
-        if drafted_in_every_step and drafts_in_every_step(run.info, method) and not lengths:
+        is_whole = share >= _WHOLE_SHARE
+        # `drafts_in_every_step`: by the method's name and options
+        if is_whole and drafts_in_every_step(run.info, method) and not lengths:
             continue
         methods.append(
             {

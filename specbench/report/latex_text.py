@@ -40,6 +40,7 @@ def escape(text: str) -> str:
 
 
 def _sign(sign: str) -> str:
+    """A character as LaTeX writes it; empty for an ASCII control character."""
     if sign in _SIGNS:
         return _SIGNS[sign]
     if sign.isascii():

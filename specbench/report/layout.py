@@ -104,6 +104,7 @@ class _Layout:
         longest = max(map(cell_len, labels))
         half = min(_MOST_LABEL, self._width // 2)
         least = min(longest, max(_LEAST_LABEL, half))
+        # beside the columns of all units
         room = self._width - sum(_GAP + unit.width for unit in self._units)
         return min(longest, max(least, min(_MOST_LABEL, room)))
 

@@ -83,13 +83,13 @@ def _break_evens(run_by_load: Mapping[int, RunMetrics]) -> Iterator[Note]:
     runs = [*run_by_load.values()]
     at_lowest_load, at_highest_load = runs[0], runs[-1]
 
-    def last_ratio(method_and_temperature: tuple[str, float]) -> float:
+    def highest_load_ratio(method_and_temperature: tuple[str, float]) -> float:
         """The sort key: throughput / vanilla's at the highest load, 0 if it is missing."""
         serving = at_highest_load.serving.get(method_and_temperature)
         return (value_or_none(serving.throughput_ratio) if serving else None) or 0.0
 
     # `serving` has the numbers of servers by method and temperature
-    for method, temperature in sorted(at_lowest_load.serving, key=last_ratio, reverse=True):
+    for method, temperature in sorted(at_lowest_load.serving, key=highest_load_ratio, reverse=True):
         if method == BASELINE:
             continue
         ratios: dict[int, Estimate] = {}  # load -> throughput / vanilla's

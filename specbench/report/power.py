@@ -10,12 +10,16 @@ _MANY_PROMPTS = 1e9
 
 
 def pilot_of(run: RunMetrics) -> Pilot | None:
-    """The variances of the fastest method's speed / each other method's, or / vanilla's."""
+    """The variances of ratios of speeds in a run, at its lowest temperature, to plan others by.
+
+    The ratios are the fastest method's speed / each other method's, or, if it is the only method,
+    its speedup over vanilla. None if no ratio has a variance.
+    """
     temperature = run.temperatures[0]
     ranking = run.rankings[temperature]
     ratios = [*ranking.ratios.values()] or [*ranking.speedups.values()]
-    num_prompts = max((run.pooled(m, temperature).num_samples for m in run.methods), default=0)
-    return pilot(ratios, num_prompts, run.scope.number)
+    nums_prompts = [run.pooled(method, temperature).num_samples for method in run.methods]
+    return pilot(ratios, max(nums_prompts, default=0), run.scope.number)
 
 
 def power_lines(name: str, run: RunMetrics) -> list[str]:

@@ -47,6 +47,7 @@ def recommendation(run: RunMetrics, temperature: float) -> str:
         remedies = ", ".join(obstacle.remedy for obstacle in obstacles)
         return f"Nothing is recommended because of {reasons}. Next: {remedies}."
     left_out = _left_out(run)  # a method that is never recommended -> the reason in words
+    # of methods that may be recommended, over vanilla
     speedups = {
         method: speedup for method, speedup in ranking.speedups.items() if method not in left_out
     }
@@ -66,8 +67,8 @@ def recommendation(run: RunMetrics, temperature: float) -> str:
         # a single run does not show how far runs differ
         in_run = "" if run.scope.kind == "runs" else " in this run"
         sentence = f"Use {label_of(recommended.method)} {where}: it is the fastest{in_run}."
-    # methods that were left out although they have a higher speedup
     recommended_speedup = speedups[recommended.method].value if recommended else 0.0
+    # methods that were left out although they have a higher speedup; all without a recommendation
     exceptions = [
         f"{label_of(method)} ({reason})"
         for method, reason in left_out.items()
@@ -128,7 +129,7 @@ def _left_out(run: RunMetrics) -> dict[str, str]:
         for method in run.methods
         if not run.info.method(method).is_lossless
     }
-    for audit in run.audit.results if run.audit else ():  # a result per method
+    for audit in run.audit.results if run.audit else ():  # per method and temperature
         if audit.status == "bug":
             reason_by_method[audit.method] = "it failed the audit"
     for warning in run.warnings:

@@ -52,9 +52,9 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
             title += ", overall and by task"
     if not is_mean:
         title += f" on {last_task.head}"  # its title and number of samples
-    # columns of the highest rank go first where room is short; `n` is the number of samples
-    first_rank = 1 + max((field.rank for field in fields), default=0)  # tasks go before MAT
-    columns += [
+    # Where room is short, columns of the highest rank are dropped first: tasks before MAT.
+    first_rank = 1 + max((field.rank for field in fields), default=0)
+    columns += [  # `n` is the number of samples
         Column(f"n={task.n}", task.title, rank=rank) for rank, task in enumerate(tasks, first_rank)
     ]
 

@@ -27,7 +27,8 @@ def server_use(run: RunMetrics) -> Numbers:
     `gpu_memory` in bytes, None if unknown, and `joules` per token beyond the idle server's, which
     may be missing. `meters` are the GPUs and processor packages with energy counters, `idle` their
     largest watts with an idle server, `tick` the seconds between two changes of the slowest
-    counter; the last two are None without counters. `absent` are the reasons for missing energies.
+    counter; `idle` and `tick` are None without counters. `absent` are the reasons why energy was
+    not measured.
     """
     methods: list[Numbers] = []
     for method, temperature in run.serving:  # metrics by method and temperature

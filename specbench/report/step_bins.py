@@ -46,7 +46,10 @@ def step_bin_table(report: Report, block: Block) -> Table:
 
 
 def _bins_of_axis(block: Block, axis: Axis) -> list[StepBin]:
-    """A bin of each place on an axis where any method has a number; none if there is one place."""
+    """The bins of an axis in which any method has a number, in order; empty if there is only one.
+
+    Each is the bin of the first such method, since the range is the same for all.
+    """
     first_by_low: dict[int, StepBin] = {}
     for method in block.methods:
         for step_bin in method.step_bins:

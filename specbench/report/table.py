@@ -110,7 +110,10 @@ class Table:
         return replace(self, columns=columns, groups=tuple(groups))
 
     def by_task(self, cells: Sequence[T]) -> list[tuple[str, list[T]]]:
-        """Cells of a row, or columns, gathered below their tasks; without a task each is alone."""
+        """Cells of a row, or columns, gathered below their tasks; one without a task is alone.
+
+        Pairs of a task's title, empty without a task, and the cells. `cells` has one per column.
+        """
         gathered: list[tuple[str, list[T]]] = []
         for column, cell in zip(self.columns, cells, strict=True):
             is_same_task = bool(column.task and gathered and gathered[-1][0] == column.task)

@@ -41,7 +41,11 @@ class Note:
 
 
 def make_note(key: str, info: RunHeader | None = None, /, **numbers: Any) -> Note:
-    """The note with this key. Methods and tasks among its numbers are named as in `info`."""
+    """The note with this key in `texts.toml`, with these numbers in its sentence.
+
+    Methods and tasks among the numbers are named as in the header `info`. An entry without a label
+    is a warning.
+    """
     entry = _texts()[key]
     text = _Sentence(entry, info).fill(entry["text"], numbers)
     label = entry.get("label", "Warning")
@@ -134,12 +138,16 @@ class _Sentence:
         return self.info is None or len(self.info.spec.values.temperatures) == 1
 
     def _list(self, name: str, form: str, elements: Sequence[Any]) -> str:
-        """The elements, each in the wording that the entry has for them."""
-        wording = self.entry.get(name) or ""
+        """The elements as one text, joined by the form: "few", or what stands between them.
+
+        An element with several numbers fills the template that the entry has under the list's
+        name; a method or a task is named.
+        """
+        template = self.entry.get(name) or ""
         texts = []
         for element in elements:
             if isinstance(element, Mapping):
-                texts.append(self.fill(wording, element))
+                texts.append(self.fill(template, element))
             else:
                 texts.append(str(self._named(name.removesuffix("s"), element)))
         return few(texts, _MOST_NAMED) if form == "few" else (form or ", ").join(texts)

@@ -15,7 +15,7 @@ ONE_PASS = "Nothing is claimed from one pass: it does not show how far the machi
 def verdict(run: RunMetrics, temperature: float) -> str:
     """Sentences on the fastest method at a temperature: its speedup over vanilla, and its lead.
 
-    They go by the mean over tasks. `run` has the numbers of a run.
+    Speedups are means over the tasks. `run` has the numbers of a run.
     """
     # methods with a speedup but vanilla, the fastest first; empty if there is none
     ranking = run.rankings.get(temperature, Ranking())

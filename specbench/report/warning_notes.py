@@ -56,7 +56,7 @@ def _warnings(run: RunMetrics) -> Iterator[_Warning]:
     yield from _failed(run)  # completions, and lines that could not be read
     recorded = run.info.warnings  # sentences; those on a method begin with "METHOD: "
     method_warnings = [text for text in recorded if text.partition(": ")[0] in run.info.methods]
-    yield from _recorded(method_warnings)  # before noise: acceptance itself may be wrong
+    yield from _recorded(method_warnings)  # early: a method's acceptance itself may be wrong
     for computed in run.warnings:
         # with the options that give more samples, if there were too few
         yield _Warning(computed.key, with_advice(computed, run.info))
@@ -83,7 +83,7 @@ def _recorded(texts: Sequence[str]) -> Iterator[_Warning]:
 
 
 def with_advice(warning: RunWarning, info: RunHeader) -> Numbers:
-    """The numbers of a warning's sentence; on too few samples, with an advice under "more".
+    """The numbers of a warning's sentence; on too few samples, with advice under "more".
 
     The advice says how to get enough prompts: the options of a command, or a number. `info` is the
     header of the run.
@@ -145,16 +145,16 @@ def _different_outputs(run: RunMetrics) -> Iterator[_Warning]:
 def _slow_baseline(run: RunMetrics) -> Iterator[_Warning]:
     """A warning if vanilla uses far less than the memory bandwidth, which inflates speedups.
 
-    It is about the first temperature at which the share is below `LEAST_SHARE`, 0 to 1. The numbers
-    of the warning fill the sentence of its key: "slow_baseline", or "busy_baseline" if other
-    programs took the processor, so that the cause is unclear.
+    It is about the first temperature at which the used share is below `LEAST_SHARE`. Its key is
+    "slow_baseline", or "busy_baseline" if other programs took the processor: the cause is unclear.
     """
     roofline = run.roofline  # the machine's memory bandwidth and the bytes that steps read
     if not isinstance(roofline, Roofline):  # the reason why the bandwidth is unknown
         return
-    # The share per temperature is of the smallest bandwidth that was measured, because memory may
-    # have been slower during the run than when it was fastest. It is 0 to 1, or a little more.
+    # `bandwidth` is the largest that was measured. Shares, 0 to 1 or a little more, are taken of
+    # the smallest (0: unknown), since memory may have been slower during the run.
     largest_to_least = roofline.bandwidth / (roofline.least_bandwidth or roofline.bandwidth)
+    # one per temperature
     shares = [numbers["share"] * largest_to_least for numbers in bandwidth_shares(run, roofline)]
     low_shares = [share for share in shares if share < LEAST_SHARE]
     if low_shares and run.info.cpu and run.info.cpu.others_warning:
@@ -166,7 +166,7 @@ def _slow_baseline(run: RunMetrics) -> Iterator[_Warning]:
             "share": low_shares[0],
             "least": LEAST_SHARE,
             "cause": device,  # selects the words for the likely cause
-            "way": bandwidth_way(run, roofline),
+            "way": bandwidth_way(run, roofline),  # how the bandwidth was measured
             "bandwidth": roofline.least_bandwidth or roofline.bandwidth,  # bytes/s
             "block": roofline.block_bytes or None,  # read or copied to measure it; 0: unknown
         }
@@ -204,7 +204,7 @@ def _of_server(
     prompts = server.prompts  # as the server counted their tokens
     if prompts.num_uncounted:
         yield _Warning("uncounted_prompts", {**where, "answers": prompts.num_uncounted})
-    if prompts.first_other:  # other prompts than vanilla's server read
+    if prompts.first_other:  # tokens of the first prompt that vanilla's server read differently
         numbers = {"requests": prompts.num_other, **prompts.first_other._asdict()}
         yield _Warning("other_prompts", {**where, **numbers})
     if server.num_retries:  # requests that it refused at first, and that were sent again

@@ -49,7 +49,10 @@ def files(report: Report) -> Mapping[str, str]:
 
 
 def _cells(run: RunMetrics, metrics: RunMetrics) -> DataFrame:
-    """A line per cell of `metrics`, which are of this run."""
+    """A line per method, temperature and task: facts of the run, then the numbers of `metrics`.
+
+    `run` gives the facts; `metrics` are of this run, by task or by category.
+    """
     frame = summary_frame(metrics)
     if frame.empty:
         return frame

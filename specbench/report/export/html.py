@@ -219,6 +219,7 @@ def _published(report: Report) -> Iterable[PublishedRow]:
 def _published_of(
     report: Report, block: Block, run: RunResults, method: MethodResults
 ) -> Iterable[PublishedRow]:
+    """A row per published value of a method, in the order of the tasks."""
     label = f"{method.label}, T={block.temperature:g}"
     if not report.is_one_run:
         label += f", {run.source.label}"

@@ -150,7 +150,10 @@ def _every_method(report: Report) -> Iterator[tuple[RunResults, MethodResults]]:
 
 
 def _marks(report: Report) -> Marks:
-    """The marks of all texts that stand below the table."""
+    """The marks of all texts that stand below the table, by text: "(a)", ..., "(z)", "(aa)".
+
+    They are methods' options and settings, and reasons that are too long for a cell.
+    """
     texts = [_details(run.source.info, method) for run, method in _every_method(report)]
     for _, method in _every_method(report):
         reasons = [task.reason or "" for task in method.tasks]
@@ -198,19 +201,21 @@ def _panel(report: Report, tasks: Sequence[Task], marks: Marks) -> Iterable[str]
 def _header(tasks: Sequence[Task], parts: Sequence[Part]) -> Iterable[str]:
     """The rows of the head in LaTeX: task titles, numbers of samples if any, then headings.
 
-    Column 1 is the method's (`METHOD` is its heading). Each task has one more for each of `parts`,
-    its speedup and its tau (MAT). The last task may be the mean over the tasks.
+    Column 1 has the methods' names, below the heading `METHOD`. After it, each task has a column
+    for each of `parts`: its speedup, its tau (MAT), or both. The last task may be the mean over the
+    tasks.
     """
     if not tasks:
         yield rf"{METHOD} \\"
         return
     num_parts = len(parts)
+    # a title has its words one below the other
     titles = [r"\shortstack{" + r"\\".join(map(escape, task.title.split())) + "}" for task in tasks]
-    yield _above(titles, num_parts)  # a row, a text above the columns of each task
+    yield _above(titles, num_parts)  # a row with a text above the columns of each task
     if any(task.n for task in tasks):  # the number of samples as text, "" for the mean
         yield _above([f"n={task.n}" if task.n else "" for task in tasks], num_parts)
     first_columns = range(2, 2 + num_parts * len(tasks), num_parts)  # of each task, from 1
-    yield " ".join(
+    yield " ".join(  # a rule below the title of each task
         rf"\cmidrule(lr){{{column}-{column + num_parts - 1}}}" for column in first_columns
     )
     headings = [_HEADINGS[part] for part in parts]
@@ -249,7 +254,11 @@ def _block(report: Report, block: Block, tasks: Sequence[Task], marks: Marks) ->
 
 
 def _cells(row: Row, num_parts: int, marks: Marks) -> Iterable[str]:
-    """The cells of a row; a reason, or its mark, stands in place of missing cells."""
+    """The cells of a row in LaTeX; a reason, or its mark, stands in place of missing cells.
+
+    A task has `num_parts` cells. A reason stands in place of a task's cells, or of the whole row if
+    all cells share it. `marks` are by text.
+    """
     num_together = len(row.cells) if row.reason else num_parts
     for start in range(0, len(row.cells), num_together):
         cells = row.cells[start : start + num_together]
@@ -261,6 +270,7 @@ def _cells(row: Row, num_parts: int, marks: Marks) -> Iterable[str]:
 
 
 def _cell(cell: Cell) -> str:
+    """A cell in LaTeX: bold if it is the best, with its interval as arguments of the macro."""
     latex = escape(cell.text)
     if cell.is_best:
         latex = rf"\textbf{{{latex}}}"
@@ -270,7 +280,7 @@ def _cell(cell: Cell) -> str:
 
 
 def _remarks(report: Report, marks: Marks) -> Iterable[str]:
-    """Up to two paragraphs of LaTeX below the table, which explain what its cells show.
+    """Up to two paragraphs of LaTeX below the table, which explain the marks in the table.
 
     The first has the texts of `marks`, each after its mark: "(a) 8 nodes." The second has the
     report's notes on the signs "*" (not lossless) and "~" (significant by its interval, but not by

@@ -118,7 +118,7 @@ def _short_block(report: Report, block: Block, width: int) -> Iterable[Renderabl
     yield from _titled(server_tables[:num_above], width)
     yield Text(title, style="bold")
     yield from draw(main_table, width)
-    # phases of a step (draft, verify, commit) were timed; else None
+    # `relative_phases` are the times of a step's phases (draft, verify, commit), None if not timed
     if any(method.cost.relative_phases for method in block.methods):
         yield from draw(step_costs(report, block), width)
     yield from _titled(server_tables[num_above:], width)
@@ -155,6 +155,7 @@ def _titled(tables: Iterable[Table], width: int) -> Iterable[RenderableType]:
 
 
 def _verdicts(report: Report, block: Block) -> Iterable[RenderableType]:
+    """The verdict of each run, the recommendations and an empty line."""
     for run in block.runs:
         yield Text(run.verdict if report.is_one_run else f"{run.source.label}: {run.verdict}")
     for recommendation in block.recommendations:

@@ -38,7 +38,7 @@ def positions(report: Report) -> Plot | None:
     show the share of all steps that accepted a draft token at the depth. None if no method
     accepted a draft token.
     """
-    panels = []  # a run at a temperature: what its two axes show
+    panels = []  # per run and temperature: a title, and numbers by method
     # pairs of a heading (the run and temperature) and the results of the run there
     for title, run in report.panels:
         # numbers of all tasks as one, by method
@@ -66,18 +66,18 @@ def positions(report: Report) -> Plot | None:
 
 
 def _described(report: Report, panels: list[_Panel]) -> list[str]:
-    """The first three shares of each method in words."""
-    labels = looks(report.labels)
-    lines = []
+    """The shares accepted at depths 1, 2 and 3, as a text per method."""
+    all_looks = looks(report.labels)  # label, colour and marker by method
+    texts = []
     for title, cells in panels:
         for method, cell in cells.items():
             shares = [f"{depth.conditional.value:.0%}" for depth in cell.acceptance_by_depth[:3]]
-            lines.append(f"{title}, {labels[method].label}: {', '.join(shares)}")
-    return lines
+            texts.append(f"{title}, {all_looks[method].label}: {', '.join(shares)}")
+    return texts
 
 
 def _draw_positions(report: Report, panels: list[_Panel]) -> Figure:
-    """The figure: a row of two axes per panel, with a line per method over the depths.
+    """The figure: a row of two axes per panel, with a line per method over the depths of drafts.
 
     A panel is a run at a temperature: its title, and its methods' numbers over all tasks.
     `_DEPTH` is the label of the axis of depths.
@@ -97,9 +97,9 @@ def _draw_positions(report: Report, panels: list[_Panel]) -> Figure:
     lines_of_axes = []  # pairs of axes and their lines by method
     for i, panel in enumerate(panels):
         left, right = axes_list[2 * i : 2 * i + 2]
-        conditional = _draw_shares(left, panel.cells, shown_looks, share="conditional")
+        conditional = _draw_shares(left, panel.cells, shown_looks, kind="conditional")
         frame(left, panel.title, x=_DEPTH, y="accepted, given all tokens above")
-        unconditional = _draw_shares(right, panel.cells, shown_looks, share="unconditional")
+        unconditional = _draw_shares(right, panel.cells, shown_looks, kind="unconditional")
         frame(right, x=_DEPTH, y="of all steps")
         lines_of_axes += [(left, conditional), (right, unconditional)]
     for axes, lines in lines_of_axes:
@@ -108,14 +108,15 @@ def _draw_positions(report: Report, panels: list[_Panel]) -> Figure:
 
 
 def _draw_shares(
-    axes: Axes, cells: dict[str, CellMetrics], look_of: dict[str, Look], *, share: str
+    axes: Axes, cells: dict[str, CellMetrics], look_of: dict[str, Look], *, kind: str
 ) -> dict[str, list[Mark]]:
-    """Draw a line per method, and return its marks: a share of accepted draft tokens over depths.
+    """Draw a line per method, the share of accepted draft tokens over depths; return its marks.
 
-    `share` is the field of a `DepthAcceptance`: "conditional" (given that all above was
-    accepted) or "unconditional" (of all steps). `cells`, of all tasks as one, and `look_of`, the
-    colours and markers, are by method. Depth 1 is the first token of a draft. A depth that fewer
-    than `_LEAST_STEPS` steps reached (`num_reached`) is left out.
+    `kind` is "conditional" for the share of the draft tokens whose tokens above were all accepted,
+    or "unconditional" for the share of all steps; both are fields of the acceptance at a depth.
+    `cells` are the numbers over all tasks, `look_of` the colours and markers, both by method.
+    Depth 1 is the first token of a draft. A depth that fewer than `_LEAST_STEPS` steps reached
+    (`num_reached`) is left out.
     """
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
@@ -127,7 +128,7 @@ def _draw_shares(
             if acceptance.num_reached >= _LEAST_STEPS
         ]
         depths = [acceptance.depth for acceptance in acceptances]
-        shares = [getattr(acceptance, share).value for acceptance in acceptances]  # 0 to 1
+        shares = [getattr(acceptance, kind).value for acceptance in acceptances]  # 0 to 1
         style: dict[str, Any] = {**look_of[method].point, "markersize": 5.5, "linewidth": 1.3}
         axes.plot(depths, shares, **style)
         lines[method] = [*map(Mark, depths, shares)]

@@ -62,9 +62,9 @@ def save_pdf(figure: Figure) -> bytes:
     from matplotlib.backends.backend_pdf import FigureCanvasPdf
 
     pdf = BytesIO()
-    nothing: dict[str, Any] = dict.fromkeys(("Creator", "Producer", "CreationDate"))
+    no_metadata: dict[str, Any] = dict.fromkeys(("Creator", "Producer", "CreationDate"))
     with _drawing():
-        FigureCanvasPdf(figure).print_pdf(pdf, metadata=nothing)
+        FigureCanvasPdf(figure).print_pdf(pdf, metadata=no_metadata)
     figure.set_dpi(DPI)  # drawing a PDF changes it to 72
     return pdf.getvalue()
 

@@ -114,8 +114,9 @@ def _draw_lines(
     """Draw a line per method, MAT over the bins of an axis, and return the marks of each line.
 
     A bin is a range of numbers of tokens before a step: of the answer if `axis` is "position", of
-    prompt and answer if it is "context". The marks are by method. Methods without a look (a colour
-    and a marker) or with fewer than `_LEAST_BINS` bins are left out.
+    prompt and answer if it is "context". The marks are by method, and so are the looks in `look_of`
+    (colour and marker). Methods without a look, or with fewer than `_LEAST_BINS` bins, are left
+    out.
     """
     range_by_x: dict[float, str] = {}  # the ticks: "32-63" by coordinate
     marks_by_method = {}

@@ -93,10 +93,14 @@ def name_lines(
     lines: Mapping[str, Sequence[Mark]],
     places: Sequence[_Place] = RIGHT,
 ) -> None:
-    """Write the name of each method beside the last mark of its line, which gets room for it."""
-    right = axes.transAxes.transform((1 + _ROOM, 0))
+    """Write the name of each method beside the last mark of its line.
+
+    `looks` and `lines` are by method; the marks of a line go from left to right. For names on the
+    right, the axis is made longer.
+    """
+    right_end = axes.transAxes.transform((1 + _ROOM, 0))  # of the longer axis: x and y in pixels
     if len(looks) <= MOST_NAMED and places is RIGHT:
-        axes.set_xlim(right=axes.transData.inverted().transform(right)[0])
+        axes.set_xlim(right=axes.transData.inverted().transform(right_end)[0])
     drawn = {method: line for method, line in lines.items() if line}
     last_marks = {method: line[-1] for method, line in drawn.items()}
     other_marks = [mark for line in drawn.values() for mark in line[:-1]]
@@ -142,13 +146,13 @@ def name_methods(
     start_heights = _spread(in_pixels, line_height, axes_box.y0 + line_height / 2)
     for method in sorted(marks, key=lambda method: -marks[method].y):  # the highest first
         text = axes.annotate(names[method], marks[method], **_NAME)
-        size = text.get_window_extent(renderer)
+        text_box = text.get_window_extent(renderer)  # for its size
         mark = in_pixels[method]
         best_place = places[0]  # if none is free
         for place in places:
-            middle_x = mark.x + place.side * (_GAP * pixels_per_point + size.width / 2)
+            middle_x = mark.x + place.side * (_GAP * pixels_per_point + text_box.width / 2)
             middle_y = start_heights[method] + place.lines * line_height
-            box = _box(middle_x, middle_y, size.width / 2, size.height / 2)
+            box = _box(middle_x, middle_y, text_box.width / 2, text_box.height / 2)
             if _is_within(box, axes_box) and not any(_overlap(box, taken) for taken in taken_boxes):
                 best_place = place
                 taken_boxes.append(box)

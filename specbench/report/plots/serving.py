@@ -145,12 +145,12 @@ def _points(
 
 
 def _described(report: Report, lines: _Lines, unit: str) -> str:
-    """The points of all lines in words."""
-    shown = looks(report.labels)
+    """The numbers of all points in words, by method; `unit` is theirs in words."""
+    all_looks = looks(report.labels)  # label, colour and marker by method
     texts = []
     for method, line in lines.items():
         numbers = [f"{point.y.value:.3g} {unit} at {point.load.text}" for point in line]
-        texts.append(f"{shown[method].label}: {', '.join(numbers)}")
+        texts.append(f"{all_looks[method].label}: {', '.join(numbers)}")
     return "; ".join(texts)
 
 
@@ -159,7 +159,7 @@ def _draw_frontier(report: Report, lines: _Lines) -> Figure:
 
     `lines` are the points by method; each has its load written beside it.
     """
-    figure, axes = _axes(report, lines, _FRONTIER)  # with a title
+    figure, axes = _axes(report, lines, _FRONTIER)  # with a title and a legend
     look_by_method = _looks(report, lines)  # label, colour and marker
     for method, look in look_by_method.items():
         _draw_line(axes, lines[method], look)
@@ -169,7 +169,8 @@ def _draw_frontier(report: Report, lines: _Lines) -> Figure:
     axes.set_ylim(bottom=0)
     x_label = "tokens/s of one request (numbers at points: requests at once, or per second)"
     frame(axes, x=x_label, y="tokens/s of all requests", grid="both")
-    name_lines(figure, axes, look_by_method, _marks(lines), BESIDE)  # the legend
+    # writes each method's name beside the last point of its line, left or right of it
+    name_lines(figure, axes, look_by_method, _marks(lines), BESIDE)
     return figure
 
 

@@ -54,7 +54,7 @@ def _bound_of(method: MethodResults) -> _Point | None:
 
 
 def speedup_by_mat(report: Report) -> Plot | None:
-    """The plot of a point per method and task, speedup over MAT; None if none has a speedup."""
+    """The plot of speedup over MAT, a point per method and task; None if no mean has both."""
     texts = []  # a method's mean in words, for readers who cannot see the plot
     about_bound = ""  # the end of the caption, if any method has a bandwidth bound
     # pairs of a heading (the run and temperature) and the results of the run there
@@ -67,7 +67,7 @@ def speedup_by_mat(report: Report) -> Plot | None:
                 f"{title}, {method.label}: {mean.mat.value:.2f} tokens per step, "
                 f"{mean.speedup.value:.2f} times as fast"
             )
-            # the speedup that memory bandwidth allows, with the MAT it is at; None if unknown
+            # the speedup that memory bandwidth allows, and its MAT; None if unknown
             if bound := _bound_of(method):
                 about_bound = _ABOUT_BOUND
                 method_text += (
@@ -135,8 +135,8 @@ def _draw(report: Report) -> Figure:
 def _marks_on_bars(method: MethodResults) -> list[Mark]:
     """Points along the bars of a method's mean, which show its intervals of MAT and speedup.
 
-    Names of methods should not cover these points. None for a number without an interval, or if a
-    mean is missing.
+    Names of methods should not cover these points. A number without an interval has no points;
+    the list is empty if a mean is missing.
     """
     mean = _mean_of(method)  # MAT and speedup; None if one is missing
     if mean is None:
@@ -151,7 +151,7 @@ def _marks_on_bars(method: MethodResults) -> list[Mark]:
 
 
 def _draw_tasks(axes: Axes, method: MethodResults, tasks: Sequence[Task], look: Look) -> None:
-    """A small point per task."""
+    """Draw a small point per task, speedup (y) over MAT (x), where both are numbers."""
     for task, result in zip(tasks, method.tasks, strict=True):
         point = _point(result.mat, result.speedup)
         if task.name == MEAN or point is None:
@@ -168,10 +168,10 @@ def _draw_tasks(axes: Axes, method: MethodResults, tasks: Sequence[Task], look: 
 
 
 def _draw_mean(axes: Axes, method: MethodResults, look: Look) -> None:
-    """Draw a method's mean over the tasks, speedup over MAT, with intervals.
+    """Draw a method's mean over the tasks, speedup (y) over MAT (x), with both intervals.
 
-    A dotted line leads to its bandwidth bound, a bar, if it has one. `look` is its colour and
-    marker.
+    A dotted line leads to a bar at the method's bandwidth bound, if the bound is known. `look` has
+    the method's colour and marker.
     """
     mean = _mean_of(method)  # MAT and speedup with their intervals; None if one is missing
     if mean is None:
@@ -182,7 +182,7 @@ def _draw_mean(axes: Axes, method: MethodResults, look: Look) -> None:
     errors = {"xerr": style.error(mean.mat), "yerr": style.error(mean.speedup)}
     axes.errorbar(mat, speedup, **errors, color=EDGE, elinewidth=0.8, zorder=4)
     axes.plot(mat, speedup, linestyle="", markersize=9, zorder=5, **look.point)
-    # the speedup that memory bandwidth allows, and the MAT of all steps that it is at
+    # the speedup that memory bandwidth allows, at the MAT of the steps of all tasks
     if bound := _bound_of(method):
         bound_mat = bound.mat.value
         bound_speedup = bound.speedup.value
@@ -196,13 +196,13 @@ def _draw_mean(axes: Axes, method: MethodResults, look: Look) -> None:
 
 def _draw_equality(axes: Axes) -> None:
     """Draw the dashed line, and vanilla's mark at (1, 1), in the range of the points."""
-    axes.plot(1, 1, "h", color=INK, markersize=5)
+    axes.plot(1, 1, "h", color=INK, markersize=5)  # "h" is a hexagon
     right = axes.get_xlim()[1]
     top = axes.get_ylim()[1]
     end = max(right, top)
     axes.plot([0, end], [0, end], **LINE)
-    axes.set_xlim(0.8, right * 1.02)
-    axes.set_ylim(0, top * 1.12)
+    axes.set_xlim(0.8, right * 1.02)  # a MAT is 1 or more
+    axes.set_ylim(0, top * 1.12)  # room for names
 
 
 PLOTS = ((3, speedup_by_mat),)

@@ -67,10 +67,10 @@ def speedups(report: Report) -> Plot | None:
 
 
 def _means_text(run: RunResults) -> str:
-    """The methods of a run with their mean speedups."""
+    """The methods of a run with their mean speedups, in words."""
     means = []
     for method in _drafting(run):
-        speedup = method.tasks[-1].speedup
+        speedup = method.tasks[-1].speedup  # the mean, or the speedup on the only task
         if isinstance(speedup, Estimate):
             means.append(f"{method.label} {speedup.value:.2f}")
     return ", ".join(means) or "no values"
@@ -128,26 +128,31 @@ def _draw_bar(axes: Axes, y: int, method: MethodResults, look: Look) -> None:
         axes.text(0, y, reason, color="0.35", fontsize=8, va="center")
         return
     axes.barh(y, mean.value, height=0.72, **look.bar)
-    ratios = [speedup.value for speedup in task_speedups if isinstance(speedup, Estimate)]
+    # without missing ones
+    task_ratios = [speedup.value for speedup in task_speedups if isinstance(speedup, Estimate)]
     # how far interval and points are below the middle of the bar, and the number above it
-    distance = _BESIDE_NUMBER if ratios or interval_of(mean) else 0
+    distance = _BESIDE_NUMBER if task_ratios or interval_of(mean) else 0
     if interval_of(mean):
         error_bar = axes.errorbar(mean.value, y - distance, xerr=style.error(mean), **_ERROR_BAR)
         for line in error_bar.get_children():
             # a white rim, seen on the bar
             line.set_path_effects([withStroke(linewidth=2.2, foreground="white")])
-    axes.plot(ratios, [y - distance] * len(ratios), **_POINT)
-    number_at = (mean.value, y + distance)
-    axes.annotate(f"{mean.value:.2f}", number_at, (3, 0), **_NUMBER)  # 3 points right of it
+    axes.plot(task_ratios, [y - distance] * len(task_ratios), **_POINT)
+    bar_end = (mean.value, y + distance)
+    # 3 typographic points right of the end
+    axes.annotate(f"{mean.value:.2f}", bar_end, (3, 0), **_NUMBER)
 
 
 def _draw_frame(axes: Axes, labels: Sequence[str]) -> None:
-    """The line of vanilla, and the names of the methods beside their bars."""
+    """Draw the line of vanilla, and the names of the methods beside their bars.
+
+    The first bar is at height 0, the next at -1. `labels` are the names, from the top.
+    """
     axes.axvline(1.0, zorder=3, **LINE)
     heights = [-i for i in range(len(labels))]
     axes.set_yticks(heights, ["\n".join(fold_label(label, 38)) for label in labels])
     axes.tick_params(axis="y", length=0)
-    axes.set_ylim(0.6 - max(1, len(labels)), 0.6)
+    axes.set_ylim(0.6 - max(1, len(labels)), 0.6)  # a bar ends at +/- 0.36
     axes.set_xlim(left=0)
     axes.margins(x=0.07)
 

@@ -139,7 +139,7 @@ def looks(labels: Mapping[str, str]) -> dict[str, Look]:
     marker of matplotlib.
     """
     names = [spelling.partition(":")[0] for spelling in labels]  # without options
-    num_variants = Counter(names)
+    num_variants = Counter(names)  # by name
     num_seen = Counter[str]()  # variants so far, by name
     look_of = {}
     for name, (spelling, label) in zip(names, labels.items(), strict=True):

@@ -166,13 +166,13 @@ def _draw(report: Report, title: str, option: str, panels: _Panels) -> Figure:
 
     # colour and marker by the label of a line, which names its other options
     look_of_line = style.shades(line.label for lines in panels.values() for line in lines)
-    front = Line2D([], [], label="Pareto front", linestyle="", **_RING)  # for the legend
+    front_entry = Line2D([], [], label="Pareto front", linestyle="", **_RING)  # of the legend
     figure, axes_list = style.tiles(
         title,
         report.caption,  # the figure's subtitle
         2 * len(panels),  # number of axes
         height=2.8,  # inches of an axes
-        handles=[*style.points(look_of_line.values()), front],
+        handles=[*style.points(look_of_line.values()), front_entry],
     )
     x_label = style.drawable(option)
     for i, (heading, lines) in enumerate(panels.items()):
