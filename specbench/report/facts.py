@@ -163,8 +163,8 @@ def prompt_offsets(run: RunMetrics) -> list[Numbers]:
         distinct_ends = dict.fromkeys((server.prompts.least_offset, server.prompts.most_offset))
         ends_as_texts = [f"{offset:+,}" if offset else "0" for offset in distinct_ends]
         if ends_as_texts != ["0"]:
-            text = " to ".join(ends_as_texts)
-            offsets.append({"method": method, "temperature": temperature, "offset": text})
+            offset_text = " to ".join(ends_as_texts)
+            offsets.append({"method": method, "temperature": temperature, "offset": offset_text})
     return offsets
 
 

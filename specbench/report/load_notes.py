@@ -141,23 +141,23 @@ def break_even_numbers(ratios: Mapping[int, Estimate]) -> Numbers:
     Empty if the method is not faster at the lowest load, but at a higher one. `ratios` are the
     throughputs of the method / vanilla's by load, in rising order.
     """
-    result = break_even(ratios)
+    crossing = break_even(ratios)
     loads = [*ratios]
-    # `result.load` is 0 if the method is not faster at the lowest load, infinite if faster at all
-    if result.load == 0 and any(ratio.value > 1 for ratio in ratios.values()):
+    # `load` is 0 if the method is not faster at the lowest load, infinite if it is faster at all
+    if crossing.load == 0 and any(ratio.value > 1 for ratio in ratios.values()):
         return {}
-    interval = result.interval  # of the break-even load; None if unknown
+    interval = crossing.interval  # of the break-even load; None if unknown
     if interval and interval.low == 0 and math.isinf(interval.high):
         return {"between": f"between {loads[0]} and {loads[-1]} requests at once"}
     interval_text = _interval_text(interval) if interval else None
-    if result.load == 0:
-        return {"nowhere": result.first_slower, "interval": interval_text}
-    if math.isinf(result.load):
-        return {"everywhere": result.last_faster, "interval": interval_text}
+    if crossing.load == 0:
+        return {"nowhere": crossing.first_slower, "interval": interval_text}
+    if math.isinf(crossing.load):
+        return {"everywhere": crossing.last_faster, "interval": interval_text}
     return {
-        "crossing": result.load,
-        "last_faster": result.last_faster,
-        "first_slower": result.first_slower,
+        "crossing": crossing.load,
+        "last_faster": crossing.last_faster,
+        "first_slower": crossing.first_slower,
         "interval": interval_text,
     }
 

@@ -85,12 +85,12 @@ def _gist(note: Note) -> str:
 
     A text that is not longer stays whole, and so does the note on failed completions.
     """
-    text = note.text
-    if len(text) <= _GIST or note.key == _WHOLE:
-        return text
-    full_stop = text.find(". ")  # index of the full stop of the last sentence that is kept
+    note_text = note.text
+    if len(note_text) <= _GIST or note.key == _WHOLE:
+        return note_text
+    full_stop = note_text.find(". ")  # index of the full stop of the last sentence that is kept
     if full_stop < 0:
-        return text
-    while 0 <= (next_full_stop := text.find(". ", full_stop + 1)) < _GIST:
+        return note_text
+    while 0 <= (next_full_stop := note_text.find(". ", full_stop + 1)) < _GIST:
         full_stop = next_full_stop
-    return text[: full_stop + 1]
+    return note_text[: full_stop + 1]

@@ -67,7 +67,7 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
         if shows_speedup:
             # the mean speedup with its interval
             cells_over_tasks = [OR_UNKNOWN.cell(method.tasks[-1]), *cells_over_tasks]
-        cells_by_task = [part.cell(result) for result in method.tasks[: len(tasks)]]
+        cells_by_task = [part.cell(task_result) for task_result in method.tasks[: len(tasks)]]
         return [*cells_over_tasks, *cells_by_task]
 
     # a group of rows per run

@@ -68,8 +68,8 @@ def make_notes(key: str, info: RunHeader, findings: Sequence[Numbers]) -> list[N
     names = dict.fromkeys(name for numbers in findings for name in numbers)  # distinct, in order
     lists = {name: [numbers[name] for numbers in findings if name in numbers] for name in names}
     all_numbers = {**lists, "methods": methods, "number": len(methods)}
-    text = _Sentence(entry, info).fill(entry["several"], all_numbers)
-    return [Note("Warning", text, is_warning=True, key=key, numbers=all_numbers)]
+    sentence = _Sentence(entry, info).fill(entry["several"], all_numbers)
+    return [Note("Warning", sentence, is_warning=True, key=key, numbers=all_numbers)]
 
 
 @cache

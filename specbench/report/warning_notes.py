@@ -280,17 +280,17 @@ def bandwidth_shares(run: RunMetrics, roofline: Roofline) -> list[Numbers]:
     return shares
 
 
-def audit_failure(result: MethodAudit) -> str:
+def audit_failure(audit: MethodAudit) -> str:
     """The reason why a method failed its audit, in words: an error, or its clearest failed test.
 
     The clearest test is one with a limit in place of a p-value, or else the one with the lowest
     p-value. A test looks for a difference from the target's output: `effect` is its size.
     """
-    if result.fault:  # the error that ended the method's answers, or empty
-        return result.fault.rstrip(".")
-    if not result.failures:  # the failed tests
+    if audit.fault:  # the error that ended the method's answers, or empty
+        return audit.fault.rstrip(".")
+    if not audit.failures:  # the failed tests
         return "the test is not stored"
-    test = min(result.failures, key=lambda failure: failure.p_value or 0.0)
+    test = min(audit.failures, key=lambda failure: failure.p_value or 0.0)
     # the subject is what was tested ("tokens"), the unit is the effect's, or empty
     effect_text = f"{test.subject}, {test.name}: {test.effect:.3g} {test.unit}".rstrip()
     if test.p_value is not None:

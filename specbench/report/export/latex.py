@@ -239,7 +239,7 @@ def _block(report: Report, block: Block, tasks: Sequence[Task], marks: Marks) ->
     # the columns are those of the first task, then of the second, and so on
     full_table = task_tables.by_task(report, block, parts)
     first_columns = [num_parts * report.tasks.index(task) for task in tasks]  # of each task, from 0
-    table = full_table.take([first + i for first in first_columns for i in range(num_parts)])
+    table = full_table.take([column + i for column in first_columns for i in range(num_parts)])
     runs = [run for run in block.runs if run.methods]
     for run, group in zip(runs, table.groups, strict=True):  # a group is the rows of a run
         yield r"\midrule"
@@ -287,7 +287,7 @@ def _remarks(report: Report, marks: Marks) -> Iterable[str]:
     the corrected test), and on numbers that are missing for a reason without a mark. Warnings are
     left out: they are for the author alone.
     """
-    marked_texts = [f"{mark} {text}." for text, mark in marks.items()]
+    marked_texts = [f"{mark} {marked_text}." for marked_text, mark in marks.items()]
     notes = []
     for note in report.notes:
         if note.label in ("*", "~"):

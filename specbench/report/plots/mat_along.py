@@ -134,7 +134,8 @@ def _draw_lines(
         style: dict[str, Any] = {**look_of[method.method].point, "markersize": 5, "linewidth": 1.3}
         axes.errorbar(xs, mats, [below, above], elinewidth=0.8, **style)
         marks_by_method[method.method] = [*map(Mark, xs, mats)]
-        range_by_x |= {x: step_bin.range_text for x, (step_bin, _) in zip(xs, line, strict=True)}
+        ranges = [step_bin.range_text for step_bin, _ in line]
+        range_by_x |= dict(zip(xs, ranges, strict=True))
     axes.set_xticks([*range_by_x], [*range_by_x.values()])
     return marks_by_method
 

@@ -45,9 +45,12 @@ def speedups(report: Report) -> Plot | None:
     # A panel is a heading and a run's results at a temperature. `method.tasks` has a result for
     # each task and the mean; vanilla is left out.
     results = [
-        result for _, run in report.panels for method in _drafting(run) for result in method.tasks
+        task_result
+        for _, run in report.panels
+        for method in _drafting(run)
+        for task_result in method.tasks
     ]
-    if not any(isinstance(result.speedup, Estimate) for result in results):
+    if not any(isinstance(task_result.speedup, Estimate) for task_result in results):
         return None
     has_several_tasks = len(report.tasks) > 1
     # words of the caption: what a bar is, what a point is
@@ -122,7 +125,7 @@ def _draw_bar(axes: Axes, y: int, method: MethodResults, look: Look) -> None:
     from matplotlib.patheffects import withStroke
 
     # the last is the mean over the tasks, or the speedup on the only task
-    *task_speedups, mean = [result.speedup for result in method.tasks]
+    *task_speedups, mean = [task_result.speedup for task_result in method.tasks]
     if isinstance(mean, Missing):
         reason = f" {style.drawable(mean.reason)}"
         axes.text(0, y, reason, color="0.35", fontsize=8, va="center")
