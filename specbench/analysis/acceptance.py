@@ -79,38 +79,43 @@ def _count_pairs(rows: IntArray, columns: IntArray, shape: tuple[int, int]) -> I
 
 
 def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthAcceptance, ...]:
-    """Every depth at which anything was accepted, with intervals if there are draws.
+    """The acceptance at depth 1, 2 and so on, up to the last depth that accepted a draft token.
 
-    The conditional share is of the steps that came to a depth, the unconditional one of all steps.
+    Empty if no step accepted a draft token. The conditional share is of the steps that came to a
+    depth and have a known outcome there, the unconditional share of all steps.
 
     Args:
-        counts: numbers of `steps` by emitted tokens, per cluster (all turns of a sample). `cut`
-            counts the steps among them whose outcome at the depth of their last token is unknown.
-        draws: resamples the clusters; None: no intervals.
+        counts: numbers of steps [clusters, longest + 1]. A cluster has all answers to a sample.
+            Column a of `counts.steps` counts the steps that emitted a tokens; column a of
+            `counts.cut` counts those of them whose outcome at depth a is unknown.
+        draws: resamples the clusters, for intervals; None: no intervals.
     """
-    # [clusters, longest + 1], column a: steps that emitted at least a tokens
+    # [clusters, longest + 1], column a: number of steps that emitted at least a tokens
     at_least = counts.steps[:, ::-1].cumsum(1)[:, ::-1].astype(np.float64)
-    # A step came to depth d if it emitted d tokens or more: d - 1 draft tokens and the target's
-    # own. It accepted there if it emitted one more. Arrays hold numbers of steps.
-    depths = np.arange(1, at_least.shape[1] - 1)  # from 1: the first draft token
-    accepted = at_least[:, depths + 1]  # [clusters, depths]
-    num_depths = int((accepted.sum(0) > 0).sum())
+    # A step that emitted a tokens accepted a - 1 draft tokens; the last token is the target's (or
+    # unknown, if the step is cut). So a step came to depth d if it emitted at least d tokens, and
+    # accepted a draft token at depth d if it emitted at least d + 1.
+    depths = np.arange(1, at_least.shape[1] - 1)  # depth 1 is the first draft token's
+    steps_accepted = at_least[:, depths + 1]  # numbers of steps [clusters, depths]
+    # Numbers of steps fall with the depth, so the depths with accepted tokens come first.
+    num_depths = int((steps_accepted.sum(0) > 0).sum())
     if not num_depths:
         return ()
-    accepted = accepted[:, :num_depths]
-    # Steps that came to depth d, less those that are cut: their outcome there is unknown.
-    reached = (at_least[:, depths] - counts.cut[:, depths])[:, :num_depths]
-    num_accepted = accepted.sum(0)  # [depths]
-    num_reached = reached.sum(0)  # of these steps the outcome is known
+    steps_accepted = steps_accepted[:, :num_depths]
+    # Numbers of steps that came to a depth and have a known outcome there [clusters, depths].
+    steps_reached = (at_least[:, depths] - counts.cut[:, depths])[:, :num_depths]
+    num_accepted = steps_accepted.sum(0)  # over all clusters [depths]
+    num_reached = steps_reached.sum(0)  # [depths]
     conditional_shares = num_accepted / num_reached
     unconditional_shares = conditional_shares.cumprod()  # Kaplan and Meier: [depths]
-    conditional_resamples = _resample(accepted, reached, draws)  # [num_resamples, depths]
+    # Shares in each resample [num_resamples, depths].
+    conditional_resamples = _resample(steps_accepted, steps_reached, draws)
     unconditional_resamples = conditional_resamples.cumprod(1)
-    # The number of clusters of equal weight that carry as much information at depth 1.
-    num_effective = effective_number(reached[:, :1])
+    # The number of equally heavy clusters that are as informative at depth 1 (column 0).
+    num_effective = effective_number(steps_reached[:, :1])
     return tuple(
         DepthAcceptance(
-            depth=index + 1,
+            depth=index + 1,  # columns are numbered from 0, depths from 1
             num_reached=int(num_reached[index]),
             num_accepted=int(num_accepted[index]),
             conditional=share_estimate(

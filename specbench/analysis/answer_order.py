@@ -23,23 +23,31 @@ SEED = 0
 
 
 def is_order_telling(rows: DataFrame, allowed: float) -> bool:
-    """True if the real order has fewer steps after vanilla's answers than nearly all random orders.
+    """True if the method needs fewer steps on requests that vanilla answered before, for sure.
+
+    An order says of each request if vanilla answered it before the method. The ratio of an order is
+    the method's steps per token on the requests that vanilla answered before / on the others. The
+    result is true if at most MOST_AS_LOW of NUM_ORDERS random orders have a ratio as low as that of
+    the real order.
 
     Args:
-        rows: the method's completions, one per request. `baseline_row` is the row of vanilla's
-            completion of the same request.
-        allowed: the share by which an honest method's ratio may be lower.
+        rows: the method's completions, one per request; the index is the row in the record table,
+            whose rows stand in the order in which they ran. `baseline_row` is the row of vanilla's
+            completion of the same request, `num_emitted` the number of tokens that steps emitted.
+        allowed: the steps after vanilla count as more by this share. An honest method's ratio may
+            be lower than 1 by about as much.
     """
-    is_after = (rows["baseline_row"] < rows.index).to_numpy()  # vanilla was first: [requests]
-    num_tokens = rows["num_emitted"].to_numpy(dtype=float)
-    num_steps = rows["num_steps"].to_numpy(dtype=float)
-    num_steps = np.where(is_after, (1 + allowed) * num_steps, num_steps)
+    is_after = (rows["baseline_row"] < rows.index).to_numpy()  # vanilla was first [requests]
+    num_tokens = rows["num_emitted"].to_numpy(dtype=float)  # [requests]
+    num_steps = rows["num_steps"].to_numpy(dtype=float)  # [requests]
+    weighted_steps = np.where(is_after, (1 + allowed) * num_steps, num_steps)
     generator = np.random.default_rng(SEED)
-    order_columns = np.tile(is_after, (NUM_ORDERS, 1))  # [orders, requests]
-    orders = generator.permuted(order_columns, axis=1)
-    is_other = (orders != is_after).any(axis=1)  # the real order is not compared with itself
-    real_ratio = _ratio(is_after[None], num_steps, num_tokens)
-    return int((_ratio(orders[is_other], num_steps, num_tokens) <= real_ratio).sum()) <= MOST_AS_LOW
+    # Each random order shuffles the real one [orders, requests].
+    random_orders = generator.permuted(np.tile(is_after, (NUM_ORDERS, 1)), axis=1)
+    is_other = (random_orders != is_after).any(axis=1)  # False for the real order [orders]
+    real_ratio = _ratio(is_after[None], weighted_steps, num_tokens)  # [1]
+    random_ratios = _ratio(random_orders[is_other], weighted_steps, num_tokens)
+    return int((random_ratios <= real_ratio).sum()) <= MOST_AS_LOW
 
 
 def _ratio(orders: BoolArray, num_steps: FloatArray, num_tokens: FloatArray) -> FloatArray:

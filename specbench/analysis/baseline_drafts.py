@@ -15,23 +15,25 @@ BASELINE_DRAFTS = Missing("the server of vanilla drafted")
 
 
 def count_baseline_drafts(header: RunHeader, records: Sequence[Record]) -> int | None:
-    """Drafts of vanilla's server by its counters, else by its answers; None without counts.
+    """Drafts, or draft tokens, of vanilla's server in a run; None if nothing counted them.
 
-    Counters without drafts mean that the server does not speculate: engines report drafts once they
-    draft. Files of other tools give no count.
+    The result is the larger of two sums: of the server's counters over blocks (groups of requests
+    that the server completed together), and of the drafts counted in vanilla's answers (`records`).
+    Counters without drafts count as 0, since engines report drafts once they draft. None for runs
+    imported from other tools.
     """
     if header.imported:
         return None
     blocks = [block for block in header.blocks if block.method == BASELINE]
     num_by_counters = sum(counted_drafts(block.counters) for block in blocks)
-    answer_counts = [
+    drafts_of_answers = [  # of each answer; None if the server did not count them
         record.serving.num_drafts
         for record in records
         if record.key.method == BASELINE and record.serving
     ]
-    num_by_answers = sum(num_drafts or 0 for num_drafts in answer_counts)
+    num_by_answers = sum(num_drafts or 0 for num_drafts in drafts_of_answers)
     has_counts = any(block.counters for block in blocks) or any(
-        num_drafts is not None for num_drafts in answer_counts
+        num_drafts is not None for num_drafts in drafts_of_answers
     )
     return max(num_by_counters, num_by_answers) if has_counts else None
 

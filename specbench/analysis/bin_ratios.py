@@ -65,20 +65,25 @@ class PlacedSteps(NamedTuple):
 
 
 def compare_steps(first: PlacedSteps, second: PlacedSteps, draws: Draws) -> tuple[BinRatio, ...]:
-    """The ratio first / second of MAT in each bin in which both sides have steps, in order.
+    """The MAT of two sides and their ratio first / second, in the bins of each axis in order.
 
-    Intervals are over prompts, each drawn for both sides at once.
+    A bin counts the prompts with steps of both sides in it; bins without such a prompt are left
+    out. `draws` resamples the prompts, each for both sides at once, for intervals.
     """
-    num_prompts = 1 + max(int(side.prompts.max(initial=0)) for side in (first, second))
+    sides = (first, second)
+    num_prompts = 1 + max(int(side.prompts.max(initial=0)) for side in sides)
     ratios = []
     for axis in (axis for axis in first.numbers if axis in second.numbers):
-        largest = min(int(side.numbers[axis].max(initial=-1)) for side in (first, second))
+        # The largest position, context length or turn that both sides reach; -1 without steps.
+        largest = min(int(side.numbers[axis].max(initial=-1)) for side in sides)
         for low, high in pairwise(bin_edges(axis, largest)):
-            place = Bin(axis, low, high)
-            sums = first.sums(place, num_prompts), second.sums(place, num_prompts)
-            has_both = (sums[0][:, 0] > 0) & (sums[1][:, 0] > 0)
-            if has_both.any():
-                ratios.append(_bin_ratio(place, sums[0][has_both], sums[1][has_both], draws))
+            step_bin = Bin(axis, low, high)
+            # Of each prompt: its steps in the bin, and the tokens that they emitted [prompts, 2].
+            first_sums, second_sums = (side.sums(step_bin, num_prompts) for side in sides)
+            is_on_both = (first_sums[:, 0] > 0) & (second_sums[:, 0] > 0)  # has steps [prompts]
+            if is_on_both.any():
+                shared_sums = first_sums[is_on_both], second_sums[is_on_both]
+                ratios.append(_bin_ratio(step_bin, *shared_sums, draws))
     return tuple(ratios)
 
 

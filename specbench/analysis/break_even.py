@@ -49,24 +49,29 @@ def crossing(loads: Sequence[int], ratios: Sequence[float]) -> float:
 
 
 def break_even(ratios: Mapping[int, Estimate]) -> BreakEven:
-    """The break-even load from the ratios of a method's throughput to vanilla's, by load.
+    """The load at which a method's throughput falls to vanilla's, with its 95 % interval.
 
-    The interval holds 95 % of the loads at which the ratios' resamples cross 1. There is no
-    interval if the ratio of a load has no resamples.
+    `ratios` maps each measured load (requests at once) to the method's throughput / vanilla's. The
+    interval holds 95 % of the break-even loads of the ratios' resamples. It is None if the ratio of
+    any load has no resamples.
     """
     loads = sorted(ratios)
-    values = [ratios[load].value for load in loads]
-    load = crossing(loads, values)
-    resamples = [ratios[measured].resamples for measured in loads]
+    break_even_load = crossing(loads, [ratios[load].value for load in loads])
+    # The resampled ratios at each load that has them [num_resamples].
+    ratios_of_loads = [
+        resamples for load in loads if (resamples := ratios[load].resamples) is not None
+    ]
     interval = None
-    if all(resampled is not None for resampled in resamples):
-        resampled_ratios = np.stack([r for r in resamples if r is not None], axis=1)
-        crossings = [crossing(loads, row) for row in resampled_ratios]  # [num_resamples]
-        low, high = np.percentile(crossings, _TAILS, method="nearest")  # interpolation fails at inf
+    if len(ratios_of_loads) == len(loads):
+        # a row has the ratios of one resample at all loads [num_resamples, loads]
+        ratio_rows = np.stack(ratios_of_loads, axis=1)
+        crossings = [crossing(loads, ratio_row) for ratio_row in ratio_rows]  # loads, 0 or infinite
+        # "nearest", because interpolation fails between infinite loads
+        low, high = np.percentile(crossings, _TAILS, method="nearest")
         interval = Interval(float(low), float(high))
     return BreakEven(
-        load,
-        last_faster=max((measured for measured in loads if measured < load), default=None),
-        first_slower=min((measured for measured in loads if measured > load), default=None),
+        break_even_load,
+        last_faster=max((load for load in loads if load < break_even_load), default=None),
+        first_slower=min((load for load in loads if load > break_even_load), default=None),
         interval=interval,
     )

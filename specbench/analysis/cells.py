@@ -107,21 +107,21 @@ class CellMetrics:
 
 
 def _estimates(table: RecordTable, rows: IntArray, draws: Draws | None) -> dict[str, Estimate]:
-    """The ratios for which at least one of these rows has all numbers, by name.
+    """Speedups, tokens/s and mean accepted tokens of a cell, by the name of the metric.
+
+    A metric is left out if none of the rows has all the numbers that it needs.
 
     Args:
         table: has a row per completion.
-        rows: numbers of the rows that count.
+        rows: numbers of the completions that count.
         draws: resample the clusters (samples) of rows, for intervals; None: no intervals.
     """
+    # By name: the counts and seconds of the rows that the metrics need [rows].
     columns = dict(zip(COLUMNS, table.values(rows, *COLUMNS), strict=True))
-    # COLUMNS are the counts and seconds that ratios are made of [rows]. The groups are the sample,
-    # the pass and the request of each row; `where` [rows] is true for rows that have all that a
-    # ratio needs. `summed` sums them per sample.
-    groups = table.groups(rows)
-    ratios: dict[str, Ratio] = {}
+    groups = table.groups(rows)  # the sample, the pass and the request of each row
+    ratios: dict[str, Ratio] = {}  # by metric, from sums per sample
     for name, row_ratio in row_ratios(columns).items():
-        if not row_ratio.where.any():
+        if not row_ratio.where.any():  # `where` [rows] is true for rows with all numbers
             continue
         ratios[name] = row_ratio.summed(groups)
         if name == "speedup":  # the published formula needs the same rows
@@ -132,13 +132,14 @@ def _estimates(table: RecordTable, rows: IntArray, draws: Draws | None) -> dict[
 
 
 def _paper_ratio(table: RecordTable, rows: IntArray) -> Ratio:
-    """The ratio of the samples' mean tokens/s to vanilla's, of these rows of the table.
+    """The published speedup: the mean of the method's tokens/s / the mean of vanilla's.
 
-    A rate covers all turns of a sample in a single pass. The result has sums per sample.
+    The means are over visits: a visit is a sample (cluster) in a pass, with all its turns. `rows`
+    are the numbers of the completions that count. The result has the sums per sample.
     """
+    # Of each row: the number of the sample, of the pass or of the run of a pool, and of the pass.
     clusters, unit_of_row, passes = table.values(rows, "cluster", "unit", "repeat")
-    # A visit is a sample (cluster) in a pass: clusters and passes are its two coordinates.
-    shape = (1 + clusters.max(), 1 + passes.max())
+    shape = (1 + clusters.max(), 1 + passes.max())  # a visit's coordinates: sample and pass
     row_visits = np.ravel_multi_index((clusters, passes), shape)  # numbers of visits: [rows]
     visits, first_rows, visit_of_row = np.unique(row_visits, return_index=True, return_inverse=True)
     cluster_of_visit, _ = np.unravel_index(visits, shape)  # [visits]
@@ -151,8 +152,8 @@ def _paper_ratio(table: RecordTable, rows: IntArray) -> Ratio:
     is_counted = np.ones(len(visits), dtype=bool)
     groups = RowGroups(
         clusters=cluster_of_visit,
-        units=unit_of_row[first_rows],  # the pass, or the run of a pool
-        requests=cluster_of_visit,  # the whole sample
+        units=unit_of_row[first_rows],
+        requests=cluster_of_visit,  # a visit has all requests of its sample
         num_units=table.num_units,
     )
     ratio = RowRatio(is_counted, top=(tokens_per_s,), bottom=(base_tokens_per_s,))
@@ -180,27 +181,27 @@ class CellSource:
     def measure_cell(
         self, key: CellKey, draws: Draws | None, arithmetic: Arithmetic
     ) -> CellMetrics:
-        """The numbers of a cell, which may have no rows; with intervals if there are draws.
+        """The numbers of a cell, with a reason for each missing number.
 
-        They cover the rows (numbers of records in the table) that methods are compared on: requests
-        that every ranked method finished. `arithmetic` says if "speedup" is ours or the papers'.
-        Reasons and estimates are joined by `or`: the first of them that is not None is the result.
+        They cover the requests that every ranked method finished. `draws` resamples the samples,
+        for intervals (None: no intervals). `arithmetic` says if "speedup" is ours or the papers'.
         """
         table = self._table
-        all_rows = self._rows_of(key)
+        all_rows = self._rows_of(key)  # numbers of records, failed ones too
         is_measured = self._is_measured[all_rows]
         failed_rows = all_rows[~is_measured]
         rows = all_rows[self._survivors.is_shared[all_rows]]  # those that count
         num_done = int(is_measured.sum())
 
+        # Of each row: sample, tokens, the row of vanilla's answer or -1, and equality with it.
         sample_numbers, num_tokens, baseline_rows, is_equal = table.values(
             rows, "cluster", "num_tokens", "baseline_row", "is_same"
-        )  # [rows] each; baseline_row is vanilla's record of the request, or -1
+        )
         step_counts = count_steps(table, rows)  # numbers of steps by emitted tokens
         num_pairs = int((baseline_rows >= 0).sum())  # rows whose request vanilla finished too
 
-        # Reasons for missing numbers: of all numbers, of times, and of ratios if no row has a pair.
-        # None: they are not missing. `self._no_times` says why the run's times are no evidence.
+        # Why all numbers are missing, why times are, and why ratios to vanilla are; the first two
+        # may be None. Of reasons and estimates joined by `or`, the first that is not None counts.
         no_rows = None if len(rows) else self._reason_for_no_rows(key, all_rows, num_done)
         no_times = no_rows or self._no_times
         no_pairs = self._reason_for_no_pairs(key)
@@ -259,36 +260,35 @@ class CellSource:
         return OTHER_PROMPTS if has_other.any() else NO_SHARED
 
     def _reason_for_no_rows(self, key: CellKey, all_rows: IntArray, num_done: int) -> Missing:
-        """The reason why none of the cell's rows are compared.
+        """The reason why the cell has no row on which methods are compared.
 
-        `all_rows` are the cell's rows in the table; `num_done` of them finished. Names in
-        capitals are reasons (`Missing`).
+        `all_rows` are the numbers of the cell's records; `num_done` of these did not fail.
         """
-        if not len(all_rows):
+        if not len(all_rows):  # `_no_checkpoint`: methods without a checkpoint for this target
             return NO_CHECKPOINT if key.method in self._no_checkpoint else NOT_RUN
         if not num_done:
             return ALL_FAILED
-        # Numbers of requests finished and asked, if the method finished too few for a comparison.
+        # How many requests the method finished, if they are too few to rank it on the task.
         finished = self._survivors.unranked.get((key.method, key.temperature, key.task))
-        if finished is None:  # it is ranked, but no request was finished by all ranked methods
+        if finished is None:  # ranked, but no request was finished by all ranked methods
             return NO_SHARED
         return Missing(f"not comparable: finished {finished.num_done} of {finished.num_asked}")
 
 
 def rows_by_cell(frame: DataFrame) -> dict[CellKey, IntArray]:
-    """The rows of every cell with records, and of all tasks together under `POOLED`.
+    """The numbers of the records of each cell, in the order of the cells' first records.
 
-    `frame` has one row per record. Cells stand in the order of their first records. Rows are the
-    numbers of records [rows].
+    `frame` has one row per record. Besides the cell of each method, temperature and task, there is
+    one of all tasks together per method and temperature, with the task `POOLED`.
     """
-    # (method, temperature, task) -> rows
+    # (method, temperature, task) -> numbers of records
     rows_by_names: dict[Any, IntArray] = frame.groupby(CELL_KEY, observed=True, sort=False).indices
-    over_tasks = CELL_KEY[:2]  # method and temperature
+    over_tasks = CELL_KEY[:2]  # the columns of method and temperature
     pooled_rows: dict[Any, IntArray] = frame.groupby(over_tasks, observed=True, sort=False).indices
     rows_of_cell = {CellKey(*names): rows for names, rows in rows_by_names.items()}
     for (method, temperature), rows in pooled_rows.items():
         rows_of_cell[CellKey(method, temperature, POOLED)] = rows
-    # By first record; the pooled cell after the task's cell with the same first record.
+    # A task's cell and the pooled cell may have the same first record: the pooled cell is second.
     cells_in_order = sorted(
         rows_of_cell, key=lambda cell: (rows_of_cell[cell][0], cell.task == POOLED)
     )

@@ -48,51 +48,51 @@ _GROUP = ["temperature", "task", "turn"]
 
 
 def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]:
-    """A warning for each rule that names methods: drafting does not explain their speed.
+    """The warnings about methods whose speed drafting does not explain, by several rules.
 
-    Its numbers are ratios of steps or of times, by subject: a method and a temperature. The records
-    of `table` stand in the order in which they ran; `header` describes their run.
+    None for methods of servers. The records of `table` stand in the order in which they ran;
+    `header` describes their run. A subject is a method and a temperature.
     """
     spec = header.spec.values  # the run's options
-    frame = table.frame
-    # `spec.backend` is empty for the engine in this process; servers' methods are not judged.
+    frame = table.frame  # a row per completion
+    # `spec.backend` is empty for the engine in this process.
     if spec.backend or header.servers or not len(frame):
         return ()
-    is_used = frame["is_measured"] & ~frame["is_paused"] & (frame["num_steps"] > 0)
-    # Completions of methods: those measured without a pause of the machine that have steps.
-    used = frame[is_used & (frame["method"] != BASELINE)]
-    # Rules that count steps need no times: a pause of the machine changes no step.
     has_steps = frame["is_measured"] & (frame["num_steps"] > 0)
+    is_timed = has_steps & ~frame["is_paused"]  # no pause of the machine falsified the times
+    # Completions of methods, without vanilla's: for rules of times, and for rules that count steps.
+    timed = frame[is_timed & (frame["method"] != BASELINE)]
     counted = frame[has_steps & (frame["method"] != BASELINE)]
     first_pass = counted[counted["repeat"] == 0]
-    # Key of the warning -> the subjects that the rule names, with their ratios. `claimed` keeps
-    # the ratios that are significantly below 1.
+    # Key of the rule's warning -> the subjects that the rule names, each with a ratio of steps or
+    # of times. `claimed` keeps the ratios that are significantly below 1.
     ratios_by_rule: dict[str, dict[Subject, float]] = {
-        "untimed_work": untimed_work(frame, header),  # seconds outside completions / decoding
-        # Seconds by an outer clock / by the completions' own. A trace is read after the timed
-        # steps, and would look like hidden work.
+        # seconds of work outside completions / seconds of decoding
+        "untimed_work": untimed_work(frame, header),
+        # Seconds of completions by an outer clock / by their own times. Recording a trace of the
+        # draft trees comes after the timed steps, and would look like hidden work.
         "hidden_time": {} if spec.trace else hidden_time(table),
-        # steps in later passes / the first
+        # steps per token in later passes / in the first one
         "remembered_answers": claimed(later_passes(counted)) | fewer_steps(table.records, header),
-        "known_answers": known_answers(first_pass),  # steps after vanilla / before it
+        # steps per token of requests that vanilla answered before / of the others
+        "known_answers": known_answers(first_pass),
     }
-    has_phases = spec.phases or frame["draft_s"].notna().any()  # seconds by phase of steps
-    if not has_phases:  # timing phases slows steps
-        fast_ratios = _fast_steps(table, used, header)  # time of a step / vanilla's
-        # Several fast methods have one likely cause: vanilla is slow.
+    has_phases = spec.phases or frame["draft_s"].notna().any()  # steps were timed by phase
+    if not has_phases:  # such timing slows steps
+        fast_ratios = _fast_steps(table, timed, header)  # seconds of a step / vanilla's
+        # If several methods are fast, the likely cause is a slow vanilla.
         fast_methods = {method for method, _ in fast_ratios}
         ratios_by_rule[FAST_STEP if len(fast_methods) < 2 else SLOW_VANILLA] = fast_ratios
-        # `_below` has the ratios to vanilla's time whose interval is below LEAST_PREFILL
-        ratios_by_rule["fast_prefill"] = _below(table, used, LEAST_PREFILL, "prefill_s")
-        # Methods after which vanilla is slower, with vanilla's speed after them / after others.
-        slowed_speeds = claimed(_by_neighbour(frame, is_used), allowed=MOST_AFTER)
-        # The warning is of times, the reciprocals.
-        ratios_by_rule["slowed_vanilla"] = {
+        # seconds of a prefill / vanilla's
+        ratios_by_rule["fast_prefill"] = _below(table, timed, LEAST_PREFILL, "prefill_s")
+        # vanilla's speed right after a method / right after the others
+        slowed_speeds = claimed(_by_neighbour(frame, is_timed), allowed=MOST_AFTER)
+        ratios_by_rule["slowed_vanilla"] = {  # ratios of times
             subject: 1 / speed for subject, speed in slowed_speeds.items()
         }
     warnings = [_warning(key, ratios) for key, ratios in ratios_by_rule.items() if ratios]
-    if ratios_by_rule["untimed_work"]:
-        add_speedups(warnings[0].numbers["methods"], frame, header)  # its warning is the first
+    if ratios_by_rule["untimed_work"]:  # the first rule, so that its warning is the first
+        add_speedups(warnings[0].numbers["methods"], frame, header)
     warnings += slow_steps(header)
     # Fingerprints of the target's weights (or of a share of them): at load and at the run's end.
     fingerprints = header.weights_print
@@ -110,34 +110,43 @@ def _warning(key: str, ratios: Mapping[Subject, float]) -> RunWarning:
     return RunWarning(key, {"methods": methods})
 
 
-def _fast_steps(table: RecordTable, used: DataFrame, header: RunHeader) -> dict[Subject, float]:
+def _fast_steps(table: RecordTable, timed: DataFrame, header: RunHeader) -> dict[Subject, float]:
     """Ratios of step times to vanilla's that are too low. The limit is higher with more threads."""
-    fast = _below(table, used, LEAST_STEP, "decode_s", "num_steps")
+    fast = _below(table, timed, LEAST_STEP, "decode_s", "num_steps")
     threads = header.threads
     if threads:
         with_more = {method for method, num in threads.own.items() if num > threads.num}
-        rows = used[used["method"].isin(with_more)]
+        rows = timed[timed["method"].isin(with_more)]
         fast |= _below(table, rows, LEAST_STEP_MORE, "decode_s", "num_steps")
     return fast
 
 
 def _below(
     table: RecordTable,
-    used: DataFrame,
+    completions: DataFrame,
     least: float,
     time_column: str,
     count_column: str | None = None,
 ) -> dict[Subject, float]:
-    """Ratios of a time (per count) to vanilla's, if the interval ends below `least`.
+    """Ratios of a method's time to vanilla's time for the same requests that are below `least`.
 
-    Their median has to be below it too: bursts of other programs that hit vanilla are not enough.
-    `used` holds completions of methods as rows of the table; their index is the row's number.
-    `time_column` names seconds, `count_column` counts, such as steps; None: times alone. The
-    ratios are by method and temperature.
+    Both the upper end of the interval and the median over requests have to be below it. The median
+    alone excludes bursts of other programs that hit a few answers of vanilla.
+
+    Args:
+        table: the records of the run.
+        completions: those of methods, some rows of `table.frame`. `baseline_row` is the row of
+            vanilla's completion of the same request, or -1.
+        least: the smallest honest ratio.
+        time_column: the column of seconds to compare.
+        count_column: the column of a count, to compare seconds per count; None: seconds alone.
+
+    Returns:
+        The ratio of each subject (method and temperature) that is too fast.
     """
-    ratios = {}
-    for subject, paired_rows in subjects(used[used["baseline_row"] >= 0]):
-        rows = paired_rows.index.to_numpy()
+    ratios = {}  # by subject; those whose median is below `least`
+    for subject, paired_rows in subjects(completions[completions["baseline_row"] >= 0]):
+        rows = paired_rows.index.to_numpy()  # numbers of rows of the table
         baseline_rows = paired_rows["baseline_row"].to_numpy()
         # time / vanilla's time, or (time * vanilla's count) / (vanilla's time * count)
         top_columns = table.values(rows, time_column)
@@ -150,7 +159,7 @@ def _below(
         )
         if not is_positive.any():
             continue
-        # the factors of each row in which all of them are positive
+        # over the rows whose seconds and counts are all positive
         row_ratio = RowRatio(is_positive, tuple(top_columns), tuple(bottom_columns))
         if _median(row_ratio) < least:
             ratios[subject] = row_ratio.summed(table.groups(rows))
@@ -158,7 +167,7 @@ def _below(
     ratios_below = {}
     for subject, ratio in ratios.items():
         estimate = draws.estimate(ratio)
-        if estimate.interval and estimate.interval.high < least:  # None: too few samples
+        if estimate.interval and estimate.interval.high < least:  # no interval: too few samples
             ratios_below[subject] = estimate.value
     return ratios_below
 
@@ -173,37 +182,37 @@ def _sum_of_logs(ratio: RowRatio, factors: Sequence[FloatArray]) -> FloatArray |
     return sum(np.log(factor[ratio.where]) for factor in factors)
 
 
-def _by_neighbour(frame: DataFrame, is_used: Series) -> Compared:
-    """Vanilla's speed right after each method that slows it, and after all others.
+def _by_neighbour(frame: DataFrame, is_timed: Series) -> Compared:
+    """Vanilla's speed right after each method that seems to slow it, and after all other methods.
 
-    `frame` has one row per record, in the order in which they ran; `is_used` [rows] is true for
-    those with steps, measured without a pause. Each speed is completions / the sum of their
-    relative times, by method. Times of steps are relative to the median of their task, turn and
-    temperature.
+    The first are the ratios of the result, the second its references, both by subject. A speed is
+    vanilla's number of completions / the sum of their relative times. The relative time of a
+    completion is its time per step / the median of vanilla's at its task, turn and temperature.
+    `frame` has one row per record, in the order in which they ran; `is_timed` [rows] is true for
+    records with steps whose times count.
     """
-    # The method of the record that ran before on the same worker [rows].
+    # The method of the record that ran just before on the same worker [rows].
     method_before = frame.groupby("worker", observed=True, sort=False)["method"].shift()
-    rows = frame[is_used & (frame["method"] == BASELINE) & (frame["decode_s"] > 0)]
+    rows = frame[is_timed & (frame["method"] == BASELINE) & (frame["decode_s"] > 0)]
     step_s = rows["decode_s"] / rows["num_steps"]
     group_columns = [rows[name] for name in _GROUP]
     median_s = step_s.groupby(group_columns, observed=True).transform("median")
     rows = rows.assign(
-        completions=1.0,
+        completions=1.0,  # each row counts as one
         relative_time=step_s / median_s,
-        before=method_before[rows.index],
+        method_before=method_before[rows.index],
     )
-    # By method, all temperatures together: the 0.0 in a key stands for them.
-    after = {}  # vanilla's speed right after the method
-    otherwise = {}  # the same after all others
-    for method in rows["before"].dropna().unique():
-        is_after = rows["before"] == method
+    after = {}  # by subject: vanilla's speed right after the method
+    otherwise = {}  # by subject: vanilla's speed after all other methods
+    for method in rows["method_before"].dropna().unique():
+        is_after = rows["method_before"] == method
         # Both groups need LEAST_PAIRS of vanilla's completions.
         if method == BASELINE or min(is_after.sum(), (~is_after).sum()) < LEAST_PAIRS:
             continue
         median_after = rows["relative_time"][is_after].median()
         median_otherwise = rows["relative_time"][~is_after].median()
         if median_after > median_otherwise * (1 + MOST_AFTER):
-            subject = str(method), 0.0
+            subject = str(method), 0.0  # 0.0 stands for all temperatures
             after[subject] = column_ratio(rows[is_after], ["completions"], ["relative_time"])
             otherwise[subject] = column_ratio(rows[~is_after], ["completions"], ["relative_time"])
     return Compared(after, otherwise)

@@ -98,23 +98,24 @@ def measure_cost(
     roofline: Roofline | Missing = NO_BANDWIDTH,
     no_times: Missing | None = None,
 ) -> Cost:
-    """The costs of a cell: a method at one temperature on one task, with its rows of the table.
+    """The costs of a cell: the time of a step and its parts, the bandwidth bound, energy, memory.
 
-    `rows` are numbers of records. `draws` resample the samples, for the interval of the energy.
-    `roofline` gives the bandwidth bound of the speedup. `no_times` is the reason why times are not
-    evidence of speed, if they are not: the cost of a step remains, speedups do not.
+    `rows` are the numbers of the cell's records. `draws` resamples the samples, for the interval of
+    the energy. `no_times` is the reason why times are no evidence of speed: the decode speedup is
+    missing then, the time of a step is not. None: times are evidence.
     """
-    (is_measured,) = table.values(rows, "is_measured")
+    (is_measured,) = table.values(rows, "is_measured")  # False for failed records
     done_rows = rows[is_measured]
+    # of each done row; vanilla's numbers are those of the same request, or 0
     num_steps, decode_s, base_num_steps, base_decode_s = table.values(
         done_rows, "num_steps", "decode_s", "baseline_num_steps", "baseline_decode_s"
     )
     has_decoded = (num_steps > 0) & (decode_s > 0)
     is_paired = has_decoded & (base_num_steps > 0) & (base_decode_s > 0)
-    # Completions that vanilla has too, or all if it has none: [done rows].
+    # The answers to requests that vanilla answered too; all answers if there are none [done rows].
     is_counted = is_paired if is_paired.any() else has_decoded
 
-    no_steps = NO_STEPS
+    no_steps = NO_STEPS  # the reason for missing numbers of steps
     if not len(done_rows):
         no_steps = ALL_FAILED if len(rows) else NOT_RUN
     mat: Value = no_steps

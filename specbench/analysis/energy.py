@@ -32,21 +32,23 @@ def joules_per_token_alone(energies: Sequence[MethodEnergy]) -> Value:
 
 
 def joules_per_token(table: RecordTable, rows: IntArray, draws: Draws) -> Value:
-    """The energy of the whole card per token: the sum of joules / the sum of tokens.
+    """Joules of the whole card per token of a method: the sum of joules / the sum of tokens.
 
-    The interval is over prompts, and widened by the counter's ticks. An answer's energy may be
-    wrong by the energy of a tick, either way, so the energy of n answers may be wrong by
+    The interval is over prompts, and wider by the error of the energy counter. The counter advances
+    in ticks, so the energy of an answer may be too high or too low by that of a tick, and the
+    energy of n answers by
 
         sqrt(n) * TICK_S * mean power
 
     Missing if no answer was metered, or if half the interval is more than MOST_HALF_WIDTH of the
-    value.
+    ratio.
 
     Args:
         table: the records of the run.
         rows: numbers of the records of the method.
-        draws: resample the samples.
+        draws: resamples the samples (clusters), for the interval.
     """
+    # of each row; NaN joules: not metered
     joules, num_tokens, wall_s, clusters = table.values(
         rows, "energy_j", "num_tokens", "wall_s", "cluster"
     )
@@ -54,19 +56,19 @@ def joules_per_token(table: RecordTable, rows: IntArray, draws: Draws) -> Value:
     if not is_metered.any():
         return NOT_METERED
     columns = [joules[is_metered], num_tokens[is_metered]]
-    sums = cluster_sums(clusters[is_metered], columns)  # [clusters, 2]
+    sums = cluster_sums(clusters[is_metered], columns)  # joules and tokens [clusters, 2]
     total_j, total_tokens = sums.sum(0)
-    if not total_j:
+    if not total_j:  # no tick of the counter fell into an answer
         return TOO_COARSE
     estimate = draws.estimate(Ratio(top=sums[:, :1], bottom=sums[:, 1:]))
     tick_j = TICK_S * total_j / wall_s[is_metered].sum()  # mean energy of a tick
-    # joules per token by which the ticks may make the value wrong
+    # joules per token by which the ratio may be wrong because of the ticks
     tick_error = math.sqrt(is_metered.sum()) * tick_j / total_tokens
-    interval = estimate.interval
+    interval = estimate.interval  # over prompts; None with too few samples
     half_width = tick_error + (interval.half_width if interval else 0.0)
     if half_width > MOST_HALF_WIDTH * estimate.value:
         return TOO_COARSE
     if interval is None:
-        return replace(estimate, wide_interval=None)  # it would leave out the ticks
+        return replace(estimate, wide_interval=None)  # which would leave out the ticks' error
     wider = Interval(max(0.0, interval.low - tick_error), interval.high + tick_error)
-    return replace(estimate, interval=wider, resamples=None)
+    return replace(estimate, interval=wider, resamples=None)  # resamples lack the ticks' error

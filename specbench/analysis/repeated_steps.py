@@ -15,20 +15,22 @@ _BY_REQUEST = attrgetter("key.task", "key.sample_id", "key.turn")
 
 
 def fewer_steps(records: Sequence[Record], header: RunHeader) -> dict[tuple[str, float], float]:
-    """Steps in later passes / in the first, for methods whose fewer steps are proof of memory.
+    """The methods that remember answers by proof: steps in later passes / in the first pass.
 
-    The drafts of such a method depend on the prompt alone (`is_repeatable`), so at temperature 0 an
-    equal answer takes equally many steps in every pass. Two requests with fewer steps in a later
-    pass, and none with more, prove memory without a statistical test. Empty on a GPU, where a
-    captured step may round differently. Also empty for runs of several parts or machines, which
-    include pools (without a `uid`) and merged runs. The ratios are by method and temperature.
+    The ratios are by method and temperature, which is 0. They cover methods whose drafts depend on
+    the prompt alone (`is_repeatable`): an equal answer takes equally many steps in every pass. If
+    LEAST_REQUESTS answers of later passes or more need fewer steps than the equal answer of the
+    first pass, and none needs more, the method has memory, without a statistical test.
+
+    Empty on a GPU, where a captured step may round differently. Also empty for runs of several
+    parts or machines, merged runs, and pools of runs (which have no `uid`).
     """
     ratios: dict[tuple[str, float], float] = {}
     is_in_parts = header.origins or header.segments or header.workers or not header.uid
     if is_in_parts or header.environment.gpu(header.spec.values.device):
         return ratios
     for label, method in header.methods.items():
-        if label == BASELINE or not method.is_repeatable:  # None in older runs
+        if label == BASELINE or not method.is_repeatable:  # None: unknown, in older runs
             continue
         answers = [
             record
@@ -36,17 +38,20 @@ def fewer_steps(records: Sequence[Record], header: RunHeader) -> dict[tuple[str,
             if record.is_ok and record.key.method == label and record.key.temperature == 0
         ]
         answers.sort(key=lambda record: (*_BY_REQUEST(record), record.key.repeat))
-        num_fewer = num_more = first_steps = later_steps = 0
-        for _, group in groupby(answers, key=_BY_REQUEST):
-            first, *later = group  # the answers to one request, pass by pass
-            for answer in later:
-                if answer.token_ids != first.token_ids:
+        # Later answers with fewer and with more steps than the equal answer of the first pass, and
+        # the sums of steps over all pairs of equal answers.
+        num_fewer = num_more = steps_of_first = steps_of_later = 0
+        for _, request_answers in groupby(answers, key=_BY_REQUEST):
+            first_answer, *later_answers = request_answers  # pass by pass
+            for later_answer in later_answers:
+                if later_answer.token_ids != first_answer.token_ids:
                     continue
-                num_steps, num_before = len(answer.accept_lengths), len(first.accept_lengths)
-                num_fewer += num_steps < num_before
-                num_more += num_steps > num_before
-                later_steps += num_steps
-                first_steps += num_before
+                num_first = len(first_answer.accept_lengths)  # an accept length per step
+                num_later = len(later_answer.accept_lengths)
+                num_fewer += num_later < num_first
+                num_more += num_later > num_first
+                steps_of_later += num_later
+                steps_of_first += num_first
         if num_fewer >= LEAST_REQUESTS and not num_more:
-            ratios[label, 0.0] = later_steps / first_steps
+            ratios[label, 0.0] = steps_of_later / steps_of_first
     return ratios

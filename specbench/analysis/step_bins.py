@@ -83,53 +83,60 @@ def bin_steps(table: RecordTable, rows: IntArray, draws: Draws) -> tuple[StepBin
 
 
 def locate_steps(table: RecordTable, rows: IntArray) -> Steps:
-    """The steps of these rows. Contexts are unknown in files that lack the prompts' tokens."""
+    """The steps of the answers in these rows of the table, one answer after the other.
+
+    There are no context lengths if the number of prompt tokens of any row is unknown (0), as in
+    some imported files.
+    """
+    # of each row; `turns` are numbered from 0
     num_steps, prompt_tokens, turns = table.values(rows, "num_steps", "prompt_tokens", "turn")
-    emitted = table.lengths(rows)  # tokens of each step, one row after the other [steps]
-    emitted_before = emitted.cumsum() - emitted  # by the steps before, of all rows [steps]
+    emitted = table.lengths(rows)  # tokens of each step [steps]
+    emitted_before = emitted.cumsum() - emitted  # by all steps before, of all rows [steps]
     first_steps = num_steps.cumsum() - num_steps  # index of the first step of each row [rows]
     row_of_step = np.repeat(np.arange(len(rows)), num_steps)  # [steps]
-    # Tokens of the answer before the step: the prefill's, and those of its earlier steps.
-    before_row = np.append(emitted_before, 0)[first_steps]  # [rows]; 0 for rows without steps
-    positions = 1 + emitted_before - before_row[row_of_step]  # [steps]
+    # By the steps of earlier rows [rows]. The 0 is for rows without steps at the end.
+    emitted_before_row = np.append(emitted_before, 0)[first_steps]
+    # Tokens of the answer before the step: the one of the prefill, and those of earlier steps.
+    positions = 1 + emitted_before - emitted_before_row[row_of_step]  # [steps]
     places: dict[Axis, IntArray] = {  # of each step on each axis [steps]
         "position": positions,
         "context": prompt_tokens[row_of_step] + positions,
         "turn": 1 + turns[row_of_step],
     }
-    if not prompt_tokens.all():
+    if not prompt_tokens.all():  # 0: unknown
         del places["context"]
     return Steps(row_of_step, emitted, places)
 
 
 def _bins(
-    axis: Axis, numbers: IntArray, clusters: IntArray, emitted: IntArray, draws: Draws
+    axis: Axis, numbers: IntArray, prompts: IntArray, emitted: IntArray, draws: Draws
 ) -> Iterator[StepBin]:
-    """The bins of an axis with the steps in them. Arrays are [steps].
+    """The bins of an axis that have steps, in ascending order. Arrays are [steps].
 
-    `numbers` has the position, context length or turn of each step, `clusters` the number of its
-    prompt, and `emitted` its tokens. `draws` resamples prompts, for intervals.
+    `numbers` has the position, context length or turn of each step, `prompts` the number of its
+    prompt, and `emitted` the number of its tokens. `draws` resamples prompts, for intervals.
     """
     edges = bin_edges(axis, int(numbers.max(initial=0)))
-    bin_of_step = np.searchsorted(edges, numbers, side="right") - 1  # [steps]
+    # The index of the bin with edges[index] <= number < edges[index + 1]: [steps].
+    bin_of_step = np.searchsorted(edges, numbers, side="right") - 1
     for index, (low, high) in enumerate(pairwise(edges)):
         is_inside = bin_of_step == index
         if not is_inside.any():
             continue
-        # of each step: 1, its tokens, and 1 if it accepted a draft token
+        # Of each step: a 1 to count it, its tokens, and if it accepted a draft token.
         columns = (np.ones_like(emitted), emitted, emitted > 1)
-        # sums over the steps of each prompt [prompts, 3]
+        # The sums of these columns over the steps of each prompt in the bin [prompts, 3].
         sums = np.stack(
-            [np.bincount(clusters[is_inside], column[is_inside]) for column in columns], axis=1
+            [np.bincount(prompts[is_inside], column[is_inside]) for column in columns], axis=1
         )
-        sums = sums[sums[:, 0] > 0]  # prompts that have steps here
+        sums = sums[sums[:, 0] > 0]  # prompts with steps in the bin
         yield StepBin(
             axis=axis,
             low=low,
             high=high,
             num_prompts=len(sums),
             num_steps=int(sums[:, 0].sum()),
-            **_numbers(sums, draws),
+            **_numbers(sums, draws),  # `mat` and `acceptance`
         )
 
 

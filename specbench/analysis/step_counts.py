@@ -28,28 +28,29 @@ class Compared(NamedTuple):
 
 
 def claimed(compared: Compared, allowed: float = 1 / LEAST_STEPS - 1) -> dict[Subject, float]:
-    """Quotients ratio / reference that are significantly lower than 1 by more than `allowed`.
+    """The quotients ratio / reference that are significantly below 1, by more than `allowed`.
 
-    `compared` holds ratios and references by subject (a method and a temperature). Without
-    references, each is 1. `slower` gives the p-value of each quotient, and `holm` corrects them for
-    their number. EXACT is a variance of 0: the allowed share covers what the machine adds.
+    Input and result are by subject (a method and a temperature); subjects whose quotient is not
+    significantly below 1 are left out. Without references, each reference is 1. The test takes the
+    machine's variance as 0, since `allowed` covers the noise of the machine.
     """
-    # Independent random streams, since the two come from different completions.
+    # Random streams with these names: independent, since ratios and references come from different
+    # completions.
     draws = Draws(Bootstrap(), "first")
     reference_draws = Draws(Bootstrap(), "second")
     quotients: dict[Subject, float] = {}
-    p_values: dict[Subject, float | None] = {}
+    p_values: dict[Subject, float | None] = {}  # None: too few samples for a test
     for subject, ratio in compared.ratios.items():
         estimate = draws.estimate(ratio)
-        reference = without_spread(1.0)
+        reference = without_spread(1.0)  # 1, with an interval of no width
         if compared.references:
             reference = reference_draws.estimate(compared.references[subject])
         quotients[subject] = estimate.value / reference.value
         p_values[subject] = slower(estimate, reference, allowed, EXACT)
     return {
         subject: quotients[subject]
-        for subject, p_value in holm(p_values).items()
-        if p_value is not None and p_value <= GATE_ALPHA  # None: too few samples
+        for subject, p_value in holm(p_values).items()  # corrected for the number of tests
+        if p_value is not None and p_value <= GATE_ALPHA
     }
 
 
@@ -61,15 +62,16 @@ def subjects(frame: DataFrame) -> Iterator[tuple[Subject, DataFrame]]:
 
 
 def later_passes(used: DataFrame) -> Compared:
-    """Steps per token in later passes / in the first, over requests that both have.
+    """Each method's steps per token in later passes / its steps per token in the first pass.
 
-    `used` holds completions of methods: a row of the record table each, with its request and its
-    pass (`repeat`, from 0).
+    Only requests count that the method answered in the first pass and in a later one. The ratios
+    are by subject (method and temperature); a subject without such a request is left out. `used`
+    has a row per completion, with the number of its request and its pass (`repeat`, from 0).
     """
     ratios = {}
     for subject, rows in subjects(used):
         is_first = rows["repeat"] == 0
-        # Numbers of the requests that both have.
+        # Numbers of the requests with completions in the first pass and in a later one.
         requests_in_both = set(rows["request"][is_first]) & set(rows["request"][~is_first])
         if not requests_in_both:
             continue
@@ -79,7 +81,7 @@ def later_passes(used: DataFrame) -> Compared:
             "num_steps first": rows["num_steps"].where(is_first, 0),
             "num_steps later": rows["num_steps"].where(~is_first, 0),
         }
-        rows = rows.assign(**counts_by_pass)
+        rows = rows.assign(**counts_by_pass)  # four columns more
         # (later steps * first tokens) / (later tokens * first steps)
         ratios[subject] = column_ratio(
             rows[rows["request"].isin(requests_in_both)],
@@ -90,15 +92,17 @@ def later_passes(used: DataFrame) -> Compared:
 
 
 def _by_order(first_pass: DataFrame) -> Compared:
-    """Steps per token on requests that vanilla had answered before, and on the others.
+    """Each method's steps per token on requests that vanilla answered first, and on the others.
 
-    `first_pass` holds a row of the record table per completion, in the order in which they ran. Its
-    `baseline_row` is the row of vanilla's answer to the same request, or -1.
+    The first are the ratios of the result, the second its references, both by subject (method and
+    temperature). A subject without requests of both kinds is left out. `first_pass` has a row per
+    completion; its index numbers the rows in the order in which they ran. `baseline_row` is the
+    row of vanilla's answer to the same request, or -1.
     """
-    after = {}  # by method and temperature: steps / tokens, where vanilla was first
-    before = {}  # the same where the method was first
+    after = {}  # by subject: steps / tokens of the requests that vanilla answered first
+    before = {}  # by subject: steps / tokens of the requests that the method answered first
     for subject, rows in subjects(first_pass[first_pass["baseline_row"] >= 0]):
-        is_after = rows["baseline_row"] < rows.index  # rows are numbered as they ran
+        is_after = rows["baseline_row"] < rows.index
         if is_after.any() and not is_after.all():
             after[subject] = column_ratio(rows[is_after], ["num_steps"], ["num_emitted"])
             before[subject] = column_ratio(rows[~is_after], ["num_steps"], ["num_emitted"])

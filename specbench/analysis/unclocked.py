@@ -48,32 +48,32 @@ FIRST_USE_GPU_S = 10.0
 
 
 def hidden_time(table: RecordTable) -> dict[Subject, float]:
-    """Seconds of completions by the outer clock / by their own times, by subject, if far more.
+    """The methods that hide time from the clock: seconds by the outer clock / by their own times.
 
-    A subject is a method and a temperature. The outer clock runs outside the decoding loop, which
-    measures a completion's own time. A difference counts if the sum shows it, and a share of more
-    than LEAST_HIDDEN of the completions: bursts of other programs hit only a few. They hit vanilla
-    as well, so a method is named only if it has significantly more such completions than vanilla at
-    its temperature (Fisher's exact test, one-sided, corrected by Holm).
+    The ratios are by subject, a method and a temperature. The decoding loop measures a completion's
+    own time; the outer clock runs outside the loop. A method is named if the outer clock exceeds
+    the allowed time (see the constants) in sum and in more than LEAST_HIDDEN of its completions.
+    Bursts of other programs hit only a few completions. Such bursts hit vanilla too, so the method
+    also needs significantly more of these completions than vanilla at its temperature (Fisher's
+    exact test, one-sided, corrected by Holm).
     """
-    # Seconds of each completion by the outer clock, and by its own.
+    # By subject: seconds of each completion by the outer clock, and by its own.
     seconds_by_subject: dict[Subject, list[tuple[float, float]]] = defaultdict(list)
     for record in table.records:
         if record.outer_s is not None and record.wall_s is not None:
             subject = record.key.method, record.key.temperature
             seconds_by_subject[subject].append((record.outer_s, record.wall_s))
-    # By subject: True for completions of which the outer clock saw more than it may [completions].
+    # By subject: True for completions whose outer time exceeds the allowed time [completions].
     is_more_by_subject: dict[Subject, BoolArray] = {}
-    ratios: dict[Subject, float] = {}  # of subjects with far more, before the comparison
-    for subject, second_pairs in seconds_by_subject.items():
+    ratios: dict[Subject, float] = {}  # of methods that are suspect before the test against vanilla
+    for (method, temperature), second_pairs in seconds_by_subject.items():
         outer_s, own_s = np.array(second_pairs).T  # seconds [completions]
-        # Both tests allow the own time, a share of it, and a fixed time per completion.
-        is_more = outer_s > own_s * (1 + MOST_HIDDEN) + HIDDEN_S
-        is_more_by_subject[subject] = is_more
-        allowed_s = own_s.sum() * (1 + MOST_HIDDEN) + HIDDEN_S * len(second_pairs)
-        is_much = outer_s.sum() > allowed_s and is_more.mean() > LEAST_HIDDEN
-        if subject[0] != BASELINE and is_much:
-            ratios[subject] = float(outer_s.sum() / own_s.sum())
+        is_more = outer_s > own_s * (1 + MOST_HIDDEN) + HIDDEN_S  # [completions]
+        is_more_by_subject[method, temperature] = is_more
+        allowed_s = own_s.sum() * (1 + MOST_HIDDEN) + HIDDEN_S * len(second_pairs)  # in sum
+        is_suspect = outer_s.sum() > allowed_s and is_more.mean() > LEAST_HIDDEN
+        if method != BASELINE and is_suspect:
+            ratios[method, temperature] = float(outer_s.sum() / own_s.sum())
     p_values = holm(
         {subject: _more_than_vanilla(is_more_by_subject, subject) for subject in ratios}
     )
@@ -88,28 +88,33 @@ def _more_than_vanilla(is_more_by_subject: Mapping[Subject, BoolArray], subject:
     """The p-value of "the method has no larger share of long completions than vanilla".
 
     A completion is long (`is_more`) if the outer clock exceeds its own time by more than is
-    allowed. Fisher's exact test, one-sided: of N completions of both, K are long; the method has n
-    of the N, and k of the K. P(at least k) is hypergeometric. 1 without vanilla's completions.
+    allowed. `is_more_by_subject` has a flag per completion, by method and temperature.
+
+    Fisher's exact test, one-sided: the method and vanilla have N completions, K of which are long;
+    the method has n of the N, and k of the K. The result is P(at least k), which is hypergeometric;
+    1 if vanilla has no completions at the temperature.
     """
     from scipy.stats import hypergeom
 
     _, temperature = subject
-    is_more = is_more_by_subject[subject]  # [completions], as of vanilla
-    is_more_of_vanilla = is_more_by_subject.get((BASELINE, temperature))
+    is_more = is_more_by_subject[subject]  # of the method [n]
+    is_more_of_vanilla = is_more_by_subject.get((BASELINE, temperature))  # [N - n]
     if is_more_of_vanilla is None:
         return 1.0
     num_both = len(is_more) + len(is_more_of_vanilla)  # N
     num_more_of_both = int(is_more.sum() + is_more_of_vanilla.sum())  # K
+    # sf(k - 1) = P(more than k - 1)
     return float(hypergeom.sf(is_more.sum() - 1, num_both, num_more_of_both, len(is_more)))
 
 
 def untimed_work(frame: DataFrame, header: RunHeader) -> dict[Subject, float]:
-    """Untimed work of methods / their decode times, if it is more than loading explains.
+    """The methods with much work outside their completions: seconds of it / decode seconds.
 
-    `frame` has one row per record; `header.hooks` the seconds that methods spent outside
-    completions. The ratios are by method and 0.0, which stands for all temperatures.
+    Only ratios above MOST_UNTIMED are in the result, by method and 0.0, which stands for all
+    temperatures. `frame` has one row per record; `header` has the seconds that methods spent
+    outside completions.
     """
-    measured = frame[frame["is_measured"]]
+    measured = frame[frame["is_measured"]]  # without failed records
     decode_s_of_method = measured.groupby("method", observed=True)["decode_s"].sum()
     ratios = {}
     for method, untimed_s in _untimed_seconds(frame, header).items():
@@ -120,53 +125,61 @@ def untimed_work(frame: DataFrame, header: RunHeader) -> dict[Subject, float]:
 
 
 def add_speedups(entries: list[dict[str, Any]], frame: DataFrame, header: RunHeader) -> None:
-    """Add to the `entries` of methods their speedups without and with their untimed work.
+    """Add two speedups to the entry of each method: without and with its untimed work.
 
     A speedup is vanilla's seconds per token / the method's, over the requests that both answered.
-    "timed" leaves untimed work out. "counted" adds all of the method's to the method's seconds, and
-    none to vanilla's. `frame` is the frame of a record table; an entry has its "method".
+    `entry["timed"]` leaves out untimed work. `entry["counted"]` adds all untimed seconds of the
+    method to its times, and none to vanilla's. No speedup is added if there are no times.
+
+    Args:
+        entries: of a warning; each has the "method" and gets the speedups.
+        frame: the frame of a record table. Columns `baseline_...` have the numbers of vanilla's
+            answer to the same request.
+        header: has the seconds that methods spent outside completions.
     """
-    untimed_seconds = _untimed_seconds(frame, header)
+    untimed_seconds = _untimed_seconds(frame, header)  # by method
     for entry in entries:
         method = entry["method"]
-        rows = frame[(frame["method"] == method) & frame["is_measured"]]
-        rows = rows[rows["baseline_row"] >= 0]
+        is_paired = frame["is_measured"] & (frame["baseline_row"] >= 0)  # vanilla answered too
+        rows = frame[(frame["method"] == method) & is_paired]
         wall_s, base_wall_s = rows["wall_s"].sum(), rows["baseline_wall_s"].sum()
         if not wall_s or not base_wall_s:
             continue
-        # tokens / vanilla's, which differ above temperature 0
+        # tokens / vanilla's tokens: the numbers differ above temperature 0
         token_ratio = rows["num_tokens"].sum() / rows["baseline_num_tokens"].sum()
         entry["timed"] = float(base_wall_s / wall_s * token_ratio)
         entry["counted"] = float(base_wall_s / (wall_s + untimed_seconds[method]) * token_ratio)
 
 
 def _untimed_seconds(frame: DataFrame, header: RunHeader) -> dict[str, float]:
-    """Seconds that methods worked outside the run's completions, beyond what is usual.
+    """Seconds that each method worked outside the run's completions, beyond what is usual.
 
-    A build, loading weights, and completions of the warm-up and the priming that take no longer
-    than others are usual. `frame` has one row per record. Vanilla is left out, since methods are
-    compared with it.
+    Usual are a build of BUILD_S, the time to load the weights, and untimed completions (in the
+    warm-up, and to prime samples) that take about as long as the timed ones. All seconds in the
+    method's own code after completions (`remember`) and before passes (`forget`) count. Vanilla is
+    left out, since methods are compared with it. `frame` has one row per record; `header.hooks` has
+    the seconds of each method.
     """
-    measured = frame[frame["is_measured"]]
-    seconds = {}
+    measured = frame[frame["is_measured"]]  # without failed records
+    untimed_seconds = {}  # by method
     for method, hooks in header.hooks.items():
         if method == BASELINE:
             continue
         load_s = _weight_bytes(header, method) / LOADED_BYTES_PER_S
-        build_s = max(hooks.build_s - BUILD_S - load_s, 0.0)  # BUILD_S: a usual build
-        # `remember` runs after completions, `forget` before each pass.
-        seconds[method] = build_s + hooks.remember_s + hooks.forget_s
+        build_excess_s = max(hooks.build_s - BUILD_S - load_s, 0.0)
+        untimed_seconds[method] = build_excess_s + hooks.remember_s + hooks.forget_s
         rows = measured[(measured["method"] == method) & (measured["num_steps"] > 0)]
         if len(rows):
-            step_s = rows["decode_s"].sum() / rows["num_steps"].sum()  # mean
+            step_s = rows["decode_s"].sum() / rows["num_steps"].sum()  # mean over timed steps
+            # seconds of the untimed completions at the speed of the timed ones
             usual_s = (
                 hooks.untimed_steps * step_s + hooks.untimed_prefills * rows["prefill_s"].max()
             )
             is_on_gpu = header.spec.values.device.startswith("cuda")
-            first_s = FIRST_USE_GPU_S if is_on_gpu else FIRST_USE_S
-            excess_s = hooks.untimed_s - USUAL_UNTIMED * float(usual_s) - first_s
-            seconds[method] += max(excess_s, 0.0)
-    return seconds
+            first_use_s = FIRST_USE_GPU_S if is_on_gpu else FIRST_USE_S
+            excess_s = hooks.untimed_s - USUAL_UNTIMED * float(usual_s) - first_use_s
+            untimed_seconds[method] += max(excess_s, 0.0)
+    return untimed_seconds
 
 
 def _weight_bytes(header: RunHeader, method: str) -> int:
