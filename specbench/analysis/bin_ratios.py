@@ -82,8 +82,9 @@ def compare_steps(first: PlacedSteps, second: PlacedSteps, draws: Draws) -> tupl
             first_sums, second_sums = (side.sums(step_bin, num_prompts) for side in sides)
             is_on_both = (first_sums[:, 0] > 0) & (second_sums[:, 0] > 0)  # has steps [prompts]
             if is_on_both.any():
-                shared_sums = first_sums[is_on_both], second_sums[is_on_both]
-                ratios.append(_bin_ratio(step_bin, *shared_sums, draws))
+                ratios.append(
+                    _bin_ratio(step_bin, first_sums[is_on_both], second_sums[is_on_both], draws)
+                )
     return tuple(ratios)
 
 

@@ -113,8 +113,7 @@ def _warning(key: str, ratios: Mapping[Subject, float]) -> RunWarning:
 def _fast_steps(table: RecordTable, timed: DataFrame, header: RunHeader) -> dict[Subject, float]:
     """Ratios of step times to vanilla's that are too low. The limit is higher with more threads."""
     fast = _below(table, timed, LEAST_STEP, "decode_s", "num_steps")
-    threads = header.threads
-    if threads:
+    if threads := header.threads:
         with_more = {method for method, num in threads.own.items() if num > threads.num}
         rows = timed[timed["method"].isin(with_more)]
         fast |= _below(table, rows, LEAST_STEP_MORE, "decode_s", "num_steps")

@@ -54,35 +54,42 @@ class DecodeTimes:
 def decode_times(
     frame: DataFrame, records: Sequence[Record], blocks: Sequence[BlockHeader]
 ) -> DecodeTimes:
-    """The decode times of the records, one per row of their `frame` (see `records_frame`).
+    """The decode time of each record, by the client's clock or the server's.
 
-    `frame` needs the column `asked`, the number of the request over all methods. `blocks` are
-    groups of requests that servers completed together, with the increase of their counters.
+    If the answer of any method to a request arrived in a burst, the times of all methods for this
+    request are the servers', or are left out if a server gave none.
+
+    Args:
+        frame: has a row per record (see `records_frame`). The column `asked` has the number of the
+            request, the same for all methods; `decode_s` has the seconds by the client's clock.
+        records: the records, in the order of the rows.
+        blocks: groups of requests that servers completed together, with the increase of the
+            servers' counters.
     """
-    client_s = frame["decode_s"].to_numpy()
-    nothing = np.zeros(len(frame), dtype=bool)
-    if not any(record.serving for record in records):
-        return DecodeTimes(client_s, nothing, nothing, nothing)
-    # None becomes NaN.
+    client_s = frame["decode_s"].to_numpy()  # [records]
+    all_false = np.zeros(len(frame), dtype=bool)
+    if not any(record.serving for record in records):  # no server: no burst
+        return DecodeTimes(client_s, all_false, all_false, all_false)
+    # [records]; None, for records without a server's clock, becomes NaN
     server_s = np.array([_server_s(record.serving) for record in records], dtype=np.float64)
-    draft_lengths = _draft_lengths(blocks)
-    # The first token is the prefill's, so that decoding takes two tokens or more.
+    draft_lengths = _draft_lengths(blocks)  # by method
+    # The prefill gives the first token, so only an answer of two tokens or more has a decode time.
     is_decoded = (frame["is_measured"] & (frame["num_tokens"] > 1)).to_numpy()
-    is_burst = nothing.copy()
+    is_burst = all_false.copy()
     for row in np.flatnonzero(is_decoded).tolist():
         record = records[row]
         draft_length = draft_lengths.get(record.key.method, LONGEST_DRAFT)
         is_burst[row] = _is_burst(record, draft_length)
 
-    request_of_row = frame["asked"].to_numpy()  # numbers of requests, the same for all methods
+    request_of_row = frame["asked"].to_numpy()
     num_requests = 1 + int(request_of_row.max())
-    has_burst = np.zeros(num_requests, dtype=bool)  # by request: some answer is a burst
+    has_burst = np.zeros(num_requests, dtype=bool)  # an answer is a burst [requests]
     has_burst[request_of_row[is_burst]] = True
-    lacks_clock = np.zeros(num_requests, dtype=bool)  # by request: some answer has no server_s
+    lacks_clock = np.zeros(num_requests, dtype=bool)  # an answer has no server's time [requests]
     lacks_clock[request_of_row[is_decoded & np.isnan(server_s)]] = True
-    is_concerned = is_decoded & has_burst[request_of_row]  # [records], like the next two
-    is_left_out = is_concerned & lacks_clock[request_of_row]
-    is_of_server = is_concerned & ~is_left_out
+    is_affected = is_decoded & has_burst[request_of_row]  # by a burst of any method [records]
+    is_left_out = is_affected & lacks_clock[request_of_row]
+    is_of_server = is_affected & ~is_left_out
     seconds = np.where(is_of_server, server_s, client_s)
     seconds[is_left_out] = np.nan
     return DecodeTimes(seconds, is_burst, is_of_server, is_left_out)
@@ -94,12 +101,13 @@ def _server_s(serving: Serving | None) -> float | None:
 
 
 def _is_burst(record: Record, draft_length: float) -> bool:
-    """True if tokens arrived in a burst, so that the client's decode time is too short.
+    """True if an answer's tokens arrived in a burst: its decode time by the client is too short.
 
-    If the server gave its own decode time, the client's is below LEAST_OF_SERVER of it. If not, the
-    arrivals after the first are fewer than LEAST_ARRIVALS of the steps that the tokens need, or
-    there is only one arrival although more than two steps are needed. A step emits a token and at
-    most the `draft_length` tokens of its draft. The answer has two tokens or more.
+    There are two ways to see a burst. With a decode time by the server: the client's is below
+    LEAST_OF_SERVER of it. Without: after the first arrival of tokens, there are fewer arrivals than
+    LEAST_ARRIVALS of the steps that the tokens need at least; or there is a single one although
+    more than two steps are needed. `draft_length` is the number of tokens per draft: a step emits
+    one token more at most. The answer has two tokens or more.
     """
     serving = record.serving
     if serving is None or record.decode_s is None:
@@ -107,26 +115,28 @@ def _is_burst(record: Record, draft_length: float) -> bool:
     server_s = _server_s(serving)
     if server_s is not None:
         return record.decode_s < LEAST_OF_SERVER * server_s
-    num_arrivals = len(serving.gaps_s)  # after the first
+    num_arrivals = len(serving.gaps_s)  # after the first: a gap in seconds before each
     if not num_arrivals:
-        return record.decode_s == 0  # above 0, later arrivals were not recorded
-    least_steps = (record.num_tokens - 1) / (1 + draft_length)
-    # The limit is 2 steps, since `draft_length` may be a mean: a step may emit as much as two.
+        return record.decode_s == 0  # above 0: there were later arrivals, but without a record
+    least_steps = (record.num_tokens - 1) / (1 + draft_length)  # for the tokens after the first
+    # Not 1 but 2 steps per arrival are allowed: `draft_length` may be a mean, and a single step may
+    # emit as many tokens as two steps of mean length.
     return num_arrivals < LEAST_ARRIVALS * least_steps or (num_arrivals == 1 and least_steps > 2)
 
 
 def _draft_lengths(blocks: Sequence[BlockHeader]) -> Mapping[str, float]:
-    """The mean number of tokens per draft, by method; 0 for vanilla.
+    """The mean number of tokens per draft of each method, by the counters of its server.
 
-    Methods without counted drafts are absent. A block is a batch of requests of one method on one
-    task; its header has the increase of the server's counters meanwhile.
+    It is 0 for vanilla. Methods without counted drafts are absent. A block is a group of requests
+    of a method that its server completed together; its header has the increase of the server's
+    counters in this time.
     """
     blocks_by_method: dict[str, list[BlockHeader]] = defaultdict(list)
     for block in blocks:
         blocks_by_method[block.method].append(block)
     lengths = {BASELINE: 0.0}
     for method, method_blocks in blocks_by_method.items():
-        num_drafts = counter_total(method_blocks, "num_drafts")
+        num_drafts = counter_total(method_blocks, "num_drafts")  # 0 if it was not counted
         num_draft_tokens = counter_total(method_blocks, "num_draft_tokens")
         if num_drafts and num_draft_tokens:
             lengths[method] = num_draft_tokens / num_drafts
@@ -134,17 +144,19 @@ def _draft_lengths(blocks: Sequence[BlockHeader]) -> Mapping[str, float]:
 
 
 def count_bursts(frame: DataFrame) -> dict[str, Any]:
-    """Numbers of answers that came in bursts, and of requests by the source of their times.
+    """The numbers of the warning about answers that arrived in bursts; empty without a burst.
 
-    Empty without a burst. A request counts once for all its methods. `frame` is the frame of a
-    record table. `cells` are the tasks with more than MOST_LEFT_OUT of their requests left out.
+    `answers` arrived in a burst. The decode times of `by_server` requests are the servers', those
+    of `lost` requests are left out; a request counts once for all methods. `cells` lists the tasks
+    (at a temperature) that lost more than MOST_LEFT_OUT of their requests. `frame` is the frame of
+    a record table.
     """
     num_answers = int(frame["is_burst"].sum())
     if not num_answers:
         return {}
-    left_out = frame[frame["is_left_out"]]  # records without a decode time
+    left_out = frame[frame["is_left_out"]]  # records whose decode time is left out
     over_methods = ["temperature", "task"]
-    # Requests by temperature and task: all, and those that are left out.
+    # By temperature and task: the number of requests (`asked` numbers them), and of those lost.
     num_requests = frame.groupby(over_methods, observed=True)["asked"].nunique()
     num_lost = left_out.groupby(over_methods, observed=True)["asked"].nunique()
     cells: list[dict[str, Any]] = [
@@ -154,7 +166,7 @@ def count_bursts(frame: DataFrame) -> dict[str, Any]:
     ]
     return {
         "answers": num_answers,
-        # None instead of 0 leaves the sentence out
+        # None instead of 0: the warning has no sentence about this number
         "by_server": int(frame.loc[frame["is_of_server"], "asked"].nunique()) or None,
         "lost": int(left_out["asked"].nunique()) or None,
         "cells": cells,

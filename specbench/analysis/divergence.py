@@ -53,16 +53,20 @@ class Agreement:
 
 
 def find_agreements(table: RecordTable, history: str = "shared") -> dict[str, Agreement]:
-    """The agreement of every method with a greedy completion to compare.
+    """How many greedy completions of each method equal vanilla's, and where the others differ.
 
-    With `history` "own" each method sees its own earlier answers of a chat. Once they differ from
-    vanilla's, later turns answer another prompt and are not compared. With "shared" all see
-    vanilla's. `table` has one row per record of a run. Agreements are by method. A run with
-    imported answers has none: few files have token ids.
+    The result is by method; a method without a completion to compare is absent. Empty for a run
+    with imported answers, since few files have token ids.
+
+    Args:
+        table: the records of a run.
+        history: the earlier answers that a later turn of a chat sees: "shared" are vanilla's for
+            all methods, "own" the method's. With "own", the turns after an answer that differs from
+            vanilla's have another prompt, and are not compared.
     """
     if any(record.imported for record in table.records):
         return {}
-    frame = table.frame  # `baseline_row`: the row of vanilla's record of the request, or -1
+    frame = table.frame  # `baseline_row`: the row of vanilla's answer to the request, or -1
     greedy_rows = frame[
         (frame["temperature"] == 0)
         & frame["is_measured"]
@@ -72,10 +76,11 @@ def find_agreements(table: RecordTable, history: str = "shared") -> dict[str, Ag
     agreements = {}
     for method, method_rows in greedy_rows.groupby("method", observed=True, sort=False):
         compared_rows = method_rows.sort_values("turn", kind="stable")
-        if history == "own":  # only turns before which all answers were vanilla's
+        if history == "own":  # only turns whose prompt is vanilla's
             compared_rows = compared_rows[_num_earlier_differences(compared_rows) == 0]
-        different_rows = compared_rows[~compared_rows["is_same"]]  # in token ids from vanilla's
-        # A method's row that differs, and vanilla's row of the same request.
+        # `is_same`: the answer has the token ids of vanilla's
+        different_rows = compared_rows[~compared_rows["is_same"]]
+        # pairs of the numbers of two records: the method's, and vanilla's of the same request
         row_pairs = zip(different_rows.index, different_rows["baseline_row"], strict=True)
         divergences = tuple(
             _divergence(table, row, baseline_row) for row, baseline_row in row_pairs

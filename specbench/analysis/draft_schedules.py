@@ -19,24 +19,26 @@ _ADAPTIVE = "adaptive"
 
 
 def may_ask_for_none(header: RunHeader, method: str) -> bool:
-    """True if the server of a method was started with a schedule that may ask for no drafts.
+    """True if the command of a method's server has a schedule that may ask for no drafts.
 
-    Only rows of a table for the loads of the run (`header`) count. At a load of N requests, up to N
-    are under way at once; at a request rate, any number.
+    Such a schedule is a table with a row of 0 draft tokens that a load of the run reaches, or an
+    argument whose schedule cannot be read. At a load of N requests, up to N are under way at once;
+    at a request rate, any number. False for a method without a server.
     """
     server = header.servers.get(method)
     if server is None:
         return False
     tables = [*_tables(server)]
-    if not tables:
+    if not tables:  # an adaptive server, or a table that cannot be read
         return any(_ADAPTIVE in word or _TABLE in word for word in server.command)
-    loads = loads_of(header.spec.values)
+    loads = loads_of(header.spec.values)  # of the run
     has_rate = any(load.request_rate for load in loads)
-    most_at_once = max((load.concurrency for load in loads), default=1)
+    most_at_once = max((load.concurrency for load in loads), default=1)  # requests
+    # A row: the first and the last number of requests at once, and the draft tokens for them.
     return any(
-        num_tokens == 0 and (has_rate or first <= most_at_once)
+        num_draft_tokens == 0 and (has_rate or first_number <= most_at_once)
         for rows in tables
-        for first, _, num_tokens in rows
+        for first_number, _, num_draft_tokens in rows
     )
 
 

@@ -88,19 +88,21 @@ class Drafting:
     """Drafts of vanilla's server, which should make none; None if it reports no counts."""
 
     def without_part(self, cell: CellMetrics, key: CellKey) -> CellMetrics:
-        """The cell without a MAT if its server counted the drafts of only some answers.
+        """The cell without its MAT, if the steps of some answers are unknown; else the cell.
 
-        The reason gives the smallest possible MAT.
+        The server did not count the drafts of these answers. The reason for the missing MAT gives
+        the smallest MAT that all answers may have.
         """
         names = ("num_tokens", "mat_emitted", "mat_steps")
-        num_tokens, emitted, steps = self.table.values(self._rows(key), *names)
-        is_uncounted = (num_tokens > 1) & (steps == 0)
+        # Of each answer of the cell; 0 steps: they are unknown.
+        num_tokens, num_emitted, num_steps = self.table.values(self._rows(key), *names)
+        is_uncounted = (num_tokens > 1) & (num_steps == 0)  # the prefill emits the first token
         if not isinstance(cell.mat, Estimate) or not is_uncounted.any():
             return cell
         # At worst, the uncounted answers accepted nothing: a step for each token after the first.
-        num_uncounted_steps = (num_tokens[is_uncounted] - 1).sum()
-        least_mat = (emitted.sum() + num_uncounted_steps) / (steps.sum() + num_uncounted_steps)
-        num_answers = int((num_tokens > 1).sum())
+        most_steps = (num_tokens[is_uncounted] - 1).sum()
+        least_mat = (num_emitted.sum() + most_steps) / (num_steps.sum() + most_steps)
+        num_answers = int((num_tokens > 1).sum())  # that took steps
         num_counted = num_answers - int(is_uncounted.sum())
         missing = Missing(
             f"counts in {num_counted} of {num_answers} answers: at least {least_mat:.2f}"
@@ -108,7 +110,12 @@ class Drafting:
         return _without_mat(cell, missing)
 
     def checked_cell(self, cell: CellMetrics, key: CellKey) -> CellMetrics:
-        """The cell without the numbers that mix answers with and without drafts."""
+        """The cell without the numbers that do not describe the method.
+
+        MAT and the numbers of steps are missing if some answers have no drafts, the numbers of
+        listed steps if some answers list none. Speedups are missing for the reasons of
+        `_no_speedup`.
+        """
         if reason := self._reason(key):
             cell = _without_mat(cell, reason)
         elif self._part_listed(key):
@@ -155,70 +162,77 @@ class Drafting:
         return Missing(f"steps are listed in {has_steps.sum()} of {num_answers} answers")
 
     def _no_speedup(self, key: CellKey) -> Missing | None:
-        """The reason why a cell has no speedup; None if it may have one.
+        """The reason why a cell has no speedup; None if it may have a speedup.
 
-        A server that drafted nothing at a load of several requests keeps its speedup if its command
-        is unknown: it may follow a schedule. If vanilla drafted, no method has a speedup.
+        No method has a speedup if vanilla's server drafted, nor a method with answers without
+        drafts (see `_reason`). An exception are cells without any draft at a load of several
+        requests, if the server's command is unknown: a schedule may have asked for no drafts.
         """
         if self.baseline_drafts and key.method != BASELINE:
             return BASELINE_DRAFTS
         server = self.header.servers.get(key.method)
-        is_unknown = server is None or not server.command
+        is_command_unknown = server is None or not server.command
         is_at_load = loads_of(self.header.spec.values) != (ONE_AT_A_TIME,)
-        if is_at_load and is_unknown and not self.is_on[self._rows(key)].any():
+        if is_at_load and is_command_unknown and not self.is_on[self._rows(key)].any():
             return None
         return self._reason(key)
 
     def _reason(self, key: CellKey) -> Missing | None:
-        """The reason why a cell's numbers do not show the method: some or all of its answers have
-        no drafts. None if all of them have drafts.
+        """The reason why a cell's numbers do not show the method: drafts were off in its answers.
 
-        The reason describes all answers of the method at the temperature, in the run's order.
+        None if no answer of the cell had its drafts off, or if the method may answer without
+        drafts. The reason describes all answers of the method at the temperature, on all tasks.
         """
         if not self.is_off[self._rows(key)].any():
             return None
         frame = self.table.frame
         has_method = frame["method"] == key.method
+        # [records]: True for the answers that the reason describes
         is_of_method = (has_method & (frame["temperature"] == key.temperature)).to_numpy()
+        # [answers of the method], in the order in which they ran; both are False if unknown
         is_on = self.is_on[is_of_method]
         is_off = self.is_off[is_of_method]
         if not is_on.any():
             return None if may_draft_nothing(self.header, key.method) else NO_DRAFTS
-        is_named = drafts_in_every_step(self.header, key.method)
+        is_named = drafts_in_every_step(self.header, key.method)  # judged by the method's name
         if not is_named and not self._drafted_in_every_step(key, is_of_method & self.is_on):
             return None
-        first_off = int(is_off.argmax())
+        first_off = int(is_off.argmax())  # index of the first answer without drafts
         if not is_on[first_off:].any():
             return Missing(f"no drafts from request {first_off + 1} on")
         return Missing(f"no drafts in {is_off.sum()} of {(is_on | is_off).sum()} answers")
 
     def _drafted_in_every_step(self, key: CellKey, is_on: BoolArray) -> bool:
-        """True if a method of another name drafted in nearly all steps of its answers with drafts.
+        """True if a method drafted in nearly all steps of its answers with drafts, by their counts.
 
-        `is_on` is true for these answers [records]. At least _LEAST_ANSWERS of them need drafts
-        that the server counted for the answer itself.
+        This judges methods whose names do not tell. `is_on` [records] is true for the method's
+        answers with drafts. False if fewer than _LEAST_ANSWERS of these answers have known steps
+        and their own count of drafts, or if the method may draft nothing.
         """
         if may_draft_nothing(self.header, key.method):
             return False
-        steps = self.table.columns["mat_steps"][is_on]
-        answers = [self.table.records[row].serving for row in np.flatnonzero(is_on).tolist()]
-        num_drafts = [answer.num_drafts or 0 if answer else 0 for answer in answers]
-        is_known = (steps > 0) & (np.array(num_drafts) > 0)
-        has_enough = is_known.sum() >= _LEAST_ANSWERS
-        return bool(has_enough and sum(num_drafts) >= _LEAST_STEPS * steps.sum())
+        num_steps = self.table.columns["mat_steps"][is_on]  # [answers with drafts]; 0: unknown
+        servings = [self.table.records[row].serving for row in np.flatnonzero(is_on).tolist()]
+        # [answers with drafts]; 0: the answer has no count
+        num_drafts = np.array([serving.num_drafts or 0 if serving else 0 for serving in servings])
+        is_counted = (num_steps > 0) & (num_drafts > 0)
+        has_enough = is_counted.sum() >= _LEAST_ANSWERS
+        return bool(has_enough and num_drafts.sum() >= _LEAST_STEPS * num_steps.sum())
 
 
 def find_drafting(
     table: RecordTable, header: RunHeader, rows_by_cell: Mapping[CellKey, IntArray]
 ) -> Drafting:
-    """The answers of a run with and without drafts.
+    """Sort the answers of a run: drafts were made, or were off, or neither is known.
 
-    `rows_by_cell` are the rows of the table that methods are compared on.
+    `rows_by_cell` has the numbers of the records of each cell that methods are compared on.
     """
-    has_drafts = table.served.has_drafts
+    has_drafts = table.served.has_drafts  # True, False, or None if unknown [records]
     is_on = np.array([state is True for state in has_drafts], dtype=bool)
     is_off = np.array([state is False for state in has_drafts], dtype=bool)
     silent_methods = [method for method in header.servers if _is_silent(header, method)]
+    # Their servers count drafts only in answers with drafts. If some answers have counts, the
+    # answers without counts had no drafts.
     for method in silent_methods:
         is_of_method = (table.frame["method"] == method).to_numpy()
         if is_on[is_of_method].any():

@@ -48,23 +48,24 @@ class DrawnPrompts:
     """The number of the group that each prompt is drawn in [prompts]."""
 
     def sums(self, pairs: AnswerPairs) -> Sums:
-        """The columns of one side's answers, summed by task and resample.
+        """Weighted sums of one side's columns, by the column's name [tasks, 1 + resamples].
 
         sum of a task in a resample = sum over its prompts of weight * sum over the prompt's rows
 
-        `self.index_of` has the number of each prompt of both sides, `self.weights` [1 + resamples,
-        prompts] how often each resample has it; the first row counts each prompt once.
+        The first sum of a task is over its prompts as they are (all weights are 1). A row is an
+        answer of `pairs`, the answers of the side.
         """
-        row_prompts = prompts_of(pairs)  # a row is an answer
+        row_prompts = prompts_of(pairs)  # [rows]
+        # Numbers of prompts: their columns in `self.weights` [1 + resamples, prompts].
         prompt_of_row = np.array([self.index_of[prompt] for prompt in row_prompts], dtype=np.intp)
         columns = _columns(pairs, prompt_of_row)  # name -> [rows]
-        side_prompts = np.unique(prompt_of_row)  # numbers of this side's prompts
+        side_prompts = np.unique(prompt_of_row)  # numbers of this side's prompts, ascending
         by_prompt = cluster_sums(prompt_of_row, [*columns.values()])  # [side's prompts, columns]
-        all_prompts = [*self.index_of]
-        # Positions in `side_prompts`, and so in the rows of `by_prompt`, of each task's prompts.
+        all_prompts = [*self.index_of]  # in the order of their numbers
+        # By task: positions of its prompts in `side_prompts`, and so in the rows of `by_prompt`.
         positions_of_task: dict[str, list[int]] = defaultdict(list)
-        for position, prompt_index in enumerate(side_prompts.tolist()):
-            positions_of_task[all_prompts[prompt_index].task].append(position)
+        for position, prompt_number in enumerate(side_prompts.tolist()):
+            positions_of_task[all_prompts[prompt_number].task].append(position)
         by_task = np.stack(  # [tasks, 1 + resamples, columns]
             [
                 self.weights[:, side_prompts[positions]] @ by_prompt[positions]
@@ -74,15 +75,20 @@ class DrawnPrompts:
         return {name: by_task[:, :, column] for column, name in enumerate(columns)}
 
     def degrees(self, sides: Sequence[AnswerPairs]) -> float:
-        """Degrees of freedom of the resamples: effective number of prompts - number of strata."""
-        weights = np.zeros((len(self.index_of), len(sides)))  # [prompts, sides]: seconds
-        for number, pairs in enumerate(sides):
-            rows = [self.index_of[prompt] for prompt in prompts_of(pairs)]
-            tokens, wall_s, *_ = pairs.method
-            np.add.at(weights[:, number], rows, np.where(np.isnan(wall_s), tokens, wall_s))
-        is_counted = weights.any(axis=1)
+        """Degrees of freedom of the resamples: effective number of prompts - number of strata.
+
+        `sides` are the answers that count, of each side. A prompt weighs as much as the seconds of
+        its answers, or as their tokens if the seconds are unknown (NaN).
+        """
+        heaviness = np.zeros((len(self.index_of), len(sides)))  # [prompts, sides]
+        for side, pairs in enumerate(sides):
+            prompt_of_row = [self.index_of[prompt] for prompt in prompts_of(pairs)]
+            answers = pairs.method
+            amounts = np.where(np.isnan(answers.wall_s), answers.tokens, answers.wall_s)  # [rows]
+            np.add.at(heaviness[:, side], prompt_of_row, amounts)  # sums over a prompt's rows
+        is_counted = heaviness.any(axis=1)  # prompts with answers [prompts]
         num_strata = len(np.unique(self.stratum_of[is_counted]))
-        return max(0.0, effective_number(weights[is_counted]) - num_strata)
+        return max(0.0, effective_number(heaviness[is_counted]) - num_strata)
 
 
 def prompts_of(pairs: AnswerPairs) -> list[Prompt]:
@@ -91,30 +97,32 @@ def prompts_of(pairs: AnswerPairs) -> list[Prompt]:
 
 
 def draw_prompts(sides: Sequence[AnswerPairs], bootstrap: Bootstrap) -> DrawnPrompts:
-    """Draw the prompts of one or two sides.
+    """The weights that the prompts of one or two sides have in each resample.
 
-    Prompts are drawn within strata: the prompts of one task that are on the same sides, on both or
-    on one. Of the n prompts of a stratum, n - 1 are drawn: weight = times drawn * n / (n - 1).
+    Prompts are drawn with replacement within strata. A stratum has the prompts of a task that both
+    sides have, or those that only one of the sides has. Of its n prompts, n - 1 are drawn:
+    weight = times drawn * n / (n - 1).
     """
-    prompts_of_sides = [{*prompts_of(pairs)} for pairs in sides]
+    prompts_of_sides = [{*prompts_of(pairs)} for pairs in sides]  # a set per side
     all_prompts = sorted(set().union(*prompts_of_sides))
     index_of = {prompt: index for index, prompt in enumerate(all_prompts)}
-    # (task, for each side whether it has the prompt) -> indices of prompts
+    # (task, a flag per side: True if the side has the prompt) -> indices of the stratum's prompts
     strata: dict[tuple[str, tuple[bool, ...]], list[int]] = defaultdict(list)
     for prompt, index in index_of.items():
         is_on_side = tuple(prompt in side_prompts for side_prompts in prompts_of_sides)
         strata[prompt.task, is_on_side].append(index)
     generator = np.random.default_rng(bootstrap.seed)
-    # [1 + resamples, prompts]; row 0 has the measured prompts, each once
+    # [1 + resamples, prompts]; row 0 is no resample: each prompt counts once
     weights = np.ones((1 + bootstrap.num_resamples, len(index_of)))
-    stratum_of = np.zeros(len(index_of), dtype=np.intp)
+    stratum_of = np.zeros(len(index_of), dtype=np.intp)  # number of each prompt's stratum
     for stratum, indices in enumerate(strata.values()):
         stratum_of[indices] = stratum
         num_prompts = len(indices)
-        if num_prompts > 1:  # a single prompt stays as it is
-            shares = np.full(num_prompts, 1 / num_prompts)
-            counts = generator.multinomial(num_prompts - 1, shares, bootstrap.num_resamples)
-            weights[1:, indices] = counts * (num_prompts / (num_prompts - 1))
+        if num_prompts > 1:  # a single prompt has weight 1 in each resample
+            probabilities = np.full(num_prompts, 1 / num_prompts)
+            # times that each prompt of the stratum is drawn [resamples, num_prompts]
+            times = generator.multinomial(num_prompts - 1, probabilities, bootstrap.num_resamples)
+            weights[1:, indices] = times * (num_prompts / (num_prompts - 1))
     return DrawnPrompts(index_of, weights, stratum_of)
 
 
@@ -124,32 +132,35 @@ def undrawn(pairs: AnswerPairs) -> DrawnPrompts:
 
 
 def _columns(pairs: AnswerPairs, prompt_of_row: IntArray) -> dict[str, FloatArray]:
-    """The columns that are summed: [requests] each.
+    """The columns that are summed over answers, by name: [rows] each.
 
-    A question is a prompt in a pass, with all its turns. The first row of a question has its rate
-    (tokens/s) and the 1 that counts it; its other rows have 0 in these columns.
+    A row is an answer of the method and vanilla's to the same request. Columns of answers have
+    their field names, those of vanilla begin with "base_". Four columns are numbers of a question,
+    which is a prompt in a pass with all its turns: a 1 that counts the question, the rates of the
+    method and of vanilla (tokens/s), and the ratio of the rates. These columns are 0 in all rows of
+    a question but its first. `prompt_of_row` [rows] numbers the prompts.
     """
     columns: dict[str, FloatArray] = {}
     for prefix, answers in (("", pairs.method), ("base_", pairs.vanilla)):
         columns |= {f"{prefix}{name}": column for name, column in answers._asdict().items()}
         columns[f"{prefix}counted_tokens"] = answers.counted_tokens
         columns[f"{prefix}emitted"] = answers.emitted
-    repeats = np.array([request.repeat for request in pairs.requests])
-    # A question as one integer: prompt * passes + pass.
+    repeats = np.array([request.repeat for request in pairs.requests])  # numbers of passes [rows]
+    # A question as a single integer: prompt * number of passes + pass.
     questions = prompt_of_row * (1 + repeats.max()) + repeats
     _, first_rows, question_of_row = np.unique(questions, return_index=True, return_inverse=True)
     names = ("counted_tokens", "wall_s", "base_counted_tokens", "base_wall_s")
-    # [questions] each
+    # sums over the rows of each question [questions]
     tokens, wall_s, base_tokens, base_wall_s = (
         np.bincount(question_of_row, columns[name]) for name in names
     )
-    rates = {
+    question_columns = {
         "questions": np.ones(len(first_rows)),
         "rate": tokens / wall_s,
         "base_rate": base_tokens / base_wall_s,
         "rate_ratio": tokens / wall_s * base_wall_s / base_tokens,
     }
-    for name, question_rates in rates.items():
+    for name, question_column in question_columns.items():
         columns[name] = np.zeros(len(prompt_of_row))
-        columns[name][first_rows] = question_rates
+        columns[name][first_rows] = question_column
     return columns

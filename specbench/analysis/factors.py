@@ -119,14 +119,14 @@ def explain(
     """The ratio of two sides' printed numbers, or the printed number of one side, as a product.
 
     Both sides have a baseline, or neither has. If both are of one run (`is_one_run`), their
-    passes are paired. Intervals are over prompts and, for times, over passes or runs.
+    passes are paired. Intervals are over prompts and, for times, over passes or runs (units).
     """
     sides = [subject] if reference is None else [subject, reference]
-    turns_of_sides = [{*pairs.turns} for pairs in sides]  # of prompts
+    turns_of_sides = [{*pairs.turns} for pairs in sides]  # prompts and turns of each side
     shared_turns = set.intersection(*turns_of_sides)
     # If the sides share no prompts, all prompts of each side count.
     counted_turns = shared_turns or set.union(*turns_of_sides)
-    # of each side: True for the rows that count [rows]; `shared` has only these rows
+    # of each side: True for the rows that count [rows]; and the side with these rows alone
     is_shared = [np.array([turn in counted_turns for turn in pairs.turns]) for pairs in sides]
     shared = [pairs.where(rows) for pairs, rows in zip(sides, is_shared, strict=True)]
     available = _available(sides, shared)  # the numbers that all sides know
@@ -134,20 +134,20 @@ def explain(
     degrees = drawn.degrees(shared)  # of freedom of the resamples
     sides_with_rows = [*zip(sides, is_shared, strict=True)]
     with np.errstate(divide="ignore", invalid="ignore"):  # draws or passes without emitted tokens
-        # of each side, by factor: its effect [1 + resamples]; and its logarithm in each unit
+        # of each side, by factor: its effect [1 + resamples]; and the effect's logarithm [units]
         effects = [_effects(*side, drawn, available) for side in sides_with_rows]
         logs = [_logs_of_units(*side, available) for side in sides_with_rows]
 
     def factor(name: str) -> Factor:
         """The factor of this name: the subject's effect / the reference's, with its interval.
 
-        `effects` and `logs` are by side: the effect in each draw [1 + resamples], the first without
-        resampling, and its logarithm in each pass or run [units].
+        `effects` and `logs` have a mapping per side, from the factor's name to its effects
+        [1 + resamples], the first without resampling, or to their logarithms per unit [units].
         """
         effects_of_sides = [side_effects[name] for side_effects in effects]
         ratio = effects_of_sides[0] / (1.0 if reference is None else effects_of_sides[1])
         effect = Estimate(float(ratio[0]), resamples=ratio[1:], degrees=degrees)
-        if name not in WITHOUT_TIMES:
+        if name not in WITHOUT_TIMES:  # it depends on times, and so on the machine
             units = _units([side_logs[name] for side_logs in logs], is_one_run)
             effect = replace(effect, units=units, machine=of_groups(units))
         power = -1 if name in LESS_IS_FASTER else 1  # a cost is the inverse of its effect
@@ -189,11 +189,13 @@ def _effects(
 ) -> dict[str, FloatArray]:
     """The number by which each factor multiplies a side's printed number [1 + resamples].
 
-    "printed" is the printed number itself. The module's docstring defines the factors.
+    "printed" is the printed number itself. The module's docstring defines the factors. The first
+    number of an array is without resampling. `is_shared` [rows] is true for the rows of `pairs`
+    that all sides have; `drawn` resamples the prompts.
     """
     by_task = drawn.sums(pairs)  # column -> [tasks, 1 + resamples]
-    whole = over_tasks(by_task)  # column -> [1 + resamples], as in `shared`
-    shared = over_tasks(drawn.sums(pairs.where(is_shared)))
+    whole = over_tasks(by_task)  # column -> [1 + resamples], the sums over all rows
+    shared = over_tasks(drawn.sums(pairs.where(is_shared)))  # the same over shared rows
     printed = PRINTED_NUMBERS[pairs.arithmetic](by_task)
     # S of all pairs, by the source's counts of tokens and by ours
     speedup_by_source = speedup(whole, "counted_tokens")
@@ -213,20 +215,27 @@ def _effects(
 def _effects_of_steps(
     sums: Sums, available: _Available, step_unit_s: float
 ) -> dict[str, FloatArray]:
-    """MAT, cost with the steps under it, and prefill of the shared pairs: [1 + resamples] each.
+    """The effects of MAT, cost, both steps and prefill on a speedup: [1 + resamples] each.
 
-    These are effects on the speedup, so the effect of a cost is its inverse. `sums` has the sums
-    over the pairs by name, vanilla's with "base_"; `available` says which of them are known.
-    `step_unit_s` are the seconds of the unit in which the two steps are given. In the formulas, T
-    are tokens, E tokens that steps emitted, K steps, D and W seconds of decoding and of the whole
-    request; 0 marks vanilla's.
+    A higher cost lowers the speedup, so the effect of a cost is its inverse. The product of the
+    effects of MAT, cost and prefill is the speedup; those of the two steps are the parts of the
+    cost's. Without known steps, `PER_TOKEN` replaces MAT, cost and the steps.
 
         MAT = E / K    cost = (D0 / K0) / (D / K)    prefill = (T / E * D / W) / (T0 / E0 * D0 / W0)
+
+    T are tokens, E tokens that steps emitted, K steps, D and W seconds of decoding and of the whole
+    request; 0 marks vanilla's numbers.
+
+    Args:
+        sums: sums over the answers by the column's name, vanilla's with "base_".
+        available: says which of the columns are known.
+        step_unit_s: seconds of the unit in which the two steps are given.
     """
     decode = "decode_s" if available.prefill else "wall_s"
     emitted = "emitted" if available.emitted else "tokens"
     decode_s, base_decode_s = sums[decode], sums[f"base_{decode}"]  # D and D0
-    num_emitted, base_emitted = sums[emitted], sums[f"base_{emitted}"]  # E, and E0 = K0
+    # E and E0. Vanilla's steps emit a token each, so K0 = E0.
+    num_emitted, base_emitted = sums[emitted], sums[f"base_{emitted}"]
     # T / E * D / W: all tokens per second / emitted tokens per second of decoding
     whole_per_decode = sums["tokens"] / num_emitted * decode_s / sums["wall_s"]
     base_whole_per_decode = sums["base_tokens"] / base_emitted * base_decode_s / sums["base_wall_s"]
@@ -247,26 +256,29 @@ def _effects_of_steps(
 def _logs_of_units(
     pairs: AnswerPairs, is_shared: BoolArray, available: _Available
 ) -> Mapping[str, FloatArray]:
-    """The logarithm of each factor of one side in each pass or run: [units] each.
+    """The logarithm of the effect of each factor of a side in each unit, by name [units].
 
-    It covers the turns that all complete units have. NaN stands for an incomplete unit, with half
-    of the turns or fewer, such as an interrupted pass.
+    A unit is a pass or a run. The effects are over the turns (of prompts) that all complete units
+    have. NaN stands for an incomplete unit, which has half of all turns or fewer, such as an
+    interrupted pass; and for a factor that the side lacks. `is_shared` [rows] is true for the rows
+    of `pairs` that all sides have.
     """
     turns = pairs.turns  # of each row
     turns_of_unit: dict[int, set[PromptTurn]] = {}
     for turn, unit in zip(turns, pairs.units.tolist(), strict=True):
         turns_of_unit.setdefault(unit, set()).add(turn)
-    num_turns = len({*turns})
+    num_turns = len({*turns})  # different ones
     complete_units = [
         unit for unit, unit_turns in turns_of_unit.items() if 2 * len(unit_turns) > num_turns
     ]
     common_turns: set[PromptTurn] = set()  # turns that all complete units have
     if complete_units:
         common_turns = set.intersection(*(turns_of_unit[unit] for unit in complete_units))
-    is_common = np.array([turn in common_turns for turn in turns])
-    effects: list[dict[str, FloatArray]] = []  # of each unit; empty if it is incomplete
+    is_common = np.array([turn in common_turns for turn in turns])  # [rows]
+    # Of each unit: factor -> effect, an array of a single number. Empty for an incomplete unit.
+    effects: list[dict[str, FloatArray]] = []
     for unit in sorted(turns_of_unit):
-        is_in_unit = is_common & (pairs.units == unit)
+        is_in_unit = is_common & (pairs.units == unit)  # [rows]
         unit_pairs, is_unit_shared = pairs.where(is_in_unit), is_shared[is_in_unit]
         unit_effects: dict[str, FloatArray] = {}
         if unit in complete_units and is_unit_shared.any():

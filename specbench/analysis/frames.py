@@ -18,18 +18,19 @@ if TYPE_CHECKING:
 
 
 def summary_frame(metrics: RunMetrics) -> DataFrame:
-    """One row per cell: method, temperature and task, in the order of the report's table.
+    """The numbers of a run as a frame: one row per method, temperature and task.
 
-    Two more rows per method and temperature have the task "mean" (the arithmetic means of the
-    tasks) and "pooled" (all tasks as one cell). Rows "pooled" have MAT in `mat_all_steps`, and only
-    they have values in the columns of `pooled_columns`. A column `speedup_low` or `speedup_high` is
-    an end of the 95 % interval, a column `*_missing` the reason for a missing value, or None.
-    Columns `num_*` and `peak_memory_bytes` are nullable integers, all other numbers are floats.
-    Columns of phases are in seconds per step.
+    Rows are sorted by temperature, method and task, in the run's order. After its tasks, a method
+    at a temperature has two more rows: task "mean" (the arithmetic means of the tasks) and task
+    "pooled" (all tasks as one cell). Rows "pooled" have MAT in `mat_all_steps`; the columns of
+    `pooled_columns` are for these rows alone. `*_low` and `*_high` are the ends of the 95 %
+    interval, `*_missing` is the reason for a missing number, or None. Columns `num_*` and
+    `peak_memory_bytes` are nullable integers, all other numbers are floats. Columns of phases are
+    in seconds per step.
     """
     import pandas as pd
 
-    rows: list[dict[str, Any]] = []  # column -> value
+    rows: list[dict[str, Any]] = []  # a row maps column names to numbers or texts
     for temperature in metrics.temperatures:
         for method in metrics.methods:
             rows += _rows_of_method(metrics, method, temperature)
@@ -43,15 +44,15 @@ def summary_frame(metrics: RunMetrics) -> DataFrame:
             frame[column_name] = column.astype("Int64")
         else:
             frame[column_name] = column.astype("float64")
-    return frame.copy()  # one block of memory: adding columns is cheap then
+    return frame.copy()  # in one block of memory, which makes later columns cheap to add
 
 
 def _rows_of_method(metrics: RunMetrics, method: str, temperature: float) -> list[dict[str, Any]]:
     """The rows of a method at a temperature: its tasks, their means, and all tasks as one cell.
 
-    A row maps the names of columns to numbers, or to None for missing numbers. The overall
-    metrics are means over tasks, and the cell of all tasks as one (`pooled`). A cell has the
-    numbers of answers and speed, a cost those of a step.
+    A row maps column names to numbers or texts; a missing number is None. A `cell` has numbers of
+    answers and their speed, a `cost` those of a step. `metrics.overall` has the means over tasks,
+    and the cell of all tasks as `pooled`.
     """
     key_columns = {"method": method, "temperature": temperature}
     rows = []
@@ -61,7 +62,7 @@ def _rows_of_method(metrics: RunMetrics, method: str, temperature: float) -> lis
         rows.append({**key_columns, "task": task, **_cell(cell), **_cost(cost)})
 
     overall = metrics.overall[method, temperature]
-    # `value_columns`: the number, the ends of its interval, and the reason if it is missing
+    # Per metric: the number, both ends of its interval, and the reason if it is missing.
     mean_columns = {
         **value_columns("speedup", overall.speedup),
         **value_columns("decode_speedup", overall.decode_speedup),
@@ -71,10 +72,10 @@ def _rows_of_method(metrics: RunMetrics, method: str, temperature: float) -> lis
 
     pooled_cost = metrics.cost(method, temperature)  # of all tasks
     all_tasks = {**_cell(overall.pooled), **_cost(pooled_cost)}
-    # over the steps of all tasks, unlike "mat", a mean over tasks
+    # This MAT is over the steps of all tasks. In the row "mean", `mat` is the mean of the tasks.
     all_tasks["mat_all_steps"] = all_tasks.pop("mat")
-    further = pooled_columns(metrics, method, temperature)  # after the columns that all lines have
-    rows.append({**key_columns, "task": "pooled", **all_tasks, **further})
+    only_pooled = pooled_columns(metrics, method, temperature)  # columns that no other row has
+    rows.append({**key_columns, "task": "pooled", **all_tasks, **only_pooled})
     return rows
 
 

@@ -19,6 +19,8 @@ _LEAST_LONG = 32
 """Fewest drafts after long prompts that may be called idle, of methods that draft in every step."""
 _LEAST_SURPRISE = 7.0
 """Smallest -log(probability that drafts after long prompts accept nothing by chance)."""
+_ALMOST_ALL = 1 - 1e-9
+"""A share in place of 1, so that log(1 - share) is finite."""
 
 
 class _DraftCounts(NamedTuple):
@@ -30,50 +32,59 @@ class _DraftCounts(NamedTuple):
 
 
 def find_idle_after_long(table: RecordTable, header: RunHeader) -> Iterable[RunWarning]:
-    """Methods whose drafts accept nothing after prompts that are longer than all others.
+    """Warnings about methods none of whose drafts has an accepted token after long prompts.
 
-    Draft weights that were made for fewer positions than the target cause this. With the share of
-    drafts that accept anything after shorter prompts,
+    A prompt is long if it has more tokens than every prompt after which the method accepted a draft
+    token. The usual cause are draft weights that were made for fewer positions than the target. A
+    warning needs enough drafts after the long prompts of at least two samples, and surprise:
 
-        surprise = -log(probability that no draft after a long prompt accepts anything by chance)
-                 = -(drafts after long prompts) * log(1 - share)
+        share = share of drafts with an accepted token after the other prompts
+        surprise = -log(probability that no draft after a long prompt has an accepted token)
+                 = -(number of drafts after long prompts) * log(1 - share)
     """
+    # (method, temperature) -> numbers of records
     rows_by_subject = table.frame.groupby(CELL_KEY[:2], observed=True, sort=False).indices
     for (method, temperature), rows in rows_by_subject.items():
-        # [rows]: drafts of each answer, and those with an accepted token
-        drafts = [_drafts_of(table.records[row]) for row in rows]
-        num_drafts = np.array([counts.num_drafts for counts in drafts])
-        num_accepting = np.array([counts.num_accepting for counts in drafts])
-        prompt_tokens, samples = table.values(rows, "prompt_tokens", "cluster")
-        longest = prompt_tokens[num_accepting > 0].max(initial=0)  # with accepted tokens
+        counts_of_rows = [_drafts_of(table.records[row]) for row in rows]
+        num_drafts = np.array([counts.num_drafts for counts in counts_of_rows])  # [rows]
+        num_accepting = np.array([counts.num_accepting for counts in counts_of_rows])  # [rows]
+        prompt_tokens, samples = table.values(rows, "prompt_tokens", "cluster")  # [rows]
+        # The most prompt tokens of an answer with accepted draft tokens; 0 without such an answer.
+        longest = prompt_tokens[num_accepting > 0].max(initial=0)
         is_long = (prompt_tokens > longest) & (num_drafts > 0)
         if not longest or len(np.unique(samples[is_long])) < 2:
             continue
         share = num_accepting.sum() / num_drafts[~is_long].sum()
-        num_long = num_drafts[is_long].sum()
-        surprise = -num_long * math.log1p(-min(share, 1 - 1e-9))
-        # Look-ups draft when they find something: for them, it takes more drafts.
-        least_long = _LEAST_LONG if drafts_in_every_step(header, method) else LEAST_DRAFTS
-        if num_long >= least_long and surprise > _LEAST_SURPRISE:
-            emitted, steps = table.values(rows[~is_long], "mat_emitted", "mat_steps")
+        num_after_long = num_drafts[is_long].sum()
+        surprise = -num_after_long * math.log1p(-min(share, _ALMOST_ALL))
+        # A look-up may find nothing for other reasons, so its warning takes more drafts.
+        least_drafts = _LEAST_LONG if drafts_in_every_step(header, method) else LEAST_DRAFTS
+        if num_after_long >= least_drafts and surprise > _LEAST_SURPRISE:
+            num_emitted, num_steps = table.values(rows[~is_long], "mat_emitted", "mat_steps")
             warning_numbers = {
                 "method": method,
                 "temperature": temperature,
                 "longest": int(longest),
                 "answers": int(is_long.sum()),
-                "drafts": int(num_long),
-                "mat": float(emitted.sum() / steps.sum()),
+                "drafts": int(num_after_long),
+                "mat": float(num_emitted.sum() / num_steps.sum()),  # after the other prompts
             }
             yield RunWarning("idle_after_long", warning_numbers)
 
 
 def _drafts_of(record: Record) -> _DraftCounts:
-    """The drafts of an answer, as far as its record counts them."""
+    """The numbers of drafts of an answer, by its steps or by its server's counts; 0 without counts.
+
+    A server counts accepted tokens, not drafts with an accepted token: their number stands for
+    these drafts, but at most the number of all drafts.
+    """
     if record.num_nodes:
-        # Records may have accept lengths without sizes of trees: those steps are left out.
-        pairs = zip(record.accept_lengths, record.num_nodes, strict=False)
-        lengths = [length for length, num_nodes in pairs if num_nodes > 1]  # not only the root
-        return _DraftCounts(sum(length > 1 for length in lengths), len(lengths))
+        # Of each step: tokens emitted, and nodes of the draft tree. A step without the size of its
+        # tree is left out.
+        steps = zip(record.accept_lengths, record.num_nodes, strict=False)
+        # tokens emitted by the steps with a draft, whose tree has more nodes than the root
+        emitted = [num_emitted for num_emitted, num_nodes in steps if num_nodes > 1]
+        return _DraftCounts(sum(num_emitted > 1 for num_emitted in emitted), len(emitted))
     if record.serving is None or record.serving.num_drafts is None:
         return _DraftCounts()
     num_drafts = record.serving.num_drafts

@@ -35,38 +35,41 @@ class _DraftCounts:
 
 
 def find_idle_drafts(records: Iterable[Record], header: RunHeader) -> Iterable[RunWarning]:
-    """Methods whose drafting steps accept next to nothing.
+    """Warnings about methods with an accepted token in fewer than LEAST_ACCEPTING of their drafts.
 
-    Fewer steps are enough for methods that draft with trained weights alone, if nothing was
-    accepted. Drafts of a server are those of its counters: if none was accepted, one draft is
-    enough. A block is a group of requests that a server completed together, with the increase of
-    its counters. Counts are of all drafts, and of drafts with an accepted token (`num_accepting`).
+    A warning needs LEAST_DRAFTS drafts of a method at a temperature. If no token at all was
+    accepted, fewer are enough: one draft by the counters of a server, or LEAST_TRAINED_DRAFTS
+    drafts of a method that drafts with trained weights alone.
     """
-    # By method and temperature: drafts that recorded steps verified, and drafts of blocks.
+    # Both by method and temperature: drafts of the steps in `records`, and drafts that the counters
+    # of servers show.
     recorded_counts: dict[tuple[str, float], _DraftCounts] = defaultdict(_DraftCounts)
     for record in records:
         counts = recorded_counts[record.key.method, record.key.temperature]
-        # Records may have accept lengths without sizes of trees: those steps are left out.
+        # Of each step: tokens emitted, and nodes of the draft tree. A step without the size of its
+        # tree is left out.
         steps = zip(record.accept_lengths, record.num_nodes, strict=False)
-        lengths = [length for length, num_nodes in steps if num_nodes > 1]  # not only the root
-        counts.num_drafts += len(lengths)
-        counts.num_accepting += sum(length > 1 for length in lengths)
+        # tokens emitted by the steps with a draft, whose tree has more nodes than the root
+        emitted = [num_emitted for num_emitted, num_nodes in steps if num_nodes > 1]
+        counts.num_drafts += len(emitted)
+        counts.num_accepting += sum(num_emitted > 1 for num_emitted in emitted)
+        # the same for all passes and loads
         request = record.key.request._replace(repeat=0, concurrency=0, request_rate=0)
-        if lengths:
-            counts.drafts_by_request.setdefault(request, len(lengths))
+        if emitted:
+            counts.drafts_by_request.setdefault(request, len(emitted))
     served_counts: dict[tuple[str, float], _DraftCounts] = defaultdict(_DraftCounts)
-    for block in header.blocks:
-        counters = block.counters
+    for block in header.blocks:  # requests that a server completed together
+        counters = block.counters  # name -> increase during the block
         counts = served_counts[block.method, block.temperature]
         # Drafts whose first token was accepted; without that counter, all accepted tokens.
         counts.num_accepting += counters.get("accepted_at_1", counters.get("num_accepted", 0.0))
         counts.num_drafts += counters.get("num_drafts", 0.0)
-    trained = [label for label, about in header.methods.items() if about.has_trained_drafts]
+    trained = [method for method, about in header.methods.items() if about.has_trained_drafts]
     for subject, counts in (*recorded_counts.items(), *served_counts.items()):
         method, temperature = subject
-        drafts = counts.drafts_by_request
+        drafts = counts.drafts_by_request  # of the first answer to each request
         has_enough = len(drafts) >= LEAST_ANSWERS and sum(drafts.values()) >= LEAST_TRAINED_DRAFTS
-        least_drafts = LEAST_DRAFTS  # fewer drafts prove nothing, with the exceptions below
+        least_drafts = LEAST_DRAFTS
         if subject in served_counts and not counts.num_accepting:
             least_drafts = 1
         elif method in trained and has_enough and not counts.num_accepting:

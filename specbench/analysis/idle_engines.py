@@ -16,17 +16,24 @@ _LEAST_S = 0.1
 
 
 def find_idle_engines(header: RunHeader) -> Iterator[RunWarning]:
-    """The warning about servers that used more than LEAST_CORES or LEAST_GPU while idle."""
-    names = {name for block in header.blocks for name in (*block.idle_cpu_s, *block.idle_gpu)}
-    methods = []
-    for method in sorted(names):
-        blocks = [block for block in header.blocks if block.method != method]
-        cpu_s = sum(block.idle_cpu_s.get(method, 0.0) for block in blocks)
-        duration_s = sum(block.duration_s for block in blocks)
-        gpu_share = sum(block.idle_gpu.get(method, 0.0) for block in blocks) / len(blocks)
-        is_on_cpu = cpu_s >= _LEAST_S and cpu_s >= LEAST_CORES * duration_s > 0
-        if is_on_cpu or gpu_share >= LEAST_GPU:
-            cores = cpu_s / duration_s if is_on_cpu else None
-            methods.append({"method": method, "cores": cores, "gpu": gpu_share or None})
-    if methods:
-        yield RunWarning("idle_engines", {"methods": methods})
+    """Yield a warning if servers used LEAST_CORES or LEAST_GPU while other methods were measured.
+
+    A block is a group of requests that the server of its method completed together. Its
+    `idle_cpu_s` and `idle_gpu` map the other methods, whose servers were idle, to CPU seconds and
+    to the largest share of a GPU's time.
+    """
+    idle_methods = {
+        method for block in header.blocks for method in (*block.idle_cpu_s, *block.idle_gpu)
+    }
+    named_methods = []  # the warning's numbers of each method
+    for method in sorted(idle_methods):
+        idle_blocks = [block for block in header.blocks if block.method != method]
+        cpu_s = sum(block.idle_cpu_s.get(method, 0.0) for block in idle_blocks)
+        duration_s = sum(block.duration_s for block in idle_blocks)
+        gpu_share = sum(block.idle_gpu.get(method, 0.0) for block in idle_blocks) / len(idle_blocks)
+        used_cpu = cpu_s >= _LEAST_S and cpu_s >= LEAST_CORES * duration_s > 0  # enough to name it
+        if used_cpu or gpu_share >= LEAST_GPU:
+            cores = cpu_s / duration_s if used_cpu else None
+            named_methods.append({"method": method, "cores": cores, "gpu": gpu_share or None})
+    if named_methods:
+        yield RunWarning("idle_engines", {"methods": named_methods})

@@ -29,10 +29,12 @@ LEAST_MAT = 1.1
 def find_impossible_speedups(
     cells: Mapping[CellKey, CellMetrics], header: RunHeader
 ) -> Iterator[RunWarning]:
-    """Cells whose decode speedup has its whole interval above the tokens of a step * the drift.
+    """Warnings about cells whose decode speedup is higher than their drafts can give.
 
-    The tokens of a step are the MAT of the cell, or else the longest draft + 1. Runs at request
-    rates are left out: vanilla's queue makes such speedups possible.
+    The bound is the number of tokens that a step emits (MAT, or else the longest draft + 1), times
+    the allowed drift of the machine. A cell is named if the whole interval of its decode speedup is
+    above the bound. Runs at request rates are left out, since vanilla's queue makes such speedups
+    possible; so are runs without servers.
     """
     has_rate = any(load.request_rate for load in loads_of(header.spec.values))
     if not header.servers or has_rate:
@@ -40,8 +42,8 @@ def find_impossible_speedups(
     for key, cell in cells.items():
         if key.method == BASELINE or not isinstance(cell.decode_speedup, Estimate):
             continue
-        interval = cell.decode_speedup.interval
-        most_tokens = _tokens_per_step(cell, header, key.method)
+        interval = cell.decode_speedup.interval  # None with too few samples
+        most_tokens = _tokens_per_step(cell, header, key.method)  # 0: unknown
         drift = MOST_DRIFT if most_tokens >= LEAST_MAT else MOST_PLAIN_DRIFT
         if interval and most_tokens and interval.low > drift * most_tokens:
             numbers = {

@@ -28,31 +28,29 @@ NONE_IN_FLIGHT = InFlight()
 
 
 def requests_in_flight(blocks: Sequence[BlockHeader], done: Iterable[Record]) -> InFlight:
-    """The requests at once in uninterrupted blocks.
+    """The mean and the largest number of requests that a server worked on at once.
 
-    A block has one method, temperature, task, pass and load. `done` are completed records.
-    Requests in flight are counted from the starts and ends of their answers, in seconds since the
-    block began. The result has their mean over time, their largest number (`most`), and the
-    smallest of the blocks' largest numbers (`least_most`).
+    They follow from the starts and ends of the answers (`done`, the completed records). A block is
+    a group of requests of one method, temperature, task, pass and load that the server completed
+    together; interrupted blocks are left out. Without such a block, all numbers are 0.
     """
-    # Seconds, of blocks that were not interrupted.
+    # Seconds of each block that was not interrupted: no requests were done before an interruption.
     duration_of_block = {
-        block_key(block): block.duration_s
-        for block in blocks
-        if not block.num_before  # requests done before an interruption
+        block_key(block): block.duration_s for block in blocks if not block.num_before
     }
-    # Per block, pairs of a time and the change of the number of requests in flight.
+    # Of each block, events: the seconds since its start, and +1 for the start of a request or -1
+    # for its end.
     events_of_block: dict[BlockKey, list[tuple[float, int]]] = defaultdict(list)
     for record in done:
-        key = block_key(record.key)
-        # `serving`: a server's figures, `wall_s`: seconds of the answer; None if unknown
+        key = block_key(record.key)  # of the block that the answer belongs to
+        # only answers of servers (`serving`) whose seconds (`wall_s`) are known
         if record.serving and record.wall_s and key in duration_of_block:
             start_s = record.serving.began_s
             events_of_block[key] += [(start_s, 1), (start_s + record.wall_s, -1)]
     most_of_blocks = []  # the most requests at once in each block
-    in_flight_s = 0.0  # the sum of ends - the sum of starts
+    in_flight_s = 0.0  # the sum of all requests' seconds: of their ends - of their starts
     for events in events_of_block.values():
-        changes = (change for _, change in sorted(events))  # +1 or -1, in order of time
+        changes = (change for _, change in sorted(events))  # in order of time
         most_of_blocks.append(max(accumulate(changes)))
         for time_s, change in events:
             in_flight_s -= time_s * change

@@ -47,21 +47,22 @@ def latency(table: RecordTable, rows: IntArray, missing: Missing | None) -> Late
 
 
 def seconds_between_arrivals(table: RecordTable, rows: IntArray) -> FloatArray:
-    """Seconds between arrivals of tokens, of all answers of these rows [gaps].
+    """Seconds between arrivals of tokens, of the answers in these rows, one after the other [gaps].
 
-    A decode time of the server (`is_of_server`) is divided evenly among the answer's steps, or
-    among its tokens if the steps are unknown. An answer whose decode time is left out has no gaps.
-    `rows` are numbers of records of the table.
+    The gaps are those that the client measured. If the decode time of an answer is the server's
+    (`is_of_server`), it is divided evenly among the answer's steps instead, or among its tokens
+    after the first if the steps are unknown. An answer without a server, or whose decode time is
+    left out, has no gaps. `rows` are numbers of records of the table.
     """
     gaps_s: list[float] = []
-    # Of each record: seconds of decoding, tokens, steps (0: unknown), and two flags.
+    # Of each row: seconds of decoding, tokens, steps (0: unknown), and two flags.
     columns = table.values(
         rows, "decode_s", "num_tokens", "mat_steps", "is_of_server", "is_left_out"
     )
     for row, decode_s, num_tokens, num_steps, is_of_server, is_left_out in zip(
         rows, *columns, strict=True
     ):
-        serving = table.records[row].serving  # the client's measurements; None without a server
+        serving = table.records[row].serving  # None without a server
         if serving is None or is_left_out:
             continue
         if not is_of_server:

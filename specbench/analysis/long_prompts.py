@@ -9,25 +9,29 @@ from specbench.log.header import RunHeader
 
 
 def find_long_prompts(table: RecordTable, header: RunHeader) -> Iterable[RunWarning]:
-    """Methods with steps after more tokens than their weights have positions.
+    """Warnings about methods with steps beyond the positions that their draft weights have.
 
-    A warning has the share of these steps among all steps, and MAT of these and of the others.
+    A step is beyond if more tokens than these positions precede it. A warning has the share of
+    steps beyond among the method's steps at a temperature, and the MAT of the steps beyond and
+    within the positions.
     """
+    # (method, temperature) -> numbers of records
     rows_by_subject = table.frame.groupby(CELL_KEY[:2], observed=True, sort=False).indices
     for (method, temperature), rows in rows_by_subject.items():
-        execution = header.execution.get(method)
-        if execution is None or not execution.num_positions:
+        execution = header.execution.get(method)  # how the method ran
+        if execution is None or not execution.num_positions:  # unknown
             continue
         steps = locate_steps(table, rows)
+        # "context": number of tokens of prompt and answer before each step
         is_beyond = steps.places["context"] > execution.num_positions  # [steps]
         if is_beyond.any():
-            within = steps.emitted[~is_beyond]
+            emitted_within = steps.emitted[~is_beyond]  # tokens of each step
             warning_numbers = {
                 "method": method,
                 "temperature": temperature,
                 "positions": execution.num_positions,
                 "share": float(is_beyond.mean()),
                 "mat_beyond": float(steps.emitted[is_beyond].mean()),
-                "mat_within": float(within.mean()) if len(within) else None,
+                "mat_within": float(emitted_within.mean()) if len(emitted_within) else None,
             }
             yield RunWarning("long_prompts", warning_numbers)

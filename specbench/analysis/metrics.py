@@ -123,31 +123,35 @@ class RunMetrics:
 def measure(
     run: Run, bootstrap: Bootstrap | None = None, arithmetic: Arithmetic = "ours"
 ) -> RunMetrics:
-    """Measure a run. `arithmetic` is the speedup's formula. Never raises for missing records."""
+    """All numbers of a run, as reports show them; missing records give missing numbers."""
     bootstrap = bootstrap or Bootstrap()  # number of resamples, and their seed
-    header = run.header  # all about the run but its records
-    spec = header.spec.values  # its options
+    header = run.header
+    spec = header.spec.values  # the run's options
     table = tabled(run).table  # a row per record
     survivors = find_survivors(table.frame)  # rows of requests that every ranked method finished
     axes = axes_of(header, table.frame)  # methods, temperatures, tasks
-    no_times = _no_times(header, table.frame)
-    cell_source = CellSource(table, header, survivors, no_times)
-    roofline = read_roofline(header.roofline, run.records, header.threads)  # memory traffic
-    costs: dict[CellKey, Cost] = {}  # of steps, by cell
-    shared_rows = cell_source.shared_rows  # rows that count, of each cell
-    drafting = find_drafting(table, header, shared_rows)  # answers of servers without drafts
+    no_times = _no_times(header, table.frame)  # why times are no evidence, or None
+    cell_source = CellSource(table, header, survivors, no_times)  # cuts cells from the table
+    roofline = read_roofline(header.roofline, run.records, header.threads)  # memory bandwidth
+    costs: dict[CellKey, Cost] = {}  # of steps, energy and memory
+    shared_rows = cell_source.shared_rows  # numbers of the records that count, by cell
+    drafting = find_drafting(table, header, shared_rows)  # which answers had drafts
     for key, rows in shared_rows.items():
         cost = measure_cost(key, table, rows, Draws(bootstrap, key.task), roofline, no_times)
         costs[key] = drafting.checked_cost(cost, key)
-    costs |= costs_alone(costs, header.energy)
-    cells = measure_cells(cell_source, axes, costs, drafting, bootstrap, arithmetic)
+    costs |= costs_alone(costs, header.energy)  # with the energy of methods that also ran alone
+    cells = measure_cells(cell_source, axes, costs, drafting, bootstrap, arithmetic)  # by key
     overall = measure_overall(cells, axes)  # means over tasks, by method and temperature
     rankings = _rank_methods(overall, axes)  # by temperature
     task_rankings = _rank_on_tasks(cells, axes)  # by temperature and task
     agreements = find_agreements(table, spec.history)  # of greedy answers with vanilla's
     serving = measure_serving(header, table, bootstrap, parse_goodput(spec.goodput))
     has_clocks = bool(header.gpu and header.gpu.sm_clock_mhz)  # the driver reported them
-    warnings = find_warnings(table, cells, rankings, survivors, has_clocks=has_clocks)
+    warnings = (
+        *_warnings_of_records(run, table),
+        *find_impossible_speedups(cells, header),
+        *find_warnings(table, cells, rankings, survivors, has_clocks=has_clocks),
+    )
     return RunMetrics(
         info=header,
         methods=axes.methods,
@@ -157,11 +161,7 @@ def measure(
         overall=overall,
         bootstrap=bootstrap,
         arithmetic=arithmetic,
-        warnings=(
-            *_warnings_of_records(run, table),
-            *find_impossible_speedups(cells, header),
-            *warnings,
-        ),
+        warnings=warnings,
         num_repeated=run.num_repeated,
         left_out=run.left_out,  # lines of its files that were not read
         missing_text=run.missing_text,  # on records that it lacks; "" if none
@@ -171,7 +171,7 @@ def measure(
         audit=run.audit,  # the latest audit of these records, or None
         serving={
             key: drafting.checked_serving(numbers, CellKey(*key, POOLED))
-            for key, numbers in serving.items()
+            for key, numbers in serving.items()  # by method and temperature
             if key in overall
         },
         scope=Scope("runs" if run.run_of_repeat else "passes", _num_covered(overall, table)),

@@ -10,15 +10,19 @@ from specbench.types.reply import split_thinking
 
 
 def find_odd_answers(records: Sequence[Record], chat: ChatHeader | None) -> Iterator[RunWarning]:
-    """Warnings about answers that go on after the end of their turn, that have tokens which the
-    server does not send, or that have reasoning which nobody asked for.
+    """Warnings about answers with parts that the run did not ask for or that servers did not send.
 
-    The engine stops at an end, servers may not. `chat` is None in older runs, which are not judged.
+    There are three: answers that go on after an end token (servers may not stop at it), answers
+    with tokens that the server counted but did not send, and answers with reasoning in a run
+    without thinking. `chat` describes the model's chat template; None in older runs, which get no
+    warning.
     """
     if chat is None:
         return
     answers = [record for record in records if record.is_ok]
+    # `chat.ends` has the ids of end tokens, by the place that names them
     end_ids = {token_id for token_ids in chat.ends.values() for token_id in token_ids}
+    # an end token before the last token
     yield from _counts("passed_ends", answers, lambda record: end_ids & {*record.token_ids[:-1]})
     yield from _counts(
         "hidden_tokens", answers, lambda record: record.serving and record.serving.num_hidden

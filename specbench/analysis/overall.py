@@ -77,12 +77,12 @@ def _overall_at(
     `cells` has the numbers of each method on each task, and of all tasks as one (POOLED). A method
     that lacks some of the tasks gets the reason why its means do not compare (`partial`).
     """
-    cells_by_method: dict[str, list[CellMetrics]] = {}
+    cells_by_method: dict[str, list[CellMetrics]] = {}  # a cell per task, in the order of the tasks
     for method in axes.methods:
         cells_by_method[method] = [cells[CellKey(method, temperature, task)] for task in axes.tasks]
 
     def means_by_method(pick: Callable[[CellMetrics], Value]) -> dict[str, Value]:
-        """The mean over tasks of the number that `pick` takes from a cell."""
+        """Each method's mean over tasks of the number that `pick` takes from a cell."""
         values_by_method = {
             method: [pick(cell) for cell in task_cells]
             for method, task_cells in cells_by_method.items()
@@ -92,12 +92,12 @@ def _overall_at(
     speedups = means_by_method(lambda cell: cell.speedup)
     decode_speedups = means_by_method(lambda cell: cell.decode_speedup)
     mats = means_by_method(lambda cell: cell.mat)
+    cells_by_task = zip(*cells_by_method.values(), strict=True)  # per task, a cell of each method
     # Tasks on which any method was measured: `num_done` counts the completions of a cell.
-    cells_by_task = zip(*cells_by_method.values(), strict=True)  # of all methods, task by task
     num_tasks = sum(any(cell.num_done for cell in method_cells) for method_cells in cells_by_task)
     overall = {}
     for method, task_cells in cells_by_method.items():
-        num_measured = sum(cell.num_done > 0 for cell in task_cells)  # the method's own tasks
+        num_measured = sum(cell.num_done > 0 for cell in task_cells)  # tasks with completions
         overall[method, temperature] = MethodMetrics(
             speedup=speedups[method],
             decode_speedup=decode_speedups[method],

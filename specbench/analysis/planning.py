@@ -60,18 +60,19 @@ class Pilot:
 
 
 def pilot(ratios: Sequence[Estimate], num_prompts: int, num_units: int) -> Pilot | None:
-    """The pilot of the median variances of these ratios; None if none has a variance.
+    """The variances of a typical ratio of two speeds: the medians over these ratios.
 
-    The ratios are of speeds, over `num_prompts` prompts in `num_units` passes or runs (units).
+    Each ratio was measured on `num_prompts` prompts in `num_units` passes or runs (units). All
+    variances are of logarithms. None if no ratio has a variance, or with fewer than two prompts.
     """
-    prompt_variances = []  # of the logarithm of each ratio
-    unit_variances = []  # of the same, from one unit
+    prompt_variances = []  # of log(ratio), from the choice of prompts
+    unit_variances = []  # of log(ratio) in a single unit, between units
     for ratio in ratios:
-        prompt_variance = ratio.prompts  # of log(ratio), from the choice of prompts
-        if prompt_variance is None:
+        prompt_variance = ratio.prompts
+        if prompt_variance is None:  # too few prompts
             continue
         prompt_variances.append(prompt_variance.value)
-        if ratio.machine is not None:  # the variance of log(ratio) from passes or runs
+        if ratio.machine is not None:  # the variance that units add to log(ratio); None: unknown
             # variance of the mean over units = variance of a unit / number of units
             unit_variances.append(ratio.machine.value * num_units)
     if not prompt_variances or num_prompts < 2:

@@ -57,7 +57,12 @@ def _step_bins(metrics: RunMetrics, method: str, temperature: float) -> dict[str
 
 
 def _serving(serving: ServingMetrics | None) -> dict[str, Any]:
-    """Columns of the numbers of a server; none without a server."""
+    """Columns of the numbers of a server, by name; empty without a server.
+
+    A throughput, the goodput and `engine_mat` have columns for the number, the ends of its interval
+    and the reason if it is missing. A time such as TTFT has columns for its mean and percentiles in
+    seconds. `acceptance_rate_1` is the share of drafts whose first token was accepted.
+    """
     if serving is None:
         return {}
     columns: dict[str, Any] = {}

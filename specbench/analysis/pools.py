@@ -20,23 +20,27 @@ _REQUEST = ["temperature", "task", "sample_id", "turn", "concurrency", "request_
 def find_changed_pools(frame: DataFrame) -> Iterator[RunWarning]:
     """Yield a warning if vanilla's times differ more between pooled runs than between their passes.
 
-    `frame` is the frame of a `RecordTable`. Times are seconds per token, over the requests that
-    vanilla finished in every pass. One pass per run cannot show how much passes differ.
+    The time of a pass is the mean logarithm of vanilla's seconds per token, over the requests that
+    vanilla finished in every pass; the time of a run is the mean over its passes. The warning has
 
-        change = exp(largest - smallest mean log time of a run) - 1
-        passes = exp(largest - smallest mean log time of a pass) - 1, in the run where it is largest
+        change = exp(largest - smallest time of a run) - 1
+        passes = exp(largest - smallest time of a pass in the same run) - 1, the largest of all runs
+
+    No warning without two runs of at least two passes each. `frame` is the frame of a
+    `RecordTable`: `repeat` is the number of the pass over all runs, `unit` the number of the run.
     """
     rows = frame[(frame["method"] == BASELINE) & frame["is_measured"] & ~frame["is_paused"]]
-    run_of_pass = rows.groupby("repeat")["unit"].first()  # `unit`: the run of a pool
+    run_of_pass = rows.groupby("repeat")["unit"].first()  # by number of the pass
     passes_per_run = run_of_pass.value_counts()
     if len(passes_per_run) < 2 or passes_per_run.min() < 2:
         return
     rows = rows.assign(log_token_s=np.log(rows["wall_s"] / rows["num_tokens"]))
-    times = rows.pivot_table("log_token_s", _REQUEST, "repeat", observed=True)
-    pass_times = times.dropna().mean()  # over requests; by pass
-    by_run = pass_times.groupby(run_of_pass)
-    between = by_run.mean().max() - by_run.mean().min()
-    within = (by_run.max() - by_run.min()).max()
-    if between > within:
-        numbers = {"change": float(np.expm1(between)), "passes": float(np.expm1(within))}
+    # a row per request, a column per pass
+    log_times = rows.pivot_table("log_token_s", _REQUEST, "repeat", observed=True)
+    pass_times = log_times.dropna().mean()  # over the requests that every pass has; by pass
+    times_by_run = pass_times.groupby(run_of_pass)
+    between_runs = times_by_run.mean().max() - times_by_run.mean().min()
+    within_runs = (times_by_run.max() - times_by_run.min()).max()
+    if between_runs > within_runs:
+        numbers = {"change": float(np.expm1(between_runs)), "passes": float(np.expm1(within_runs))}
         yield RunWarning("changed_pool", numbers)

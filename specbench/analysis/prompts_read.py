@@ -80,28 +80,31 @@ def other_rows(offsets: FloatArray, baseline_rows: IntArray) -> IntArray:
 def prompts_read(
     records: Sequence[Record], rows: IntArray, offsets: FloatArray, vanilla_rows: IntArray
 ) -> PromptsRead:
-    """The prompts of the completed records in these rows, as their server counted them.
+    """How a method's server read the prompts of its answers, by its counts of prompt tokens.
 
     Args:
         records: all records of the run.
-        rows: numbers of records.
+        rows: numbers of the method's completed records.
         offsets: of each row, tokens that the server counted - tokens rendered here; NaN if unknown.
-        vanilla_rows: of each row, the row of vanilla's record of the request if its server read
-            another prompt; else -1.
+        vanilla_rows: of each row, the number of vanilla's record of the request if vanilla's server
+            read another prompt; else -1.
     """
     known_offsets = offsets[~np.isnan(offsets)]
-    is_other = vanilla_rows >= 0
+    is_other = vanilla_rows >= 0  # vanilla's server read another prompt [rows]
     first_other = None
     if is_other.any():
-        record = records[rows[is_other][0]]
+        record = records[rows[is_other][0]]  # the first of these rows
         vanilla_record = records[vanilla_rows[is_other][0]]
-        numbers = (tokens_read(record), tokens_read(vanilla_record), record.prompt_tokens)
-        first_other = OtherPrompt(*numbers)
-    servings = [records[row].serving for row in rows]
+        first_other = OtherPrompt(
+            num_read=tokens_read(record),
+            num_read_by_vanilla=tokens_read(vanilla_record),
+            num_sent=record.prompt_tokens,
+        )
+    servings = [records[row].serving for row in rows]  # a server's figures of each answer
     return PromptsRead(
         least_offset=int(known_offsets.min()) if len(known_offsets) else 0,
         most_offset=int(known_offsets.max()) if len(known_offsets) else 0,
-        num_uncounted=sum(
+        num_uncounted=sum(  # 0: the server gave no count
             serving is not None and serving.reported_prompt_tokens == 0 for serving in servings
         ),
         num_other=int(is_other.sum()),

@@ -48,11 +48,12 @@ class Ranking:
 
 
 def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
-    """Rank the mean speedups of methods; the baseline and missing values are left out.
+    """Rank methods by their mean speedups (by method), and test which differences are real.
 
-    Every pair of methods, baseline included, gets the ratio of its speeds and the p-value of "both
-    are equally fast", None if it is unknown. The machine's variance is the variance of logarithms
-    between passes or runs.
+    The baseline and methods with a missing speedup are left out of the ranking. Every pair of
+    methods, baseline included, gets the ratio of its speeds and the p-value of "both are equally
+    fast", None if that is unknown. Intervals and tests include the machine's variance: the variance
+    of log(ratio) between passes or runs.
     """
     speedup_of = {
         method: speedup
@@ -62,18 +63,20 @@ def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
     methods = sorted(speedup_of, key=lambda method: speedup_of[method].value, reverse=True)
     if not methods:
         return Ranking()
+    # Speeds relative to the baseline, the fastest method first. The baseline is the last, so that
+    # it is always the second of a pair.
     speeds = {method: speedup_of[method] for method in methods}
     pooled_machine = pooled_variance([*speeds.values()])  # from all methods; None if unknown
-    speeds[baseline] = without_spread(1.0)  # the last one, so always the second of a pair
+    speeds[baseline] = without_spread(1.0)
+    # by pair of methods, the faster one first
     p_values: dict[tuple[str, str], float | None] = {}
     ratios: dict[tuple[str, str], Estimate] = {}
     for first_method, second_method in combinations(speeds, 2):
-        speed, other_speed = speeds[first_method], speeds[second_method]
-        ratio = speed if second_method == baseline else quotient(speed, other_speed)
-        machine = _larger(ratio.machine, pooled_machine)  # the pair's variance, or the pooled one
-        # The interval of the ratio includes this variance.
+        first_speed, second_speed = speeds[first_method], speeds[second_method]
+        ratio = first_speed if second_method == baseline else quotient(first_speed, second_speed)
+        machine = _larger(ratio.machine, pooled_machine)  # None if the pair's variance is unknown
         ratios[first_method, second_method] = with_machine(ratio, machine)
-        p_values[first_method, second_method] = differs(speed, other_speed, machine)
+        p_values[first_method, second_method] = differs(first_speed, second_speed, machine)
     corrected_p_values = holm(p_values)  # for the number of pairs
     best_method, *other_methods = methods
     return Ranking(
@@ -85,21 +88,23 @@ def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
 
 
 def pooled_variance(speedups: Sequence[Estimate]) -> Variance | None:
-    """The variance that units (passes or runs) add to a log speedup, from all methods of a run.
+    """The variance of a mean log speedup from units (passes or runs), by all methods of a run.
 
     Three passes leave two degrees of freedom per method, too few for a claim, so the methods are
-    taken together. The log speed of a method in a unit is
+    taken together. In a unit,
 
-        speed of the method + effect of the unit on all methods + rest
+        log speed of a method = effect of the method + effect of the unit on all methods + rest
 
     A log speedup is the difference of two log speeds in a unit, so it has two rests and no effect
-    of the unit. With rests [vanilla and methods, units], the variance of its mean over units is
+    of the unit. With rests [vanilla and methods, units], the variance of the mean of a log speedup
+    over the units is
 
-        2 * sum(rests**2) / degrees / units
+        2 * sum(rests**2) / degrees / number of units
 
-    None if fewer than two units have numbers of all methods.
+    None if fewer than two units have numbers of all methods, or if a speedup is not of a single run
+    or pool.
     """
-    # `units` has one array [units] for a number of one run or pool.
+    # `speedup.units` has an array of log speedups [units] per run or pool.
     if not speedups or any(len(speedup.units) != 1 for speedup in speedups):
         return None
     # Log speedups [units] of each method; NaN where a unit has too few requests.
@@ -110,7 +115,8 @@ def pooled_variance(speedups: Sequence[Estimate]) -> Variance | None:
     num_methods, num_units = logs.shape  # vanilla counts as a method
     if num_units < 2:
         return None
-    # rest = log speed - mean of the unit - mean of the method + mean of all
+    # rest = log speed - mean of the unit - mean of the method + mean of all. A log speedup is the
+    # log speed - vanilla's in the unit. The mean of the unit removes this difference.
     rests = logs - logs.mean(0) - logs.mean(1, keepdims=True) + logs.mean()
     degrees = (num_methods - 1) * (num_units - 1)
     sum_of_squares = float((rests**2).sum())

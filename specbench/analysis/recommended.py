@@ -16,16 +16,20 @@ class Recommended(NamedTuple):
 
 
 def recommend(speedups: Mapping[str, Value], baseline: str) -> Recommended | None:
-    """The method with the highest speedup of those shown to be faster than the baseline; None if
-    there is none. `speedups` are means over tasks.
+    """The method to use: the fastest of those whose speedup over the baseline is significant.
+
+    None if there is no such method. `speedups` are means over tasks, by method. The result also
+    names the methods that are not significantly slower than the recommended one.
     """
-    ranking = rank(speedups, baseline)
-    for place, method in enumerate(ranking.methods):
-        p_value = ranking.against_baseline[method]
-        if ranking.speedups[method].value > 1 and is_claimed(p_value):
-            unshown = ranking.methods[:place]  # with higher speedups, which may be chance
-            ranked = {method: ranking.speedups[method] for method in ranking.methods[place:]}
-            p_values = rank(ranked, baseline).against_best if unshown else ranking.against_best
-            close = [other for other, p in p_values.items() if not is_claimed(p)]
-            return Recommended(method, (*unshown, *close))
+    ranking = rank(speedups, baseline)  # the fastest method first
+    for index, method in enumerate(ranking.methods):
+        is_significant = is_claimed(ranking.against_baseline[method])  # a corrected p-value
+        if ranking.speedups[method].value > 1 and is_significant:
+            faster = ranking.methods[:index]  # but not significantly faster than the baseline
+            # `method` and all slower methods
+            ranked = {slower: ranking.speedups[slower] for slower in ranking.methods[index:]}
+            # of each slower method: the p-value of "as fast as `method`"
+            p_values = rank(ranked, baseline).against_best if faster else ranking.against_best
+            close = [slower for slower, p_value in p_values.items() if not is_claimed(p_value)]
+            return Recommended(method, (*faster, *close))
     return None
