@@ -77,11 +77,11 @@ class RowRatio:
     """True for a ratio of times, which depends on the machine."""
 
     def summed(self, groups: RowGroups) -> Ratio:
-        """The sums per sample, and for times the logarithm of the ratio in each unit.
+        """The ratio prod(sums of `self.top`) / prod(sums of `self.bottom`), by sums per sample.
 
-        The ratio is prod(sums of `self.top`) / prod(sums of `self.bottom`), of columns [rows] over
-        the rows that count (`self.where`). `groups` says the sample (cluster), unit (pass or run)
-        and request of each row [rows]. `self.is_time`: the ratio depends on the machine.
+        The sums are over the rows that count (`self.where`). A ratio of times (`self.is_time`) also
+        gets its logarithm in each unit, to estimate the variance of the machine. `groups` has the
+        sample (cluster), the unit (pass or run) and the request of each row [rows].
         """
         top_columns = [column[self.where] for column in self.top]
         bottom_columns = [column[self.where] for column in self.bottom]
@@ -91,18 +91,19 @@ class RowRatio:
         bottom_sums = cluster_sums(counted_groups.clusters, bottom_columns)
         if not self.is_time:
             return Ratio(top_sums, bottom_sums, machine=EXACT)  # the machine adds no variance
-        log_ratio_of_units = log_ratios(counted_groups, top_columns, bottom_columns)
-        # The variance between units follows from their logarithms; it is unknown with one unit.
-        return Ratio(top_sums, bottom_sums, units=log_ratio_of_units, machine=None)
+        unit_logs = log_ratios(counted_groups, top_columns, bottom_columns)
+        # The machine's variance is None: it follows from `unit_logs`, or is unknown with one unit.
+        return Ratio(top_sums, bottom_sums, units=unit_logs, machine=None)
 
 
 def row_ratios(columns: Mapping[str, NDArray[Any]]) -> dict[str, RowRatio]:
-    """Ratios per row from the columns in `COLUMNS`, by the name of the metric.
+    """The numerators and denominators of speedups, tokens/s and MAT, by the metric's name.
 
-    A column [rows] has a number per completion of the method. Columns `baseline_...` have the
-    number of vanilla's completion of the same request, 0 if there is none. `wall_s` is the time of
-    all tokens in seconds, `decode_s` the time of the tokens after the first. `mat_emitted` is the
-    number of tokens that steps emitted, `mat_steps` the number of steps; both are 0 if unknown.
+    `columns` maps the names in `COLUMNS` to a number per completion of the method [rows]. Columns
+    `baseline_...` have the number of vanilla's completion of the same request, 0 if there is none.
+    `wall_s` is the time of all tokens in seconds, `decode_s` the time of the tokens after the
+    first. `mat_emitted` is the number of tokens that steps emitted, `mat_steps` the number of
+    steps; both are 0 if unknown.
     """
     num_tokens = columns["num_tokens"]
     wall_s = columns["wall_s"]
@@ -113,15 +114,17 @@ def row_ratios(columns: Mapping[str, NDArray[Any]]) -> dict[str, RowRatio]:
     base_wall_s = columns["baseline_wall_s"]
     base_decode_s = columns["baseline_decode_s"]
 
-    has_time = wall_s > 0  # False for NaN too, the time in files of other tools that have none
+    # Flags [rows]. Imported files may lack times: NaN > 0 is False.
+    has_time = wall_s > 0
     is_paired = (base_num_tokens > 0) & has_time & (base_wall_s > 0)  # vanilla answered too
-    # The prefill emits the first token, so only two tokens or more have a decode time.
+    # The prefill emits the first token, so only answers of two tokens or more have a decode time.
     has_decoded = (num_tokens > 1) & (decode_s > 0)
     has_base_decoded = (base_num_tokens > 1) & (base_decode_s > 0)
     has_steps = num_emitted > 0
-    ones = np.ones(len(num_steps))
-    # mean accepted tokens of each row, 0 without steps; their mean is sum(mat_of_row) / sum(ones)
+    # The MAT of each row, 0 without steps. The mean over rows is sum(mat_of_row) / sum(ones).
     mat_of_row = np.divide(num_emitted, num_steps, out=np.zeros(len(num_steps)), where=has_steps)
+    ones = np.ones(len(num_steps))
+    # RowRatio: the rows that count, the factors of the numerator, those of the denominator.
     speedup = RowRatio(is_paired, (base_wall_s, num_tokens), (base_num_tokens, wall_s))
     decode_speedup = RowRatio(
         has_decoded & has_base_decoded,
@@ -155,29 +158,28 @@ def column_ratio(rows: DataFrame, top: Sequence[str], bottom: Sequence[str]) -> 
 def log_ratios(
     groups: RowGroups, top: Sequence[FloatArray], bottom: Sequence[FloatArray]
 ) -> tuple[FloatArray, ...]:
-    """The logarithm of the ratio of these columns [rows] in each unit.
+    """The logarithm of the ratio of these columns [rows] in each unit: a single array [units].
 
-    One array [units], or nothing if there is one unit. It covers the requests that all units have,
-    since other prompts would count as noise of their units. NaN stands for a unit with half of all
-    requests or fewer, such as an interrupted pass. A unit is a pass or a run. `groups` has the
-    numbers (from 0) of the unit and the request of each row; its `num_units` counts the units of
-    the whole run.
+    A unit is a pass or a run; with fewer than two units, the result is empty. The sums are over the
+    requests that all complete units have: a unit with other prompts would differ for that reason.
+    NaN stands for an incomplete unit, which has half of all requests or fewer, such as an
+    interrupted pass. `groups` has the number of the unit and of the request of each row.
     """
     if groups.num_units < 2 or not len(groups.units):
         return ()
     num_requests = 1 + int(groups.requests.max())
-    # True where the unit has rows of the request [units, requests].
+    # True if the unit has rows of the request [units, requests].
     has_request = np.zeros((groups.num_units, num_requests), dtype=bool)
     has_request[groups.units, groups.requests] = True
     num_present = has_request.any(axis=0).sum()  # requests that any unit has
-    is_unit_counted = 2 * has_request.sum(axis=1) > num_present  # [units]
-    is_in_all_units = has_request[is_unit_counted].all(axis=0)  # [requests]
+    is_complete = 2 * has_request.sum(axis=1) > num_present  # [units]
+    is_in_all_units = has_request[is_complete].all(axis=0)  # [requests]
     is_row_kept = is_in_all_units[groups.requests]  # [rows]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # log(prod of top sums / prod of bottom sums) in each unit [units]
+    with np.errstate(divide="ignore", invalid="ignore"):  # incomplete units may have sums of 0
+        # log(prod of top sums) and log(prod of bottom sums) of each unit [units]
         log_top = _log_of_product(groups, top, is_row_kept)
         log_bottom = _log_of_product(groups, bottom, is_row_kept)
-        logs = np.where(is_unit_counted, np.subtract(log_top, log_bottom), np.nan)
+        logs = np.where(is_complete, np.subtract(log_top, log_bottom), np.nan)
     return (logs,)
 
 

@@ -125,7 +125,7 @@ class RecordTable:
 
 
 def records_frame(records: Sequence[Record]) -> DataFrame:
-    """One row per record, in the order of the records.
+    """The records as a frame: one row per record, in their order.
 
     - `method`, `task`, `sample_id`, `status`, `stop_reason`, `origin` (run that it was merged
       from), `worker` (process of a cluster): categories.
@@ -179,21 +179,21 @@ def make_table(
     blocks: Sequence[BlockHeader] = (),
     copied_prompts: Mapping[str, str] | None = None,
 ) -> RecordTable:
-    """The table of these records.
+    """The table of these records: `records_frame` with the columns that `RecordTable` explains.
 
-    `run_of_repeat` is the number of the run of each repeat (pass) of a pool of runs, empty for one
-    run; `blocks` are groups of requests that servers completed together; `copied_prompts` maps the
-    id of a sample to the id of the earlier sample that has the same prompt. The comments explain
-    the columns that are added to `records_frame`.
+    Args:
+        records: in the order in which they ran.
+        run_of_repeat: the number of the run of each pass of a pool of runs; empty for one run.
+        blocks: groups of requests that servers completed together, with the servers' counters.
+        copied_prompts: id of a sample -> id of the earlier sample that has the same prompt.
     """
     frame = records_frame(records)
-    repeats = frame["repeat"].to_numpy()
-    # unit: the pass over the prompts, or the run of a pool. request: the number of sample and turn.
-    # cluster: the number of the sample. asked: the number of the request over all methods.
+    repeats = frame["repeat"].to_numpy()  # numbers of passes [records]
     frame["unit"] = np.array(run_of_repeat, dtype=np.int64)[repeats] if run_of_repeat else repeats
+    # Requests and samples are numbered by name: the order of records must not change an interval.
     frame["request"] = frame.groupby(["task", "sample_id", "turn"], observed=True).ngroup()
-    # Sorted by name: the order in which records were written must not change an interval.
     first_of_copies = copied_prompts or {}
+    # of each record: the id of the first sample with its prompt
     first_ids = frame["sample_id"].map(lambda sample_id: first_of_copies.get(sample_id, sample_id))
     frame["cluster"] = frame.groupby(["task", first_ids], observed=True).ngroup()
     frame["asked"] = frame.groupby(REQUEST_KEY, observed=True, sort=False).ngroup()
@@ -202,26 +202,24 @@ def make_table(
     frame["is_burst"] = times.is_burst
     frame["is_of_server"] = times.is_of_server
     frame["is_left_out"] = times.is_left_out
-    # the row of vanilla's record of the same request, or -1; its numbers are columns too, else 0
-    baseline_rows = _baseline_rows(frame)
+    paired_rows = _baseline_rows(frame)  # vanilla's record of the request, or -1 [records]
+    # Tokens of the prompt: the server's count - the tokens rendered here; NaN if unknown.
     offsets = prompt_offsets(records)
     frame["prompt_offset"] = offsets
     frame["read_tokens"] = frame["prompt_tokens"] + np.nan_to_num(offsets)
-    frame["other_row"] = other_rows(offsets, baseline_rows)
-    baseline_rows = np.where(frame["other_row"] >= 0, -1, baseline_rows)  # not the same work
+    frame["other_row"] = other_rows(offsets, paired_rows)
+    # Vanilla's record of another prompt is no baseline.
+    baseline_rows = np.where(frame["other_row"] >= 0, -1, paired_rows)
     frame["baseline_row"] = baseline_rows
     for name in _BASELINE_COLUMNS:
         baseline_column = frame[name].to_numpy()[baseline_rows]
         frame[f"baseline_{name}"] = np.where(baseline_rows >= 0, baseline_column, 0)
-    frame["is_same"] = _is_same(records, baseline_rows)  # in token ids as vanilla's
-    # is_paused: the machine paused during it. is_cut: its last step may hide an accepted token.
-    frame["is_paused"] = [record.is_paused for record in records]
+    frame["is_same"] = _is_same(records, baseline_rows)
+    frame["is_paused"] = [record.is_paused for record in records]  # the machine paused
     frame["is_cut"] = np.array([_is_cut(record) for record in records], dtype=bool)
-    # Tokens that steps emitted, and steps: those of servers that list none follow from counts.
     served = served_steps(records, blocks)
     frame["mat_emitted"] = np.array(served.emitted, dtype=np.int64)
     frame["mat_steps"] = np.array(served.steps, dtype=np.float64)
-    # The position of the record's first step in all accept lengths [steps].
     frame["first_step"] = frame["num_steps"].cumsum() - frame["num_steps"]
     all_lengths = chain.from_iterable(record.accept_lengths for record in records)
     array_columns = frame.select_dtypes(exclude="category")  # those that become arrays
@@ -236,19 +234,20 @@ def make_table(
 
 
 def _baseline_rows(frame: DataFrame) -> IntArray:
-    """The row of vanilla's measured record of each row's request and worker; -1 without one.
+    """The row of vanilla's record of the same request on the same worker, of each record [records].
 
-    `frame` has one row per record; its `asked` is the number of the request over all methods. The
-    result is [records].
+    -1 if there is no such record, or if it failed. `frame` has one row per record; `asked` is the
+    number of the request, the same for all methods, and `worker` the process that answered.
     """
     request_of_row = frame["asked"].to_numpy()
-    worker_of_row = frame["worker"].cat.codes.to_numpy()
+    worker_of_row = frame["worker"].cat.codes.to_numpy()  # numbers of workers
     is_baseline = (frame["method"] == BASELINE) & frame["is_measured"]  # it did not fail
     baseline_rows = np.flatnonzero(is_baseline)
+    # By number of the request, of which there are at most as many as records.
     baseline_of_request = np.full(len(frame), -1, dtype=np.intp)
     baseline_of_request[request_of_row[baseline_rows]] = baseline_rows
     baseline_of_row = baseline_of_request[request_of_row]  # [records]
-    # -1 indexes the last row, whose worker does not matter then
+    # Index -1 compares with the worker of the last row, but the first condition is false then.
     has_same_worker = (baseline_of_row >= 0) & (worker_of_row[baseline_of_row] == worker_of_row)
     return np.where(has_same_worker, baseline_of_row, -1)
 

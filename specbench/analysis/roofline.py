@@ -91,8 +91,7 @@ class Roofline:
         """The bandwidth bound of a method's decode speedup at its MAT.
 
         It is MAT * target bytes / (target bytes + draft bytes), times the bandwidth with the
-        method's CPU threads / with vanilla's. If it cannot be given, it is missing, with the
-        reason.
+        method's number of CPU threads / with vanilla's. A missing bound has its reason.
         """
         if self.no_bound:
             return self.no_bound
@@ -116,23 +115,24 @@ class Roofline:
 def read_roofline(
     header: RooflineHeader | None, records: Iterable[Record], threads: Threads | None = None
 ) -> Roofline | Missing:
-    """The roofline of a run, from its header and records.
+    """The memory speed of a run's machine and the bytes that its steps read.
 
-    `threads` is the run's number of CPU threads and those of methods with numbers of their own, if
-    it ran on a CPU. Missing without a measured bandwidth.
+    `header` has the measured bandwidth and the bytes of weights; `records` are the run's, whose
+    steps of vanilla show if the bandwidth is a bound. On a CPU, `threads` has the run's number of
+    threads, and the numbers of methods that use another one. `Missing` without a measured
+    bandwidth.
     """
     if header is None or header.bandwidth_bytes_per_s <= 0 or header.target_bytes <= 0:
         return NO_BANDWIDTH
-    # Weights of the target that a step reads: not all, in a mixture of experts.
+    # A step of a mixture of experts does not read all weights of the target.
     target_bytes = header.target_bytes - header.unread_bytes
-    no_bound = None
+    no_bound = None  # the reason if the bandwidth sets no bound
     if target_bytes <= CACHE_MARGIN * header.cache_bytes:
-        # Up to CACHE_MARGIN times the cache, part of the weights stays there and is not read again.
         no_bound = IN_CACHE
     elif header.is_mixture_of_experts and not header.unread_bytes:
-        no_bound = EXPERTS  # unknown how many of the experts a step reads
+        no_bound = EXPERTS  # it is unknown how many experts a step reads
     elif target_bytes > _vanilla_step_s(records) * header.bandwidth_bytes_per_s > 0:
-        no_bound = ABOVE
+        no_bound = ABOVE  # vanilla's steps read more bytes in their time than the bandwidth allows
     return Roofline(
         bandwidth=header.bandwidth_bytes_per_s,
         target_bytes=target_bytes,
@@ -149,11 +149,13 @@ def read_roofline(
 
 
 def _bandwidth_ratios(header: RooflineHeader, threads: Threads) -> dict[str, float]:
-    """Bandwidth / vanilla's of each method with its own number of CPU threads.
+    """Memory bandwidth with a method's own number of CPU threads / with vanilla's, by method.
 
-    All of `bandwidth_by_threads` were measured before the run.
+    Methods that use vanilla's number of threads are absent, and so are numbers of threads whose
+    bandwidth was not measured. `threads` has the run's number of threads, which is vanilla's, and
+    those of methods with a number of their own.
     """
-    by_threads = header.bandwidth_by_threads
+    by_threads = header.bandwidth_by_threads  # number of threads, as a text -> bytes/s
     vanilla_bandwidth = by_threads.get(str(threads.num))
     ratios = {}
     for method, num_threads in threads.own.items():

@@ -22,11 +22,15 @@ def measure_cells(
     bootstrap: Bootstrap,
     arithmetic: Arithmetic,
 ) -> dict[CellKey, CellMetrics]:
-    """Measure the cell of each method, temperature and task, and of all tasks pooled.
+    """The numbers of each method at each temperature on each task, and on all tasks pooled.
 
-    `source` has the rows of each cell. `axes` are the methods, temperatures and tasks of the run,
-    `costs` the costs of steps by cell, and `drafting` tells which answers of servers had drafts.
-    `arithmetic` is the way of counting tokens and taking means.
+    Args:
+        source: cuts the rows of each cell from the table of records.
+        axes: the methods, temperatures and tasks of the run.
+        costs: the costs of steps by cell, whose MAT the pooled cells take over.
+        drafting: tells which answers of servers had drafts.
+        bootstrap: the number of resamples and their seed, for intervals.
+        arithmetic: the formula of the speedup.
     """
     cells: dict[CellKey, CellMetrics] = {}
     for temperature in axes.temperatures:
@@ -42,22 +46,24 @@ def measure_cells(
                 cell = drafting.without_part(cell, key)
                 cell = _with_counters(cell, key, drafting)
                 cell = drafting.checked_cell(cell, key)
-                if task == POOLED:  # MAT and cost are over the same steps
+                if task == POOLED:  # its MAT is over the same steps as its cost
                     cell = _with_mat_of_costs(cell, costs.get(key))
                 cells[key] = cell
     return cells
 
 
 def _with_counters(cell: CellMetrics, key: CellKey, drafting: Drafting) -> CellMetrics:
-    """The cell with the MAT of its server's counters, if no answer came with its own counts.
+    """The cell with a MAT from the counters of its server, if its answers give none.
 
-    MAT is missing if one of its blocks contradicts itself. A block is a group of requests that a
-    server completed together; `contradictions` describes what is impossible in a block's counts.
-    `key` names the method, temperature and task of the cell; BETWEEN stands between a task and a
-    category of its samples.
+    A block is a group of requests that a server completed together, with the increase of its
+    counters. If the counts of any block of the cell are impossible, MAT is missing. The cell stays
+    as it is if its answers give MAT, or if there are no answers or blocks; also if it is a category
+    of a task, since counters are of the whole task.
     """
+    # by key of a block: a sentence on what is impossible in its counts
     contradictions = drafting.table.served.contradictions
-    task = key.task.partition(BETWEEN)[0]  # without its category; POOLED is all tasks together
+    # The name of a task may end in BETWEEN and a category of its samples. POOLED: all tasks.
+    task, *_ = key.task.partition(BETWEEN)
     blocks = [
         block
         for block in drafting.header.blocks
@@ -65,16 +71,16 @@ def _with_counters(cell: CellMetrics, key: CellKey, drafting: Drafting) -> CellM
         and task in (block.task, POOLED)
     ]
     for block in blocks:
-        contradiction = contradictions.get(block_key(block))
-        if contradiction:
+        if contradiction := contradictions.get(block_key(block)):
             missing = Missing(contradiction)
             return replace(cell, mat=missing, mat_macro=missing)
     if isinstance(cell.mat, Estimate) or not cell.num_done or not blocks:
         return cell  # the answers give MAT, or there are no answers or counters
-    if task != key.task:  # counters are of a whole task
+    if task != key.task:  # a category
         return cell
     mat = mat_of_blocks(blocks)
-    is_counted_in_part = cell.mat != NO_STEPS  # its reason says of how many answers
+    # If only some answers have counts, the reason for the missing MAT says how many: it is kept.
+    is_counted_in_part = cell.mat != NO_STEPS
     return cell if is_counted_in_part and isinstance(mat, Missing) else replace(cell, mat=mat)
 
 

@@ -56,20 +56,21 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
     blocks_by_key: dict[BlockKey, list[BlockHeader]] = defaultdict(list)
     for block in blocks:
         blocks_by_key[block_key(block)].append(block)
-    # Servers such as llama.cpp give accepted tokens but no number of drafts; nothing for answers
-    # without drafts. For other methods, the steps of an answer without counts are unknown.
+    # Servers such as llama.cpp count accepted tokens but no drafts, and send no counts at all with
+    # an answer without drafts. With other servers, an answer without counts has unknown steps.
     silent_methods = {
         record.key.method
         for record in records
         if _num_accepted(record) is not None and _num_drafts_of(record) is None
     }
-    # Of each record: tokens that steps emitted; steps; 1 if it may have taken a step more.
+    # Of each record: tokens that steps emitted; steps; 1 if it may have taken a step more; True if
+    # it had drafts, None if that is unknown.
     num_emitted: list[int] = []
     num_steps: list[float] = []
     num_more = [0] * len(records)
-    # Rows of answers whose server does not list their steps, by block.
+    has_drafts: list[bool | None] = []
+    # By block: numbers of the records whose server does not list their steps.
     unlisted_rows: dict[BlockKey, list[int]] = defaultdict(list)
-    has_drafts: list[bool | None] = []  # of each record; None if unknown
     for row, record in enumerate(records):
         is_silent = record.key.method in silent_methods
         implied = _implied(record, is_silent=is_silent)
@@ -80,21 +81,20 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
         if record.serving and record.is_ok and not has_steps:
             unlisted_rows[block_key(record.key)].append(row)
 
-    # block -> a sentence on what is impossible in its counts
+    # By block: a sentence on what is impossible in its counters, or None.
     sentences = {key: _contradiction(blocks_by_key[key]) for key in unlisted_rows}
     contradictions = {key: sentence for key, sentence in sentences.items() if sentence}
     for key, rows in unlisted_rows.items():
-        # Answers that ended with a draft token, each of which may have taken a step more.
+        # Answers that may have ended with a draft token: each may have taken a step more.
         end_rows = [row for row in rows if _may_have_more(records[row])]
-        # Drafts that the block counts beyond the steps of its answers.
+        # The block's drafts - the steps that its answers imply; None if unknown.
         num_unseen = _num_unseen(records, rows, num_emitted, num_steps, blocks_by_key[key])
-        # The drafts are unknown, or fewer than the steps, since some steps drafted nothing: any of
-        # the answers may have taken a step more.
+        # Below 0, some steps had no draft. In both cases, any number of steps may be unseen.
         if num_unseen is None or num_unseen < 0:
             for row in end_rows:
                 num_more[row] = 1
         elif num_unseen > len(end_rows):
-            # Each answer that ended with a draft token can hide at most one step.
+            # More steps are unseen than these answers can hide.
             contradictions.setdefault(key, _TOO_MANY.format(num_unseen, len(end_rows)))
         else:
             for row in end_rows:
@@ -117,18 +117,20 @@ class ImpliedSteps(NamedTuple):
 
 
 def _implied(record: Record, *, is_silent: bool) -> ImpliedSteps:
-    """The steps that are listed, or those that the counts of the record imply.
+    """The steps that a record lists, or those that its server's counts imply; zeros if unknown.
 
-    `is_silent` is true if its method's server leaves out the counts of an answer without a draft.
+    `is_silent` is true if the server sends no counts with an answer without drafts.
     """
-    serving = record.serving
+    serving = record.serving  # a server's figures; None for the engine in this process
     if record.imported:
-        counts = record.imported
+        counts = record.imported  # those of the imported file; None if it has none
         return ImpliedSteps(counts.num_emitted or 0, counts.num_steps or 0)
     has_counts = is_silent or _num_accepted(record) is not None or _num_drafts_of(record) == 0
     if record.accept_lengths or serving is None or not (has_counts and record.is_ok):
+        # listed steps: an accept length has the tokens that a step emitted
         return ImpliedSteps(sum(record.accept_lengths), len(record.accept_lengths))
     num_emitted = max(record.num_tokens - 1, 0)  # the first token is the prefill's
+    # A step emits its accepted tokens and one more, makes one draft at most, and emits something.
     num_steps = max(
         num_emitted - (serving.num_accepted or 0),
         serving.num_drafts or 0,
@@ -154,13 +156,15 @@ def _num_unseen(
 
 
 def _contradiction(blocks: Sequence[BlockHeader]) -> str | None:
-    """Describe an impossible value among the counters of a block; None if there is none.
+    """A sentence on what is impossible in the counters of these blocks; None if nothing is.
 
-    Counters are the increase of the server's counts of drafts and tokens while it measured a block.
+    The server counts more accepted tokens than draft tokens, or more drafts than tokens. A block is
+    a group of requests that the server completed together; its counters are the increase of the
+    server's counts in this time.
     """
     for block in blocks:
         counters = block.counters
-        # A counter that the server lacks takes a value that contradicts nothing.
+        # The default of a counter that the server lacks contradicts nothing.
         num_drafts = counters.get("num_drafts", 0.0)
         num_accepted = counters.get("num_accepted", 0.0)
         num_draft_tokens = counters.get("num_draft_tokens", num_accepted)
@@ -173,12 +177,13 @@ def _contradiction(blocks: Sequence[BlockHeader]) -> str | None:
 
 
 def _has_drafts(record: Record, blocks: Sequence[BlockHeader], is_silent: bool) -> bool | None:
-    """True if an answer of a server had drafts, by its own counts or those of its `blocks`.
+    """True if an answer of a server had drafts, False if it had none, None if that is unknown.
 
-    None if that is unknown, or for an answer that failed or is not a server's. If its method's
-    server `is_silent`, an answer without counts had no drafts.
+    The answer's own counts decide; without them, the counters of the `blocks` of requests that the
+    answer belongs to. If the server `is_silent`, an answer without counts had no drafts. None also
+    for an answer that failed or is not a server's.
     """
-    num_drafts = _num_drafts_of(record)
+    num_drafts = _num_drafts_of(record)  # None: the answer has no such count
     if record.serving is None or not record.is_ok:
         return None
     if num_drafts is not None:
@@ -205,18 +210,18 @@ def _may_have_more(record: Record) -> bool:
 
 
 def _num_drafts(blocks: Sequence[BlockHeader], num_answers: int) -> float | None:
-    """The drafts of these answers by the server's counters; None if the counters may include other
-    answers.
+    """The number of drafts of these answers, by the server's counters.
 
-    `blocks` are groups of requests that the server completed together; `num_answers` of their
-    requests were recorded.
+    `blocks` are groups of requests that the server completed together, with the increase of its
+    counters; `num_answers` of their requests have records. None without a counter of drafts, or if
+    the counters may include other answers.
     """
     if not blocks or not all("num_drafts" in block.counters for block in blocks):
         return None
     num_finished = sum(block.num_requests - block.num_failed for block in blocks)
-    num_tokens = sum(block.num_tokens for block in blocks)
-    # If the counters have other numbers of requests or tokens than these answers, they include
-    # other answers. -1, for a missing counter of tokens, differs too.
+    num_tokens = sum(block.num_tokens for block in blocks)  # of the blocks' own answers
+    # The counters cover these answers alone if the numbers of requests and of tokens agree. A
+    # missing counter of tokens takes -1, which does not agree.
     num_counted_tokens = sum(block.counters.get("num_tokens", -1) for block in blocks)
     if num_finished != num_answers or num_counted_tokens != num_tokens:
         return None

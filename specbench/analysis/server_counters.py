@@ -31,44 +31,44 @@ def counter_total(blocks: Iterable[BlockHeader], name: str) -> float:
 
 
 def mat_of_blocks(blocks: Iterable[BlockHeader]) -> Value:
-    """MAT from the server's counters, for servers that do not report the drafts of single requests.
+    """Tokens emitted by steps / steps (MAT) of a server's blocks, by its counters.
 
-    A block is a group of requests that a server completed together, with the increase of its
-    counters. MAT is tokens emitted by steps / steps; Missing with the reason if the counters do not
-    give it. `num_accepted` counts accepted draft tokens, `num_drafts` drafts.
+    A block is a group of requests that the server completed together, with the increase of its
+    counters; blocks without a count of accepted draft tokens are left out. Missing with the reason
+    if no block is left, or if the counters include other requests.
     """
     counting_blocks = [block for block in blocks if "num_accepted" in block.counters]
     if not counting_blocks:
         return NO_COUNTS
-    # the reason if the counters count other requests too; None if they do not
-    problem = _counters_problem(counting_blocks)
-    if problem:
+    # None if the counters are of these requests alone
+    if problem := _counters_problem(counting_blocks):
         return problem
-    # The first token of each request is the prefill's.
+    # Without the first token of each request, which the prefill emits.
     num_emitted = sum(block.num_tokens - block.num_requests for block in counting_blocks)
     num_accepted = counter_total(counting_blocks, "num_accepted")
-    # A step emits the accepted tokens and one more, and drafts at most once.
+    # A step emits its accepted tokens and one more, and makes one draft at most.
     num_steps = max(num_emitted - num_accepted, counter_total(counting_blocks, "num_drafts"))
     return Estimate(num_emitted / num_steps) if num_steps > 0 else NO_COUNTS
 
 
 def engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
-    """1 + accepted / drafts: by the counts of each answer, or else by the server's counters.
+    """1 + accepted draft tokens / drafts, as engines define MAT.
 
-    `done` are completed records; a block is a group of requests that the server completed together,
-    with the increase of its counters. `accepted` counts draft tokens. `Missing` has the reason if
-    there is no number.
+    The numbers are those of the answers (`done`, the completed records). If no answer has a draft
+    by its own counts, they are those of the server's counters. A block is a group of requests that
+    the server completed together, with the increase of its counters. Missing, with the reason,
+    without drafts, or if the counters include other requests.
     """
-    # a server's figures of each answer that it counted drafts of
-    counted_answers = [
+    # the server's figures of each answer with drafts
+    drafted_answers = [
         record.serving for record in done if record.serving and record.serving.num_drafts
     ]
-    num_drafts = sum(answer.num_drafts or 0 for answer in counted_answers)
-    num_accepted = float(sum(answer.num_accepted or 0 for answer in counted_answers))
+    num_drafts = sum(answer.num_drafts or 0 for answer in drafted_answers)
+    num_accepted = float(sum(answer.num_accepted or 0 for answer in drafted_answers))
     if num_drafts:
         return Estimate(1 + num_accepted / num_drafts)
     drafting_blocks = [block for block in blocks if block.counters.get("num_drafts")]
-    # the reason if the counters count other requests too; None if they do not
+    # None if the counters are of these requests alone
     problem = _counters_problem(drafting_blocks) if drafting_blocks else None
     if problem:
         return problem
@@ -81,11 +81,13 @@ def engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
 def drafting_share(
     blocks: Sequence[BlockHeader], done: Sequence[Record], steps: FloatArray
 ) -> float | None:
-    """Steps with a draft / all steps, by the counts of answers, else by the server's counters.
+    """The share of steps with a draft, by the counts of answers, or else by the server's counters.
 
-    `steps` are those of the completed records `done` [done], 0 if unknown. None if it is unknown.
+    None if neither gives it. `done` are the completed records, `steps` their numbers of steps
+    [done], 0 if unknown. A block is a group of requests that the server completed together, with
+    the increase of its counters.
     """
-    num_drafts = 0.0
+    num_drafts = 0.0  # of the answers with a count of drafts, like the steps
     num_steps = 0.0
     for record, record_steps in zip(done, steps, strict=True):
         if record.serving and record.serving.num_drafts is not None:
@@ -96,6 +98,7 @@ def drafting_share(
     mat = mat_of_blocks(blocks)
     if isinstance(mat, Missing):
         return None
+    # Without the first token of each request, which the prefill emits. Steps = emitted / MAT.
     num_emitted = sum(block.num_tokens - block.num_requests for block in blocks)
     return counter_total(blocks, "num_drafts") * mat.value / num_emitted
 
@@ -110,16 +113,18 @@ class LengthShare(NamedTuple):
 
 
 def draft_lengths(done: Sequence[Record], steps: FloatArray) -> tuple[LengthShare, ...]:
-    """The lengths of drafts, the most frequent first; empty if no answer lists its drafts.
+    """Each length of drafts with its share of steps, the most frequent first.
 
-    `steps` are those of the completed records `done` [done], 0 if unknown.
+    Empty if no answer lists its drafts. `done` are the completed records, `steps` their numbers of
+    steps [done], 0 if unknown. Only answers that list drafts and have known steps count.
     """
-    num_by_length: Counter[int] = Counter()
+    num_by_length: Counter[int] = Counter()  # tokens of a draft -> number of drafts
     num_steps = 0.0
     for record, record_steps in zip(done, steps, strict=True):
-        by_length = record.serving.drafts_by_length if record.serving else UNSET
-        if by_length is not UNSET and record_steps:
-            num_by_length.update(dict(enumerate(by_length, start=1)))
+        # numbers of drafts with 1, 2 and more tokens
+        histogram = record.serving.drafts_by_length if record.serving else UNSET
+        if histogram is not UNSET and record_steps:
+            num_by_length.update(dict(enumerate(histogram, start=1)))
             num_steps += float(record_steps)
     return tuple(
         LengthShare(length, num_drafts / num_steps)
@@ -131,16 +136,17 @@ def draft_lengths(done: Sequence[Record], steps: FloatArray) -> tuple[LengthShar
 def acceptance_rates(
     blocks: Sequence[BlockHeader], done: Sequence[Record] = ()
 ) -> tuple[float, ...]:
-    """Accepted tokens at each draft position / drafts [positions].
+    """Accepted tokens at each draft position / drafts: a rate for position 1, 2 and so on.
 
-    By the server's counters, where the counter `accepted_at_2` is of second draft tokens; else by
-    the histograms of the completed records `done`. Empty without either, or if the counters count
-    other requests too. A block is a group of requests that the server completed together.
+    The numbers are those of the server's counters: `accepted_at_2` counts accepted second tokens of
+    drafts. Without a counter of drafts, they are those of the completed records `done`. Empty if
+    neither counts them, or if the counters include other requests. A block is a group of requests
+    that the server completed together, with the increase of its counters.
     """
     num_drafts = counter_total(blocks, "num_drafts")
     if not num_drafts:
         return _rates_of_answers(done)
-    if _counters_problem(blocks):  # counters of other requests too
+    if _counters_problem(blocks):  # the counters include other requests
         return ()
     counter_names = {name for block in blocks for name in block.counters}
     rates = []
@@ -153,19 +159,21 @@ def acceptance_rates(
 
 
 def _rates_of_answers(done: Sequence[Record]) -> tuple[float, ...]:
-    """Accepted tokens at each draft position / drafts [positions], by the histograms of answers.
+    """Accepted tokens at each draft position / drafts, by the histograms of completed records.
 
-    A draft with 3 accepted tokens has them at the positions 1, 2 and 3.
+    A rate for each position from 1 to the most accepted tokens of a draft. A draft with 3 accepted
+    tokens has them at the positions 1, 2 and 3.
     """
-    num_by_accepted: Counter[int] = Counter()
+    num_by_accepted: Counter[int] = Counter()  # accepted tokens of a draft -> number of drafts
     for record in done:
+        # numbers of drafts with 0, 1 and more accepted tokens
         histogram = record.serving.drafts_by_accepted if record.serving else UNSET
         if histogram is not UNSET:
             num_by_accepted.update(dict(enumerate(histogram)))
     num_drafts = num_by_accepted.total()
-    most_accepted = max((length for length, num in num_by_accepted.items() if num), default=0)
+    most_accepted = max((accepted for accepted, num in num_by_accepted.items() if num), default=0)
     return tuple(
-        sum(num for length, num in num_by_accepted.items() if length >= position) / num_drafts
+        sum(num for accepted, num in num_by_accepted.items() if accepted >= position) / num_drafts
         for position in range(1, most_accepted + 1)
     )
 

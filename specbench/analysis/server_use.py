@@ -14,23 +14,26 @@ def uses_of(blocks: Sequence[BlockHeader]) -> list[ServerUse]:
 
 
 def served_joules_per_token(blocks: Sequence[BlockHeader]) -> Value:
-    """Energy per token beyond the energy of the idle server: sum of joules / sum of tokens.
+    """Joules per token of a server, beyond the joules that the idle server takes in this time.
 
-    Blocks with failed or repeated requests are left out: their tokens are unknown. The counters'
-    ticks may make the energy of n blocks wrong by sqrt(n) * tick_s * mean power. Missing if no
-    block was metered, or if this error is more than MOST_HALF_WIDTH of the energy.
+    The sum of joules / the sum of tokens, over the blocks with a measured energy. A block is a
+    group of requests that the server completed together. Blocks with failed or repeated requests
+    are left out, since the number of their tokens is unknown. The ticks of the energy counter may
+    make the energy of n blocks wrong by sqrt(n) * tick_s * mean power. Missing if no block was
+    metered, or if this error is more than MOST_HALF_WIDTH of the energy.
     """
-    whole = [block for block in blocks if not block.num_failed and not block.num_repeats]
-    metered = [block for block in whole if block.use and block.use.energy_j is not None]
-    uses = uses_of(metered)
+    known_blocks = [block for block in blocks if not block.num_failed and not block.num_repeats]
+    metered = [block for block in known_blocks if block.use and block.use.energy_j is not None]
+    uses = uses_of(metered)  # the energy of each metered block
     num_tokens = sum(block.num_tokens for block in metered)
     duration_s = sum(block.duration_s for block in metered)
     if not num_tokens or not duration_s:
         return NOT_METERED
-    joules = sum(use.energy_j or 0.0 for use in uses)
+    joules = sum(use.energy_j or 0.0 for use in uses)  # beyond the idle server's
     idle_j = sum(use.idle_w * block.duration_s for use, block in zip(uses, metered, strict=True))
-    tick_s = max(use.tick_s for use in uses)
-    tick_error_j = math.sqrt(len(metered)) * tick_s * (joules + idle_j) / duration_s
+    tick_s = max(use.tick_s for use in uses)  # seconds between ticks of the counter
+    mean_power_w = (joules + idle_j) / duration_s
+    tick_error_j = math.sqrt(len(metered)) * tick_s * mean_power_w
     if tick_error_j > MOST_HALF_WIDTH * joules:
         return TOO_COARSE
     return Estimate(joules / num_tokens)

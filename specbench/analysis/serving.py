@@ -110,13 +110,14 @@ class ServingMetrics:
 def measure_serving(
     header: RunHeader, table: RecordTable, bootstrap: Bootstrap, bounds: LatencyBounds
 ) -> dict[tuple[str, float], ServingMetrics]:
-    """Metrics by method and temperature, over all tasks; empty if the run has no blocks.
+    """The numbers of each method's server over all tasks, by method and temperature.
 
-    A request is good if its latencies are within `bounds`, in seconds. A block is a group of
-    requests that a server completed together. `bootstrap` has the seed and the number of resamples
-    of blocks.
+    Empty if the run has no blocks; a block is a group of requests that a server completed together.
+    A request is good if its latencies are within `bounds`, in seconds. `bootstrap` has the seed and
+    the number of resamples of blocks.
     """
     key_columns = CELL_KEY[:2]  # method and temperature
+    # numbers of records, and blocks, by method and temperature
     rows_by_key: dict[Any, IntArray] = table.frame.groupby(key_columns, observed=True).indices
     blocks_by_key: dict[tuple[str, float], list[BlockHeader]] = defaultdict(list)
     for block in header.blocks:
@@ -139,28 +140,28 @@ def _measure(
     draws: Draws,
     bounds: LatencyBounds,
 ) -> ServingMetrics:
-    """The numbers from a method's blocks, and vanilla's, and from the method's rows.
+    """The numbers of a method's server at a temperature, from its blocks and its answers.
 
-    `rows` are the numbers of the method's records in the table. `draws` resamples blocks. `bounds`
-    are the most seconds of a good request, by ttft, tpot or e2e; without any there is no goodput.
+    `rows` are the numbers of the method's records in the table. `baseline_blocks` are vanilla's,
+    for the ratio of throughputs. `draws` resamples blocks. `bounds` has the most seconds of a good
+    request by ttft, tpot or e2e; if it is empty, there is no goodput.
     """
-    done_rows = rows[[table.records[row].is_ok for row in rows]]
+    done_rows = rows[[table.records[row].is_ok for row in rows]]  # completed
     done = [table.records[row] for row in done_rows]
     answers = [record.serving for record in done if record.serving]  # figures by servers
-    # Seconds to the first token, of the rest and of the whole request; tokens: [done rows] each.
+    # [done rows] each: seconds to the first token, after it and of the request; numbers of tokens.
     ttft_s, decode_s, e2e_s, num_tokens, prompt_tokens = table.values(
         done_rows, "prefill_s", "decode_s", "wall_s", "num_tokens", "read_tokens"
     )
     prompt_columns = table.values(done_rows, "prompt_offset", "other_row")
-    # the server's counts of prompt tokens, and prompts that vanilla's server read differently
-    prompts = prompts_read(table.records, done_rows, *prompt_columns)
-    tpot_s = decode_s / np.maximum(num_tokens - 1, 1)  # after the first; NaN if left out
+    prompts = prompts_read(table.records, done_rows, *prompt_columns)  # as servers read them
+    tpot_s = decode_s / np.maximum(num_tokens - 1, 1)  # per token after the first; NaN if left out
     has_tpot = (num_tokens > 1) & ~np.isnan(tpot_s)
-    over_blocks = partial(throughput, blocks, draws)
+    over_blocks = partial(throughput, blocks, draws)  # of an amount per block
     output_throughput = over_blocks(lambda block: block.num_tokens)
     goodput: Value = NO_GOODPUT
     if bounds:
-        # Not all requests of an interrupted run have records: the share of those that do is used.
+        # Requests/s of all blocks * the share of good requests among those with a record.
         seconds_by_name = {"ttft": ttft_s, "tpot": tpot_s, "e2e": e2e_s}
         num_unknown = int(np.isnan(tpot_s).sum()) if "tpot" in bounds else 0
         share_good = _share_good(seconds_by_name, bounds, len(rows) - num_unknown)
@@ -230,8 +231,7 @@ def _contradictions(
     """Pairs of a task and a contradiction in the counts of its blocks."""
     contradictions = []
     for block in blocks:
-        contradiction = table.served.contradictions.get(block_key(block))
-        if contradiction:
+        if contradiction := table.served.contradictions.get(block_key(block)):
             contradictions.append((block.task, contradiction))
     return tuple(contradictions)
 

@@ -51,21 +51,23 @@ class Survivors:
 
 
 def find_survivors(frame: DataFrame) -> Survivors:
-    """The survivors among the records of the frame of a `RecordTable`: those that methods share.
+    """The records of requests that every ranked method finished, and the methods not ranked.
 
-    `frame` has one row per record; its `asked` is the number of the request over all methods. A
-    method is ranked on a task if it finished at least half of its requests. Requests during which
-    the machine paused are not shared.
+    A method is ranked on a task (at a temperature) if it finished at least LEAST_DONE of the
+    requests that any method finished. Requests during which the machine paused are not shared.
+    `frame` has one row per record of a `RecordTable`; `asked` is the number of the request, the
+    same for all methods.
     """
     is_measured = frame["is_measured"].to_numpy()  # False for failed records
     done_rows = frame[is_measured]
     if not len(done_rows):
         return Survivors(is_shared=is_measured)  # all False
-    # CELL_KEY: columns method, temperature and task. _OVER_METHODS: temperature and task.
-    # For each measured row: answers of its method on its task, and requests that any finished.
+    # Of each done row: the number of requests that its method finished on the task (CELL_KEY has
+    # the columns method, temperature and task), and the number that any method finished.
     num_done = done_rows.groupby(CELL_KEY, observed=True)["asked"].transform("size")
     num_asked = done_rows.groupby(_OVER_METHODS, observed=True)["asked"].transform("nunique")
     is_ranked = num_done >= LEAST_DONE * num_asked
+    # a row per method, temperature and task
     unranked_cells = done_rows[~is_ranked].drop_duplicates(CELL_KEY)
     unranked = {
         (method, temperature, task): Finished(
@@ -74,14 +76,14 @@ def find_survivors(frame: DataFrame) -> Survivors:
         for row, method, temperature, task in unranked_cells[CELL_KEY].itertuples()
     }
     ranked_rows = done_rows[is_ranked]
-    # For each ranked row: methods ranked on its task, and answers to its request.
+    # Of each ranked row: the number of methods ranked on its task, and of answers to its request.
     methods_of_tasks = ranked_rows.groupby(_OVER_METHODS, observed=True)["method"]
     num_ranked_methods = methods_of_tasks.transform("nunique")
     num_answers = ranked_rows.groupby("asked")["method"].transform("size")
     finished_by_all = ranked_rows[num_answers == num_ranked_methods]
-    # Of each request that all finished: whether the machine paused, for each method.
+    # By request: a flag per method, True if the machine paused during its answer.
     pauses_by_request = finished_by_all.groupby("asked")["is_paused"]
-    is_paused = pauses_by_request.transform("any")  # for any method
+    is_paused = pauses_by_request.transform("any")  # during any answer to the row's request
     is_shared = np.zeros(len(frame), dtype=bool)
     is_shared[finished_by_all.index[~is_paused]] = True
     return Survivors(

@@ -21,12 +21,13 @@ INTERRUPTED = Missing("all blocks were interrupted")
 def throughput(
     blocks: Sequence[BlockHeader], draws: Draws, amount: Callable[[BlockHeader], float]
 ) -> Value:
-    """The throughput of an amount of a block, with an interval over blocks.
+    """Requests/s or tokens/s of a server: the sum of amounts over its blocks / the sum of seconds.
 
-    `amount` gives the requests or tokens of a block: the sum of amounts / the sum of seconds. A
-    block in which everything failed counts with its time, and leaves no interval.
+    `amount` gives the number of requests or of tokens of a block. `draws` resamples blocks, for the
+    interval. A block in which everything failed has the amount 0: its seconds count, and there is
+    no interval then. Missing if all blocks were interrupted, or if all amounts are 0.
     """
-    # `num_before`: requests done before an interruption; the rest ran at a lower load.
+    # An interrupted block has requests done before the interruption (`num_before`).
     whole_blocks = [block for block in blocks if not block.num_before]
     if blocks and not whole_blocks:
         return INTERRUPTED
@@ -34,7 +35,7 @@ def throughput(
     amounts = np.array([[amount(block)] for block in timed_blocks], dtype=np.float64)  # [blocks, 1]
     if not amounts.any():
         return NOT_RUN
-    durations_s = np.array([[block.duration_s] for block in timed_blocks])
+    durations_s = np.array([[block.duration_s] for block in timed_blocks])  # [blocks, 1]
     ratio = Ratio(amounts, durations_s)
     return draws.estimate(ratio) if amounts.all() else ratio.estimate
 
@@ -42,14 +43,17 @@ def throughput(
 def throughput_ratio(
     blocks: Sequence[BlockHeader], baseline_blocks: Sequence[BlockHeader], draws: Draws
 ) -> Value:
-    """Output tokens/s / vanilla's, over the blocks of the same tasks and passes."""
-    baseline_by_key = _comparable(baseline_blocks)
-    # Per pair of blocks: (tokens * vanilla's seconds) / (seconds * vanilla's tokens); [pairs, 2].
+    """Output tokens/s of a server / those of vanilla's server, with an interval over blocks.
+
+    A block counts if vanilla has a block of the same task and pass; Missing if there is none.
+    """
+    baseline_by_key = _comparable(baseline_blocks)  # by task and pass
+    # A row per pair of blocks. Ratio = (tokens * vanilla's seconds) / (seconds * vanilla's tokens),
+    # each summed over the pairs.
     top_rows = []
     bottom_rows = []
     for key, block in _comparable(blocks).items():
-        baseline_block = baseline_by_key.get(key)
-        if baseline_block:
+        if baseline_block := baseline_by_key.get(key):
             top_rows.append([block.num_tokens, baseline_block.duration_s])
             bottom_rows.append([block.duration_s, baseline_block.num_tokens])
     if not top_rows:

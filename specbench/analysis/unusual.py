@@ -28,21 +28,25 @@ def find_unusual(records: Sequence[Record]) -> Iterator[str]:
 
 
 def _other_texts(answers: Sequence[Record]) -> Iterator[str]:
-    """A sentence if equal token ids have different texts. Ids that were made from a server's text
-    are left out.
+    """A sentence if answers with equal token ids have different texts.
+
+    It counts the answers whose text differs from that of the first answer with their token ids, and
+    names one of them. If a server reports a number of tokens, it sent text, and the ids were made
+    from the text: such answers are left out.
     """
-    first_by_ids: dict[tuple[int, ...], Record] = {}
-    others: list[Record] = []  # their texts differ from the first one's
+    first_by_ids: dict[tuple[int, ...], Record] = {}  # token ids -> first answer with these
+    deviating: list[Record] = []  # answers whose text is not that of the first answer
     for answer in answers:
         if answer.serving is None or answer.serving.reported_tokens is None:
-            first = first_by_ids.setdefault(answer.token_ids, answer)
-            if answer.text != first.text:
-                others.append(answer)
-    if others:
-        number = "1 answer has" if len(others) == 1 else f"{len(others)} answers have"
+            first_answer = first_by_ids.setdefault(answer.token_ids, answer)
+            if answer.text != first_answer.text:
+                deviating.append(answer)
+    if deviating:
+        number = "1 answer has" if len(deviating) == 1 else f"{len(deviating)} answers have"
+        example = deviating[0]
         yield (
             f"{number} a different text from an answer with the same token ids, first "
-            f"{others[0].key.method} on {others[0].key.sample_id}: {others[0].text[:40]!r}."
+            f"{example.key.method} on {example.key.sample_id}: {example.text[:40]!r}."
         )
 
 
@@ -52,8 +56,11 @@ def _num_pairs(group_sizes: Iterable[int]) -> int:
 
 
 def _equal_times(answers: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each method with answers whose times are both equal to the last digit, if
-    they are too many for chance.
+    """A sentence for each method with too many pairs of answers whose times are equal.
+
+    Two answers are equal if their prefill times and their decode times are both the same, to the
+    last digit. There are too many such pairs if chance makes their number unlikely, and if they are
+    more than MOST_BY_CHANCE times as many as chance explains.
     """
     from scipy.special import pdtrc
 
@@ -61,23 +68,24 @@ def _equal_times(answers: Sequence[Record]) -> Iterator[str]:
     for answer in answers:
         if answer.num_tokens >= LEAST_TOKENS and answer.prefill_s and answer.decode_s:
             answers_by_method[answer.key.method].append(answer)
-    for method, timed in answers_by_method.items():
-        # both times -> the answers that took them
+    for method, timed_answers in answers_by_method.items():
+        # (prefill time, decode time) in seconds -> the answers that took these times
         by_times: dict[tuple[float | None, float | None], list[Record]] = defaultdict(list)
-        for answer in timed:
+        for answer in timed_answers:
             by_times[answer.prefill_s, answer.decode_s].append(answer)
-        # pairs of answers with both times equal, and the number of them that chance explains
-        num_both = _num_pairs([len(equal) for equal in by_times.values()])
+        # pairs of answers with both times equal, and the number of pairs that chance explains
+        num_both = _num_pairs([len(equal_answers) for equal_answers in by_times.values()])
         if not num_both:
             continue
-        by_chance = _by_chance(
+        num_by_chance = _by_chance(
             num_both,
-            num_prefill=_num_pairs(Counter(answer.prefill_s for answer in timed).values()),
-            num_decode=_num_pairs(Counter(answer.decode_s for answer in timed).values()),
-            num_pairs=math.comb(len(timed), 2),
+            num_prefill=_num_pairs(Counter(answer.prefill_s for answer in timed_answers).values()),
+            num_decode=_num_pairs(Counter(answer.decode_s for answer in timed_answers).values()),
+            num_pairs=math.comb(len(timed_answers), 2),
         )
-        is_unlikely = pdtrc(num_both - 1, by_chance) < UNLIKELY  # P(num_both or more)
-        if is_unlikely and num_both > MOST_BY_CHANCE * by_chance:
+        # P(at least num_both pairs), with the mean `num_by_chance` of a Poisson distribution
+        is_unlikely = pdtrc(num_both - 1, num_by_chance) < UNLIKELY
+        if is_unlikely and num_both > MOST_BY_CHANCE * num_by_chance:
             first, second, *_ = next(equal for equal in by_times.values() if len(equal) > 1)
             pairs = "1 pair" if num_both == 1 else f"{num_both} pairs"
             yield (

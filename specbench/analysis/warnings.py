@@ -57,23 +57,23 @@ def find_warnings(
     *,
     has_clocks: bool = False,
 ) -> tuple[RunWarning, ...]:
-    """All warnings about a run. The records of `table` stand in the order in which they ran.
+    """The warnings about a run that its table of records and its cells show.
 
-    With `has_clocks`, the GPU's driver reports lowered clocks, and the run itself warns of them.
-    `cells` are by method, temperature and task, `rankings` by temperature. `survivors` are the
-    requests that every ranked method finished. A warning has its key and the numbers of its text.
+    The records of `table` stand in the order in which they ran. `cells` are by method, temperature
+    and task, `rankings` by temperature. `survivors` has the requests that every ranked method
+    finished. `has_clocks` is true if the GPU's driver reports lowered clocks: the run itself warns
+    of them, so no warning of throttling is made from times.
     """
     warnings: list[RunWarning] = []
-    # Both kinds of requests are left out for all methods: those during which the machine paused,
-    # and those that not every ranked method finished.
-    num_paused = survivors.num_paused
+    # Requests that every ranked method finished, those of them with a pause of the machine, and
+    # those that any method finished.
     num_shared = survivors.num_shared
+    num_paused = survivors.num_paused
     num_requests = survivors.num_requests
     if num_paused:
         warnings.append(RunWarning("pauses", {"paused": num_paused, "requests": num_shared}))
     warnings += (RunWarning("unusual", {"text": text}) for text in find_unusual(table.records))
-    bursts = count_bursts(table.frame)
-    if bursts:
+    if bursts := count_bursts(table.frame):  # the warning's numbers; empty without a burst
         warnings.append(RunWarning("bursts", bursts))
     if not has_clocks:
         warnings += _throttling(table.frame)
@@ -99,28 +99,29 @@ _GROUP = [
 
 
 def _throttling(frame: DataFrame) -> Iterable[RunWarning]:
-    """Vanilla slower in the last third of its completions of each task and turn than in the first.
+    """Yield a warning if vanilla's steps became slower during the run by more than LEAST_SLOWER.
 
-    Only vanilla's steps cost the same each time. Times are relative to the median of their group,
-    whose steps should take equally long. `frame` has one row per record, in the order in which they
-    ran. The `change` of a warning is the share by which steps became slower.
+    Only vanilla's steps cost the same each time. The last third of the completions of each group is
+    compared with the first third; a group (`_GROUP`) has completions whose steps should take
+    equally long. Times are relative to the median of the group. `frame` has one row per record, in
+    the order in which they ran. The warning's `change` is the share by which steps became slower.
     """
     is_timed = frame["is_measured"] & (frame["num_steps"] > 0) & (frame["decode_s"] > 0)
     vanilla_rows = frame[is_timed & (frame["method"] == BASELINE)]
-    log_step_s = np.log(vanilla_rows["decode_s"] / vanilla_rows["num_steps"])
+    log_step_s = np.log(vanilla_rows["decode_s"] / vanilla_rows["num_steps"])  # seconds of a step
     group_columns = [vanilla_rows[name] for name in _GROUP]
     log_median_s = log_step_s.groupby(group_columns, observed=True).transform("median")
     vanilla_rows = vanilla_rows.assign(
         completions=1.0, relative_time=np.exp(log_step_s - log_median_s)
     )
     group_times = vanilla_rows.groupby(_GROUP, observed=True, sort=False)["relative_time"]
-    # Of each completion: the share of its group that ran before it, from 0 to 1.
+    # Of each completion: the share of its group that ran before, from 0 to 1.
     share_earlier = group_times.cumcount() / group_times.transform("size")
     first_third = vanilla_rows[share_earlier < 1 / 3]
     last_third = vanilla_rows[share_earlier >= 2 / 3]
     if not len(first_third) or not len(last_third):
         return
-    # completions / relative times, with "first" and "last" as names of random streams
+    # The streams of the resamples have other names, so they are independent.
     first_speed = _speed(first_third, "first")
     last_speed = _speed(last_third, "last")
     # p-value of "slower by LEAST_SLOWER at most"; EXACT: the machine adds no variance
@@ -130,7 +131,7 @@ def _throttling(frame: DataFrame) -> Iterable[RunWarning]:
 
 
 def _speed(rows: DataFrame, stream: str) -> Estimate:
-    """Completions / the sum of their relative times."""
+    """Completions / the sum of their relative times. `stream` names the random stream."""
     return Draws(Bootstrap(), stream).estimate(
         column_ratio(rows, ["completions"], ["relative_time"])
     )
@@ -139,54 +140,60 @@ def _speed(rows: DataFrame, stream: str) -> Estimate:
 def _few_samples(
     cells: Mapping[CellKey, CellMetrics], rankings: Mapping[float, Ranking]
 ) -> Iterable[RunWarning]:
-    """A warning on tasks with too few samples for a claim, and on means that one task decides.
+    """Yield a warning if tasks have too few samples for a claim.
 
-    A cell is a method at one temperature on one task (an empty name: all tasks together). Its
-    speedup and MAT are each an `Estimate` or `Missing`. The warning has `bare`, the number of
-    samples, if no cell has an interval to show; `few`, if all tasks have the same number; otherwise
-    `tasks`, with the number of each. `needed` samples per task would be enough.
+    Its numbers are for a text with parts that may be left out (None or empty). `bare` is the number
+    of samples if no cell has an interval to show. If cells have intervals to show: `few` is the
+    number of samples if all tasks have too few and the same number; if not, `tasks` has the number
+    of each task with too few. `methods` have a mean speedup without an interval, since one task
+    decides it. `needed` samples per task would be enough.
     """
-    fewest_samples: dict[str, int] = {}
+    fewest_samples: dict[str, int] = {}  # of the methods on each task that has too few
     num_needed = MIN_DEGREES + 2
-    has_interval = False  # some cell has one to show
+    has_interval = False  # True if any cell has an interval to show
     for key, cell in cells.items():
         estimates = [number for number in (cell.speedup, cell.mat) if isinstance(number, Estimate)]
+        # An empty task is all tasks together.
         if not key.task or key.method == BASELINE or not estimates:
             continue
-        has_interval |= estimates[0].shown_interval is not None
-        if estimates[0].interval is None:
-            # Of the methods on this task, the fewest samples.
+        estimate, *_ = estimates  # the speedup, or else MAT
+        has_interval |= estimate.shown_interval is not None
+        if estimate.interval is None:
             fewest_samples[key.task] = min(
                 cell.num_samples, fewest_samples.get(key.task, cell.num_samples)
             )
-            # degrees + 1, the effective number of samples, grows with their number
-            degrees = estimates[0].degrees if estimates[0].degrees > 0 else 0.0
+            # The effective number of samples is degrees + 1. It grows with the number of samples.
+            degrees = estimate.degrees if estimate.degrees > 0 else 0.0
             factor = (MIN_DEGREES + 1) / (degrees + 1)
             num_needed = max(num_needed, math.ceil(factor * cell.num_samples))
     if not fewest_samples:
         return
-    means = [speedups for ranking in rankings.values() for speedups in ranking.speedups.items()]
+    # pairs of a method and its mean speedup, at each temperature
+    means = [pair for ranking in rankings.values() for pair in ranking.speedups.items()]
     tasks = {key.task for key in cells if key.task}
     undecided = [method for method, mean in means if len(tasks) > 1 and not mean.shown_interval]
     task_samples = [
         {"task": task, "samples": num_samples} for task, num_samples in fewest_samples.items()
     ]
     num_samples = min(fewest_samples.values())
+    # All tasks have too few samples, and the same number.
     are_alike = {num_samples} == {*fewest_samples.values()} and tasks == {*fewest_samples}
     numbers = {
         "tasks": task_samples if has_interval and not are_alike else [],
         "few": num_samples if has_interval and are_alike else None,
         "bare": None if has_interval else num_samples,
-        "methods": [*dict.fromkeys(undecided)],
+        "methods": [*dict.fromkeys(undecided)],  # each method once
         "needed": num_needed,
     }
     yield RunWarning("few_samples", numbers)
 
 
 def _not_significant(rankings: Mapping[float, Ranking]) -> Iterable[RunWarning]:
-    """Methods whose mean speedup does not differ significantly from 1, each with the factor on the
-    prompts that would show the difference. More prompts reduce the variance of prompts, but not the
-    machine's: if passes or runs differ too much, no number would do.
+    """Warnings about methods whose mean speedup does not differ significantly from 1.
+
+    Each method has the factor on the number of prompts that would show the difference. More prompts
+    reduce the variance of prompts, but not the machine's: if passes or runs differ too much, no
+    number of prompts is enough.
     """
     for temperature, ranking in rankings.items():
         factors = {
@@ -234,35 +241,37 @@ def _factor(speedup: Estimate) -> float:
 def _disagreements(
     frame: DataFrame, survivors: Survivors, cells: Mapping[CellKey, CellMetrics]
 ) -> Iterable[RunWarning]:
-    """Decode speedups that a few completions decide: they lie far from MAT / the median of the
-    paired step costs.
+    """Warnings about decode speedups that a few completions decide, one per temperature.
 
-    `frame` has one row per record, with vanilla's numbers of the same request (`baseline_`). A step
-    cost is the seconds of a method's step / vanilla's. `survivors.is_shared` [records] is true for
-    requests that every ranked method finished. There is a warning per temperature.
+    The decode speedup of a cell is compared with MAT / the median cost of a step. This robust
+    speedup has to be outside the interval of the decode speedup, and far from it. The cost of a
+    step is its seconds / the seconds of vanilla's step in the same request. `frame` has one row per
+    record, and vanilla's numbers of the request as `baseline_...`; `survivors.is_shared` [records]
+    is true for the rows that methods are compared on.
     """
     has_steps = (frame["num_steps"] > 0) & (frame["baseline_num_steps"] > 0)
     has_times = (frame["decode_s"] > 0) & (frame["baseline_decode_s"] > 0)
-    is_used = survivors.is_shared & (frame["method"] != BASELINE) & has_steps & has_times
-    used_rows = frame[is_used]
-    step_s = used_rows["decode_s"] / used_rows["num_steps"]
-    base_step_s = used_rows["baseline_decode_s"] / used_rows["baseline_num_steps"]
+    is_counted = survivors.is_shared & (frame["method"] != BASELINE) & has_steps & has_times
+    counted_rows = frame[is_counted]
+    step_s = counted_rows["decode_s"] / counted_rows["num_steps"]
+    base_step_s = counted_rows["baseline_decode_s"] / counted_rows["baseline_num_steps"]
     step_costs = step_s / base_step_s
+    # temperature -> the warning's numbers of each cell that disagrees
     disagreements: dict[float, list[dict[str, Any]]] = defaultdict(list)
-    rows_by_cell = used_rows.groupby(CELL_KEY, observed=True, sort=False)
+    rows_by_cell = counted_rows.groupby(CELL_KEY, observed=True, sort=False)
     for (method, temperature, task), cell_rows in rows_by_cell:
         cell = cells.get(CellKey(method, temperature, task))
         speedup = cell.decode_speedup if cell else None
-        # Too few completions for a median, or no number to compare it with.
+        # Too few completions for a median, or no interval to compare it with.
         if len(cell_rows) < _LEAST_GROUP or not isinstance(speedup, Estimate):
             continue
         if speedup.interval is None:
             continue
         mat = cell_rows["num_emitted"].sum() / cell_rows["num_steps"].sum()
-        base_num_emitted = (cell_rows["baseline_num_tokens"] - 1).sum()  # without the prefill's
-        base_mat = base_num_emitted / cell_rows["baseline_num_steps"].sum()
+        # without the first token of each answer, which the prefill emits
+        base_num_emitted = (cell_rows["baseline_num_tokens"] - 1).sum()
+        base_mat = base_num_emitted / cell_rows["baseline_num_steps"].sum()  # about 1
         robust_speedup = float(mat / base_mat / step_costs[cell_rows.index].median())
-        # LEAST_DISAGREEMENT is of logarithms
         is_far = abs(math.log(robust_speedup / speedup.value)) > LEAST_DISAGREEMENT
         if is_far and robust_speedup not in speedup.interval:
             disagreements[temperature].append(

@@ -73,16 +73,17 @@ class Draws:
         """The ratio prod(sums of top columns) / prod(sums of bottom columns), with its interval.
 
         `ratio.top` and `ratio.bottom` [clusters, k] have a row of sums per cluster. A cluster is a
-        group of rows that depend on each other. The spread of the resamples is widened by
+        group of answers that depend on each other. The spread of the resamples is widened by
         sqrt(n / (n - 1)) on the log scale, because resampling n clusters gives a variance with the
-        divisor n. As clusters differ in weight, n is their effective number (Kish 1965).
+        divisor n. As clusters differ in weight, n is their effective number (Kish 1965). There is
+        no interval with a single cluster.
         """
         plain_estimate = ratio.estimate  # without interval
-        if len(ratio.top) < 2:  # a single cluster
+        if len(ratio.top) < 2:
             return plain_estimate
-        num_top_columns = ratio.top.shape[1]
+        num_top_columns = ratio.top.shape[1]  # k
         columns = np.hstack([ratio.top, ratio.bottom])  # [clusters, 2 k]
-        # Sums of each column in each resample: [num_resamples, k].
+        # Sums of each column in each resample: [num_resamples, k] each.
         top_sums, bottom_sums = np.hsplit(self.sums(columns), [num_top_columns])
         resamples = top_sums.prod(1) / bottom_sums.prod(1)  # [num_resamples]
         num_effective = effective_number(columns)
@@ -93,29 +94,36 @@ class Draws:
         return with_interval(replace(plain_estimate, resamples=resamples, degrees=degrees))
 
     def sums(self, columns: FloatArray) -> FloatArray:
-        """Column sums of the drawn clusters: [clusters, k] -> [num_resamples, k]."""
+        """The sum of each column over the drawn clusters, in each resample [num_resamples, k].
+
+        `columns` are [clusters, k]; a cluster that a resample drew twice counts twice.
+        """
         num_clusters = len(columns)
         if num_clusters not in self._counts:  # drawn once for each number of clusters
             self._counts[num_clusters] = self._draw(num_clusters)
-        # how often each resample has each cluster [num_resamples, clusters]
+        # how often each resample drew each cluster [num_resamples, clusters]
         counts = self._counts[num_clusters]
-        # Resamples whose counts are floats at once, which bounds the memory.
-        chunk_size = max(1, _COUNTS_AT_ONCE // num_clusters)
-        sums_of_chunks = []
+        # Counts become floats for some resamples (a chunk) at a time, which bounds the memory.
+        chunk_size = max(1, _COUNTS_AT_ONCE // num_clusters)  # resamples
+        sums_of_chunks = []  # [resamples of the chunk, k] each
         for start in range(0, self._num_resamples, chunk_size):
             counts_in_chunk = counts[start : start + chunk_size].astype(np.float64)
             sums_of_chunks.append(counts_in_chunk @ columns)
         return np.concatenate(sums_of_chunks)
 
     def _draw(self, num_clusters: int) -> NDArray[np.uint8]:
-        """Counts of each cluster in each resample: [num_resamples, num_clusters]."""
+        """How often each resample draws each cluster: [num_resamples, num_clusters].
+
+        A resample draws `num_clusters` clusters with replacement.
+        """
         generator = np.random.default_rng(self._seed)
         counts = np.empty((self._num_resamples, num_clusters), dtype=np.uint8)
-        chunk_size = max(1, _DRAWN_AT_ONCE // num_clusters)
+        chunk_size = max(1, _DRAWN_AT_ONCE // num_clusters)  # resamples that are drawn at once
         for start in range(0, self._num_resamples, chunk_size):
-            chunk = counts[start : start + chunk_size]  # [resamples, clusters]
+            chunk = counts[start : start + chunk_size]  # a view [resamples, clusters]
+            # the numbers of the drawn clusters, a row per resample
             drawn = generator.integers(num_clusters, size=chunk.shape)
-            # Numbered over the chunk: cluster c of its resample r is r * num_clusters + c.
+            # For one count over the chunk, cluster c of resample r becomes r * num_clusters + c.
             drawn += np.arange(len(chunk))[:, None] * num_clusters
             chunk[:] = np.bincount(drawn.ravel(), minlength=chunk.size).reshape(chunk.shape)
         return counts

@@ -10,14 +10,16 @@ from specbench.analysis.stats.variance import Variance, largest, total
 
 
 def mean(estimates: Sequence[Estimate]) -> Estimate:
-    """The arithmetic mean of independent estimates (made on different streams, in one run).
+    """The arithmetic mean of independent estimates of one run, with its interval.
 
-    The mean has an interval if all have bootstrap `resamples` [num_resamples], whose degrees of
-    freedom are `degrees`. `machine` is the variance that passes or runs add to a logarithm.
+    The estimates are independent if they were resampled on different random streams. The mean has
+    no interval if any of them lacks `resamples` [num_resamples], whose degrees of freedom are
+    `degrees`. `machine` is the variance that passes or runs (units) add to a logarithm.
     """
     mean_value = sum(estimate.value for estimate in estimates) / len(estimates)
-    # Logs [units] of the estimates, by run or pool of runs; a unit is a pass or a run.
-    # If one estimate has no logs, since it does not depend on the machine, the mean has none.
+    # `estimate.units` has an array of logarithms [units] per run or pool; here, the arrays of all
+    # estimates by run or pool. `zip` gives nothing if an estimate has no such array, because it
+    # does not depend on the machine.
     logs_of_groups = zip(*(estimate.units for estimate in estimates), strict=False)
     unit_logs = tuple(_log_of_mean(logs) for logs in logs_of_groups)
     machine = largest([estimate.machine for estimate in estimates])  # None if any is unknown
@@ -53,15 +55,16 @@ def _degrees_of_mean(resamples: Sequence[FloatArray], degrees: Sequence[float]) 
 
 
 def quotient(top: Estimate, bottom: Estimate, *, is_one_run: bool = True) -> Estimate:
-    """`top` / `bottom`, paired by prompts if both were made on the same stream.
+    """The estimate of `top` / `bottom`, with its interval if both have resamples [num_resamples].
 
-    Numbers of one run, or pool of runs, are also paired by units (passes or runs) (`is_one_run`).
-    Units of two runs are independent. The machine's variance is that between units, on the log
-    scale. The quotient has an interval if both have bootstrap resamples [num_resamples].
+    Resamples are paired by prompts if both numbers were resampled on the same random stream. A unit
+    is a pass or a run. `is_one_run` is true for numbers of the same run or pool of runs: their
+    units are paired too. Units of two runs are independent. The machine's variance is that of a
+    logarithm between units.
     """
     ratio_value = top.value / bottom.value
-    # Logarithms per unit [units], whose spread is the machine's. One run or pool has an array of
-    # the quotient's logarithms; two runs have the arrays of both sides.
+    # Arrays of logarithms [units]: of the quotient in one run or pool, or of both sides of two
+    # runs, whose variances add up.
     unit_logs: tuple[FloatArray, ...]
     if is_one_run:
         # Not strict: no pair is left if one side has no units.

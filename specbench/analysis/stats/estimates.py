@@ -99,22 +99,24 @@ def with_interval(estimate: Estimate) -> Estimate:
 
 
 def with_machine(estimate: Estimate, machine: Variance | None) -> Estimate:
-    """The number with this variance of the machine, in its interval as well.
+    """The estimate with this variance of the machine, and an interval that includes the variance.
 
-    The machine's variance is that between passes or runs (`units`), of the number's logarithm. A
-    `variance` has its value and its degrees of freedom; `estimate.degrees` are those of prompts.
+    `machine` is the variance of the number's logarithm between passes or runs (units). The estimate
+    stays as it is if `machine` is None (unknown), or if the number has no units, since it does not
+    depend on the machine. With too few prompts it gets the variance, but no interval.
     """
-    if machine is None or not estimate.units:  # unknown, or a number that has no such variance
+    if machine is None or not estimate.units:
         return estimate
-    estimate = _placed(replace(estimate, machine=machine), None)
-    variance = estimate.variance  # of the logarithm, from prompts and machine
-    if variance is None or estimate.degrees < SHOWN_DEGREES:  # unknown, or too few prompts
-        return estimate
+    # without its interval, which leaves out the variance of the machine
+    estimate_without_interval = _placed(replace(estimate, machine=machine), None)
+    variance = estimate_without_interval.variance  # of the logarithm, from prompts and machine
+    if variance is None or estimate.degrees < SHOWN_DEGREES:  # degrees of freedom of the prompts
+        return estimate_without_interval
     # log value +/- t * sqrt(variance of prompts + variance of units)
     half_width = quantile(variance.degrees) * math.sqrt(variance.value)
     low = estimate.value * math.exp(-half_width)
     high = estimate.value * math.exp(half_width)
-    return _placed(estimate, Interval(low, high))
+    return _placed(estimate_without_interval, Interval(low, high))
 
 
 def _placed(estimate: Estimate, interval: Interval | None) -> Estimate:
@@ -148,12 +150,12 @@ def interval(resamples: FloatArray, degrees: float) -> Interval | None:
 def unit_sd(value: Value) -> float | None:
     """The standard deviation of a number's logarithm between the units (passes or runs) of its run.
 
-    None for a missing number, one of several runs, or one of fewer than two units.
+    None if the number is missing, depends on several runs, or is known in fewer than two units.
     """
-    # `units` has an array [units] per run or pool that the number depends on.
+    # `value.units` has an array of logarithms [units] per run or pool that the number depends on.
     if not isinstance(value, Estimate) or len(value.units) != 1:
         return None
-    logs = value.units[0]  # [units]; NaN where it is unknown
+    (logs,) = value.units  # NaN in units in which the number is unknown
     mean_variance = of_mean(logs)  # variance of a unit / number of units; None below two units
     if mean_variance is None:
         return None

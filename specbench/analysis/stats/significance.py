@@ -37,14 +37,18 @@ class LogRatio(NamedTuple):
 
 
 def slower(a: Value, b: Value, allowed: float, machine: Variance | None) -> float | None:
-    """The p-value of "`a` is slower than `b` by at most the share `allowed`".
+    """The p-value of "`a` is slower than `b` by at most the share `allowed`", such as 0.05.
 
-    `a` and `b` are speeds, or other numbers where higher is better, paired by prompts.
-    `machine` is the variance that passes or runs add to log(a / b). The result is None if this
-    variance is unknown, or if there are too few samples for an interval over prompts: then nothing
-    can be claimed. `machine` is `EXACT`, a variance of 0, if `allowed` already covers the variation
-    of the machine. `allowed` is a share such as 0.05; the test is Student's t, or the normal's with
-    infinite degrees of freedom.
+    The test is Student's t of log(a / b), or the normal's with infinite degrees of freedom. None
+    if nothing can be claimed: a number or the machine's variance is unknown, or there are too few
+    samples.
+
+    Args:
+        a: a speed, or another number of which higher is better.
+        b: the number that `a` is compared with, paired by prompts.
+        allowed: `a` is slower by at most this share if b / a <= 1 + allowed.
+        machine: the variance that passes or runs add to log(a / b); None if unknown. `EXACT`, a
+            variance of 0, if `allowed` covers the variation of the machine.
     """
     log_ratio = _log_ratio(a, b, machine)  # log(a / b), with the variance of prompts and machine
     if log_ratio is None:
@@ -52,9 +56,9 @@ def slower(a: Value, b: Value, allowed: float, machine: Variance | None) -> floa
     # score = (log(a / b) + log(1 + allowed)) / standard deviation
     distance = log_ratio.value + math.log1p(allowed)
     standard_deviation = math.sqrt(log_ratio.variance.value)
-    if standard_deviation < _NO_SPREAD:  # the same in every sample
-        if abs(distance) < _NO_SPREAD:
-            return 0.5  # exactly at the allowed share
+    if standard_deviation < _NO_SPREAD:  # the ratio is the same in every sample
+        if abs(distance) < _NO_SPREAD:  # it is exactly the allowed ratio
+            return 0.5
         return 1.0 if distance > 0 else 0.0
     from scipy.special import ndtr, stdtr
 
@@ -92,17 +96,17 @@ def differs(a: Value, b: Value, machine: Variance | None) -> float | None:
 
 
 def holm(p_values: Mapping[Key, float | None]) -> dict[Key, float | None]:
-    """The p-values by test, corrected for the number of tests that have one (Holm 1979).
+    """The p-values, corrected for the number of tests (Holm 1979); keys name the tests.
 
-    A test without a p-value keeps None.
-    Of all claims made below alpha, the chance that any is wrong is at most alpha, however the
+    A test without a p-value keeps None, and is not counted. If every test with a corrected p-value
+    below alpha leads to a claim, the chance that any claim is wrong is at most alpha, however the
     tests depend on each other.
     """
     given_p_values = {key: p_value for key, p_value in p_values.items() if p_value is not None}
     corrected: dict[Key, float | None] = dict.fromkeys(p_values)
+    # The smallest of n p-values is multiplied by n, the next by n - 1, and so on. A corrected
+    # p-value is at least as large as those before, so that the order of the tests stays.
     largest_so_far = 0.0
-    # largest_so_far keeps corrected p-values in order.
-    # The smallest p-value is multiplied by the number of tests, the next one by one less.
     for index, key in enumerate(sorted(given_p_values, key=given_p_values.__getitem__)):
         num_left = len(given_p_values) - index
         largest_so_far = max(largest_so_far, min(1.0, num_left * given_p_values[key]))

@@ -46,17 +46,17 @@ def total(variances: Iterable[Variance]) -> Variance:
 
 
 def of_groups(groups: Sequence[FloatArray]) -> Variance | None:
-    """The sum of the variances of the means of independent groups; None if one has less than two.
+    """The sum of the variances of the means of independent groups of logarithms.
 
-    A group holds the logarithms of a speed in each pass of one run, or in each run of one pool:
-    [units]. Without groups it is None, too.
+    A group has the logarithm of a speed in each pass of a run, or in each run of a pool: [units].
+    None without groups, or if any group has fewer than two known logarithms.
     """
     if not groups:
         return None
-    variances = []
+    variances = []  # of the mean of each group
     for logs in groups:
-        variance = of_mean(logs)  # of the mean over units
-        if variance is None:
+        variance = of_mean(logs)
+        if variance is None:  # fewer than two
             return None
         variances.append(variance)
     return total(variances)
