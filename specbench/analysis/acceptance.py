@@ -79,7 +79,7 @@ def _count_pairs(rows: IntArray, columns: IntArray, shape: tuple[int, int]) -> I
 
 
 def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthAcceptance, ...]:
-    """The acceptance at depth 1, 2 and so on, up to the last depth that accepted a draft token.
+    """The acceptance at each depth, from 1 to the last at which a step accepted a draft token.
 
     Empty if no step accepted a draft token. The conditional share is of the steps that came to a
     depth and have a known outcome there, the unconditional share of all steps.

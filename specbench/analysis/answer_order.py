@@ -23,10 +23,10 @@ SEED = 0
 
 
 def is_order_telling(rows: DataFrame, allowed: float) -> bool:
-    """True if the method needs fewer steps on requests that vanilla answered before, for sure.
+    """True if the method needs fewer steps on requests that vanilla answered first, beyond chance.
 
-    An order says of each request if vanilla answered it before the method. The ratio of an order is
-    the method's steps per token on the requests that vanilla answered before / on the others. The
+    An order says of each request if vanilla or the method answered it first. The ratio of an order
+    is the method's steps per token on the requests that vanilla answered first / on the others. The
     result is true if at most MOST_AS_LOW of NUM_ORDERS random orders have a ratio as low as that of
     the real order.
 
@@ -34,8 +34,8 @@ def is_order_telling(rows: DataFrame, allowed: float) -> bool:
         rows: the method's completions, one per request; the index is the row in the record table,
             whose rows stand in the order in which they ran. `baseline_row` is the row of vanilla's
             completion of the same request, `num_emitted` the number of tokens that steps emitted.
-        allowed: the steps after vanilla count as more by this share. An honest method's ratio may
-            be lower than 1 by about as much.
+        allowed: steps on requests that vanilla answered first count as more by this share, since
+            the ratio of an honest method may be lower than 1 by about as much.
     """
     is_after = (rows["baseline_row"] < rows.index).to_numpy()  # vanilla was first [requests]
     num_tokens = rows["num_emitted"].to_numpy(dtype=float)  # [requests]

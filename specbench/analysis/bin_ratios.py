@@ -80,7 +80,8 @@ def compare_steps(first: PlacedSteps, second: PlacedSteps, draws: Draws) -> tupl
             step_bin = Bin(axis, low, high)
             # Of each prompt: its steps in the bin, and the tokens that they emitted [prompts, 2].
             first_sums, second_sums = (side.sums(step_bin, num_prompts) for side in sides)
-            is_on_both = (first_sums[:, 0] > 0) & (second_sums[:, 0] > 0)  # has steps [prompts]
+            # True for prompts with steps of both sides [prompts].
+            is_on_both = (first_sums[:, 0] > 0) & (second_sums[:, 0] > 0)
             if is_on_both.any():
                 ratios.append(
                     _bin_ratio(step_bin, first_sums[is_on_both], second_sums[is_on_both], draws)

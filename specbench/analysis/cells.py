@@ -137,7 +137,7 @@ def _paper_ratio(table: RecordTable, rows: IntArray) -> Ratio:
     The means are over visits: a visit is a sample (cluster) in a pass, with all its turns. `rows`
     are the numbers of the completions that count. The result has the sums per sample.
     """
-    # Of each row: the number of the sample, of the pass or of the run of a pool, and of the pass.
+    # Numbers of each row: its sample, its unit (a pass, or a run of a pool) and its pass.
     clusters, unit_of_row, passes = table.values(rows, "cluster", "unit", "repeat")
     shape = (1 + clusters.max(), 1 + passes.max())  # a visit's coordinates: sample and pass
     row_visits = np.ravel_multi_index((clusters, passes), shape)  # numbers of visits: [rows]
@@ -149,7 +149,7 @@ def _paper_ratio(table: RecordTable, rows: IntArray) -> Ratio:
     num_tokens, wall_s, base_num_tokens, base_wall_s = sums.T
     tokens_per_s = num_tokens / wall_s
     base_tokens_per_s = base_num_tokens / base_wall_s
-    is_counted = np.ones(len(visits), dtype=bool)
+    is_counted = np.ones(len(visits), dtype=bool)  # all visits
     groups = RowGroups(
         clusters=cluster_of_visit,
         units=unit_of_row[first_rows],
@@ -200,8 +200,8 @@ class CellSource:
         step_counts = count_steps(table, rows)  # numbers of steps by emitted tokens
         num_pairs = int((baseline_rows >= 0).sum())  # rows whose request vanilla finished too
 
-        # Why all numbers are missing, why times are, and why ratios to vanilla are; the first two
-        # may be None. Of reasons and estimates joined by `or`, the first that is not None counts.
+        # The reasons if all numbers, times, or ratios to vanilla are missing; the first two may be
+        # None. In `a or b or c`, the first reason or estimate that is not None becomes the number.
         no_rows = None if len(rows) else self._reason_for_no_rows(key, all_rows, num_done)
         no_times = no_rows or self._no_times
         no_pairs = self._reason_for_no_pairs(key)

@@ -50,7 +50,7 @@ _GROUP = ["temperature", "task", "turn"]
 def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]:
     """The warnings about methods whose speed drafting does not explain, by several rules.
 
-    None for methods of servers. The records of `table` stand in the order in which they ran;
+    Methods of servers get no warning. The records of `table` stand in the order in which they ran;
     `header` describes their run. A subject is a method and a temperature.
     """
     spec = header.spec.values  # the run's options
@@ -127,10 +127,10 @@ def _below(
     time_column: str,
     count_column: str | None = None,
 ) -> dict[Subject, float]:
-    """Ratios of a method's time to vanilla's time for the same requests that are below `least`.
+    """The methods that are too fast: their time / vanilla's time for the same requests.
 
-    Both the upper end of the interval and the median over requests have to be below it. The median
-    alone excludes bursts of other programs that hit a few answers of vanilla.
+    Both the upper end of the ratio's interval and the median over requests have to be below
+    `least`. The median excludes bursts of other programs that hit a few answers of vanilla.
 
     Args:
         table: the records of the run.
@@ -141,7 +141,7 @@ def _below(
         count_column: the column of a count, to compare seconds per count; None: seconds alone.
 
     Returns:
-        The ratio of each subject (method and temperature) that is too fast.
+        The ratio of each subject (a method and a temperature) that is too fast.
     """
     ratios = {}  # by subject; those whose median is below `least`
     for subject, paired_rows in subjects(completions[completions["baseline_row"] >= 0]):
@@ -184,9 +184,10 @@ def _sum_of_logs(ratio: RowRatio, factors: Sequence[FloatArray]) -> FloatArray |
 def _by_neighbour(frame: DataFrame, is_timed: Series) -> Compared:
     """Vanilla's speed right after each method that seems to slow it, and after all other methods.
 
-    The first are the ratios of the result, the second its references, both by subject. A speed is
-    vanilla's number of completions / the sum of their relative times. The relative time of a
-    completion is its time per step / the median of vanilla's at its task, turn and temperature.
+    By subject, the result has the speeds after the method as `ratios` and those after the other
+    methods as `references`. A speed is vanilla's number of completions / the sum of their relative
+    times. The relative time of a completion is its time per step / the median of vanilla's times
+    per step on the same task and turn, at the same temperature.
     `frame` has one row per record, in the order in which they ran; `is_timed` [rows] is true for
     records with steps whose times count.
     """

@@ -101,8 +101,8 @@ def measure_cost(
     """The costs of a cell: the time of a step and its parts, the bandwidth bound, energy, memory.
 
     `rows` are the numbers of the cell's records. `draws` resamples the samples, for the interval of
-    the energy. `no_times` is the reason why times are no evidence of speed, or None: it replaces
-    the decode speedup, but not the time of a step.
+    the energy. `no_times` is the reason why times are no evidence of speed (None: they are). With a
+    reason, the decode speedup is missing, but the time of a step is not.
     """
     (is_measured,) = table.values(rows, "is_measured")  # False for failed records
     done_rows = rows[is_measured]
@@ -112,7 +112,7 @@ def measure_cost(
     )
     has_decoded = (num_steps > 0) & (decode_s > 0)
     is_paired = has_decoded & (base_num_steps > 0) & (base_decode_s > 0)  # vanilla answered too
-    is_counted = is_paired if is_paired.any() else has_decoded  # [done rows]
+    is_counted = is_paired if is_paired.any() else has_decoded  # all if vanilla has none
 
     no_steps = NO_STEPS  # the reason for missing numbers of steps
     if not len(done_rows):

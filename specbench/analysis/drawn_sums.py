@@ -52,8 +52,8 @@ class DrawnPrompts:
 
         sum of a task in a resample = sum over its prompts of weight * sum over the prompt's rows
 
-        The first sum of a task is over its prompts as they are (all weights are 1). A row is an
-        answer of `pairs`, the answers of the side.
+        The first sum of a task is over its prompts as they are (all weights are 1). `pairs` has the
+        answers of the side, one per row.
         """
         row_prompts = prompts_of(pairs)  # [rows]
         # Numbers of prompts: their columns in `self.weights` [1 + resamples, prompts].

@@ -132,7 +132,7 @@ def explain(
     available = _available(sides, shared)  # the numbers that all sides know
     drawn = draw_prompts(sides, bootstrap or Bootstrap())
     degrees = drawn.degrees(shared)  # of freedom of the resamples
-    sides_with_rows = [*zip(sides, is_shared, strict=True)]
+    sides_with_rows = [*zip(sides, is_shared, strict=True)]  # pairs of a side and its flags
     with np.errstate(divide="ignore", invalid="ignore"):  # draws or passes without emitted tokens
         # of each side, by factor: its effect [1 + resamples]; and the effect's logarithm [units]
         effects = [_effects(*side, drawn, available) for side in sides_with_rows]

@@ -32,11 +32,12 @@ class _DraftCounts(NamedTuple):
 
 
 def find_idle_after_long(table: RecordTable, header: RunHeader) -> Iterable[RunWarning]:
-    """Warnings about methods none of whose drafts has an accepted token after long prompts.
+    """Warnings about methods whose drafts have no accepted token at all after long prompts.
 
     A prompt is long if it has more tokens than every prompt after which the method accepted a draft
-    token. The usual cause are draft weights that were made for fewer positions than the target. A
-    warning needs enough drafts after the long prompts of at least two samples, and surprise:
+    token. The usual cause is that the draft weights were made for fewer positions than the target.
+    A warning needs enough drafts after the long prompts of at least two samples, and a surprise
+    above _LEAST_SURPRISE:
 
         share = share of drafts with an accepted token after the other prompts
         surprise = -log(probability that no draft after a long prompt has an accepted token)

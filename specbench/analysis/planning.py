@@ -66,7 +66,7 @@ def pilot(ratios: Sequence[Estimate], num_prompts: int, num_units: int) -> Pilot
     variances are of logarithms. None if no ratio has a variance, or with fewer than two prompts.
     """
     prompt_variances = []  # of log(ratio), from the choice of prompts
-    unit_variances = []  # of log(ratio) in a single unit, between units
+    unit_variances = []  # of log(ratio), between single units
     for ratio in ratios:
         prompt_variance = ratio.prompts
         if prompt_variance is None:  # too few prompts

@@ -29,8 +29,8 @@ def fewer_steps(records: Sequence[Record], header: RunHeader) -> dict[tuple[str,
     is_in_parts = header.origins or header.segments or header.workers or not header.uid
     if is_in_parts or header.environment.gpu(header.spec.values.device):
         return ratios
-    for label, method in header.methods.items():
-        if label == BASELINE or not method.is_repeatable:  # None: unknown, in older runs
+    for label, about in header.methods.items():  # label: the method with its options
+        if label == BASELINE or not about.is_repeatable:  # None: unknown, in older runs
             continue
         answers = [
             record

@@ -151,9 +151,9 @@ def read_roofline(
 def _bandwidth_ratios(header: RooflineHeader, threads: Threads) -> dict[str, float]:
     """Memory bandwidth with a method's own number of CPU threads / with vanilla's, by method.
 
-    Methods that use vanilla's number of threads are absent, and so are numbers of threads whose
-    bandwidth was not measured. `threads` has the run's number of threads, which is vanilla's, and
-    those of methods with a number of their own.
+    A method is absent if it uses vanilla's number of threads, or if either bandwidth was not
+    measured. `threads` has the run's number of threads, which vanilla uses, and the numbers of the
+    methods that use another one.
     """
     by_threads = header.bandwidth_by_threads  # number of threads, as a text -> bytes/s
     vanilla_bandwidth = by_threads.get(str(threads.num))

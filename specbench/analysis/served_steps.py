@@ -89,7 +89,7 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
         end_rows = [row for row in rows if _may_have_more(records[row])]
         # The block's drafts - the steps that its answers imply; None if unknown.
         num_unseen = _num_unseen(records, rows, num_emitted, num_steps, blocks_by_key[key])
-        # Below 0, some steps had no draft. In both cases, any number of steps may be unseen.
+        # Unknown, or some steps had no draft: each of these answers may have taken a step more.
         if num_unseen is None or num_unseen < 0:
             for row in end_rows:
                 num_more[row] = 1
@@ -123,18 +123,17 @@ def _implied(record: Record, *, is_silent: bool) -> ImpliedSteps:
     """
     serving = record.serving  # a server's figures; None for the engine in this process
     if record.imported:
-        counts = record.imported  # those of the imported file; None if it has none
+        counts = record.imported  # from the imported file; a number that it lacks is None
         return ImpliedSteps(counts.num_emitted or 0, counts.num_steps or 0)
     has_counts = is_silent or _num_accepted(record) is not None or _num_drafts_of(record) == 0
     if record.accept_lengths or serving is None or not (has_counts and record.is_ok):
         # listed steps: an accept length has the tokens that a step emitted
         return ImpliedSteps(sum(record.accept_lengths), len(record.accept_lengths))
     num_emitted = max(record.num_tokens - 1, 0)  # the first token is the prefill's
-    # A step emits its accepted tokens and one more, makes one draft at most, and emits something.
     num_steps = max(
-        num_emitted - (serving.num_accepted or 0),
-        serving.num_drafts or 0,
-        min(num_emitted, 1),
+        num_emitted - (serving.num_accepted or 0),  # a step emits its accepted tokens and one more
+        serving.num_drafts or 0,  # a step has one draft at most
+        min(num_emitted, 1),  # one step if any token was emitted
     )
     return ImpliedSteps(num_emitted, num_steps)
 
@@ -158,9 +157,9 @@ def _num_unseen(
 def _contradiction(blocks: Sequence[BlockHeader]) -> str | None:
     """A sentence on what is impossible in the counters of these blocks; None if nothing is.
 
-    The server counts more accepted tokens than draft tokens, or more drafts than tokens. A block is
-    a group of requests that the server completed together; its counters are the increase of the
-    server's counts in this time.
+    It is impossible that a server accepts more tokens than it drafted, or makes more drafts than
+    tokens. A block is a group of requests that the server completed together, with the increase of
+    its counters.
     """
     for block in blocks:
         counters = block.counters
@@ -210,11 +209,11 @@ def _may_have_more(record: Record) -> bool:
 
 
 def _num_drafts(blocks: Sequence[BlockHeader], num_answers: int) -> float | None:
-    """The number of drafts of these answers, by the server's counters.
+    """The number of drafts of a server's recorded answers, by its counters.
 
-    `blocks` are groups of requests that the server completed together, with the increase of its
-    counters; `num_answers` of their requests have records. None without a counter of drafts, or if
-    the counters may include other answers.
+    `blocks` are the groups of requests that the answers belong to, with the increase of the
+    server's counters; `num_answers` is the number of the answers. None without a counter of drafts,
+    or if the counters may include other answers.
     """
     if not blocks or not all("num_drafts" in block.counters for block in blocks):
         return None

@@ -87,7 +87,8 @@ def drafting_share(
     [done], 0 if unknown. A block is a group of requests that the server completed together, with
     the increase of its counters.
     """
-    num_drafts = 0.0  # of the answers with a count of drafts, like the steps
+    # Both sums are over the answers with a count of drafts.
+    num_drafts = 0.0
     num_steps = 0.0
     for record, record_steps in zip(done, steps, strict=True):
         if record.serving and record.serving.num_drafts is not None:

@@ -14,7 +14,7 @@ def uses_of(blocks: Sequence[BlockHeader]) -> list[ServerUse]:
 
 
 def served_joules_per_token(blocks: Sequence[BlockHeader]) -> Value:
-    """Joules per token of a server, beyond the joules that the idle server takes in this time.
+    """Joules per token of a server, beyond the joules that the idle server takes in the same time.
 
     The sum of joules / the sum of tokens, over the blocks with a measured energy. A block is a
     group of requests that the server completed together. Blocks with failed or repeated requests

@@ -163,7 +163,7 @@ def _measure(
     if bounds:
         # Requests/s of all blocks * the share of good requests among those with a record.
         seconds_by_name = {"ttft": ttft_s, "tpot": tpot_s, "e2e": e2e_s}
-        num_unknown = int(np.isnan(tpot_s).sum()) if "tpot" in bounds else 0
+        num_unknown = int(np.isnan(tpot_s).sum()) if "tpot" in bounds else 0  # TPOT left out
         share_good = _share_good(seconds_by_name, bounds, len(rows) - num_unknown)
         goodput = _scaled(over_blocks(lambda block: block.num_requests), share_good)
     ratio = throughput_ratio(blocks, baseline_blocks, draws)

@@ -91,10 +91,10 @@ def locate_steps(table: RecordTable, rows: IntArray) -> Steps:
     # of each row; `turns` are numbered from 0
     num_steps, prompt_tokens, turns = table.values(rows, "num_steps", "prompt_tokens", "turn")
     emitted = table.lengths(rows)  # tokens of each step [steps]
-    emitted_before = emitted.cumsum() - emitted  # by all steps before, of all rows [steps]
+    emitted_before = emitted.cumsum() - emitted  # tokens of all steps before, of all rows [steps]
     first_steps = num_steps.cumsum() - num_steps  # index of the first step of each row [rows]
     row_of_step = np.repeat(np.arange(len(rows)), num_steps)  # [steps]
-    # By the steps of earlier rows [rows]. The 0 is for rows without steps at the end.
+    # Tokens of the steps of all earlier rows [rows]. The 0 is for rows without steps at the end.
     emitted_before_row = np.append(emitted_before, 0)[first_steps]
     # Tokens of the answer before the step: the one of the prefill, and those of earlier steps.
     positions = 1 + emitted_before - emitted_before_row[row_of_step]  # [steps]
@@ -123,7 +123,7 @@ def _bins(
         is_inside = bin_of_step == index
         if not is_inside.any():
             continue
-        # Of each step: a 1 to count it, its tokens, and if it accepted a draft token.
+        # Of each step: a 1 that counts the step, its tokens, and 1 if it accepted a draft token.
         columns = (np.ones_like(emitted), emitted, emitted > 1)
         # The sums of these columns over the steps of each prompt in the bin [prompts, 3].
         sums = np.stack(

@@ -81,7 +81,7 @@ def later_passes(used: DataFrame) -> Compared:
             "num_steps first": rows["num_steps"].where(is_first, 0),
             "num_steps later": rows["num_steps"].where(~is_first, 0),
         }
-        rows = rows.assign(**counts_by_pass)  # four columns more
+        rows = rows.assign(**counts_by_pass)
         # (later steps * first tokens) / (later tokens * first steps)
         ratios[subject] = column_ratio(
             rows[rows["request"].isin(requests_in_both)],
@@ -94,10 +94,11 @@ def later_passes(used: DataFrame) -> Compared:
 def _by_order(first_pass: DataFrame) -> Compared:
     """Each method's steps per token on requests that vanilla answered first, and on the others.
 
-    The first are the ratios of the result, the second its references, both by subject (method and
-    temperature). A subject without requests of both kinds is left out. `first_pass` has a row per
-    completion; its index numbers the rows in the order in which they ran. `baseline_row` is the
-    row of vanilla's answer to the same request, or -1.
+    By subject (method and temperature), the result has the numbers on the requests that vanilla
+    answered first as `ratios`, and those on the others as `references`. A subject without requests
+    of both kinds is left out. `first_pass` has a row per completion; its index numbers the rows in
+    the order in which they ran. `baseline_row` is the row of vanilla's answer to the same request,
+    or -1.
     """
     after = {}  # by subject: steps / tokens of the requests that vanilla answered first
     before = {}  # by subject: steps / tokens of the requests that the method answered first

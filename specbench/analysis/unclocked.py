@@ -64,18 +64,18 @@ def hidden_time(table: RecordTable) -> dict[Subject, float]:
             subject = record.key.method, record.key.temperature
             seconds_by_subject[subject].append((record.outer_s, record.wall_s))
     # By subject: True for completions whose outer time exceeds the allowed time [completions].
-    is_more_by_subject: dict[Subject, BoolArray] = {}
+    is_long_by_subject: dict[Subject, BoolArray] = {}
     ratios: dict[Subject, float] = {}  # of methods that are suspect before the test against vanilla
     for (method, temperature), second_pairs in seconds_by_subject.items():
         outer_s, own_s = np.array(second_pairs).T  # seconds [completions]
-        is_more = outer_s > own_s * (1 + MOST_HIDDEN) + HIDDEN_S  # [completions]
-        is_more_by_subject[method, temperature] = is_more
+        is_long = outer_s > own_s * (1 + MOST_HIDDEN) + HIDDEN_S  # [completions]
+        is_long_by_subject[method, temperature] = is_long
         allowed_s = own_s.sum() * (1 + MOST_HIDDEN) + HIDDEN_S * len(second_pairs)  # in sum
-        is_suspect = outer_s.sum() > allowed_s and is_more.mean() > LEAST_HIDDEN
+        is_suspect = outer_s.sum() > allowed_s and is_long.mean() > LEAST_HIDDEN
         if method != BASELINE and is_suspect:
             ratios[method, temperature] = float(outer_s.sum() / own_s.sum())
     p_values = holm(
-        {subject: _more_than_vanilla(is_more_by_subject, subject) for subject in ratios}
+        {subject: _more_than_vanilla(is_long_by_subject, subject) for subject in ratios}
     )
     return {
         subject: ratios[subject]
@@ -84,11 +84,11 @@ def hidden_time(table: RecordTable) -> dict[Subject, float]:
     }
 
 
-def _more_than_vanilla(is_more_by_subject: Mapping[Subject, BoolArray], subject: Subject) -> float:
+def _more_than_vanilla(is_long_by_subject: Mapping[Subject, BoolArray], subject: Subject) -> float:
     """The p-value of "the method has no larger share of long completions than vanilla".
 
-    A completion is long (`is_more`) if the outer clock exceeds its own time by more than is
-    allowed. `is_more_by_subject` has a flag per completion, by method and temperature.
+    A completion is long (`is_long`) if the outer clock exceeds its own time by more than is
+    allowed. `is_long_by_subject` has a flag per completion, by method and temperature.
 
     Fisher's exact test, one-sided: the method and vanilla have N completions, K of which are long;
     the method has n of the N, and k of the K. The result is P(at least k), which is hypergeometric;
@@ -97,14 +97,14 @@ def _more_than_vanilla(is_more_by_subject: Mapping[Subject, BoolArray], subject:
     from scipy.stats import hypergeom
 
     _, temperature = subject
-    is_more = is_more_by_subject[subject]  # of the method [n]
-    is_more_of_vanilla = is_more_by_subject.get((BASELINE, temperature))  # [N - n]
-    if is_more_of_vanilla is None:
+    is_long = is_long_by_subject[subject]  # of the method [n]
+    is_long_of_vanilla = is_long_by_subject.get((BASELINE, temperature))  # [N - n]
+    if is_long_of_vanilla is None:
         return 1.0
-    num_both = len(is_more) + len(is_more_of_vanilla)  # N
-    num_more_of_both = int(is_more.sum() + is_more_of_vanilla.sum())  # K
+    num_both = len(is_long) + len(is_long_of_vanilla)  # N
+    num_long_of_both = int(is_long.sum() + is_long_of_vanilla.sum())  # K
     # sf(k - 1) = P(more than k - 1)
-    return float(hypergeom.sf(is_more.sum() - 1, num_both, num_more_of_both, len(is_more)))
+    return float(hypergeom.sf(is_long.sum() - 1, num_both, num_long_of_both, len(is_long)))
 
 
 def untimed_work(frame: DataFrame, header: RunHeader) -> dict[Subject, float]:
@@ -171,7 +171,7 @@ def _untimed_seconds(frame: DataFrame, header: RunHeader) -> dict[str, float]:
         rows = measured[(measured["method"] == method) & (measured["num_steps"] > 0)]
         if len(rows):
             step_s = rows["decode_s"].sum() / rows["num_steps"].sum()  # mean over timed steps
-            # seconds of the untimed completions at the speed of the timed ones
+            # seconds of the untimed completions, by the mean step and the slowest prefill
             usual_s = (
                 hooks.untimed_steps * step_s + hooks.untimed_prefills * rows["prefill_s"].max()
             )

@@ -121,7 +121,7 @@ def _throttling(frame: DataFrame) -> Iterable[RunWarning]:
     last_third = vanilla_rows[share_earlier >= 2 / 3]
     if not len(first_third) or not len(last_third):
         return
-    # The streams of the resamples have other names, so they are independent.
+    # Random streams with different names are independent.
     first_speed = _speed(first_third, "first")
     last_speed = _speed(last_third, "last")
     # p-value of "slower by LEAST_SLOWER at most"; EXACT: the machine adds no variance
@@ -243,11 +243,11 @@ def _disagreements(
 ) -> Iterable[RunWarning]:
     """Warnings about decode speedups that a few completions decide, one per temperature.
 
-    The decode speedup of a cell is compared with MAT / the median cost of a step. This robust
-    speedup has to be outside the interval of the decode speedup, and far from it. The cost of a
-    step is its seconds / the seconds of vanilla's step in the same request. `frame` has one row per
-    record, and vanilla's numbers of the request as `baseline_...`; `survivors.is_shared` [records]
-    is true for the rows that methods are compared on.
+    The robust speedup of a cell is MAT / the median cost of a step. A warning names the cells whose
+    robust speedup is outside the interval of the decode speedup, and far from the decode speedup.
+    The cost of a step is its seconds / the seconds of vanilla's step in the same request. `frame`
+    has one row per record, with vanilla's numbers of the request as `baseline_...`;
+    `survivors.is_shared` [records] is true for the rows that methods are compared on.
     """
     has_steps = (frame["num_steps"] > 0) & (frame["baseline_num_steps"] > 0)
     has_times = (frame["decode_s"] > 0) & (frame["baseline_decode_s"] > 0)

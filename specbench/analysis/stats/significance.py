@@ -37,7 +37,7 @@ class LogRatio(NamedTuple):
 
 
 def slower(a: Value, b: Value, allowed: float, machine: Variance | None) -> float | None:
-    """The p-value of "`a` is slower than `b` by at most the share `allowed`", such as 0.05.
+    """The p-value of "`a` is slower than `b` by at most the share `allowed`".
 
     The test is Student's t of log(a / b), or the normal's with infinite degrees of freedom. None
     if nothing can be claimed: a number or the machine's variance is unknown, or there are too few
@@ -46,7 +46,7 @@ def slower(a: Value, b: Value, allowed: float, machine: Variance | None) -> floa
     Args:
         a: a speed, or another number of which higher is better.
         b: the number that `a` is compared with, paired by prompts.
-        allowed: `a` is slower by at most this share if b / a <= 1 + allowed.
+        allowed: a share such as 0.05: `a` is slower by at most this share if b / a <= 1 + allowed.
         machine: the variance that passes or runs add to log(a / b); None if unknown. `EXACT`, a
             variance of 0, if `allowed` covers the variation of the machine.
     """
