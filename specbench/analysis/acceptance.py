@@ -59,11 +59,12 @@ class StepCounts:
 
 
 def count_steps(table: RecordTable, rows: IntArray) -> StepCounts:
-    """Count the steps of these rows."""
-    names, num_steps, is_cut = table.values(rows, "cluster", "num_steps", "is_cut")
-    _, clusters = np.unique(names, return_inverse=True)  # [rows], numbered from 0
-    lengths = table.lengths(rows)  # [steps]
-    cut_lengths = lengths[num_steps.cumsum()[is_cut] - 1]  # of the last steps of cut rows
+    """Count the steps of these rows (numbers of records) by sample and by emitted tokens."""
+    # Of each row: its sample, its steps, and if the outcome of the last step is unknown.
+    samples, num_steps, is_cut = table.values(rows, "cluster", "num_steps", "is_cut")
+    _, clusters = np.unique(samples, return_inverse=True)  # the samples, numbered from 0 [rows]
+    lengths = table.lengths(rows)  # emitted tokens of each step, row after row [steps]
+    cut_lengths = lengths[num_steps.cumsum()[is_cut] - 1]  # of the last step of each cut row
     shape = (1 + int(clusters.max(initial=-1)), 1 + int(lengths.max(initial=0)))
     return StepCounts(
         steps=_count_pairs(np.repeat(clusters, num_steps), lengths, shape),
@@ -130,26 +131,29 @@ def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthA
 
 
 def _resample(accepted: FloatArray, reached: FloatArray, draws: Draws | None) -> FloatArray:
-    """The conditional shares in each resample: [clusters, depths] -> [num_resamples, depths].
+    """The share of steps that accepted a draft token, in each resample [num_resamples, depths].
 
-    NaN if clusters cannot be drawn.
+    `accepted` and `reached` are numbers of steps [clusters, depths]: those that accepted a draft
+    token at the depth, and those that came to the depth. NaN without draws or with one cluster.
     """
     num_clusters, num_depths = accepted.shape
     if draws is None or num_clusters < 2:
         return np.full((1, num_depths), np.nan)
-    sums = draws.sums(np.hstack([accepted, reached]))
-    with np.errstate(invalid="ignore", divide="ignore"):
+    sums = draws.sums(np.hstack([accepted, reached]))  # [num_resamples, 2 depths]
+    with np.errstate(invalid="ignore", divide="ignore"):  # no step may have come to the depth
         return sums[:, :num_depths] / sums[:, num_depths:]
 
 
-def share_estimate(share: float, resamples: FloatArray, effective: float) -> Estimate:
-    """A share with its interval; without one if no step of a resample came to the depth.
+def share_estimate(share: float, resamples: FloatArray, num_effective: float) -> Estimate:
+    """A share of steps with its interval, from resamples of the share [num_resamples].
 
-    The resamples are widened as in `Draws.estimate`, but on the linear scale: a share may be 0.
+    `num_effective` is the effective number n of clusters. The resamples are widened by
+    sqrt(n / (n - 1)) as in `Draws.estimate`, but not on the log scale, since a share may be 0. No
+    interval if a resample is not finite (it has no steps), or with a single cluster.
     """
-    degrees = effective - 1
+    degrees = num_effective - 1  # of freedom
     if degrees <= 0 or not np.isfinite(resamples).all():
         return Estimate(share)
-    widened = share + (resamples - share) * np.sqrt(effective / degrees)
+    widened = share + (resamples - share) * np.sqrt(num_effective / degrees)
     shares = np.clip(widened, 0.0, 1.0)
     return Estimate(share, interval(shares, degrees), shares, degrees)

@@ -54,11 +54,14 @@ class PlacedSteps(NamedTuple):
         steps = locate_steps(table, rows)
         return cls(prompts[steps.row_of_step], steps.emitted, steps.places)
 
-    def sums(self, place: Bin, num_prompts: int) -> FloatArray:
-        """Steps in a bin, and tokens that they emitted, of each prompt [prompts, 2]."""
-        numbers = self.numbers[place.axis]
-        is_inside = (place.low <= numbers) & (numbers < place.high)
-        prompts = self.prompts[is_inside]
+    def sums(self, step_bin: Bin, num_prompts: int) -> FloatArray:
+        """The numbers of steps in a bin and of tokens that they emitted, per prompt [prompts, 2].
+
+        Row p is the prompt with the number p; it has zeros if the prompt has no step in the bin.
+        """
+        numbers = self.numbers[step_bin.axis]  # positions, context lengths or turns [steps]
+        is_inside = (step_bin.low <= numbers) & (numbers < step_bin.high)
+        prompts = self.prompts[is_inside]  # [steps in the bin], like the columns
         columns = (np.ones(len(prompts)), self.emitted[is_inside])
         sums = [np.bincount(prompts, column, num_prompts) for column in columns]
         return np.stack(sums, axis=1).astype(np.float64)
@@ -89,21 +92,26 @@ def compare_steps(first: PlacedSteps, second: PlacedSteps, draws: Draws) -> tupl
     return tuple(ratios)
 
 
-def _bin_ratio(place: Bin, subject: FloatArray, reference: FloatArray, draws: Draws) -> BinRatio:
-    """The ratio in a bin, from sums of the same prompts [prompts, 2]: steps, emitted tokens."""
+def _bin_ratio(step_bin: Bin, subject: FloatArray, reference: FloatArray, draws: Draws) -> BinRatio:
+    """MAT of both sides in a bin and their ratio subject / reference; missing with few prompts.
+
+    `subject` and `reference` have the sums of the same prompts [prompts, 2]: the prompt's steps in
+    the bin, and the tokens that these steps emitted.
+    """
     steps, emitted = np.hsplit(subject, 2)  # [prompts, 1] each
     base_steps, base_emitted = np.hsplit(reference, 2)
-    missing = too_few(len(subject))
+    missing = too_few(len(subject))  # the reason, or None if there are enough prompts
 
-    def value(top: FloatArray, bottom: FloatArray) -> Value:
+    def ratio_of_sums(top: FloatArray, bottom: FloatArray) -> Value:
+        """prod(column sums of `top`) / prod(column sums of `bottom`), with its interval."""
         return missing or draws.estimate(Ratio(top, bottom, machine=EXACT))
 
     return BinRatio(
-        place.axis,
-        place.low,
-        place.high,
+        step_bin.axis,
+        step_bin.low,
+        step_bin.high,
         num_prompts=len(subject),
-        subject=value(emitted, steps),
-        reference=value(base_emitted, base_steps),
-        ratio=value(np.hstack([emitted, base_steps]), np.hstack([steps, base_emitted])),
+        subject=ratio_of_sums(emitted, steps),
+        reference=ratio_of_sums(base_emitted, base_steps),
+        ratio=ratio_of_sums(np.hstack([emitted, base_steps]), np.hstack([steps, base_emitted])),
     )

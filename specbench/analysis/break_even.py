@@ -36,8 +36,9 @@ class BreakEven:
 def crossing(loads: Sequence[int], ratios: Sequence[float]) -> float:
     """The load at which the ratio of throughputs falls to 1 for the first time.
 
-    Between loads l0 and l1 with r0 > 1 >= r1: log l = log l0 + (r0 - 1) / (r0 - r1) *
-    log(l1 / l0). `loads` ascend. 0 if the first ratio is at most 1, infinite if none is.
+    `loads` ascend, `ratios` are those at the loads. Between loads l0 and l1 with the ratios
+    r0 > 1 >= r1: log l = log l0 + (r0 - 1) / (r0 - r1) * log(l1 / l0). The result is 0 if the first
+    ratio is at most 1, and infinite if all ratios are above 1.
     """
     if ratios[0] <= 1:
         return 0.0

@@ -170,7 +170,7 @@ class CellSource:
         survivors: Survivors,
         no_times: Missing | None,
     ) -> None:
-        """`no_times` is the reason why the times are not evidence, if they are not."""
+        """`no_times` is the reason why times are no evidence of speed; None: they are."""
         self._table = table
         self._survivors = survivors
         self._no_times = no_times
@@ -250,12 +250,13 @@ class CellSource:
         return self._rows.get(key, np.empty(0, dtype=np.intp))
 
     def _reason_for_no_pairs(self, key: CellKey) -> Missing:
-        """The reason for missing ratios if vanilla answered none of the cell's requests."""
+        """The reason why ratios to vanilla are missing, if no answer has vanilla's to compare."""
         baseline_rows = self._rows_of(replace(key, method=BASELINE))
         if not len(baseline_rows):
             return NO_BASELINE
         if not self._is_measured[baseline_rows].any():
             return BASELINE_FAILED
+        # `other_row`: vanilla's record if its server read another prompt, else -1
         has_other = self._table.columns["other_row"][self._rows_of(key)] >= 0
         return OTHER_PROMPTS if has_other.any() else NO_SHARED
 

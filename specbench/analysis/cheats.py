@@ -111,7 +111,10 @@ def _warning(key: str, ratios: Mapping[Subject, float]) -> RunWarning:
 
 
 def _fast_steps(table: RecordTable, timed: DataFrame, header: RunHeader) -> dict[Subject, float]:
-    """Ratios of step times to vanilla's that are too low. The limit is higher with more threads."""
+    """The subjects with too fast steps: seconds of a step / vanilla's. `timed` has the completions.
+
+    The limit is higher for methods with more CPU threads than vanilla.
+    """
     fast = _below(table, timed, LEAST_STEP, "decode_s", "num_steps")
     if threads := header.threads:
         with_more = {method for method, num in threads.own.items() if num > threads.num}

@@ -78,7 +78,10 @@ class Cost:
 
     @property
     def relative_phases(self) -> Phases | None:
-        """The phases in steps of vanilla. They add up to `relative`, less other time."""
+        """The seconds of each phase / the seconds of vanilla's step; None if either is unknown.
+
+        They add up to `relative`, less the time outside of phases.
+        """
         if self.phases is None or not isinstance(self.relative, Estimate):
             return None
         assert isinstance(self.step_s, Estimate)
@@ -182,9 +185,9 @@ def _peak_memory_bytes(table: RecordTable, rows: IntArray) -> int | None:
 
 
 def _phases(table: RecordTable, rows: IntArray) -> Phases | None:
-    """Seconds per step, over the records that have phases."""
-    num_steps, *phase_times = table.values(rows, "num_steps", *PHASES)
-    has_phases = ~np.isnan(phase_times[0])
+    """Mean seconds of each phase of a step, over the records with phases; None without any."""
+    num_steps, *phase_times = table.values(rows, "num_steps", *PHASES)  # seconds of each phase
+    has_phases = ~np.isnan(phase_times[0])  # NaN: not timed
     if not has_phases.any():
         return None
     num_steps_timed = num_steps[has_phases].sum()

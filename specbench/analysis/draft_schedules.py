@@ -43,10 +43,14 @@ def may_ask_for_none(header: RunHeader, method: str) -> bool:
 
 
 def _tables(server: ServerHeader) -> Iterator[list[tuple[int, int, int]]]:
-    """The rows of each table in the command of a server."""
+    """The rows of each table in the command of a server.
+
+    A row has the first and the last number of requests at once, and the draft tokens for them.
+    Tables that cannot be read are left out.
+    """
     for word in server.command:
         if _TABLE in word:
-            with suppress(msgspec.MsgspecError, RecursionError):  # a broken table has no rows
+            with suppress(msgspec.MsgspecError, RecursionError):  # it cannot be read
                 for name, rows in msgspec.json.decode(word, type=dict[str, Any]).items():
                     if name.endswith(_TABLE):
                         yield msgspec.convert(rows, list[tuple[int, int, int]])

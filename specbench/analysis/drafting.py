@@ -139,7 +139,8 @@ class Drafting:
     def checked_cost(self, cost: Cost, key: CellKey) -> Cost:
         """The cost without the numbers that do not describe the method.
 
-        They do not if some of its answers have no drafts or list no steps, or if vanilla drafted.
+        If some of the method's answers have no drafts or list no steps, all numbers of steps are
+        missing. If vanilla drafted, the numbers relative to vanilla are missing.
         """
         if reason := self._reason(key) or self._part_listed(key):
             cost = replace(cost, mat=reason, step_s=reason)
@@ -153,7 +154,10 @@ class Drafting:
         return self.rows_by_cell.get(key, _NO_ROWS)
 
     def _part_listed(self, key: CellKey) -> Missing | None:
-        """The reason why listed steps do not cover a cell; None if they do, or none are listed."""
+        """The reason if only some of the cell's answers list their steps; None if all do, or none.
+
+        An answer of a single token has no steps, since the prefill emits the token.
+        """
         num_tokens, num_steps = self.table.values(self._rows(key), "num_tokens", "num_steps")
         has_steps = num_steps > 0
         if not has_steps.any() or not (num_tokens[~has_steps] > 1).any():

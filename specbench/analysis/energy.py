@@ -23,7 +23,10 @@ MOST_HALF_WIDTH = 0.25
 
 
 def joules_per_token_alone(energies: Sequence[MethodEnergy]) -> Value:
-    """The energy per token of a method that repeated its prompts alone, in each run of a pool."""
+    """Joules per token of a method that repeated its prompts alone, over the runs of a pool.
+
+    `energies` has the method's energy in each run. Missing if any run did not measure it.
+    """
     if reasons := [energy.absent for energy in energies if energy.joules_per_token is None]:
         return Missing(reasons[0] or NOT_METERED.reason)
     joules = sum((energy.joules_per_token or 0.0) * energy.num_tokens for energy in energies)

@@ -57,9 +57,10 @@ def find_impossible_speedups(
 
 
 def _tokens_per_step(cell: CellMetrics, header: RunHeader, method: str) -> float:
-    """The mean tokens of a step, or a bound on it; 0 if neither is known."""
+    """The cell's mean tokens per step (MAT), else the most that a step can emit; 0 if unknown."""
     if isinstance(cell.mat, Estimate):
         return cell.mat.value
     method_header = header.methods.get(method)
+    # the method's option for the number of draft tokens
     draft_length = method_header.options.get("num_tokens") if method_header else None
     return draft_length + 1.0 if isinstance(draft_length, int) else 0.0

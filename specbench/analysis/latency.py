@@ -32,10 +32,10 @@ class Latency:
 
 
 def latency(table: RecordTable, rows: IntArray, missing: Missing | None) -> Latency:
-    """The percentiles of these rows, unless there is a reason for none.
+    """Percentiles of the seconds to the first token and per token after it, over these rows.
 
-    A completion of one token has no time per output token, nor has a completion whose decode time
-    is left out (see `decode_times`).
+    `missing` is the reason why there are no percentiles; None: there are. A completion of a single
+    token has no time per token, nor has a completion whose decode time is left out (NaN).
     """
     if missing:
         no_percentiles = Percentiles(missing, missing, missing, 0)
@@ -88,7 +88,8 @@ def percentiles(seconds: FloatArray) -> Percentiles:
 
 
 def _percentile(seconds: FloatArray, share: float) -> Value:
-    """The time that this share of completions does not exceed."""
+    """The time that this share of completions does not exceed; missing with too few of them."""
+    # At least one completion is expected to be slower. The median needs a single completion.
     num_needed = round(1 / (1 - share)) if share > 0.5 else 1
     if not len(seconds):
         return Missing("no completion")

@@ -8,15 +8,15 @@ from specbench.analysis.stats.estimates import Estimate, Missing, Value
 
 
 def means_of_methods(rows: Mapping[str, Sequence[Value]]) -> dict[str, Value]:
-    """Each method's mean over its row of tasks.
+    """Each method's mean over tasks, from its row with a value per task.
 
     Readers compare the means of methods, so a method that lacks a task of another method gets no
-    mean. Tasks without any method but the baseline are left out.
+    mean. Tasks that only the baseline has are left out.
     """
-    counted = _counted_tasks(rows)
+    task_indices = _counted_tasks(rows)
     means = {}
     for method, row in rows.items():
-        means[method] = mean_over_tasks([row[task] for task in counted])
+        means[method] = mean_over_tasks([row[index] for index in task_indices])
     return means
 
 
@@ -33,7 +33,7 @@ def _counted_tasks(rows: Mapping[str, Sequence[Value]]) -> list[int]:
 
 
 def mean_over_tasks(values: Sequence[Value]) -> Value:
-    """The arithmetic mean; missing if the value of any task is."""
+    """The arithmetic mean of the values of tasks; missing if any value is missing."""
     estimates = [value for value in values if isinstance(value, Estimate)]
     if estimates:
         return reason_if_partial(len(estimates), len(values)) or mean(estimates)

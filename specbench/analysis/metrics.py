@@ -183,13 +183,15 @@ def measure(
 
 
 def _warnings_of_records(run: Run, table: RecordTable) -> tuple[RunWarning, ...]:
-    """The warnings that need no numbers of cells: impossible records, hidden work, drafts that
-    fail, changed pools, odd answers. These rules are for runs that specbench measured.
+    """The warnings from the records and the header of a run alone, without numbers of cells.
+
+    They are about impossible records, hidden work, drafts that fail, changed pools and odd answers.
+    Empty for imported runs: the rules are for runs that specbench measured.
     """
     header = run.header
     if header.imported:
         return ()
-    if run.run_of_repeat:  # a pool: its header is that of its first run
+    if run.run_of_repeat:  # a pool, whose header describes its first run only
         faults = find_time_faults(run.records)
     else:
         faults = find_wrong_numbers(header, run.records)
@@ -230,12 +232,15 @@ def _no_times(header: RunHeader, frame: DataFrame) -> Missing | None:
 
 
 def _num_covered(overall: Mapping[Any, MethodMetrics], table: RecordTable) -> int:
-    """Number of passes or runs that every interval covers; units with few requests do not count."""
+    """The number of units (passes or runs) that the interval of every mean speedup covers.
+
+    A unit with too few requests is not covered. `overall` has the means of each method.
+    """
     nums_covered = []
     for method in overall.values():
         speedup = method.speedup
         if isinstance(speedup, Estimate) and speedup.units:
-            unit_logs = speedup.units[0]
+            unit_logs = speedup.units[0]  # log speedups [units]; NaN: too few requests
             nums_covered.append(int(np.isfinite(unit_logs).sum()))
     return max(1, min(nums_covered, default=table.num_units))
 
@@ -243,7 +248,10 @@ def _num_covered(overall: Mapping[Any, MethodMetrics], table: RecordTable) -> in
 def _rank_methods(
     overall: dict[tuple[str, float], MethodMetrics], axes: Axes
 ) -> dict[float, Ranking]:
-    """The ranking over all tasks at each temperature. It puts its intervals into `overall`."""
+    """The ranking of the means over tasks, by temperature.
+
+    The means in `overall` get the intervals of the ranking.
+    """
     rankings = {}
     for temperature in axes.temperatures:
         keys = {method: (method, temperature) for method in axes.methods}
@@ -254,7 +262,10 @@ def _rank_methods(
 def _rank_on_tasks(
     cells: dict[CellKey, CellMetrics], axes: Axes
 ) -> dict[tuple[float, str], Ranking]:
-    """The ranking by temperature and task. It puts its intervals into `cells`."""
+    """The ranking on each task, by temperature and task.
+
+    The speedups in `cells` get the intervals of the ranking.
+    """
     rankings = {}
     for temperature in axes.temperatures:
         for task in axes.tasks:
@@ -264,7 +275,10 @@ def _rank_on_tasks(
 
 
 def _rank(metrics: dict[Any, Any], keys: Mapping[str, Any]) -> Ranking:
-    """Rank methods by their speedups, and put the intervals of the ranking into `metrics`."""
+    """Rank methods by their speedups, and put the intervals of the ranking into `metrics`.
+
+    `keys` has each method's key in `metrics`, whose values have a `speedup`.
+    """
     ranking = rank({method: metrics[key].speedup for method, key in keys.items()}, BASELINE)
     for method, speedup in ranking.speedups.items():
         key = keys[method]

@@ -41,7 +41,11 @@ def _has_reasoning(record: Record, chat: ChatHeader) -> bool:
 def _counts(
     key: str, answers: Sequence[Record], is_odd: Callable[[Record], object]
 ) -> Iterator[RunWarning]:
-    """The warning of this key, with each method's number of odd answers; none without any."""
+    """Yield the warning of this key with each method's number of odd answers, if there are any.
+
+    `is_odd` gives a true value for an odd answer.
+    """
+    # both by method
     num_answers = Counter(answer.key.method for answer in answers)
     num_odd = Counter(answer.key.method for answer in answers if is_odd(answer))
     if num_odd:

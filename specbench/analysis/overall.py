@@ -31,8 +31,9 @@ class Axes(NamedTuple):
 
 def axes_of(header: RunHeader, frame: DataFrame) -> Axes:
     """The axes of a run's cells: the requested values, and those that its records have."""
-    asked = [method.spelling for method in header.method_labels]
-    methods = dict.fromkeys([*asked, *frame["method"].unique()])
+    requested = [method.spelling for method in header.method_labels]
+    # a `dict` in place of a set keeps the order
+    methods = dict.fromkeys([*requested, *frame["method"].unique()])
     temperatures = {*header.spec.values.temperatures, *frame["temperature"].unique().tolist()}
     tasks = dict.fromkeys([*header.columns, *frame["task"].unique()])
     return Axes(

@@ -36,7 +36,11 @@ class Pilot:
     """The standard deviation between passes or runs; None if it is unknown."""
 
     def smallest(self, num_prompts: float, num_units: int) -> float:
-        """The smallest relative difference that this many prompts and units show."""
+        """The smallest relative difference of speeds that these prompts and units show.
+
+        A difference of 0.05 is 5 %. `num_units` is the number of passes or runs.
+        """
+        # The variance of a log ratio falls with the number of prompts.
         prompt_variance = self.prompt_variance * self.num_prompts / num_prompts
         variances = [Variance(prompt_variance, num_prompts - 1)]
         if self.unit_sd:
@@ -47,13 +51,16 @@ class Pilot:
         return math.expm1(score * math.sqrt(variance.value))
 
     def prompts_for(self, difference: float, num_units: int) -> int | None:
-        """The fewest prompts that show the difference with these units; None if no number can."""
+        """The fewest prompts that show a relative difference with these units (passes or runs).
+
+        None if _MOST_PROMPTS prompts are not enough.
+        """
         if self.smallest(_MOST_PROMPTS, num_units) > difference:
             return None
         candidates = range(2, _MOST_PROMPTS + 1)
 
         def closeness(num_prompts: int) -> float:
-            """-(smallest difference that is shown): a key of bisection has to rise with prompts."""
+            """-(smallest difference that is shown), since a key of bisection has to ascend."""
             return -self.smallest(num_prompts, num_units)
 
         return candidates[bisect_left(candidates, -difference, key=closeness)]

@@ -48,11 +48,11 @@ def _agreement(metrics: RunMetrics, method: str, temperature: float) -> dict[str
 
 
 def _step_bins(metrics: RunMetrics, method: str, temperature: float) -> dict[str, Any]:
-    """Columns of the MAT in each bin of steps, such as `mat_position_32_63`."""
+    """Columns of the MAT in each bin of steps, such as `mat_position_32_63`, by name."""
     columns: dict[str, Any] = {}
     for step_bin in metrics.step_bins.get((method, temperature), ()):
-        place = step_bin.range_text.replace("-", "_")
-        columns |= value_columns(f"mat_{step_bin.axis}_{place}", step_bin.mat)
+        range_name = step_bin.range_text.replace("-", "_")  # 32-63 becomes 32_63
+        columns |= value_columns(f"mat_{step_bin.axis}_{range_name}", step_bin.mat)
     return columns
 
 

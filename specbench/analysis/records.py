@@ -271,10 +271,11 @@ def answer_of(record: Record) -> object:
 def _is_cut(record: Record) -> bool:
     """True if the last step may have accepted one more draft token than it shows.
 
-    EOS and the budget hide whether the last token was a draft token or the target's own.
+    EOS and the budget hide if the last token was a draft token or the target's token. A step that
+    emitted as many tokens as its draft tree has nodes accepted all draft tokens of a path.
     """
-    lengths = record.accept_lengths
-    num_nodes = record.num_nodes
+    lengths = record.accept_lengths  # emitted tokens of each step
+    num_nodes = record.num_nodes  # of each step's tree with its root; empty if unknown
     if not lengths:
         return False
     return not num_nodes or num_nodes[-1] != lengths[-1]

@@ -104,7 +104,7 @@ class Roofline:
         return Estimate(mat.value * self.target_bytes / step_bytes * bandwidth_ratio)
 
     def bandwidth_share(self, step_s: Value) -> Value:
-        """The share of the bandwidth that vanilla's steps use, each of `step_s` seconds."""
+        """The share of the measured bandwidth that vanilla uses, whose mean step takes `step_s`."""
         if self.no_bound:
             return self.no_bound
         if isinstance(step_s, Missing):
@@ -176,26 +176,28 @@ def _vanilla_step_s(records: Iterable[Record]) -> float:
 
 
 def _mean_context(records: Iterable[Record]) -> float:
-    """Tokens in the cache at vanilla's mean step."""
-    tokens = steps = 0.0
+    """Mean number of tokens in the cache over all steps of vanilla; 0 without any."""
+    tokens = steps = 0.0  # sums over the steps: tokens in the cache, and 1
     for record in records:
         if record.key.method == BASELINE:
             num_steps = len(record.accept_lengths)
-            # The cache grows by a token per step: (n + 1) / 2 on average beyond the prompt.
+            # The cache grows by a token per step. In n steps, it has (n + 1) / 2 tokens on average
+            # beyond the prompt.
             tokens += num_steps * (record.prompt_tokens + (num_steps + 1) / 2)
             steps += num_steps
     return tokens / steps if steps else 0.0
 
 
 def slow_steps(header: RunHeader) -> Iterator[RunWarning]:
-    """A warning if vanilla's steps take longer than steps of one row without a method.
+    """Yield a warning if vanilla's steps take longer than steps of one row without a method.
 
-    Both kinds of steps were timed in turns, before and after the run, and both times have to show
-    it. A model that fits the cache is not judged: other methods change the cache, and so its steps.
+    Both kinds of steps were timed in turns, before and after the run; both ratios of their times
+    have to be above MOST_VANILLA. A model that fits into the processor's cache is not judged: other
+    methods change the cache, and so the times of its steps.
     """
     roofline = header.roofline
     if roofline is None or roofline.target_bytes <= CACHE_MARGIN * roofline.cache_bytes:
         return
-    ratios = roofline.vanilla_ratios
+    ratios = roofline.vanilla_ratios  # seconds of vanilla's step / seconds of a plain step
     if len(ratios) > 1 and min(ratios) > MOST_VANILLA:
         yield RunWarning("slow_steps", {"ratio": min(ratios)})

@@ -145,7 +145,12 @@ def _num_unseen(
     steps: Sequence[float],
     blocks: Sequence[BlockHeader],
 ) -> float | None:
-    """Drafts that a block counts - steps that its answers imply; None if unknown."""
+    """Drafts that a block counts - steps that its answers imply; None if either is unknown.
+
+    `rows` are the numbers of the block's records; `emitted` and `steps` have a number per record,
+    0 if unknown. `blocks` are the parts of the block, with the increase of the server's counters.
+    """
+    # An answer of a single token has no steps.
     if not all(emitted[row] or records[row].num_tokens < 2 for row in rows):
         return None
     num_drafts = _num_drafts(blocks, len(rows))

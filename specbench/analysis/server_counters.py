@@ -180,9 +180,12 @@ def _rates_of_answers(done: Sequence[Record]) -> tuple[float, ...]:
 
 
 def _counters_problem(blocks: Sequence[BlockHeader]) -> Missing | None:
-    """The reason if counters include more than the blocks' answers; None if they do not."""
+    """The reason why counters do not count the blocks' answers alone; None if they do.
+
+    They count failed requests as well, or clearly more tokens than these answers have.
+    """
     if any(block.num_failed for block in blocks):
         return HAS_FAILED
-    num_own = sum(block.num_tokens for block in blocks)
+    num_received = sum(block.num_tokens for block in blocks)
     num_counted = sum(block.counters.get("num_tokens", block.num_tokens) for block in blocks)
-    return OTHERS if num_own < _LEAST_OWN * num_counted else None
+    return OTHERS if num_received < _LEAST_OWN * num_counted else None

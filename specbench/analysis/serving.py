@@ -242,17 +242,18 @@ def _num_restarted(blocks: Sequence[BlockHeader]) -> int:
     return num_without if num_without < len(blocks) else 0
 
 
-def _client_share(blocks: Sequence[BlockHeader], e2e: FloatArray) -> float:
-    """The client's own share of a request's time: its work, and the wait while it is busy.
+def _client_share(blocks: Sequence[BlockHeader], e2e_s: FloatArray) -> float:
+    """The client's own share of the requests' time; 0 without requests.
 
-    The wait is as in a queue with one server (M/M/1): work / (1 - utilisation).
+    Work and wait of the client are as in a queue with one server (M/M/1): work / (1 - utilisation).
+    `e2e_s` has the seconds of each completed request.
     """
-    client_s = sum(block.client_s for block in blocks)
+    client_s = sum(block.client_s for block in blocks)  # CPU seconds
     duration_s = sum(block.duration_s for block in blocks)
-    if not len(e2e) or not duration_s or not e2e.sum():
+    if not len(e2e_s) or not duration_s or not e2e_s.sum():
         return 0.0
     utilisation = min(client_s / duration_s, _MOST_UTILISATION)
-    return float(client_s / (1 - utilisation) / e2e.sum())
+    return float(client_s / (1 - utilisation) / e2e_s.sum())
 
 
 def _times(seconds: FloatArray) -> Times:

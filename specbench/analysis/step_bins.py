@@ -141,7 +141,11 @@ def _bins(
 
 
 def bin_edges(axis: Axis, largest: int) -> list[int]:
-    """The first number of each bin, and the end of the last one."""
+    """The first number of each bin of an axis, and the end of the last bin.
+
+    `largest` is the largest position, context length or turn that the bins have to cover. A turn is
+    a bin of its own; other bins begin at 0, and each ends at twice the end of the bin before.
+    """
     if axis == "turn":
         return list(range(1, largest + 2))
     edges = [0, _FIRST_EDGE[axis]]
@@ -158,18 +162,21 @@ def too_few(num_prompts: int) -> Missing | None:
 
 
 def _numbers(sums: IntArray, draws: Draws) -> dict[str, Value]:
-    """MAT and acceptance of a bin, from sums of its prompts [prompts, 3]: steps, emitted tokens,
-    and steps that accepted a draft token.
+    """`mat` and `acceptance` of a bin: mean tokens per step, and the share of accepting steps.
+
+    `sums` has a row per prompt [prompts, 3]: the numbers of its steps, of the tokens that they
+    emitted, and of the steps that accepted a draft token. Both are missing with too few prompts.
     """
     if missing := too_few(len(sums)):
         return {"mat": missing, "acceptance": missing}
     steps, emitted, accepting = np.hsplit(sums.astype(np.float64), 3)  # [prompts, 1] each
-    drawn = draws.sums(np.hstack([accepting, steps]))  # [num_resamples, 2]
+    # [num_resamples] each
+    drawn_accepting, drawn_steps = draws.sums(np.hstack([accepting, steps])).T
     return {
         "mat": draws.estimate(Ratio(emitted, steps, machine=EXACT)),
         "acceptance": share_estimate(
             float(accepting.sum() / steps.sum()),
-            drawn[:, 0] / drawn[:, 1],
+            drawn_accepting / drawn_steps,
             effective_number(steps),
         ),
     }

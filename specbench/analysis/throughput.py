@@ -62,13 +62,18 @@ def throughput_ratio(
 
 
 def total_throughput(output: Value, num_tokens: IntArray, prompt_tokens: IntArray) -> Value:
-    """Prompt and output tokens/s, from output tokens/s and the tokens of completions."""
+    """Prompt and output tokens/s of a server, from its output tokens/s.
+
+    `num_tokens` and `prompt_tokens` [completions] are the output and prompt tokens of the completed
+    requests. Missing if the prompt tokens of any request are unknown (0).
+    """
     if isinstance(output, Missing) or not output.value or not num_tokens.any():
         return NOT_RUN
     if not prompt_tokens.all():
         return NO_PROMPT_TOKENS
-    requests_per_token = output.value / int(num_tokens.sum())
-    return Estimate(int((num_tokens + prompt_tokens).sum()) * requests_per_token)
+    # output tokens/s * (prompt and output tokens / output tokens)
+    rate_per_token = output.value / int(num_tokens.sum())
+    return Estimate(int((num_tokens + prompt_tokens).sum()) * rate_per_token)
 
 
 def _comparable(blocks: Sequence[BlockHeader]) -> dict[tuple[str, int], BlockHeader]:

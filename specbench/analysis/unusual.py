@@ -95,15 +95,16 @@ def _equal_times(answers: Sequence[Record]) -> Iterator[str]:
 
 
 def _by_chance(num_both: int, *, num_prefill: int, num_decode: int, num_pairs: int) -> float:
-    """The number of pairs in which both times are equal by chance, as a coarse clock makes likely.
+    """The number of pairs of answers in which both times are equal by chance, with a coarse clock.
 
-    A pair with equal prefill times, or with equal decode times, is a copy or a coincidence. If the
-    two times of pairs that are not copies are independent, the number e of coincidences is
+    Of all `num_pairs` pairs, `num_prefill` have equal prefill times, `num_decode` equal decode
+    times, and `num_both` both. A pair with equal times is a copy or a coincidence. If the two times
+    of pairs that are not copies are independent, the number e of coincidences in both times is
 
         e = (num_prefill - copies) * (num_decode - copies) / num_pairs,  copies = num_both - e
     """
-    by_chance = float(num_both)
+    num_by_chance = float(num_both)
     for _ in range(_ITERATIONS):
-        copies = num_both - by_chance
-        by_chance = (num_prefill - copies) * (num_decode - copies) / num_pairs
-    return min(by_chance, num_both)
+        copies = num_both - num_by_chance
+        num_by_chance = (num_prefill - copies) * (num_decode - copies) / num_pairs
+    return min(num_by_chance, num_both)

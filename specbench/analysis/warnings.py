@@ -227,7 +227,11 @@ def not_significant(temperature: float, factors: Mapping[str, float]) -> RunWarn
 
 
 def _factor(speedup: Estimate) -> float:
-    """The approximate factor on the prompts that puts 1 outside the speedup's interval."""
+    """The approximate factor on the number of prompts that puts 1 outside a speedup's interval.
+
+    Infinite if the machine's variance alone keeps 1 inside.
+    """
+    # variances of log(speedup): from prompts, from the machine, and from both
     prompts = speedup.prompts
     machine = speedup.machine
     variance = speedup.variance

@@ -45,9 +45,12 @@ def _log_of_mean(logs: Sequence[FloatArray]) -> FloatArray:
 
 
 def _degrees_of_mean(resamples: Sequence[FloatArray], degrees: Sequence[float]) -> float:
-    """Welch and Satterthwaite's degrees of freedom for a mean of independent numbers."""
+    """Welch and Satterthwaite's degrees of freedom for a mean of independent numbers.
+
+    `resamples` [num_resamples] and `degrees` are those of each number.
+    """
     variances = np.array([numbers.var() for numbers in resamples])
-    if not variances.any():
+    if not variances.any():  # no number varies
         return float(sum(degrees))
     # (sum of variances)^2 / sum of (variance^2 / degrees)
     square_of_sum = variances.sum() ** 2

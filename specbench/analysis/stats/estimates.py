@@ -86,13 +86,14 @@ def without_spread(number: float) -> Estimate:
 
 
 def with_interval(estimate: Estimate) -> Estimate:
-    """A number with its interval: over prompts alone, or over prompts and units if there are two.
+    """The estimate with its interval, over prompts, and over units (passes or runs) if it has two.
 
-    Without units, the interval leaves out the variance that the machine adds.
+    With fewer units, the interval leaves out the variance that the machine adds. Without resamples,
+    the estimate stays as it is.
     """
     if estimate.resamples is None:
         return estimate
-    unit_variance = of_groups(estimate.units)
+    unit_variance = of_groups(estimate.units)  # None with fewer than two units
     if unit_variance is not None:
         return with_machine(estimate, unit_variance)
     return _placed(estimate, interval(estimate.resamples, estimate.degrees))
@@ -130,12 +131,11 @@ def _placed(estimate: Estimate, interval: Interval | None) -> Estimate:
 
 
 def interval(resamples: FloatArray, degrees: float) -> Interval | None:
-    """The expanded percentile interval (Hesterberg 2015, "What Teachers Should Know about the
-    Bootstrap", section 5.3).
+    """The expanded percentile interval of resamples [num_resamples].
 
-    The plain percentile interval of few clusters is too narrow by the factor between a
-    normal's and a t-distribution's quantile. None with too few degrees of freedom, or if these are
-    not a number.
+    The plain percentile interval of few clusters is too narrow by the factor between a normal's and
+    a t-distribution's quantile. None with fewer degrees of freedom than SHOWN_DEGREES, or NaN.
+    Source: Hesterberg 2015, "What Teachers Should Know about the Bootstrap", section 5.3.
     """
     if not degrees >= SHOWN_DEGREES:
         return None

@@ -68,7 +68,10 @@ def slower(a: Value, b: Value, allowed: float, machine: Variance | None) -> floa
 
 
 def margin(a: Value, b: Value, machine: Variance | None, level: float) -> float | None:
-    """The distance of log(a / b) from an allowed logarithm at which `slower` gives p = `level`."""
+    """The distance of log(a / b) from the allowed logarithm at which `slower` gives p = `level`.
+
+    None as for `slower`. `machine` is the variance that passes or runs add to log(a / b).
+    """
     log_ratio = _log_ratio(a, b, machine)
     if log_ratio is None:
         return None
@@ -77,11 +80,14 @@ def margin(a: Value, b: Value, machine: Variance | None, level: float) -> float 
 
 
 def _log_ratio(a: Value, b: Value, machine: Variance | None) -> LogRatio | None:
-    """log(a / b) with its variance; None if that is unknown, or known from too few samples."""
+    """log(a / b) with its variance; None if either is unknown, or with too few samples.
+
+    `machine` is the variance that passes or runs add to log(a / b); None if unknown.
+    """
     if machine is None or isinstance(a, Missing) or isinstance(b, Missing):
         return None
     ratio = quotient(a, b)
-    prompts = ratio.prompts
+    prompts = ratio.prompts  # the variance from the choice of prompts
     if prompts is None or ratio.degrees < MIN_DEGREES:
         return None
     return LogRatio(math.log(ratio.value), total([prompts, machine]))

@@ -21,20 +21,23 @@ EXACT = Variance(0.0, math.inf)
 
 
 def of_mean(logs: FloatArray) -> Variance | None:
-    """The variance of the mean of these logarithms [units]; NaN stands for an unknown one.
+    """The variance of the mean of these logarithms [units].
 
-    None with fewer than two.
+    NaN stands for an unknown logarithm, which does not count. None with fewer than two logarithms.
     """
     finite_logs = logs[np.isfinite(logs)]
     num_units = len(finite_logs)
     if num_units < 2:
         return None
-    unit_variance = float(finite_logs.var(ddof=1))
+    unit_variance = float(finite_logs.var(ddof=1))  # of a single unit
     return Variance(unit_variance / num_units, num_units - 1)
 
 
 def total(variances: Iterable[Variance]) -> Variance:
-    """The sum of independent variances, with the degrees of Welch and Satterthwaite (1946)."""
+    """The sum of independent variances, with its degrees of freedom.
+
+    These are Welch and Satterthwaite's (1946), infinite if no variance is above 0.
+    """
     positive = [variance for variance in variances if variance.value > 0]
     variance_sum = math.fsum(variance.value for variance in positive)
     # 1 / degrees = sum of (share of the variance)^2 / degrees of the variance
