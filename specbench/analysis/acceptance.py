@@ -97,13 +97,14 @@ def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthA
     # unknown, if the step is cut). So a step came to depth d if it emitted at least d tokens, and
     # accepted a draft token at depth d if it emitted at least d + 1.
     depths = np.arange(1, at_least.shape[1] - 1)  # depth 1 is the first draft token's
-    steps_accepted = at_least[:, depths + 1]  # numbers of steps [clusters, depths]
+    accepted_anywhere = at_least[:, depths + 1]  # numbers of steps [clusters, all depths]
     # Numbers of steps fall with the depth, so the depths with accepted tokens come first.
-    num_depths = int((steps_accepted.sum(0) > 0).sum())
+    num_depths = int((accepted_anywhere.sum(0) > 0).sum())
     if not num_depths:
         return ()
-    steps_accepted = steps_accepted[:, :num_depths]
-    # Numbers of steps that came to a depth and have a known outcome there [clusters, depths].
+    # Numbers of steps that accepted a draft token at a depth, and of steps that came to the depth
+    # and have a known outcome there: [clusters, depths] each.
+    steps_accepted = accepted_anywhere[:, :num_depths]
     steps_reached = (at_least[:, depths] - counts.cut[:, depths])[:, :num_depths]
     num_accepted = steps_accepted.sum(0)  # over all clusters [depths]
     num_reached = steps_reached.sum(0)  # [depths]

@@ -133,7 +133,7 @@ def _below(
     """The methods that are too fast: their time / vanilla's time for the same requests.
 
     Both the upper end of the ratio's interval and the median over requests have to be below
-    `least`. The median excludes bursts of other programs that hit a few answers of vanilla.
+    `least`. Bursts of other programs that hit a few answers of vanilla do not move the median.
 
     Args:
         table: the records of the run.
@@ -150,7 +150,8 @@ def _below(
     for subject, paired_rows in subjects(completions[completions["baseline_row"] >= 0]):
         rows = paired_rows.index.to_numpy()  # numbers of rows of the table
         baseline_rows = paired_rows["baseline_row"].to_numpy()
-        # time / vanilla's time, or (time * vanilla's count) / (vanilla's time * count)
+        # Factors of the ratio [rows]: time / vanilla's time, or, with a count,
+        # (time * vanilla's count) / (vanilla's time * count).
         top_columns = table.values(rows, time_column)
         bottom_columns = table.values(baseline_rows, time_column)
         if count_column:
@@ -196,14 +197,14 @@ def _by_neighbour(frame: DataFrame, is_timed: Series) -> Compared:
     """
     # The method of the record that ran just before on the same worker [rows].
     method_before = frame.groupby("worker", observed=True, sort=False)["method"].shift()
-    rows = frame[is_timed & (frame["method"] == BASELINE) & (frame["decode_s"] > 0)]
-    step_s = rows["decode_s"] / rows["num_steps"]
-    group_columns = [rows[name] for name in _GROUP]
+    vanilla_rows = frame[is_timed & (frame["method"] == BASELINE) & (frame["decode_s"] > 0)]
+    step_s = vanilla_rows["decode_s"] / vanilla_rows["num_steps"]
+    group_columns = [vanilla_rows[name] for name in _GROUP]
     median_s = step_s.groupby(group_columns, observed=True).transform("median")
-    rows = rows.assign(
-        completions=1.0,  # each row counts as one
+    rows = vanilla_rows.assign(
+        completions=1.0,  # a row counts as a single completion
         relative_time=step_s / median_s,
-        method_before=method_before[rows.index],
+        method_before=method_before[vanilla_rows.index],
     )
     after = {}  # by subject: vanilla's speed right after the method
     otherwise = {}  # by subject: vanilla's speed after all other methods

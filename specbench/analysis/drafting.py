@@ -100,8 +100,8 @@ class Drafting:
         if not isinstance(cell.mat, Estimate) or not is_uncounted.any():
             return cell
         # At worst, the uncounted answers accepted nothing: a step for each token after the first.
-        most_steps = (num_tokens[is_uncounted] - 1).sum()
-        least_mat = (num_emitted.sum() + most_steps) / (num_steps.sum() + most_steps)
+        uncounted_steps = (num_tokens[is_uncounted] - 1).sum()
+        least_mat = (num_emitted.sum() + uncounted_steps) / (num_steps.sum() + uncounted_steps)
         num_answers = int((num_tokens > 1).sum())  # that took steps
         num_counted = num_answers - int(is_uncounted.sum())
         missing = Missing(

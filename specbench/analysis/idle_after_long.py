@@ -58,7 +58,7 @@ def find_idle_after_long(table: RecordTable, header: RunHeader) -> Iterable[RunW
         share = num_accepting.sum() / num_drafts[~is_long].sum()
         num_after_long = num_drafts[is_long].sum()
         surprise = -num_after_long * math.log1p(-min(share, _ALMOST_ALL))
-        # A look-up may find nothing for other reasons, so its warning takes more drafts.
+        # Methods that do not draft in every step, such as look-ups, need more drafts.
         least_drafts = _LEAST_LONG if drafts_in_every_step(header, method) else LEAST_DRAFTS
         if num_after_long >= least_drafts and surprise > _LEAST_SURPRISE:
             num_emitted, num_steps = table.values(rows[~is_long], "mat_emitted", "mat_steps")

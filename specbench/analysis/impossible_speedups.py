@@ -43,15 +43,16 @@ def find_impossible_speedups(
         if key.method == BASELINE or not isinstance(cell.decode_speedup, Estimate):
             continue
         interval = cell.decode_speedup.interval  # None with too few samples
-        most_tokens = _tokens_per_step(cell, header, key.method)  # 0: unknown
-        drift = MOST_DRIFT if most_tokens >= LEAST_MAT else MOST_PLAIN_DRIFT
-        if interval and most_tokens and interval.low > drift * most_tokens:
+        tokens_per_step = _tokens_per_step(cell, header, key.method)  # 0: unknown
+        # the factor by which equal servers may differ
+        drift = MOST_DRIFT if tokens_per_step >= LEAST_MAT else MOST_PLAIN_DRIFT
+        if interval and tokens_per_step and interval.low > drift * tokens_per_step:
             numbers = {
                 "method": key.method,
                 "temperature": key.temperature,
                 "task": key.task,
                 "least": interval.low,
-                "tokens": most_tokens,
+                "tokens": tokens_per_step,
             }
             yield RunWarning("impossible_speedup", numbers)
 

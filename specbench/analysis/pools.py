@@ -34,9 +34,9 @@ def find_changed_pools(frame: DataFrame) -> Iterator[RunWarning]:
     passes_per_run = run_of_pass.value_counts()
     if len(passes_per_run) < 2 or passes_per_run.min() < 2:
         return
-    rows = rows.assign(log_token_s=np.log(rows["wall_s"] / rows["num_tokens"]))
+    timed_rows = rows.assign(log_token_s=np.log(rows["wall_s"] / rows["num_tokens"]))
     # a row per request, a column per pass
-    log_times = rows.pivot_table("log_token_s", _REQUEST, "repeat", observed=True)
+    log_times = timed_rows.pivot_table("log_token_s", _REQUEST, "repeat", observed=True)
     pass_times = log_times.dropna().mean()  # over the requests that every pass has; by pass
     times_by_run = pass_times.groupby(run_of_pass)
     between_runs = times_by_run.mean().max() - times_by_run.mean().min()

@@ -110,8 +110,8 @@ def pooled_variance(speedups: Sequence[Estimate]) -> Variance | None:
     # Log speedups [units] of each method; NaN where a unit has too few requests.
     unit_logs = [speedup.units[0] for speedup in speedups]
     baseline_logs = np.zeros_like(unit_logs[0])  # vanilla's own speedup is 1
-    logs = np.stack([baseline_logs, *unit_logs])
-    logs = logs[:, np.isfinite(logs).all(0)]  # [vanilla and methods, units]
+    all_logs = np.stack([baseline_logs, *unit_logs])  # [vanilla and methods, all units]
+    logs = all_logs[:, np.isfinite(all_logs).all(0)]  # [vanilla and methods, units]
     num_methods, num_units = logs.shape  # vanilla counts as a method
     if num_units < 2:
         return None

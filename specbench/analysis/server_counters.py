@@ -72,10 +72,10 @@ def engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
     problem = _counters_problem(drafting_blocks) if drafting_blocks else None
     if problem:
         return problem
-    num_drafts = int(counter_total(drafting_blocks, "num_drafts"))
-    if not num_drafts:
+    num_counted = int(counter_total(drafting_blocks, "num_drafts"))
+    if not num_counted:
         return NO_COUNTS
-    return Estimate(1 + counter_total(drafting_blocks, "num_accepted") / num_drafts)
+    return Estimate(1 + counter_total(drafting_blocks, "num_accepted") / num_counted)
 
 
 def drafting_share(

@@ -125,11 +125,11 @@ def _bins(
             continue
         # Of each step: a 1 that counts the step, its tokens, and 1 if it accepted a draft token.
         columns = (np.ones_like(emitted), emitted, emitted > 1)
-        # The sums of these columns over the steps of each prompt in the bin [prompts, 3].
-        sums = np.stack(
+        # The sums of these columns over the steps of each prompt in the bin [all prompts, 3].
+        all_sums = np.stack(
             [np.bincount(prompts[is_inside], column[is_inside]) for column in columns], axis=1
         )
-        sums = sums[sums[:, 0] > 0]  # prompts with steps in the bin
+        sums = all_sums[all_sums[:, 0] > 0]  # of prompts with steps in the bin [prompts, 3]
         yield StepBin(
             axis=axis,
             low=low,

@@ -34,7 +34,7 @@ def claimed(compared: Compared, allowed: float = 1 / LEAST_STEPS - 1) -> dict[Su
     significantly below 1 are left out. Without references, each reference is 1. The test takes the
     machine's variance as 0, since `allowed` covers the noise of the machine.
     """
-    # Random streams with these names: independent, since ratios and references come from different
+    # Two independent random streams by their names, since ratios and references come from different
     # completions.
     draws = Draws(Bootstrap(), "first")
     reference_draws = Draws(Bootstrap(), "second")
@@ -81,10 +81,10 @@ def later_passes(used: DataFrame) -> Compared:
             "num_steps first": rows["num_steps"].where(is_first, 0),
             "num_steps later": rows["num_steps"].where(~is_first, 0),
         }
-        rows = rows.assign(**counts_by_pass)
+        rows_with_counts = rows.assign(**counts_by_pass)
         # (later steps * first tokens) / (later tokens * first steps)
         ratios[subject] = column_ratio(
-            rows[rows["request"].isin(requests_in_both)],
+            rows_with_counts[rows["request"].isin(requests_in_both)],
             ("num_steps later", "num_emitted first"),
             ("num_emitted later", "num_steps first"),
         )

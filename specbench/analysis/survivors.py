@@ -67,7 +67,7 @@ def find_survivors(frame: DataFrame) -> Survivors:
     num_done = done_rows.groupby(CELL_KEY, observed=True)["asked"].transform("size")
     num_asked = done_rows.groupby(_OVER_METHODS, observed=True)["asked"].transform("nunique")
     is_ranked = num_done >= LEAST_DONE * num_asked
-    # a row per method, temperature and task
+    # a row per method, temperature and task without a rank
     unranked_cells = done_rows[~is_ranked].drop_duplicates(CELL_KEY)
     unranked = {
         (method, temperature, task): Finished(

@@ -111,14 +111,13 @@ def _throttling(frame: DataFrame) -> Iterable[RunWarning]:
     log_step_s = np.log(vanilla_rows["decode_s"] / vanilla_rows["num_steps"])  # seconds of a step
     group_columns = [vanilla_rows[name] for name in _GROUP]
     log_median_s = log_step_s.groupby(group_columns, observed=True).transform("median")
-    vanilla_rows = vanilla_rows.assign(
-        completions=1.0, relative_time=np.exp(log_step_s - log_median_s)
-    )
-    group_times = vanilla_rows.groupby(_GROUP, observed=True, sort=False)["relative_time"]
+    # A row counts as a single completion.
+    rows = vanilla_rows.assign(completions=1.0, relative_time=np.exp(log_step_s - log_median_s))
+    group_times = rows.groupby(_GROUP, observed=True, sort=False)["relative_time"]
     # Of each completion: the share of its group that ran before, from 0 to 1.
     share_earlier = group_times.cumcount() / group_times.transform("size")
-    first_third = vanilla_rows[share_earlier < 1 / 3]
-    last_third = vanilla_rows[share_earlier >= 2 / 3]
+    first_third = rows[share_earlier < 1 / 3]
+    last_third = rows[share_earlier >= 2 / 3]
     if not len(first_third) or not len(last_third):
         return
     # Random streams with different names are independent.
@@ -175,13 +174,13 @@ def _few_samples(
     task_samples = [
         {"task": task, "samples": num_samples} for task, num_samples in fewest_samples.items()
     ]
-    num_samples = min(fewest_samples.values())
+    fewest_of_all = min(fewest_samples.values())
     # All tasks have too few samples, and the same number.
-    are_alike = {num_samples} == {*fewest_samples.values()} and tasks == {*fewest_samples}
+    are_alike = {fewest_of_all} == {*fewest_samples.values()} and tasks == {*fewest_samples}
     numbers = {
         "tasks": task_samples if has_interval and not are_alike else [],
-        "few": num_samples if has_interval and are_alike else None,
-        "bare": None if has_interval else num_samples,
+        "few": fewest_of_all if has_interval and are_alike else None,
+        "bare": None if has_interval else fewest_of_all,
         "methods": [*dict.fromkeys(undecided)],  # each method once
         "needed": num_needed,
     }

@@ -123,9 +123,9 @@ class Draws:
             chunk = counts[start : start + chunk_size]  # a view [resamples, clusters]
             # the numbers of the drawn clusters, a row per resample
             drawn = generator.integers(num_clusters, size=chunk.shape)
-            # For one count over the chunk, cluster c of resample r becomes r * num_clusters + c.
-            drawn += np.arange(len(chunk))[:, None] * num_clusters
-            chunk[:] = np.bincount(drawn.ravel(), minlength=chunk.size).reshape(chunk.shape)
+            # Cells of the chunk: cluster c of resample r is cell r * num_clusters + c.
+            cells = drawn + np.arange(len(chunk))[:, None] * num_clusters
+            chunk[:] = np.bincount(cells.ravel(), minlength=chunk.size).reshape(chunk.shape)
         return counts
 
 
