@@ -250,7 +250,7 @@ class CellSource:
         return self._rows.get(key, np.empty(0, dtype=np.intp))
 
     def _reason_for_no_pairs(self, key: CellKey) -> Missing:
-        """The reason why ratios to vanilla are missing, if no answer has vanilla's to compare."""
+        """The reason for missing ratios to vanilla, if it answered no request of the cell."""
         baseline_rows = self._rows_of(replace(key, method=BASELINE))
         if not len(baseline_rows):
             return NO_BASELINE

@@ -127,12 +127,12 @@ def explain(
     # If the sides share no prompts, all prompts of each side count.
     counted_turns = shared_turns or set.union(*turns_of_sides)
     # of each side: True for the rows that count [rows]; and the side with these rows alone
-    is_shared = [np.array([turn in counted_turns for turn in pairs.turns]) for pairs in sides]
-    shared = [pairs.where(rows) for pairs, rows in zip(sides, is_shared, strict=True)]
-    available = _available(sides, shared)  # the numbers that all sides know
+    is_counted = [np.array([turn in counted_turns for turn in pairs.turns]) for pairs in sides]
+    counted = [pairs.where(rows) for pairs, rows in zip(sides, is_counted, strict=True)]
+    available = _available(sides, counted)  # the numbers that all sides know
     drawn = draw_prompts(sides, bootstrap or Bootstrap())
-    degrees = drawn.degrees(shared)  # of freedom of the resamples
-    sides_with_rows = [*zip(sides, is_shared, strict=True)]  # pairs of a side and its flags
+    degrees = drawn.degrees(counted)  # of freedom of the resamples
+    sides_with_rows = [*zip(sides, is_counted, strict=True)]  # pairs of a side and its flags
     with np.errstate(divide="ignore", invalid="ignore"):  # draws or passes without emitted tokens
         # of each side, by factor: its effect [1 + resamples]; and the effect's logarithm [units]
         effects = [_effects(*side, drawn, available) for side in sides_with_rows]
@@ -170,12 +170,12 @@ def explain(
     )
 
 
-def _available(sides: Sequence[AnswerPairs], shared: Sequence[AnswerPairs]) -> _Available:
-    """The numbers known for all shared answers; for blocks, for all answers."""
-    all_answers = [answers for pairs in shared for answers in (pairs.method, pairs.vanilla)]
+def _available(sides: Sequence[AnswerPairs], counted: Sequence[AnswerPairs]) -> _Available:
+    """The numbers known for all answers that count (`counted`); for blocks, for all answers."""
+    all_answers = [answers for pairs in counted for answers in (pairs.method, pairs.vanilla)]
     has_emitted = all(answers.emitted.sum() > 0 for answers in all_answers)
     # an answer of only the first token has no steps
-    steps_unknown = [np.isnan(pairs.method.steps) & (pairs.method.emitted > 0) for pairs in shared]
+    steps_unknown = [np.isnan(pairs.method.steps) & (pairs.method.emitted > 0) for pairs in counted]
     return _Available(
         steps=has_emitted and not any(unknown.any() for unknown in steps_unknown),
         prefill=has_emitted and all(answers.decode_s.sum() > 0 for answers in all_answers),
@@ -185,25 +185,25 @@ def _available(sides: Sequence[AnswerPairs], shared: Sequence[AnswerPairs]) -> _
 
 
 def _effects(
-    pairs: AnswerPairs, is_shared: BoolArray, drawn: DrawnPrompts, available: _Available
+    pairs: AnswerPairs, is_counted: BoolArray, drawn: DrawnPrompts, available: _Available
 ) -> dict[str, FloatArray]:
     """The number by which each factor multiplies a side's printed number [1 + resamples].
 
     "printed" is the printed number itself. The module's docstring defines the factors. The first
-    number of an array is without resampling. `is_shared` [rows] is true for the rows of `pairs`
-    that all sides have; `drawn` resamples the prompts.
+    number of an array is without resampling. `is_counted` [rows] is true for the rows of `pairs`
+    whose prompts and turns all sides have; `drawn` resamples the prompts.
     """
     by_task = drawn.sums(pairs)  # column -> [tasks, 1 + resamples]
     whole = over_tasks(by_task)  # column -> [1 + resamples], the sums over all rows
-    shared = over_tasks(drawn.sums(pairs.where(is_shared)))  # the same over shared rows
+    counted = over_tasks(drawn.sums(pairs.where(is_counted)))  # the sums over rows that count
     printed = PRINTED_NUMBERS[pairs.arithmetic](by_task)
     # S of all pairs, by the source's counts of tokens and by ours
     speedup_by_source = speedup(whole, "counted_tokens")
     our_speedup = speedup(whole, "tokens")
     effects = {AVERAGING: printed / speedup_by_source}
     effects[COUNTING] = speedup_by_source / our_speedup
-    effects[PROMPTS] = our_speedup / speedup(shared, "tokens")
-    effects |= _effects_of_steps(shared, available, pairs.step_unit_s)
+    effects[PROMPTS] = our_speedup / speedup(counted, "tokens")
+    effects |= _effects_of_steps(counted, available, pairs.step_unit_s)
     effects["printed"] = printed
     if available.blocks:
         in_flight = whole["wall_s"] / whole["block_s"]
@@ -254,14 +254,14 @@ def _effects_of_steps(
 
 
 def _logs_of_units(
-    pairs: AnswerPairs, is_shared: BoolArray, available: _Available
+    pairs: AnswerPairs, is_counted: BoolArray, available: _Available
 ) -> Mapping[str, FloatArray]:
     """The logarithm of the effect of each factor of a side in each unit, by name [units].
 
     A unit is a pass or a run. The effects are over the turns (of prompts) that all complete units
     have. NaN stands for an incomplete unit, which has half of all turns or fewer, such as an
-    interrupted pass; and for a factor that the side lacks. `is_shared` [rows] is true for the rows
-    of `pairs` that all sides have.
+    interrupted pass; and for a factor that the side lacks. `is_counted` [rows] is true for the rows
+    of `pairs` whose prompts and turns all sides have.
     """
     turns = pairs.turns  # of each row
     turns_of_unit: dict[int, set[PromptTurn]] = {}
@@ -279,10 +279,10 @@ def _logs_of_units(
     effects: list[dict[str, FloatArray]] = []
     for unit in sorted(turns_of_unit):
         is_in_unit = is_common & (pairs.units == unit)  # [rows]
-        unit_pairs, is_unit_shared = pairs.where(is_in_unit), is_shared[is_in_unit]
+        unit_pairs, is_unit_counted = pairs.where(is_in_unit), is_counted[is_in_unit]
         unit_effects: dict[str, FloatArray] = {}
-        if unit in complete_units and is_unit_shared.any():
-            unit_effects = _effects(unit_pairs, is_unit_shared, undrawn(unit_pairs), available)
+        if unit in complete_units and is_unit_counted.any():
+            unit_effects = _effects(unit_pairs, is_unit_counted, undrawn(unit_pairs), available)
         effects.append(unit_effects)
     unknown = np.full(1, np.nan)
     return {

@@ -15,7 +15,7 @@ _BY_REQUEST = attrgetter("key.task", "key.sample_id", "key.turn")
 
 
 def fewer_steps(records: Sequence[Record], header: RunHeader) -> dict[tuple[str, float], float]:
-    """The methods that remember answers by proof: steps in later passes / in the first pass.
+    """The methods that provably remember answers: steps in later passes / in the first pass.
 
     The ratios are by method and temperature, which is 0. They cover methods whose drafts depend on
     the prompt alone (`is_repeatable`): an equal answer takes equally many steps in every pass. If

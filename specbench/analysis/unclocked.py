@@ -51,11 +51,12 @@ def hidden_time(table: RecordTable) -> dict[Subject, float]:
     """The methods that hide time from the clock: seconds by the outer clock / by their own times.
 
     The ratios are by subject, a method and a temperature. The decoding loop measures a completion's
-    own time; the outer clock runs outside the loop. A method is named if the outer clock exceeds
-    the allowed time (see the constants) in sum and in more than LEAST_HIDDEN of its completions.
-    Bursts of other programs hit only a few completions. Such bursts hit vanilla too, so the method
-    also needs significantly more of these completions than vanilla at its temperature (Fisher's
-    exact test, one-sided, corrected by Holm).
+    own time; the outer clock runs outside the loop, and may exceed the own time by a share of it
+    and a fixed time (MOST_HIDDEN, HIDDEN_S). A method is named if the outer clock exceeds this
+    allowed time in sum and in more than LEAST_HIDDEN of its completions, since bursts of other
+    programs hit only a few completions. Such bursts hit vanilla too, so the method also needs
+    significantly more of these completions than vanilla at its temperature (Fisher's exact test,
+    one-sided, corrected by Holm).
     """
     # By subject: seconds of each completion by the outer clock, and by its own.
     seconds_by_subject: dict[Subject, list[tuple[float, float]]] = defaultdict(list)
