@@ -114,7 +114,7 @@ def _estimates(table: RecordTable, rows: IntArray, draws: Draws | None) -> dict[
     Args:
         table: has a row per completion.
         rows: numbers of the completions that count.
-        draws: resample the clusters (samples) of rows, for intervals; None: no intervals.
+        draws: resamples the clusters (samples) of rows, for intervals; None: no intervals.
     """
     # By name: the counts and seconds of the rows that the metrics need [rows].
     columns = dict(zip(COLUMNS, table.values(rows, *COLUMNS), strict=True))

@@ -34,7 +34,7 @@ def requests_in_flight(blocks: Sequence[BlockHeader], done: Iterable[Record]) ->
     a group of requests of one method, temperature, task, pass and load that the server completed
     together; interrupted blocks are left out. Without such a block, all numbers are 0.
     """
-    # Seconds of each block that was not interrupted (`num_before`: requests done before that).
+    # Seconds of each whole block (`num_before` counts requests done before an interruption).
     duration_of_block = {
         block_key(block): block.duration_s for block in blocks if not block.num_before
     }

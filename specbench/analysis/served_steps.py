@@ -89,7 +89,7 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
         end_rows = [row for row in rows if _may_have_more(records[row])]
         # The block's drafts - the steps that its answers imply; None if unknown.
         num_unseen = _num_unseen(records, rows, num_emitted, num_steps, blocks_by_key[key])
-        # Unknown, or some steps had no draft: each of these answers may have taken a step more.
+        # Drafts are unknown, or fewer than steps: each of these answers may have a step more.
         if num_unseen is None or num_unseen < 0:
             for row in end_rows:
                 num_more[row] = 1
