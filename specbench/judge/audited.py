@@ -35,20 +35,21 @@ def _check(audit: StoredAudit | None, key: CellKey) -> Check | None:
         audit: the stored audit of the run's answers; None if there is none.
         key: the checked cell: the method, the temperature, and the mean over tasks.
     """
-    # the results at the run's temperature and, if it was tested too, at one raised from it
+    # The audit's result at the run's temperature and, if the audit tested a raised temperature
+    # in its place too, the result there.
     method_audits = audit.at(key.method, key.temperature) if audit else ()
-    with_bug = [result for result in method_audits if result.status == "bug"]
+    with_bug = [method_audit for method_audit in method_audits if method_audit.status == "bug"]
     if with_bug:
-        text = audit_failure(with_bug[0])  # the failed test in words
+        failure = audit_failure(with_bug[0])  # the failed test in words
         if with_bug[0].is_raised:  # `level` is the temperature that was tested
-            text += f" at T={with_bug[0].level:g}"
-        return Check("audit", "failed", text, key)
+            failure += f" at T={with_bug[0].level:g}"
+        return Check("audit", "failed", failure, key)
     if audit and method_audits:
         # why the audit has no verdict; empty if it has one
         if reason := audit.unjudged(key.method, key.temperature):
             return Check("audit", "skipped", f"not judged: {reason}", key)
         return Check("audit", "passed", "no bug found", key)
     if key.temperature and key.method != BASELINE:  # sampled answers, not vanilla's
-        text = "not audited: run `specbench audit` on the run first"
-        return Check("audit", "skipped", text, key)
+        remedy = "not audited: run `specbench audit` on the run first"
+        return Check("audit", "skipped", remedy, key)
     return None

@@ -47,7 +47,7 @@ class _SpeedRule(NamedTuple):
     max_slowdown: float
     """The share by which a time may rise."""
     level: float
-    """The p-value below which a check fails, corrected for the number of checks."""
+    """The p-value up to which a check fails, corrected for the number of checks."""
 
 
 def _check_number(num_baselines: int, load: Load) -> None:
@@ -67,9 +67,11 @@ def check_speeds(
     load: Load,
     num_loads: int,
 ) -> Iterator[Check]:
-    """A check of the speed of each method and temperature, vanilla included, and a check of all
-    methods together, which is listed under vanilla too. A method of the first baseline that another
-    run lacks is skipped. A cell is a method at a temperature, over all tasks.
+    """The checks of speed: one per cell, and one of all methods together.
+
+    A cell is a method at a temperature, over all tasks; vanilla's are cells too. A cell of the
+    first baseline that this run or another baseline lacks gets a skipped check. If there is only
+    one cell, the check of all methods together is its check.
 
     Args:
         run: the checked run at one load, with its table of records.
@@ -83,32 +85,34 @@ def check_speeds(
     """
     num_baselines = len(baselines)
     _check_number(num_baselines, load)
-    # per run, a Series of log time per token, by method and request
+    # per run, a Series of log seconds per token, by method and request
     log_times = [_log_times(tabled_run) for tabled_run in (run, *baselines)]
     # Median over completions of (log time in a pair's first run - in its second): [cells, pairs of
     # runs], indexed by method and temperature. This run's pairs with the baselines come first.
-    changes = _changes(log_times)
-    cells = [CellKey(name, float(temperature), MEAN, load) for name, temperature in changes.index]
-    for key in _subjects(log_times[1], load):  # the cells of the first baseline
+    change_table = _changes(log_times)
+    cells = [CellKey(name, float(level), MEAN, load) for name, level in change_table.index]
+    for key in _cells_of(log_times[1], load):  # the cells of the first baseline
         if key not in cells:
             yield Check("speed", "skipped", "not completed in this run or in a baseline", key)
     if not cells:
         return
     num_cells = len(cells)
-    # p-values below `level` fail: Bonferroni, over the checks of all loads
-    rule = _SpeedRule(max_slowdown, level=GATE_ALPHA / ((num_cells + 1) * num_loads))
-    method_changes = changes.to_numpy()  # [cells, pairs of runs]
-    common_changes = np.median(method_changes, axis=0)  # [pairs of runs]
+    num_checks = (num_cells + 1) * num_loads  # of all loads; + 1 for all methods together
+    rule = _SpeedRule(max_slowdown, level=GATE_ALPHA / num_checks)  # Bonferroni
+    changes = change_table.to_numpy()  # [cells, pairs of runs]
+    common_changes = np.median(changes, axis=0)  # of all methods together: [pairs of runs]
     if num_cells > 1:
-        relative_changes = method_changes - common_changes
+        relative_changes = changes - common_changes  # [cells, pairs of runs]
         # degrees of freedom between baselines * between methods
         degrees = (num_baselines - 1) * (num_cells - 1)
-        # the variance of `change` between equal runs, shared by all cells
+        # the variance of a cell's mean change between equal runs, the same for all cells
         variance = _machine_variance(relative_changes, num_baselines, degrees)
-        for key, cell_changes in zip(cells, relative_changes, strict=True):
-            change = float(cell_changes[:num_baselines].mean())  # this run against the baselines
+        for key, changes_of_pairs in zip(cells, relative_changes, strict=True):
+            # The first `num_baselines` pairs are of this run and a baseline.
+            change = float(changes_of_pairs[:num_baselines].mean())
             yield _check(key, change, variance, rule, against="than the run's other methods")
-    # The check of all methods together is listed under vanilla, at the first cell's temperature.
+    # The check of all methods together is listed under vanilla, at the first cell's temperature,
+    # or under the only cell.
     method = BASELINE if num_cells > 1 else cells[0].method
     key = CellKey(method, cells[0].temperature, MEAN, load)
     variance = _machine_variance(common_changes, num_baselines, num_baselines - 1)
@@ -144,8 +148,11 @@ def _changes(times: Sequence[Series]) -> DataFrame:
     return changes.groupby(level=_SUBJECT, sort=False).median()
 
 
-def _subjects(times: Series, load: Load) -> list[CellKey]:
-    """The methods and temperatures of a run in sorted order."""
+def _cells_of(times: Series, load: Load) -> list[CellKey]:
+    """The cells of a run in sorted order: its methods and temperatures, over all tasks.
+
+    `times` is indexed by method, temperature and the rest of a request. `load` is the cells' load.
+    """
     levels = (times.index.get_level_values(name) for name in _SUBJECT)
     pairs = sorted({*zip(*levels, strict=True)})
     return [CellKey(method, float(temperature), MEAN, load) for method, temperature in pairs]
@@ -175,30 +182,30 @@ def _check(
 
     Args:
         key: the cell: method, temperature and load.
-        change: the mean change of log time per token, this run's minus the baselines'.
-        variance: the variance of the change between equal runs, with its degrees of freedom.
+        change: the mean change of log seconds per token, this run's minus the baselines'.
+        variance: the variance of this change between equal runs, with its degrees of freedom.
         rule: `max_slowdown` is the share by which a time may rise, `level` the p-value up to
             which the check fails.
-        against: the end of the text, which names the reference of the change.
+        against: the words after "slower by 3 %", such as "in all methods together".
     """
-    allowed_log = math.log1p(rule.max_slowdown)  # the largest change that is allowed
-    # Student's t at the level * standard deviation: equal runs seldom differ by more
+    allowed_log = math.log1p(rule.max_slowdown)  # the largest allowed change of log time
+    # Student's t at the level * standard deviation: log times of equal runs seldom differ by more
     half_width = quantile(variance.degrees, 1 - rule.level) * math.sqrt(variance.value)
-    speed = without_spread(math.exp(-change))  # of this run / of the baselines
-    # p-value of "the time rose by no more than `max_slowdown`"
-    p_value = slower(speed, without_spread(1.0), rule.max_slowdown, variance)
+    speed_ratio = without_spread(math.exp(-change))  # this run's speed / the baselines'
+    # p-value of "the time rose by no more than `max_slowdown`"; None if it cannot be tested
+    p_value = slower(speed_ratio, without_spread(1.0), rule.max_slowdown, variance)
     word = "slower" if change > 0 else "faster"
-    text = f"{word} by {abs(math.expm1(change)) * 100:.1f} % {against}"
-    text += f"; equal runs differ by up to {math.expm1(half_width) * 100:.1f} %"
+    answer = f"{word} by {abs(math.expm1(change)) * 100:.1f} % {against}"
+    answer += f"; equal runs differ by up to {math.expm1(half_width) * 100:.1f} %"
     status: Status = "passed"
-    # The smallest slowdown that would fail, a share, is too large for a verdict.
-    is_blind = math.expm1(allowed_log + half_width) > MOST_UNSEEN
+    smallest_failing = math.expm1(allowed_log + half_width)  # slowdown that would fail, a share
     if p_value is not None and p_value <= rule.level:
         status = "failed"
-        text += f"; {rule.max_slowdown * 100:g} % is allowed"
-    elif change > allowed_log or is_blind:  # slower than allowed, but not significantly
+        answer += f"; {rule.max_slowdown * 100:g} % is allowed"
+    elif change > allowed_log or smallest_failing > MOST_UNSEEN:
+        # slower than allowed, but not significantly; or only a very large slowdown would fail
         status = "skipped"
-        text = f"{CANNOT_TELL}: {text}"
+        answer = f"{CANNOT_TELL}: {answer}"
     interval = Interval(math.expm1(change - half_width), math.expm1(change + half_width))
     slowdown = Estimate(math.expm1(change), interval)  # the share by which the time rose
-    return Check("speed", status, text, key, value=slowdown, allowed=rule.max_slowdown)
+    return Check("speed", status, answer, key, value=slowdown, allowed=rule.max_slowdown)

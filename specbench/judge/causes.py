@@ -21,53 +21,59 @@ from specbench.analysis.factors import (
     Product,
 )
 from specbench.analysis.records import BASELINE
-from specbench.judge.explained_sides import ExplainedSide
+from specbench.judge.explained_sides import NODES_OF_STEP, ExplainedSide
 from specbench.log.difference import Difference
 from specbench.log.differences import differences
 from specbench.log.header import RunHeader
 from specbench.log.machine import UNKNOWN
 
-_EVERY = (MAT, COST, PREFILL, IN_FLIGHT)
-_MACHINE = (COST, IN_FLIGHT)
-_NEIGHBOUR = (COST, PREFILL, IN_FLIGHT)
-_TEXTS_OF_PROMPTS = (MAT, PREFILL)
-_MOVED: Mapping[str, tuple[str, ...]] = {
-    "methods.vanilla.*": _MACHINE,
+_BY_MODEL_OR_ENGINE = (MAT, COST, PREFILL, IN_FLIGHT)
+_BY_MACHINE = (COST, IN_FLIGHT)
+_BY_NEIGHBOURS = (COST, PREFILL, IN_FLIGHT)
+_BY_PROMPTS = (MAT, PREFILL)
+"""The factors that the model or the engine, the machine, other programs on the machine, and the
+texts of prompts can move.
+"""
+_MOVED_BY_FIELD: Mapping[str, tuple[str, ...]] = {
+    "methods.vanilla.*": _BY_MACHINE,
     "methods.*": (MAT, COST),
-    "model.template_sha256": _TEXTS_OF_PROMPTS,
-    "model.*": _EVERY,
-    "prompts.*": _TEXTS_OF_PROMPTS,
-    "spec.template": _TEXTS_OF_PROMPTS,
-    "spec.max_new_tokens": _TEXTS_OF_PROMPTS,
-    "spec.history": _TEXTS_OF_PROMPTS,
+    "model.template_sha256": _BY_PROMPTS,
+    "model.*": _BY_MODEL_OR_ENGINE,
+    "prompts.*": _BY_PROMPTS,
+    "spec.template": _BY_PROMPTS,
+    "spec.max_new_tokens": _BY_PROMPTS,
+    "spec.history": _BY_PROMPTS,
     "spec.top_?": (MAT,),
     "spec.seed": (MAT,),
-    "spec.backend": _EVERY,
-    "spec.serving_engine": _EVERY,
+    "spec.backend": _BY_MODEL_OR_ENGINE,
+    "spec.serving_engine": _BY_MODEL_OR_ENGINE,
     "num_threads": (),
     "counting": (),
     "spec.*": (),  # the explained method, temperature and load are compared apart
-    "*": _MACHINE,
+    "*": _BY_MACHINE,
 }
-"""The factors that a field of the header can move, by its pattern; the first match counts."""
-_WITHOUT_VALUES = {
+"""Pattern of a header's field -> the factors that the field can move; the first match counts."""
+_HASHED = {
     "prompts.*": "texts of the prompts",
     "model.files.*": "weights of the model",
     "*.weights.*": "weights of {}",
     "*.tree_sha256": "tree of {}",
     "*_sha256": "text of the chat template",
 }
-"""Words for fields whose values are hashes; "{}" stands for the method."""
+"""Pattern of a field whose values are hashes -> its name in words; "{}" stands for the method."""
 _LEAST_CHANGE = 0.005
 """Smallest relative difference of measured lengths and sizes that counts as a cause."""
 _LEAST_OTHERS = 0.05
-"""Smallest difference in the other programs' share of the processor that counts as a cause."""
+"""Other programs count as a cause if the shares of the processor that they took on the two sides
+differ by at least this much.
+"""
 _ARITHMETICS = {
     "tasks": "mean of the tasks",
     "totals": "all tokens / all seconds",
     "rates": "quotient of mean tokens/s",
     "ratios": "mean of the questions' quotients",
 }
+"""The averages behind a side's printed number, in words."""
 
 
 class Setting(NamedTuple):
@@ -92,53 +98,61 @@ def settings_that_differ(
     ]
     # without steps, a setting that moves MAT or cost moves the seconds per token
     return [
-        Setting(text, (*factors, PER_TOKEN) if {MAT, COST} & {*factors} else factors)
-        for text, factors in dict.fromkeys(listed)
+        Setting(in_words, (*factors, PER_TOKEN) if {MAT, COST} & {*factors} else factors)
+        for in_words, factors in dict.fromkeys(listed)
     ]
 
 
 def _of_headers(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
-    """Differences between the headers, reduced to vanilla and the explained method."""
-    name = subject.key.method.partition(":")[0]
+    """A setting for each field of the headers that differs and can move a factor.
+
+    Only vanilla and the explained method count. A method is spelled with its options in records,
+    "NAME:OPTIONS", and both sides' methods get the name of the subject's method, so that two
+    methods of different names or options are compared field by field.
+    """
+    method_name = subject.key.method.partition(":")[0]  # the spelling without options
     title = subject.header.method(subject.key.method).title
     sides = (subject, reference)
-    headers = [_alone(side.header, side.key.method, name) for side in sides]
-    for difference in sorted(differences(*headers), key=_place):
+    headers = [_header_of_method(side.header, side.key.method, method_name) for side in sides]
+    for difference in sorted(differences(*headers), key=_rank_of_field):
         factors = next(
-            factors for pattern, factors in _MOVED.items() if fnmatchcase(difference.field, pattern)
+            factors
+            for pattern, factors in _MOVED_BY_FIELD.items()
+            if fnmatchcase(difference.field, pattern)
         )
-        text = words(difference, title)
-        if difference.field == f"methods.{name}.options":
-            options = [header.methods[name].options for header in headers]
-            text = f"{title}: {_options_text(*options)}"
-        if factors:
-            yield Setting(text, factors)
+        both_values = words(difference, title)  # with the field's name
+        if difference.field == f"methods.{method_name}.options":
+            options = [header.methods[method_name].options for header in headers]
+            both_values = f"{title}: {_options_text(*options)}"
+        if factors:  # empty for fields that move none, or that are compared elsewhere
+            yield Setting(both_values, factors)
 
 
 def words(difference: Difference, title: str = "a method") -> str:
     """A difference with both values, unless they are hashes. `title` is the method's title."""
-    for pattern, text in _WITHOUT_VALUES.items():
+    for pattern, name_in_words in _HASHED.items():
         if fnmatchcase(difference.field, pattern):
-            return text.format(title)
+            return name_in_words.format(title)
     return f"{difference.what}: {difference.first} against {difference.second}"
 
 
-def _place(difference: Difference) -> int:
+def _rank_of_field(difference: Difference) -> int:
     """The sort key of a difference: the most frequent causes come first, versions last."""
     patterns = ("methods.*", "hardware", "model.*", "spec.*", "prompts.*", "kernels.*", "*")
     return next(
-        place for place, pattern in enumerate(patterns) if fnmatchcase(difference.field, pattern)
+        rank for rank, pattern in enumerate(patterns) if fnmatchcase(difference.field, pattern)
     )
 
 
-def _alone(header: RunHeader, spelling: str, name: str) -> RunHeader:
+def _header_of_method(header: RunHeader, spelling: str, name: str) -> RunHeader:
     """The header reduced to vanilla and the method of this spelling, renamed to `name`."""
 
-    def only(entries: Mapping[str, Any]) -> dict[str, Any]:
+    def only(by_method: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of these two methods, by method; a method without a value is left out."""
         # A header may list a method by its spelling or by its name.
-        method_entry = entries.get(spelling) or entries.get(spelling.partition(":")[0])
-        renamed = {BASELINE: entries.get(BASELINE), name: method_entry}
-        return {key: entry for key, entry in renamed.items() if entry is not None}
+        of_method = by_method.get(spelling) or by_method.get(spelling.partition(":")[0])
+        renamed = {BASELINE: by_method.get(BASELINE), name: of_method}
+        return {key: of_key for key, of_key in renamed.items() if of_key is not None}
 
     return structs.replace(
         header,
@@ -148,30 +162,36 @@ def _alone(header: RunHeader, spelling: str, name: str) -> RunHeader:
     )
 
 
-def _options_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
-    """The options that differ, with both values: "6 levels against 8"."""
+def _options_text(subject: Mapping[str, Any], reference: Mapping[str, Any]) -> str:
+    """The options that differ, with both values: "6 levels against 8".
+
+    `subject` and `reference` map names of options to the values of a method's options. Options
+    that only one of them has are left out.
+    """
     texts = []
-    for option in sorted(first.keys() & second.keys()):
-        if first[option] != second[option]:
-            if option == "depth" and "total_tokens" in first:  # of a tree: levels - 1
-                texts.append(f"{first[option] + 1} levels against {second[option] + 1}")
+    for option in sorted(subject.keys() & reference.keys()):
+        if subject[option] != reference[option]:
+            if option == "depth" and "total_tokens" in subject:  # of a tree: levels - 1
+                texts.append(f"{subject[option] + 1} levels against {reference[option] + 1}")
             else:
-                texts.append(f"{option} {first[option]} against {second[option]}")
+                texts.append(f"{option} {subject[option]} against {reference[option]}")
     return ", ".join(texts)
 
 
 def _of_keys(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
-    """A different method, temperature or load."""
-    first, second = subject.key, reference.key
-    if first.method.partition(":")[0] != second.method.partition(":")[0]:
+    """A setting for each that differs: the method's name, the temperature, and the load."""
+    sides = (subject, reference)
+    # a method is spelled NAME or NAME:OPTIONS
+    names = [side.key.method.partition(":")[0] for side in sides]
+    if names[0] != names[1]:
         yield Setting(f"method: {subject.label} against {reference.label}", (MAT, COST))
-    texts = [side.temperature_text for side in (subject, reference)]
-    if UNKNOWN not in texts and texts[0] != texts[1]:
-        yield Setting(f"temperature: {' against '.join(texts)}", (MAT,))
-    texts = [side.load_text for side in (subject, reference)]
-    if all(texts) and texts[0] != texts[1]:
+    temperatures = [side.temperature_text for side in sides]
+    if UNKNOWN not in temperatures and temperatures[0] != temperatures[1]:
+        yield Setting(f"temperature: {' against '.join(temperatures)}", (MAT,))
+    loads = [side.load_text for side in sides]  # in words; empty if unknown
+    if all(loads) and loads[0] != loads[1]:
         # engines draft less under load, so it moves MAT as well
-        yield Setting(f"load: {' against '.join(texts)}", _EVERY)
+        yield Setting(f"load: {' against '.join(loads)}", _BY_MODEL_OR_ENGINE)
 
 
 def _version(side: ExplainedSide) -> str:
@@ -201,73 +221,82 @@ def _gpu_neighbours(side: ExplainedSide) -> str:
 
 
 _TEXTS: Mapping[str, tuple[Callable[[ExplainedSide], str], tuple[str, ...]]] = {
-    "CPU threads": (_threads, _MACHINE),
-    "engine's version": (_server_software, _EVERY),
-    "engine's arguments": (_engine_args, _EVERY),
+    "CPU threads": (_threads, _BY_MACHINE),
+    "engine's version": (_server_software, _BY_MODEL_OR_ENGINE),
+    "engine's arguments": (_engine_args, _BY_MODEL_OR_ENGINE),
     "specbench": (_version, (MAT, COST)),
-    "other processes on the GPU": (_gpu_neighbours, _NEIGHBOUR),
+    "other processes on the GPU": (_gpu_neighbours, _BY_NEIGHBOURS),
 }
-"""Settings beyond the fields of headers: a function for the text (empty if unknown), and the
-factors that the setting can move.
+"""Name of a setting in words -> the function that writes a side's value (empty if unknown), and the
+factors that the setting can move. `_of_headers` does not compare these.
 """
 
 
 def _of_texts(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
-    """Threads, versions and arguments, and other programs on the GPU or the processor.
+    """A setting for each of `_TEXTS` that differs, and one for other programs on the processor.
 
-    Other tools' files name none of them.
+    Nothing is compared if a side is imported: the files of other tools name no such settings.
     """
-    if subject.header.imported or reference.header.imported:
+    headers = subject.header, reference.header
+    if any(header.imported for header in headers):
         return
-    for name, (text_of, factors) in _TEXTS.items():
-        texts = [text_of(subject), text_of(reference)]
-        if all(texts) and texts[0] != texts[1]:
+    for name, (value_in_words, factors) in _TEXTS.items():
+        texts = [value_in_words(subject), value_in_words(reference)]
+        if all(texts) and texts[0] != texts[1]:  # both are known
             yield Setting(f"{name}: {' against '.join(texts)}", factors)
-    first, second = subject.header, reference.header
-    # a server in another process counts among the other programs
-    if first.cpu and second.cpu and not (first.servers or second.servers):
-        shares = first.cpu.share_of_others.mean, second.cpu.share_of_others.mean
+    # `cpu` is how busy the processor was. A server in another process counts as other programs.
+    if all(header.cpu and not header.servers for header in headers):
+        # mean shares of the processor that other programs took, 0 to 1
+        shares = [header.cpu.share_of_others.mean for header in headers if header.cpu]
         if abs(shares[0] - shares[1]) >= _LEAST_OTHERS:
-            text = f"{100 * shares[0]:.0f} % against {100 * shares[1]:.0f} %"
-            yield Setting(f"other programs on the processor: {text}", _NEIGHBOUR)
+            percents = f"{100 * shares[0]:.0f} % against {100 * shares[1]:.0f} %"
+            yield Setting(f"other programs on the processor: {percents}", _BY_NEIGHBOURS)
 
 
 def _of_measurements(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
-    """Measured lengths and sizes whose means differ between the sides.
+    """A setting for each measured size whose mean differs between the sides.
 
-    `measured` of a side has numbers of each request by name: "tokens of a prompt", "tokens of an
-    answer" and "nodes of a step". They are compared on the requests (a turn of a prompt) that both
-    sides have or, without any, on all of them.
+    The sizes are "tokens of a prompt", "tokens of an answer" and "nodes of a step". A side's
+    `measured` maps such a name to the size in each of the side's requests [requests]; its
+    `pairs.turns` has the turn of a prompt that each request asks for [requests]. Means are over
+    the turns that both sides have; if they share none, over all turns.
     """
     compared_turns = subject.turns & reference.turns or subject.turns | reference.turns
     for name in subject.measured:
-        means = []
+        means = []  # of the subject, then of the reference; 0 if no size is known
         for side in (subject, reference):
             is_compared = np.array([turn in compared_turns for turn in side.pairs.turns])
             sizes = side.measured[name][is_compared]
-            sizes = sizes[np.isfinite(sizes)]  # NaN is an unknown size
-            means.append(float(sizes.sum()) / max(len(sizes), 1))  # 0 is unknown
-        if min(means) and abs(means[0] - means[1]) > _LEAST_CHANGE * max(means):
-            is_of_step = "step" in name  # a prefill has no draft
-            factors = (COST,) if is_of_step else (COST, PREFILL)
+            known_sizes = sizes[np.isfinite(sizes)]  # without NaN, an unknown size
+            means.append(float(known_sizes.sum()) / max(len(known_sizes), 1))
+        are_both_known = min(means) > 0
+        if are_both_known and abs(means[0] - means[1]) > _LEAST_CHANGE * max(means):
+            # a prefill has no draft, so nodes of a step cannot move it
+            factors = (COST,) if name == NODES_OF_STEP else (COST, PREFILL)
             yield Setting(f"{name}: {means[0]:.1f} against {means[1]:.1f}", factors)
 
 
 def _of_counting(
     subject: ExplainedSide, reference: ExplainedSide, product: Product
 ) -> Iterator[Setting]:
-    """Different prompts, counting rules or averages."""
-    names = [_ARITHMETICS[side.pairs.arithmetic] for side in (subject, reference)]
-    if names[0] != names[1]:
-        yield Setting(f"average: {names[0]} against {names[1]}", (AVERAGING,))
+    """A setting for each of these that differs between the sides: the average behind the printed
+    number, the prompts and turns, the tasks, and the rule by which tokens are counted.
+
+    `product` is the ratio of the sides' printed numbers, as a product of factors.
+    """
+    sides = (subject, reference)
+    averages = [_ARITHMETICS[side.pairs.arithmetic] for side in sides]  # in words
+    if averages[0] != averages[1]:
+        yield Setting(f"average: {averages[0]} against {averages[1]}", (AVERAGING,))
     if subject.turns != reference.turns:
-        text = f"{len(subject.turns)} against {len(reference.turns)}, {product.num_shared} shared"
+        counts = f"{len(subject.turns)} against {len(reference.turns)}, {product.num_shared} shared"
+        # Without a shared turn, these factors are over each side's own prompts.
         factors = (PROMPTS,) if product.num_shared else (MAT, COST, PREFILL)
-        yield Setting(f"prompts and turns: {text}", factors)
-        tasks = [{task for task, *_ in side.turns} for side in (subject, reference)]
+        yield Setting(f"prompts and turns: {counts}", factors)
+        tasks = [{turn.task for turn in side.turns} for side in sides]
         if unshared_tasks := sorted(tasks[0] ^ tasks[1]):
             yield Setting(f"tasks on one side only: {', '.join(unshared_tasks)}", (PROMPTS,))
-    if subject.counting != reference.counting:
+    if subject.counting != reference.counting:  # rules in words
         yield Setting("counting rule", (COUNTING, MAT, COST, PREFILL))
-    elif product.effect(COUNTING) != 1:
+    elif product.effect(COUNTING) != 1:  # the same rule, which is not specbench's
         yield Setting("token counts: each side uses the counting rule of its source", (COUNTING,))

@@ -60,8 +60,9 @@ def _check_values(check: Check) -> dict[str, Any]:
 def to_junit(runs: Sequence[CheckedRun]) -> bytes:
     """The XML document: a case for each cell of the baseline run and each check of a whole run.
 
-    A case fails if one of its checks fails. It is skipped if all its checks of numbers are skipped
-    or, without such checks, all its checks.
+    A cell is a method on a task; its case has all checks of the cell. A case fails if any of its
+    checks fails. It is skipped if all its checks of numbers (MAT and speed) are skipped or, without
+    such checks, all its checks.
     """
     root = ElementTree.Element("testsuites")
     for run in runs:

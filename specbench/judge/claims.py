@@ -26,26 +26,28 @@ class Claim(NamedTuple):
 
 
 def with_p_values(cells: Mapping[CellKey, CellPair], *, has_times: bool) -> dict[CellKey, CellPair]:
-    """The cells, with the p-value of "the ratio is 1" in each tested pair.
+    """The same cells, in which each tested pair has the p-value of "the ratio is 1".
 
     P-values are corrected (Holm) within the means over tasks and within the single tasks.
 
     Args:
-        cells: for each metric (tokens/s, speedup, MAT) of a cell, the pair of its numbers in two
-            runs, with their ratio. A cell is of a task, of their mean, or of all tasks pooled.
+        cells: by method, temperature and task, which may be the mean over tasks or all tasks
+            pooled. A `CellPair` has a field for each metric (tokens/s, speedup, MAT): the pair of
+            the metric's numbers in two runs, with their ratio.
         has_times: tokens/s and speedup are tested too; else only MAT is.
     """
     mean_keys = [key for key in cells if key.task == MEAN]
     task_keys = [key for key in cells if key.task not in (MEAN, POOLED)]
-    result_cells = {**cells}  # cells that are not tested stay as they are
+    tested_cells = {**cells}  # cells that are not tested stay as they are
     for family in (mean_keys, task_keys):
-        # A claim is a cell and a metric; its p-value is None if it cannot be tested.
+        # A claim is of a cell and a metric; its p-value is None if it cannot be tested.
         p_values = _p_values(cells, family, has_times=has_times)
         for claim, p_value in holm(p_values).items():  # corrected
-            cell = result_cells[claim.cell]  # has a field for each metric
-            new_pair: Any = {claim.metric: replace(cell.pair(claim.metric), p_value=p_value)}
-            result_cells[claim.cell] = replace(cell, **new_pair)
-    return result_cells
+            cell_pair = tested_cells[claim.cell]
+            # a field has the name of its metric
+            fields: Any = {claim.metric: replace(cell_pair.pair(claim.metric), p_value=p_value)}
+            tested_cells[claim.cell] = replace(cell_pair, **fields)
+    return tested_cells
 
 
 def _p_values(

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from statistics import median
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,9 +34,6 @@ from specbench.log.difference import Difference
 from specbench.log.header import RunHeader
 from specbench.log.policies import COMPARE, require_same_work
 from specbench.log.run import NO_LOAD, Load, Run, loads_of
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +81,16 @@ class Comparison:
 
     @property
     def scope(self) -> Scope:
-        """The `number` of passes or runs that intervals cover in addition to prompts. A pass or run
+        """What intervals cover in addition to prompts: passes or runs, and how many. A pass or run
         that lacks most requests does not count.
         """
-        nums_complete = []  # of complete passes or runs, by cell and side
+        nums_complete = []  # of complete passes or runs: one number per cell and side
         for key, cell in self.cells.items():
             ratio = cell.tokens_per_s.ratio  # the subject's speed / the reference's
             if key.task == MEAN and isinstance(ratio, Estimate):
-                # The log speed of each side, or of their ratio, in each pass or run [units].
-                # NaN stands for a pass or run that lacks most requests.
-                nums_complete += [int(np.isfinite(log_rates).sum()) for log_rates in ratio.units]
+                # `units` has arrays: the log speed of each side, or of their ratio, in each pass
+                # or run. NaN stands for a pass or run that lacks most requests.
+                nums_complete += [int(np.isfinite(log_speeds).sum()) for log_speeds in ratio.units]
         scope = self.repetition.scope  # with the number of passes or runs that both sides have
         if not nums_complete:
             return scope
@@ -124,18 +120,19 @@ def compare_runs(
         )
     if methods and len(runs) > 2:
         raise UserError(f"--cross compares two runs, not {len(runs)}.", "Name two.")
-    first_run, *other_runs = map(RunTables, runs)  # with a table of records at each load
+    first_tables, *other_tables = map(RunTables, runs)  # a run, with its table at each load
+    first_run = first_tables.run
     comparisons = []
-    for subject_index, other_run in enumerate(other_runs):
-        # sentences on what only one of the two runs has, here loads
-        unshared_loads = () if methods else tuple(_unshared_loads(first_run.run, other_run.run))
-        for load in _shared_loads(first_run.run, other_run.run):
-            reference, subject = first_run.at(load), other_run.at(load)
+    for run_index, tables in enumerate(other_tables):
+        # sentences on loads that only one of the two runs has
+        unshared_loads = () if methods else tuple(_unshared_loads(first_run, tables.run))
+        for load in _shared_loads(first_run, tables.run):
+            reference, subject = first_tables.at(load), tables.at(load)
             if methods:  # the first run has the first method, so it is the subject
                 reference, subject = subject, reference
             comparison = compare_tabled(reference, subject, crossed=methods, is_forced=is_forced)
             unshared = (*comparison.unshared, *unshared_loads)
-            comparisons.append(replace(comparison, number=subject_index, unshared=unshared))
+            comparisons.append(replace(comparison, number=run_index, unshared=unshared))
     return comparisons
 
 
@@ -210,7 +207,7 @@ def compare_tabled(
             "sample of the same method, temperature and task.",
             "`specbench show RUN` lists what a run has.",
         )
-    if crossed:
+    if crossed:  # what else only one run has does not concern the two methods
         return replace(comparison, reference_method=crossed[1], unshared=())
     return comparison
 
@@ -263,7 +260,7 @@ def _compare(
         tasks=tasks,
         # is_judged: there are enough passes or runs to test speed
         cells=with_p_values(cells, has_times=repetition.is_judged),
-        # Differences in the work make runs incomparable; cautions may explain one in speed.
+        # Differences in the work make runs incomparable; cautions may explain one run's speed.
         differences=COMPARE.conflicts(reference_run.header, subject_run.header),
         cautions=COMPARE.cautions(reference_run.header, subject_run.header),
         unshared=tuple(_unshared(reference, subject)),  # what only one side has, in words
@@ -273,23 +270,26 @@ def _compare(
 
 def _unshared_loads(first: Run, second: Run) -> Iterator[str]:
     """The loads that only one of two runs has, in words."""
-    for run, other in ((first, second), (second, first)):
-        if texts := [load.text for load in run.loads if load not in other.loads]:
+    for run, other_run in ((first, second), (second, first)):
+        if texts := [load.text for load in run.loads if load not in other_run.loads]:
             yield f"only in {run.header.id}: {', '.join(texts)}"
 
 
 def _unshared(reference: Side, subject: Side) -> Iterator[str]:
     """Methods, tasks, temperatures, runs and passes that only one side has, in words.
 
-    A side's `tasks` map names to titles. `num_runs` is 1 unless both sides are pools of runs.
+    A side's `tasks` map names to titles. `num_runs` is 1 unless both sides are pools of runs, and
+    `num_passes` are the passes of each run.
     """
-    for side, other in ((reference, subject), (subject, reference)):
+    for side, other_side in ((reference, subject), (subject, reference)):
         header = side.run.header
         names = [
-            header.method(method).label for method in side.methods if method not in other.methods
+            header.method(method).label
+            for method in side.methods
+            if method not in other_side.methods
         ]
-        names += [title for task, title in side.tasks.items() if task not in other.tasks]
-        names += [f"T={t:g}" for t in side.temperatures if t not in other.temperatures]
+        names += [title for task, title in side.tasks.items() if task not in other_side.tasks]
+        names += [f"T={t:g}" for t in side.temperatures if t not in other_side.temperatures]
         if names:
             yield f"only in {header.id}: {', '.join(names)}"
     if reference.num_runs != subject.num_runs:

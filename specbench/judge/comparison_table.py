@@ -61,7 +61,8 @@ class ComparisonTable(NamedTuple):
 def build_comparison(comparisons: Sequence[Comparison]) -> ComparisonTable:
     """The table of one reference with one or more subjects: a block per comparison and temperature.
 
-    In a comparison of two methods the subject was named first, so it is A.
+    The reference is A, and subjects have the further letters. In a cross comparison, of two
+    methods, the subject was named before the reference: the subject is A, and the reference is B.
 
     Args:
         comparisons: each of a subject with the reference, at one load. All have the same reference.
@@ -84,18 +85,19 @@ def build_comparison(comparisons: Sequence[Comparison]) -> ComparisonTable:
     notes = [*_definitions(comparisons)]  # of the ratios, intervals and means
     for comparison, letters in lettered:
         notes += _notes(comparison, letters)  # on the samples and differences of the two runs
-    first = comparisons[0]
-    # B's method if A and B are two methods of one run
-    second_method = first.reference_method if first.subject == first.reference else None
+    first_comparison = comparisons[0]  # a cross comparison has the same methods at each load
+    is_of_one_run = first_comparison.subject == first_comparison.reference
+    # B's method if A and B are two methods of one run; else None
+    second_method = first_comparison.reference_method if is_of_one_run else None
     legend = []
     for letter, header in sorted(headers.items()):
         legend.append(Note(letter, _legend_text(header)))
         notes += _run_notes("" if second_method else f"{letter}: ", header)  # about this run alone
-    if second_method:
-        methods = (first.methods[0], second_method)  # A and B
+    if second_method:  # both lines of the legend are about one run: put the method before it
+        methods = (first_comparison.methods[0], second_method)  # A's and B's
         for i, method in enumerate(methods):
-            text = f"{first.subject.method(method).label} of {legend[i].text}"
-            legend[i] = replace(legend[i], text=text)
+            method_and_run = f"{first_comparison.subject.method(method).label} of {legend[i].text}"
+            legend[i] = replace(legend[i], text=method_and_run)
     return ComparisonTable(
         legend=tuple(legend),
         blocks=tuple(blocks),
@@ -257,23 +259,23 @@ def _notes(comparison: Comparison, letters: Letters) -> Iterator[Note]:
     `differences` are of the runs' work, which makes them incomparable; `cautions` are others,
     such as of the machine.
     """
-    subject, reference = letters  # the letters of the two runs
     # the single tasks' cells, without means
     task_cells = [cell for key, cell in comparison.cells.items() if key.task in comparison.tasks]
     fewest = min(cell.num_samples for cell in task_cells)
     most = max(cell.num_samples for cell in task_cells)
     num_text = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-    yield Note("Samples", f"{num_text} per cell that {subject} and {reference} share")
+    shared = f"per cell that {letters.subject} and {letters.reference} share"
+    yield Note("Samples", f"{num_text} {shared}")
     for sentence in comparison.unshared:
         yield Note("Left out", sentence)
     warnings = {
         "Different work": comparison.differences,
         "May explain a difference": comparison.cautions,
     }
-    for words, differences in warnings.items():
-        for line in change_lines(differences):
-            text = f"{words}, from {reference} to {subject}: {line}."
-            yield Note("Warning", text, is_warning=True)
+    for kind, differences in warnings.items():
+        opening = f"{kind}, from {letters.reference} to {letters.subject}"
+        for line in change_lines(differences):  # such as "sps: num_tokens 5 -> 3"
+            yield Note("Warning", f"{opening}: {line}.", is_warning=True)
 
 
 def _run_notes(prefix: str, header: RunHeader) -> Iterator[Note]:

@@ -16,7 +16,9 @@ from specbench.log.run import Load, Run
 from specbench.types import Record, RecordKey
 
 LEAST_ANSWERS = 2
-"""Fewest answers with more or fewer steps that fail a check: rounding may change one answer."""
+"""Fewest answers with more or fewer steps than before that fail a check. A single answer may differ
+by rounding.
+"""
 
 
 class _ExactPair(NamedTuple):
@@ -41,8 +43,9 @@ def check_steps(run: Run, baseline: Run, allowed: Allowed, load: Load) -> Iterat
 
     The drafts of a method that draws nothing at random and remembers no other request follow from
     the prompt and the answer. In float32 on the same kind of machine, two equal answers then take
-    the same steps, unless the method has changed. `allowed` limits the change of a task's MAT.
-    Changes of methods that do not say if they repeat their drafts, as in older runs, never fail.
+    the same steps, unless the method has changed. On other machines or in half precision, there are
+    no checks. `allowed` limits the change of a task's MAT. A check of a method that does not say if
+    it repeats its drafts, as in older runs, never fails.
 
     Args:
         run: the checked run at one load.
@@ -51,25 +54,28 @@ def check_steps(run: Run, baseline: Run, allowed: Allowed, load: Load) -> Iterat
         load: the load that checks name.
     """
     headers = baseline.header, run.header
+    # cautions: differences of the hardware
     if CHECK.cautions(*headers) or {header.model.dtype for header in headers} != {"float32"}:
         return
+    # cell (method, temperature and task) -> pairs of equal answers
     pairs_by_cell: dict[CellKey, list[_ExactPair]] = defaultdict(list)
     for pair in _exact_pairs(run, baseline):
-        key = pair.now.key
-        if _is_repeatable(key.method, *headers) is not False:
+        key = pair.now.key  # of the answer's record
+        if _repeats_drafts(key.method, *headers) is not False:  # yes, or unknown
             cell = CellKey(key.method, key.temperature, key.task, load)
             pairs_by_cell[cell].append(pair)
     for cell, pairs in pairs_by_cell.items():
         if any(pair.is_changed for pair in pairs):
-            is_repeatable = _is_repeatable(cell.method, *headers) is True
-            yield _check(cell, pairs, allowed, is_repeatable=is_repeatable)
+            may_fail = _repeats_drafts(cell.method, *headers) is True
+            yield _check(cell, pairs, allowed, may_fail=may_fail)
 
 
-def _is_repeatable(method: str, baseline: RunHeader, header: RunHeader) -> bool | None:
-    """True if the run says that a method's drafts repeat; None if the run does not record it.
+def _repeats_drafts(method: str, baseline: RunHeader, header: RunHeader) -> bool | None:
+    """True if a method's drafts follow from the prompt and the answer, by the header of the checked
+    run; None if this header does not say so, as in older runs.
 
-    False for vanilla, for a method that one run lacks, and if either run says that drafts do not
-    repeat. A baseline of an older version need not record it.
+    False for vanilla, for a method that one run lacks, and if either run says that its drafts do
+    not repeat. The baseline need not say that they do.
     """
     before, now = baseline.methods.get(method), header.methods.get(method)
     if method == BASELINE or before is None or now is None or before.is_repeatable is False:
@@ -78,15 +84,20 @@ def _is_repeatable(method: str, baseline: RunHeader, header: RunHeader) -> bool 
 
 
 def _exact_pairs(run: Run, baseline: Run) -> Iterator[_ExactPair]:
-    """Answers at temperature 0 that are equal in both runs, as are all earlier turns of a chat."""
-    answers_before = _answers(baseline)
-    answers = _answers(run)
-    for key, now in answers.items():
+    """Pairs of an answer at temperature 0 and the baseline's answer to the same request, if the
+    tokens of both are equal, and also those of all earlier turns of the chat.
+
+    Answers without recorded steps are left out.
+    """
+    answers_before = _answers(baseline)  # by the key of a record
+    answers_now = _answers(run)
+    for key, now in answers_now.items():
         before = answers_before.get(key)
+        # `accept_lengths` has the tokens that each step emitted
         if before is None or not now.accept_lengths or not before.accept_lengths:
             continue
-        turns = [replace(key, turn=turn) for turn in range(key.turn + 1)]
-        if all(_is_same(answers.get(turn), answers_before.get(turn)) for turn in turns):
+        keys_of_chat = [replace(key, turn=turn) for turn in range(key.turn + 1)]  # up to this turn
+        if all(_is_same(answers_now.get(turn), answers_before.get(turn)) for turn in keys_of_chat):
             yield _ExactPair(before, now)
 
 
@@ -101,24 +112,33 @@ def _is_same(now: Record | None, before: Record | None) -> bool:
     return now is not None and before is not None and now.token_ids == before.token_ids
 
 
-def _check(
-    cell: CellKey, pairs: list[_ExactPair], allowed: Allowed, *, is_repeatable: bool
-) -> Check:
-    """The check of a cell with equal answers that took other steps."""
+def _check(cell: CellKey, pairs: list[_ExactPair], allowed: Allowed, *, may_fail: bool) -> Check:
+    """The check of the steps of a cell's equal answers, some of which took other steps than before.
+
+    It fails if MAT changed by more than is allowed, and several answers took more or fewer steps.
+
+    Args:
+        cell: the method, the temperature, the task and the load.
+        pairs: the cell's answers that are equal in both runs, with their steps in each.
+        allowed: the shares by which MAT may drop or rise.
+        may_fail: the method is recorded to repeat its drafts.
+    """
     num_changed = sum(pair.is_changed for pair in pairs)
-    num_other_count = sum(pair.has_other_count for pair in pairs)
+    num_other_count = sum(pair.has_other_count for pair in pairs)  # with more or fewer steps
+    # `accept_lengths` has an entry per step
     steps_before = sum(len(pair.before.accept_lengths) for pair in pairs)
     steps_now = sum(len(pair.now.accept_lengths) for pair in pairs)
-    ratio = steps_before / steps_now  # of MAT, since the tokens are the same
-    most = allowed.max_mat_drop if ratio < 1 else allowed.max_mat_rise
+    mat_ratio = steps_before / steps_now  # MAT now / before, since the tokens are the same
+    mat_change = abs(mat_ratio - 1)
+    most = allowed.max_mat_drop if mat_ratio < 1 else allowed.max_mat_rise  # the allowed change
     status: Status = "passed"
-    text = f"{num_changed} of {len(pairs)} equal answers took other steps"
+    answer = f"{num_changed} of {len(pairs)} equal answers took other steps"
     if steps_now != steps_before:
-        word = "lower" if ratio < 1 else "higher"
-        text += f", {steps_now} instead of {steps_before}: MAT is {word} by {abs(ratio - 1):.1%}"
-    if not is_repeatable:
-        text += " (not judged: an older run)"
-    elif abs(ratio - 1) > most and num_other_count >= LEAST_ANSWERS:
+        word = "lower" if mat_ratio < 1 else "higher"
+        answer += f", {steps_now} instead of {steps_before}: MAT is {word} by {mat_change:.1%}"
+    if not may_fail:
+        answer += " (not judged: an older run)"
+    elif mat_change > most and num_other_count >= LEAST_ANSWERS:
         status = "failed"
-        text += f"; {most:.1%} is allowed. Equal answers of equal code take equal steps"
-    return Check("steps", status, text, cell)
+        answer += f"; {most:.1%} is allowed. Equal answers of equal code take equal steps"
+    return Check("steps", status, answer, cell)

@@ -14,7 +14,7 @@ from specbench.report.texts import Note
 
 
 def place_text(step_bin: Bin) -> str:
-    """The axis and the range of a bin in words: answer 32-63."""
+    """The axis and the range of a bin in words: "answer 32-63"."""
     return f"{HEADINGS[step_bin.axis]} {step_bin.range_text}"
 
 
@@ -30,19 +30,24 @@ def _shown(explanation: Explanation) -> list[BinRatio]:
 
 
 def bin_rows(explanation: Explanation) -> Iterator[Row]:
-    """MAT of both sides and its ratio per bin; no numbers where too few prompts have steps."""
+    """The rows under MAT, one per bin: MAT of the subject and of the reference, the ratio of the
+    two, and the interval of the ratio. A bin has the steps in a range of positions of the answer,
+    of context lengths, or of turns.
+
+    A dash stands for a number that is missing, because too few prompts have steps in the bin.
+    """
     for step_bin in _shown(explanation):
-        texts = [formats.mat(step_bin.subject), formats.mat(step_bin.reference)]
-        effect = ends = formats.NONE
-        tone: Tone = "unsure"
+        mat_texts = [formats.mat(step_bin.subject), formats.mat(step_bin.reference)]
+        ratio_text = interval_text = formats.NONE  # a dash
+        tone: Tone = "unsure"  # the colour of the ratio
         if isinstance(step_bin.ratio, Estimate):
-            effect = f"x{step_bin.ratio.value:.3f}"
+            ratio_text = f"x{step_bin.ratio.value:.3f}"
             if interval := step_bin.ratio.interval:
-                ends = f"{interval.low:.3f}–{interval.high:.3f}"
-            if step_bin.is_claimed:
+                interval_text = f"{interval.low:.3f}–{interval.high:.3f}"
+            if step_bin.is_claimed:  # the ratio differs significantly from 1
                 tone = "good" if step_bin.ratio.value > 1 else "bad"
-        cells = (*map(Cell, texts), Cell(effect, tone), Cell(ends))
-        yield Row("", f"· {place_text(step_bin)}", cells)
+        cells = (*map(Cell, mat_texts), Cell(ratio_text, tone), Cell(interval_text))
+        yield Row(method="", label=f"· {place_text(step_bin)}", cells=cells)
 
 
 def bin_notes(explanations: Sequence[Explanation]) -> Iterator[Note]:

@@ -20,10 +20,11 @@ from specbench.report.table import Cell, Column, Group, Row, Table
 from specbench.report.texts import Note
 
 REST = "the rest"
+"""The factor of everything but MAT: the explained number / MAT, or the number if MAT is unknown."""
 _EXPLAINED = ("speedup", "tokens/s")
 """The numbers that can be explained. The first number that all sides have is explained."""
 _INSIDE = "averaging, counting, prompts, cost and prefill"
-"""The factors that only answers can separate."""
+"""The factors inside the rest, in words: only answers can separate them."""
 
 
 class BoundedFactor(NamedTuple):
@@ -32,69 +33,83 @@ class BoundedFactor(NamedTuple):
     factor: Factor
     low: float
     high: float
-    """The smallest and the largest ratio that is printed with the same digits."""
+    """The smallest and the largest effect of the factor for which the sides' numbers would be
+    printed with the same digits.
+    """
 
 
 def explain_cells(
     texts: Sequence[str], methods: tuple[str, str] | None = None
 ) -> ExplainedDocument:
-    """Explain the number of a cell, or the ratio A / B of two sides, as far as tables allow.
+    """Explain the number of a cell, or the ratio A / B of two sides' numbers, ready for printing.
 
-    Of two sides at least one is a cell; the other may be a run. `methods` are as in `read_sides`.
+    The number is a speedup or tokens/s. It is the product of MAT and the rest, since tables have
+    no answers that would give further factors. Of two sides, A and B, at least one is a cell; the
+    other may be a run.
+
+    Args:
+        texts: the name of a cell, or the folder of a run, of each side.
+        methods: the method of each side that is a run; without it, that of the first cell.
 
     Raises:
         UserError: a side is unknown, or the sides have neither a speedup nor tokens/s in common.
     """
     sides = read_sides(texts, methods)
+    # the names of the numbers that all sides have; a number of 0 has no ratio
     names = [name for name in NUMBERS if all(side.numbers.get(name) for side in sides)]
-    explained = _explained(sides, names)
-    has_mat = MAT in names
-    whole = _bounded(sides, explained, "product")
-    factors = [_bounded(sides, explained, REST, over=MAT if has_mat else "")]
-    if has_mat:
+    explained = _explained(sides, names)  # the name of the explained number
+    product_row = _bounded(sides, explained, "product")
+    factors = [_bounded(sides, explained, REST, divisor=MAT if MAT in names else "")]
+    if MAT in names:
         factors.append(_bounded(sides, MAT, MAT))
+        # the larger effect first, up or down
         factors.sort(key=lambda bounded: -abs(math.log(bounded.factor.effect.value)))
-    others = [_bounded(sides, name, name) for name in names if name not in (explained, MAT)]
+    # numbers that are not explained, such as the acceptance rate
+    other_numbers = [_bounded(sides, name, name) for name in names if name not in (explained, MAT)]
     product = Product(
-        subject=whole.factor.subject,
-        reference=whole.factor.reference,
+        subject=product_row.factor.subject,
+        reference=product_row.factor.reference,
         factors=tuple(bounded.factor for bounded in factors),
         steps=(),
-        num_shared=0,
+        num_shared=0,  # a table has no requests that the sides could share
         has_prefill=False,
     )
-    settings = [*_settings(sides)]
-    inside = _INSIDE if has_mat else f"{MAT}, {_INSIDE}"
+    settings = [*_settings(sides)]  # conditions that differ, with both values
+    inside = _INSIDE if MAT in names else f"{MAT}, {_INSIDE}"  # the factors in the rest
+    not_separable = f"{inside}: tables have no answers, so they are in {REST}"
     notes = [Note("Differs", "; ".join(settings))] if settings else []
-    notes.append(Note("Not separable", f"{inside}: tables have no answers, so they are in {REST}"))
     block = ExplainedBlock(
         heading=" against ".join(dict.fromkeys(side.method for side in sides)),
         sentence=_sentence(explained, product),
-        table=_table([*factors, whole, *others]),
-        notes=tuple(notes),
+        table=_table([*factors, product_row, *other_numbers]),
+        notes=(*notes, Note("Not separable", not_separable)),
     )
     legend = [Note(letter, side.label) for letter, side in zip("AB", sides, strict=False)]
-    values = {
+    explanation_values = {
         "quantity": explained,
         "sides": [side._asdict() for side in sides],
         "ratio": product.ratio,
         "remainder": product.remainder,
         "sentence": block.sentence,
-        "factors": [*map(_values, factors)],
-        "other_numbers": [*map(_values, others)],
+        "factors": [*map(_json_values, factors)],
+        "other_numbers": [*map(_json_values, other_numbers)],
         "settings": settings,
-        "not_separable": [notes[-1].text],
+        "not_separable": [not_separable],
     }
     return ExplainedDocument(
         tables=ExplainedTables(tuple(legend), (block,), (_INTERVALS,)),
         falls=[waterfall(product, product.factors, claimed=())],
-        explanations=[values],
+        explanations=[explanation_values],
         is_pair=len(sides) > 1,
     )
 
 
 def _explained(sides: Sequence[CellSide], names: Sequence[str]) -> str:
-    """The number that is explained. `names` are the numbers that all sides have."""
+    """The name of the number that is explained, out of the `names` that all sides have.
+
+    Raises:
+        UserError: they have neither of the two that can be explained.
+    """
     for name in _EXPLAINED:
         if name in names:
             return name
@@ -104,69 +119,79 @@ def _explained(sides: Sequence[CellSide], names: Sequence[str]) -> str:
     )
 
 
-def _bounded(sides: Sequence[CellSide], name: str, label: str, over: str = "") -> BoundedFactor:
-    """The number of this name on each side, or its quotient over the number named `over`."""
+def _bounded(sides: Sequence[CellSide], name: str, label: str, divisor: str = "") -> BoundedFactor:
+    """A factor of one or two sides, with the bounds that the printed digits give.
+
+    A side's part of the factor is the number called `name`, over the number called `divisor` if
+    that is not empty. The effect is the part of the only side, or the quotient of both parts.
+    `label` becomes the factor's name.
+    """
 
     def quotients(direction: int) -> list[float]:
-        """Each side's number as printed (direction 0), or the smallest (-1) or the largest (1)
-        number that is printed with the same digits.
+        """The part of each side, of numbers as printed (direction 0), or the smallest (-1) or the
+        largest (1) part for which the numbers are printed with the same digits.
         """
         return [
             (side.numbers[name] + direction * side.rounding.get(name, 0.0))
-            / (side.numbers.get(over, 1.0) - direction * side.rounding.get(over, 0.0))
+            / (side.numbers.get(divisor, 1.0) - direction * side.rounding.get(divisor, 0.0))
             for side in sides
         ]
 
-    numbers, smallest, largest = map(quotients, (0, -1, 1))
+    printed, smallest, largest = map(quotients, (0, -1, 1))  # [sides] each
     if len(sides) == 1:
-        return BoundedFactor(
-            Factor(label, numbers[0], None, Estimate(numbers[0])), smallest[0], largest[0]
-        )
-    factor = Factor(label, numbers[0], numbers[1], Estimate(numbers[0] / numbers[1]))
+        factor = Factor(label, printed[0], None, Estimate(printed[0]))
+        return BoundedFactor(factor, smallest[0], largest[0])
+    factor = Factor(label, printed[0], printed[1], Estimate(printed[0] / printed[1]))
     return BoundedFactor(factor, smallest[0] / largest[1], largest[0] / smallest[1])
 
 
 def _sentence(explained: str, product: Product) -> str:
-    """The number or the ratio, and the larger factor."""
-    largest = product.factors[0]
-    if product.reference is None:
-        values = {factor.name: factor.subject for factor in product.factors}
-        mat = f"MAT {values[MAT]:.2f} x {values[REST]:.3f} = " if MAT in values else ""
-        return f"{mat}{explained} {number_text(product.subject)}."
-    numbers = f"{number_text(product.subject)} against {number_text(product.reference)}"
-    text = f"A's {explained} is {product.ratio:.3f} times B's: {numbers}."
+    """The result in words, for readers. `explained` is the name of the explained number.
+
+    For two sides, it has the ratio of their numbers, and the larger factor if there are several.
+    For a single side, it has the number, as the product of MAT and the rest if MAT is known.
+    """
+    if product.reference is None:  # a single side
+        numbers = {factor.name: factor.subject for factor in product.factors}
+        of_mat = f"MAT {numbers[MAT]:.2f} x {numbers[REST]:.3f} = " if MAT in numbers else ""
+        return f"{of_mat}{explained} {number_text(product.subject)}."
+    both_numbers = f"{number_text(product.subject)} against {number_text(product.reference)}"
+    ratio_sentence = f"A's {explained} is {product.ratio:.3f} times B's: {both_numbers}."
     if len(product.factors) == 1:
-        return text
-    return f"{text} The larger factor is {largest.name}, x{largest.effect.value:.3f}."
+        return ratio_sentence
+    largest = product.factors[0]  # they are sorted
+    return f"{ratio_sentence} The larger factor is {largest.name}, x{largest.effect.value:.3f}."
 
 
 def _settings(sides: Sequence[CellSide]) -> Iterator[str]:
-    """The known conditions in which two sides differ, with both values."""
-    first, last = sides[0].facts, sides[-1].facts
-    for name in first:
-        if name in last and first[name] != last[name]:
-            yield f"{name}: {first[name]} against {last[name]}"
+    """The known conditions in which two sides differ, with both values; none of a single side."""
+    subject, reference = sides[0].facts, sides[-1].facts  # condition -> its value
+    for name in subject:
+        if name in reference and subject[name] != reference[name]:
+            yield f"{name}: {subject[name]} against {reference[name]}"
 
 
 def _table(factors: Sequence[BoundedFactor]) -> Table:
-    """A row per factor, then the product and the other numbers.
+    """The table of an explanation: a row for each of these factors, in their order.
 
-    A row has the number of both sides (of a single cell, the number alone), the factor, and the
-    smallest and the largest factor that the rounding of the printed numbers allows.
+    A row has the number of each side, the effect of the factor, and the smallest and the largest
+    effect that the rounding of the printed numbers allows.
     """
     is_pair = factors[0].factor.reference is not None
     headings = ("A", "B", "A / B", "by digits") if is_pair else ("value", "factor", "by digits")
     rows = []
     for factor, low, high in factors:
+        # of each side: None for the reference if there is only one side
         numbers = [number for number in (factor.subject, factor.reference) if number is not None]
-        texts = [*(f"{number:.4g}" for number in numbers), f"x{factor.effect.value:.3f}"]
-        texts.append(f"{low:.3f}–{high:.3f}")
-        rows.append(Row("", factor.name, tuple(map(Cell, texts))))
-    return Table("", tuple(map(Column, headings)), (Group("", tuple(rows)),), heading="Factor")
+        cell_texts = [*(f"{number:.4g}" for number in numbers), f"x{factor.effect.value:.3f}"]
+        cell_texts.append(f"{low:.3f}–{high:.3f}")
+        rows.append(Row(method="", label=factor.name, cells=tuple(map(Cell, cell_texts))))
+    group = Group(label="", rows=tuple(rows))
+    return Table(title="", columns=tuple(map(Column, headings)), groups=(group,), heading="Factor")
 
 
-def _values(bounded: BoundedFactor) -> dict[str, Any]:
-    """A factor as plain values."""
+def _json_values(bounded: BoundedFactor) -> dict[str, Any]:
+    """A factor as values of JSON."""
     factor, low, high = bounded
     return {
         "factor": factor.name,

@@ -31,6 +31,9 @@ from specbench.log.run import BlockKey, Load, Run, block_key
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+NODES_OF_STEP = "nodes of a step"
+"""The name of a measured size: the nodes of the draft tree, as a mean over an answer's steps."""
+
 
 class SideKey(NamedTuple):
     """The part of a run that is explained."""
@@ -85,12 +88,13 @@ class ExplainedSide:
 
     def steps_of(self, turns: Collection[PromptTurn]) -> PlacedSteps:
         """The steps of the answers to these prompts and turns."""
+        # The same turns number their prompts alike on both sides.
         prompts = sorted({(turn.task, turn.sample_id) for turn in turns})
-        index_of = {prompt: index for index, prompt in enumerate(prompts)}
-        is_kept = np.array([turn in turns for turn in self.pairs.turns])
+        number_of = {prompt: number for number, prompt in enumerate(prompts)}
+        is_kept = np.array([turn in turns for turn in self.pairs.turns])  # [requests]
         kept_turns = self.pairs.where(is_kept).turns
-        indices = [index_of[turn.task, turn.sample_id] for turn in kept_turns]
-        prompt_of_row = np.array(indices, dtype=np.intp)
+        prompt_numbers = [number_of[turn.task, turn.sample_id] for turn in kept_turns]
+        prompt_of_row = np.array(prompt_numbers, dtype=np.intp)
         return PlacedSteps.of(self.table, self.rows[is_kept], prompt_of_row)
 
     @property
@@ -143,8 +147,8 @@ class CountedRun:
         return cls(tabled, find_survivors(tabled.table.frame).is_shared)
 
     def rows(self, key: SideKey) -> IntArray:
-        """The rows of a method that count."""
-        frame = self.tabled.table.frame
+        """The numbers of the rows of a method that count, at its temperature."""
+        frame = self.tabled.table.frame  # a row per record, all of one load
         is_side = (frame["method"] == key.method) & (frame["temperature"] == key.temperature)
         return np.flatnonzero(is_side.to_numpy() & self.is_counted)
 
@@ -157,26 +161,34 @@ class CountedRun:
 def make_side(
     counted_run: CountedRun, key: SideKey, *, is_over_baseline: bool, is_throughput: bool
 ) -> ExplainedSide:
-    """One side of an explanation: the rows of a run that count.
+    """One side of an explanation: the answers of a method that count, with facts about them.
 
-    `is_over_baseline`: vanilla's answers count, so that the number is a speedup; else it is
-    tokens/s. `is_throughput`: the number is over the seconds of blocks.
+    Args:
+        counted_run: a run at one load; its table has a row per record.
+        key: the method, the temperature and the load.
+        is_over_baseline: the explained number compares the method with vanilla, as a speedup does;
+            answers without vanilla's to the same request are left out. Else it is a rate.
+        is_throughput: the number is over the seconds of blocks: of the requests that a server
+            completes together. Else it is over the seconds of single requests.
     """
     tabled = counted_run.tabled
     run, table = tabled.run, tabled.table
-    rows = counted_run.rows(key)  # numbers of the method's records that count
-    # of each row: the row of vanilla's answer to the request, or -1; the pass, or run of a pool
+    rows = counted_run.rows(key)  # numbers of the method's rows in the table: [requests]
+    # [requests] each: the row of vanilla's answer to the request, -1 if there is none; and the
+    # number of the pass, or of the run in a pool of runs
     baseline_rows, units = table.values(rows, "baseline_row", "unit")
     if is_over_baseline:
         has_baseline = baseline_rows >= 0
         rows, baseline_rows, units = (
             column[has_baseline] for column in (rows, baseline_rows, units)
         )
-    # Blocks give answers their share of a server's time; without any, it is unknown.
+    # Without a throughput, blocks do not count, and the answers' parts of their seconds are NaN.
     blocks = {block_key(block): block for block in run.header.blocks if is_throughput}
     pairs = AnswerPairs(
         requests=[table.records[row].key.request for row in rows],
         method=_answers(tabled, rows, blocks),
+        # Without a baseline, each answer is paired with one of 1 token/s, so that the speedup
+        # over it is in tokens/s.
         vanilla=_answers(tabled, baseline_rows, blocks)
         if is_over_baseline
         else one_per_second(len(rows)),
@@ -184,9 +196,10 @@ def make_side(
         has_baseline=is_over_baseline,
         arithmetic=_arithmetic(run.header, is_throughput=is_throughput),
     )
+    # the bytes of a step and the machine's bytes/s, or the reason why they are missing
     roofline = read_roofline(run.header.roofline, run.records, run.header.threads)
-    reading_s = None  # seconds in which the machine reads the target's weights
-    if isinstance(roofline, Roofline) and not roofline.no_bound:
+    reading_s = None  # seconds in which the machine reads the target's weights; None if unknown
+    if isinstance(roofline, Roofline) and not roofline.no_bound:  # reads bound a step's time
         reading_s = roofline.target_bytes / roofline.bandwidth
     return ExplainedSide(
         run=run,
@@ -201,27 +214,34 @@ def make_side(
 
 
 def _arithmetic(header: RunHeader, *, is_throughput: bool) -> Arithmetic:
-    """The average behind the number that the run's report, or its publisher, prints."""
+    """The way of averaging behind the number that the run's report, or its publisher, prints."""
     if is_throughput:
         return "totals"
     return header.imported.average if header.imported else "tasks"
 
 
 def _answers(tabled: TabledRun, rows: IntArray, blocks: Mapping[BlockKey, BlockHeader]) -> Answers:
-    """The answers of these rows. Steps and decode times that are unknown are NaN."""
+    """The counts and seconds of the answers in these rows. Unknown steps and decode times are NaN.
+
+    `blocks` are those whose seconds count (see `_block_seconds`).
+    """
     names = ("num_tokens", "wall_s", "decode_s", "mat_steps", "mat_emitted")
+    # [requests] each; `emitted` are the tokens of an answer that steps emitted
     tokens, wall_s, decode_s, steps, emitted = (
         column.astype(np.float64) for column in tabled.table.values(rows, *names)
     )
     has_steps = emitted > 0
+    # the counts in another tool's file, if the run is from one, else None
     counts = [tabled.table.records[row].imported for row in rows]
-    source_tokens = [count and count.counted_tokens for count in counts]  # None: our counts
+    # by the source's counting rule; None (NaN in the array) if the source counts as we do
+    source_tokens = [count and count.counted_tokens for count in counts]
     return Answers(
         tokens=tokens,
         wall_s=wall_s,
         decode_s=decode_s,
+        # An answer of one token needs no step after the prefill. Else, no steps are unknown steps.
         steps=np.where(has_steps | (tokens < 2), steps, np.nan),
-        first_tokens=np.where(has_steps, tokens - emitted, 1.0),
+        first_tokens=np.where(has_steps, tokens - emitted, 1.0),  # the prefill's
         source_tokens=np.array(source_tokens, dtype=np.float64),
         block_s=_block_seconds(tabled, rows, wall_s, blocks),
     )
@@ -230,22 +250,29 @@ def _answers(tabled: TabledRun, rows: IntArray, blocks: Mapping[BlockKey, BlockH
 def _block_seconds(
     tabled: TabledRun, rows: IntArray, wall_s: FloatArray, blocks: Mapping[BlockKey, BlockHeader]
 ) -> FloatArray:
-    """The seconds of blocks, spread over their answers by their own seconds [rows].
+    """Each answer's part of the seconds of its block [rows], in proportion to its own seconds.
 
-    NaN if a block is unknown or was interrupted, or if not all of its answers are among the rows.
+    A block has the requests that a server completes together. The part is NaN if the block is
+    unknown or was interrupted, or if not all of the block's answers are among the rows.
+
+    Args:
+        tabled: the run, with a table of a row per record.
+        rows: the numbers of the answers' rows in the table.
+        wall_s: the answers' own seconds [rows].
+        blocks: those whose seconds are known, by key.
     """
-    positions_of_block: dict[BlockKey, list[int]] = defaultdict(list)  # in `rows`
+    positions_of_block: dict[BlockKey, list[int]] = defaultdict(list)  # of its answers in `rows`
     for position, row in enumerate(rows.tolist()):
         positions_of_block[block_key(tabled.table.records[row].key)].append(position)
-    seconds = np.full(len(rows), np.nan)
+    block_s = np.full(len(rows), np.nan)
     for key, positions in positions_of_block.items():
         block = blocks.get(key)
-        if block is None or block.num_before:  # unknown, or interrupted
+        if block is None or block.num_before:  # unknown, or interrupted after some requests
             continue
-        if len(positions) == block.num_requests - block.num_failed:
+        if len(positions) == block.num_requests - block.num_failed:  # all answers are there
             shares = wall_s[positions] / wall_s[positions].sum()
-            seconds[positions] = block.duration_s * shares
-    return seconds
+            block_s[positions] = block.duration_s * shares
+    return block_s
 
 
 def _measured(tabled: TabledRun, rows: IntArray) -> Mapping[str, FloatArray]:
@@ -256,7 +283,7 @@ def _measured(tabled: TabledRun, rows: IntArray) -> Mapping[str, FloatArray]:
     return {
         "tokens of a prompt": prompt_tokens.astype(np.float64),
         "tokens of an answer": num_tokens.astype(np.float64),
-        "nodes of a step": np.array(mean_nodes),
+        NODES_OF_STEP: np.array(mean_nodes),
     }
 
 
