@@ -208,8 +208,8 @@ def _threads(side: ExplainedSide) -> str:
 
 
 def _server_software(side: ExplainedSide) -> str:
-    servers = side.header.servers.values()
-    return ", ".join(dict.fromkeys(server.software for server in servers)) or "none"
+    software = dict.fromkeys(server.software for server in side.header.servers.values())
+    return ", ".join(software) or "none"
 
 
 def _engine_args(side: ExplainedSide) -> str:

@@ -121,12 +121,11 @@ def compare_runs(
     if methods and len(runs) > 2:
         raise UserError(f"--cross compares two runs, not {len(runs)}.", "Name two.")
     first_tables, *other_tables = map(RunTables, runs)  # a run, with its table at each load
-    first_run = first_tables.run
     comparisons = []
     for run_index, tables in enumerate(other_tables):
         # sentences on loads that only one of the two runs has
-        unshared_loads = () if methods else tuple(_unshared_loads(first_run, tables.run))
-        for load in _shared_loads(first_run, tables.run):
+        unshared_loads = () if methods else tuple(_unshared_loads(first_tables.run, tables.run))
+        for load in _shared_loads(first_tables.run, tables.run):
             reference, subject = first_tables.at(load), tables.at(load)
             if methods:  # the first run has the first method, so it is the subject
                 reference, subject = subject, reference

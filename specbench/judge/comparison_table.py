@@ -264,8 +264,9 @@ def _notes(comparison: Comparison, letters: Letters) -> Iterator[Note]:
     fewest = min(cell.num_samples for cell in task_cells)
     most = max(cell.num_samples for cell in task_cells)
     num_text = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-    shared = f"per cell that {letters.subject} and {letters.reference} share"
-    yield Note("Samples", f"{num_text} {shared}")
+    yield Note(
+        "Samples", f"{num_text} per cell that {letters.subject} and {letters.reference} share"
+    )
     for sentence in comparison.unshared:
         yield Note("Left out", sentence)
     warnings = {

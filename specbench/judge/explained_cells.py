@@ -14,7 +14,8 @@ from specbench.analysis.stats.estimates import Estimate
 from specbench.errors import UserError
 from specbench.judge.explanation_formats import ExplainedDocument
 from specbench.judge.explanation_page import waterfall
-from specbench.judge.explanation_table import ExplainedBlock, ExplainedTables, number_text
+from specbench.judge.explanation_sentences import number_text
+from specbench.judge.explanation_table import ExplainedBlock, ExplainedTables
 from specbench.judge.published_cells import NUMBERS, CellSide, read_sides
 from specbench.report.table import Cell, Column, Group, Row, Table
 from specbench.report.texts import Note
@@ -186,8 +187,12 @@ def _table(factors: Sequence[BoundedFactor]) -> Table:
         cell_texts = [*(f"{number:.4g}" for number in numbers), f"x{factor.effect.value:.3f}"]
         cell_texts.append(f"{low:.3f}–{high:.3f}")
         rows.append(Row(method="", label=factor.name, cells=tuple(map(Cell, cell_texts))))
-    group = Group(label="", rows=tuple(rows))
-    return Table(title="", columns=tuple(map(Column, headings)), groups=(group,), heading="Factor")
+    return Table(
+        title="",
+        columns=tuple(map(Column, headings)),
+        groups=(Group(label="", rows=tuple(rows)),),
+        heading="Factor",
+    )
 
 
 def _json_values(bounded: BoundedFactor) -> dict[str, Any]:

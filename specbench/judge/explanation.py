@@ -101,8 +101,8 @@ class Explanation:
         if self.reference is None:
             return 0
         shared = self.subject.turns & self.reference.turns
-        counted = [{count for count in side.counts if count.turn in shared} for side in self.sides]
-        return len(shared) if counted[0] == counted[1] else 0
+        counts = [{count for count in side.counts if count.turn in shared} for side in self.sides]
+        return len(shared) if counts[0] == counts[1] else 0
 
     @property
     def factors(self) -> tuple[Factor, ...]:
@@ -141,16 +141,20 @@ class Explanation:
         if self.is_imported or not self.is_claimed(name) or self.causes(name) or name == AVERAGING:
             return False
         decoding = (MAT, COST, PER_TOKEN)
-        is_followed = any(self.is_claimed(other) or self.causes(other) for other in decoding)
-        return name != PREFILL or not is_followed
+        has_decoding_moved = any(
+            self.is_claimed(factor) or self.causes(factor) for factor in decoding
+        )
+        return name != PREFILL or not has_decoding_moved
 
     @property
     def scope(self) -> Scope:
-        """Passes or runs that intervals of times cover besides prompts."""
-        units = next(
+        """What intervals of times cover besides prompts: passes or runs, and how many."""
+        # Of the first factor of times, by side: its logarithm in each pass or run [units]. NaN
+        # stands for a pass or run that lacks most requests.
+        logs_of_sides = next(
             (factor.effect.units for factor in self.product.factors if factor.effect.units), ()
         )
-        number = min((int(np.isfinite(logs).sum()) for logs in units), default=1)
+        number = min((int(np.isfinite(logs).sum()) for logs in logs_of_sides), default=1)
         is_pool = any(side.run.run_of_repeat for side in self.sides)
         return Scope("runs" if is_pool else "passes", max(number, 1))
 
@@ -164,27 +168,30 @@ def explain_runs(
 ) -> list[Explanation]:
     """Explain the ratio subject / reference of each common method, or each speedup of one run.
 
+    There is an explanation per method, temperature and load, with the tests of its factors.
+
     Args:
         subject: the run whose numbers are explained.
-        reference: the run that they are compared with; None: they are explained alone.
-        methods: a method of each run, instead of the common ones.
-        loads: a load of each run, instead of those that both have.
+        reference: the run that the subject is compared with; None: the subject is explained alone.
+        methods: a method of each run, instead of the common methods.
+        loads: a load of each run, instead of the loads that both have.
         bootstrap: the draws of the intervals; None for the default.
 
     Raises:
         UserError: nothing can be explained, or a method or load is unknown.
     """
-    tables = [RunTables(run) for run in (subject, reference) if run]
+    runs = [RunTables(run) for run in (subject, reference) if run]  # with a table at each load
     explanations = []
-    for load_pair in pair_loads([table.run for table in tables], loads):
-        sides = [
-            CountedRun.of(table.at(load)) for table, load in zip(tables, load_pair, strict=True)
+    for load_of_runs in pair_loads([tables.run for tables in runs], loads):  # a load per run
+        runs_at_load = [
+            CountedRun.of(tables.at(load)) for tables, load in zip(runs, load_of_runs, strict=True)
         ]
-        for keys in pair_keys(sides, load_pair, methods):
-            if explanation := _explanation(sides, keys, bootstrap):
+        # a method, a temperature and a load per run
+        for key_of_runs in pair_keys(runs_at_load, load_of_runs, methods):
+            if explanation := _explanation(runs_at_load, key_of_runs, bootstrap):
                 explanations.append(explanation)
     if not explanations:
-        names = " and ".join(table.run.header.id for table in tables)
+        names = " and ".join(tables.run.header.id for tables in runs)
         raise UserError(
             f"{names}: no method has finished answers to explain.",
             "`specbench show RUN` lists what a run has. --cross METHOD METHOD pairs two methods.",
@@ -195,10 +202,17 @@ def explain_runs(
 def _explanation(
     runs: Sequence[CountedRun], keys: Sequence[SideKey], bootstrap: Bootstrap | None
 ) -> Explanation | None:
-    """The explanation of a method of one or two runs, without tests; None without answers.
+    """The explanation of one method of one or two runs, whose factors are not yet tested; None if a
+    run has no answers to explain.
 
-    `keys` has the method, temperature and load of each run. The explained number is a throughput
-    under load if the blocks of servers are known, else a speedup, or tokens/s without a baseline.
+    The explained number is a speedup; it is a rate, tokens/s, if a run lacks vanilla's answers or
+    if vanilla itself is explained. Under load, if the seconds of the blocks of servers are known,
+    it is a throughput, or its ratio to vanilla's.
+
+    Args:
+        runs: the subject, and the reference if there is one, at one load each.
+        keys: the method, the temperature and the load of each run.
+        bootstrap: the draws of the intervals; None for the default.
     """
     is_over_baseline = all(map(CountedRun.has_baseline, runs, keys)) and not all(
         key.method == BASELINE for key in keys
@@ -211,6 +225,7 @@ def _explanation(
     )
 
     def make_sides(*, is_throughput: bool) -> list[ExplainedSide]:
+        """The side of each run, by the seconds of blocks (`is_throughput`) or of requests."""
         return [
             make_side(run, key, is_over_baseline=is_over_baseline, is_throughput=is_throughput)
             for run, key in zip(runs, keys, strict=True)
@@ -221,9 +236,9 @@ def _explanation(
         sides = make_sides(is_throughput=False)
     if not all(side.pairs.requests for side in sides):
         return None
-    step_unit = _step_unit(sides)  # "s", `READINGS`, or empty
-    pairs = [side.pairs for side in sides]
-    if step_unit == READINGS:
+    step_unit = _step_unit(sides)
+    pairs = [side.pairs for side in sides]  # of each side: the method's answers, and vanilla's
+    if step_unit == READINGS:  # then `reading_s` is known on all sides
         pairs = [replace(side.pairs, step_unit_s=side.reading_s or 1.0) for side in sides]
     subject, reference = sides[0], sides[1] if len(sides) > 1 else None
     if reference is None:
@@ -233,30 +248,32 @@ def _explanation(
         is_one_run=subject.run.records == reference.run.records,
         bootstrap=bootstrap,
     )
-    conflicts = COMPARE.conflicts(subject.header, reference.header)
-    shared = subject.turns & reference.turns
-    draws = Draws(bootstrap or Bootstrap(), "step bins")
+    conflicts = COMPARE.conflicts(subject.header, reference.header)  # differences in the work
+    shared_turns = subject.turns & reference.turns  # of prompts
+    draws = Draws(bootstrap or Bootstrap(), "step bins")  # a random stream of this name
     return Explanation(
         subject,
         reference,
         product,
         step_unit=step_unit,
         settings=settings_that_differ(subject, reference, product),
-        bins=compare_steps(subject.steps_of(shared), reference.steps_of(shared), draws),
-        work=[*dict.fromkeys(map(words, conflicts))],
+        bins=compare_steps(subject.steps_of(shared_turns), reference.steps_of(shared_turns), draws),
+        work=[*dict.fromkeys(map(words, conflicts))],  # in words, each once
     )
 
 
 def _step_unit(sides: Sequence[ExplainedSide]) -> str:
-    """Seconds on one machine, otherwise the time to read the weights if it is known for all."""
-    first, last = sides[0], sides[-1]
-    is_unknown = len(sides) > 1 and any(side.header.imported for side in sides)
+    """The unit in which the steps of all sides are shown: "s" if the sides are of one machine and
+    load; else `READINGS` if all sides know the seconds of a reading; else empty.
+    """
+    subject, reference = sides[0], sides[-1]  # the same side if there is only one
+    is_machine_unknown = len(sides) > 1 and any(side.header.imported for side in sides)
     is_same_clock = (
-        not is_unknown
-        and first.key.load == last.key.load
+        not is_machine_unknown
+        and subject.key.load == reference.key.load
         and not any(
             difference.is_any_of(_SAME_CLOCK)
-            for difference in differences(first.header, last.header)
+            for difference in differences(subject.header, reference.header)
         )
     )
     if is_same_clock:
@@ -265,39 +282,41 @@ def _step_unit(sides: Sequence[ExplainedSide]) -> str:
 
 
 def _with_p_values(explanations: Sequence[Explanation]) -> list[Explanation]:
-    """The explanations with the tests of their factors and bins, corrected for their number (Holm).
+    """The explanations with the p-values of their factors and bins.
 
-    A factor that is exactly 1 is not tested. Bins are a family of their own.
+    P-values are of "the factor is 1" and of "the ratio of MAT is 1". They are corrected (Holm) for
+    the number of all factors, and for the number of all bins. A factor that is exactly 1 is not
+    tested, nor is a run that is explained alone.
     """
     no_change = without_spread(1.0)
-    p_values = {
-        (number, factor.name): differs(factor.effect, no_change, factor.effect.machine)
-        for number, explanation in enumerate(explanations)
+    # (index of the explanation, name of the factor) -> p-value; None: it cannot be tested
+    p_values_of_factors = {
+        (i, factor.name): differs(factor.effect, no_change, factor.effect.machine)
+        for i, explanation in enumerate(explanations)
         if explanation.reference
         for factor in explanation.factors
         if factor.name in explanation.moved
     }
+    # (index of the explanation, index of the bin) -> corrected p-value
     p_values_of_bins = holm(
         {
-            (number, index): differs(step_bin.ratio, no_change, EXACT)
-            for number, explanation in enumerate(explanations)
-            for index, step_bin in enumerate(explanation.bins)
+            (i, bin_index): differs(step_bin.ratio, no_change, EXACT)
+            for i, explanation in enumerate(explanations)
+            for bin_index, step_bin in enumerate(explanation.bins)
         }
     )
-    # of each explanation, by factor
+    # of each explanation: name of a factor -> corrected p-value
     corrected: list[dict[str, float | None]] = [{} for _ in explanations]
-    for (number, name), p_value in holm(p_values).items():
-        corrected[number][name] = p_value
+    for (i, name), p_value in holm(p_values_of_factors).items():
+        corrected[i][name] = p_value
     return [
         replace(
             explanation,
-            p_values=p_value_by_factor,
+            p_values=corrected[i],
             bins=[
-                replace(step_bin, p_value=p_values_of_bins[number, index])
-                for index, step_bin in enumerate(explanation.bins)
+                replace(step_bin, p_value=p_values_of_bins[i, bin_index])
+                for bin_index, step_bin in enumerate(explanation.bins)
             ],
         )
-        for number, (explanation, p_value_by_factor) in enumerate(
-            zip(explanations, corrected, strict=True)
-        )
+        for i, explanation in enumerate(explanations)
     ]

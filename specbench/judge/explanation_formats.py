@@ -14,13 +14,8 @@ from specbench.analysis.factors import COST, MAT
 from specbench.judge.explained_bins import place_text
 from specbench.judge.explanation import Explanation
 from specbench.judge.explanation_page import Bar, explanation_html, waterfall
-from specbench.judge.explanation_table import (
-    ExplainedTables,
-    build_explanation,
-    not_separable,
-    quantity,
-    sentence,
-)
+from specbench.judge.explanation_sentences import quantity, sentence
+from specbench.judge.explanation_table import ExplainedTables, build_explanation, not_separable
 from specbench.judge.printer import BLANK, Line, Part, print_page
 from specbench.report.build import write_files
 from specbench.report.export.markdown import escape, note_lines, table_lines
@@ -116,7 +111,7 @@ def _markdown(tables: ExplainedTables) -> str:
 
 
 def _values(explanation: Explanation) -> dict[str, Any]:
-    """All numbers, with the settings that differ."""
+    """An explanation in JSON: all its numbers, with the settings that differ."""
     return {
         "quantity": quantity(explanation),
         **_side_values("subject", explanation),
@@ -141,12 +136,18 @@ def _values(explanation: Explanation) -> dict[str, Any]:
 
 
 def explanation_frame(explanations: Sequence[Explanation]) -> DataFrame:
-    """A row per factor of each explanation, per line under cost, and per place of a step."""
+    """The data frame of explanations: a row per factor, per step under cost, and per bin of MAT.
+
+    The first columns are the same in all rows of an explanation: method, temperature, concurrency
+    and request_rate of the subject, and reference_method if there is a reference. The others are
+    those of `_rows`.
+    """
     import pandas as pd
 
     rows = []
     for explanation in explanations:
         key = explanation.subject.key
+        # a load has the fields concurrency and request_rate; 0 is none
         columns = {"method": key.method, "temperature": key.temperature, **key.load._asdict()}
         if explanation.reference:
             columns["reference_method"] = explanation.reference.key.method
@@ -155,7 +156,9 @@ def explanation_frame(explanations: Sequence[Explanation]) -> DataFrame:
 
 
 def _side_values(name: str, explanation: Explanation) -> dict[str, Any]:
-    """The run, method, conditions, number and phases of a side; empty if there is none."""
+    """The run, method, temperature, load, printed number and phases of a side in JSON, under the
+    side's name, which is "subject" or "reference". Empty if there is no such side.
+    """
     side = explanation.subject if name == "subject" else explanation.reference
     if side is None:
         return {}
@@ -165,16 +168,20 @@ def _side_values(name: str, explanation: Explanation) -> dict[str, Any]:
 
 
 def _rows(explanation: Explanation) -> Iterator[dict[str, Any]]:
-    """A row per factor in the order of the product, per line under cost, and per place of MAT."""
+    """Rows of column -> string, number, list or None: one per factor in the order of the product,
+    then one per step under cost, and one per bin of MAT.
+
+    A bin has the steps in a range of positions, context lengths or turns. Such a row has "MAT" in
+    the column `part_of`, and the row of a step "cost".
+    """
     factors = [factor for factor in explanation.product.factors if factor in explanation.factors]
     for factor in (*factors, *explanation.step_lines):
-        is_factor = factor in factors
         yield {
             "factor": factor.name,
-            "part_of": "" if is_factor else COST,
+            "part_of": "" if factor in factors else COST,
             "subject": factor.subject,
             "reference": factor.reference,
-            **value_columns("effect", factor.effect),
+            **value_columns("effect", factor.effect),  # with the ends of the interval
             "p_value": explanation.p_values.get(factor.name),
             "is_claimed": explanation.is_claimed(factor.name),
             "is_without_cause": explanation.is_without_cause(factor.name),

@@ -20,8 +20,11 @@ class Bar(NamedTuple):
     """A bar of a waterfall, on a log scale, in pixels."""
 
     label: str
+    """The name of a factor, or the letter of a side."""
     text: str
+    """The number that the bar shows."""
     left: float
+    """Pixels from the left edge of the waterfall to the bar."""
     width: float
     tone: str
     """end for a printed number; up or down for a factor, with "faint" if it is not claimed."""
@@ -44,31 +47,42 @@ def explanation_html(
 def waterfall(
     product: Product, factors: Sequence[Factor], claimed: Container[str]
 ) -> tuple[Bar, ...]:
-    """A bar per factor, in this order. With a reference, factors that are not claimed are faint."""
+    """The bars of a waterfall, from top to bottom: B's printed number, each factor that is not 1,
+    and A's printed number.
+
+    A factor's bar goes from the number before to the number after the multiplication by the factor,
+    on a log scale. For a single side (no reference), the bars start at 1, without B.
+
+    Args:
+        product: the ratio A / B, or A's number alone, as a product of factors.
+        factors: the factors of the product that are shown, in this order.
+        claimed: names of the factors that differ significantly from 1. With a reference, the bars
+            of the others are faint.
+    """
     start = 1.0 if product.reference is None else product.reference
-    levels = [start]  # the product up to each factor
+    levels = [start]  # before the first factor, and after each: [1 + factors]
     for factor in factors:
         levels.append(levels[-1] * factor.effect.value)
     logs = [*map(math.log, levels)]
-    span = max(logs) - min(logs) or 1.0
-    # pixels from the left edge to each level
+    span = max(logs) - min(logs) or 1.0  # 1 if no factor changes anything
+    # pixels from the left edge to each level: [1 + factors]
     positions = [_LABEL + _WIDTH * (log - min(logs)) / span for log in logs]
 
     def end_bar(letter: str, number: float, position: float) -> Bar:
-        """The narrow bar of a side's printed number."""
+        """The narrow bar of a side's printed number: 4 pixels, with the position in the middle."""
         return Bar(letter, f"{number:.3g}", left=position - 2, width=4, tone="end")
 
-    bars = []  # from B's number, by each factor that is not 1, to A's number
+    bars = []
     if product.reference is not None:
         bars.append(end_bar("B", start, positions[0]))
-    for factor, (begin, end) in zip(factors, pairwise(positions), strict=True):
-        if begin == end:
+    for factor, (before, after) in zip(factors, pairwise(positions), strict=True):
+        if before == after:  # the factor is 1
             continue
         tone = "up" if factor.effect.value >= 1 else "down"
         if product.reference is not None and factor.name not in claimed:
             tone += " faint"
-        text = f"x{factor.effect.value:.3f}"
-        width = max(abs(end - begin), 1)
-        bars.append(Bar(factor.name, text, left=min(begin, end), width=width, tone=tone))
+        effect_text = f"x{factor.effect.value:.3f}"
+        left, width = min(before, after), max(abs(after - before), 1)  # at least a pixel wide
+        bars.append(Bar(factor.name, effect_text, left=left, width=width, tone=tone))
     bars.append(end_bar("A", product.subject, positions[-1]))
     return tuple(bars)

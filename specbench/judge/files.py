@@ -166,7 +166,7 @@ def _find(run: Run, *, has_cut_line: bool) -> _Findings:
         )
     hashes = check_hashes(header, records)  # faults of hashes, and hashes not on this machine
     unchecked = hashes.unchecked  # sentences on what cannot be checked
-    audit_text = ""  # the result of the audit in words; empty without one of these records
+    audit_text = ""  # the audit's result in words; empty if these records were not audited
     if run.audit:
         audit_text = audit_note(run.audit).text
     elif read_audit(run.folder):  # the stored audit is of other records
@@ -201,9 +201,9 @@ def _against_audit(tabled_run: TabledRun) -> Iterator[str]:
     run = tabled_run.run
     method_audits = run.audit.results if run.audit else ()  # of each method and temperature
     identical_methods = [
-        result.method
-        for result in method_audits
-        if result.status == "identical" and result.temperature == 0
+        method_audit.method
+        for method_audit in method_audits
+        if method_audit.status == "identical" and method_audit.temperature == 0
     ]
     if not identical_methods:
         return

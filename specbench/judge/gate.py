@@ -68,8 +68,9 @@ def check(
         *check_performance(comparisons, allowed, has_speed=no_speed_reason is None and not more),
     ]
     for load in baseline.loads:
-        name = _name_of_load(load, baseline.loads)
-        checks += check_steps(tables.at(load).run, baseline_tables[0].at(load).run, allowed, name)
+        named_load = _named_load(load, baseline.loads)  # as the checks name it
+        run_at_load, baseline_at_load = tables.at(load).run, baseline_tables[0].at(load).run
+        checks += check_steps(run_at_load, baseline_at_load, allowed, named_load)
     if more and no_speed_reason is None:
         checks += _check_speeds(tables, baseline_tables, allowed.max_slowdown)
     ordered_checks = (  # of the whole run, of its cells, and of the source of its speed
@@ -77,7 +78,7 @@ def check(
         *_in_order(checks, baseline.header),
         *check_sources(tables, baseline_tables[0]),
     )
-    result = GateResult(
+    gate_result = GateResult(
         run=run.header.id,
         baseline=baseline.header.id,
         model=facts.model_phrase(run.header),
@@ -90,25 +91,25 @@ def check(
     return CheckedRun(
         run=run.header.id,
         checks=ordered_checks,
-        summary=result.summary,
-        notes=tuple(result.notes([*_warnings(baselines, comparisons)])),
+        summary=gate_result.summary,
+        notes=tuple(gate_result.notes([*_warnings(baselines, comparisons)])),
         about={"baseline": baseline.header.id},
-        is_judged=not result.unjudged,  # every requested number has a verdict
+        is_judged=not gate_result.unjudged,  # every requested number has a verdict
     )
 
 
-def _name_of_load(load: Load, loads: Sequence[Load]) -> Load:
-    """The load that checks name: none if all cells have the same load."""
+def _named_load(load: Load, loads: Sequence[Load]) -> Load:
+    """The load that checks name: no load if all cells have the same load."""
     return load if len(loads) > 1 else NO_LOAD
 
 
 def _compare_loads(run: RunTables, baseline: RunTables) -> Iterator[Comparison]:
-    """The comparison with the baseline at each of its loads."""
+    """The comparison of the run with the baseline, at each load of the baseline."""
     loads = baseline.run.loads
     for load in loads:
         comparison = compare_tabled(baseline.at(load), run.at(load), may_be_empty=True)
-        name = _name_of_load(load, loads)
-        cells = {replace(key, load=name): cell for key, cell in comparison.cells.items()}
+        named_load = _named_load(load, loads)
+        cells = {replace(key, load=named_load): cell for key, cell in comparison.cells.items()}
         yield replace(comparison, cells=cells)
 
 
@@ -118,21 +119,28 @@ def _check_outputs(
     """The checks of samples and answers at each load of the baseline."""
     loads = baseline.run.loads
     for load in loads:
-        name = _name_of_load(load, loads)
+        named_load = _named_load(load, loads)
         yield from check_outputs(
-            run.at(load), baseline.at(load), max_mismatch, name, num_loads=len(loads)
+            run.at(load), baseline.at(load), max_mismatch, named_load, num_loads=len(loads)
         )
 
 
 def _check_speeds(
     run: RunTables, baselines: Sequence[RunTables], max_slowdown: float
 ) -> Iterator[Check]:
-    """The checks of speed against several baselines, at each load of the first."""
+    """The checks of speed against several baselines, at each load of the first baseline."""
     loads = baselines[0].run.loads
     for load in loads:
-        measured = [baseline.at(load) for baseline in baselines if load in baseline.run.loads]
-        name = _name_of_load(load, loads)
-        yield from check_speeds(run.at(load), measured, max_slowdown, name, num_loads=len(loads))
+        baselines_at_load = [
+            baseline.at(load) for baseline in baselines if load in baseline.run.loads
+        ]
+        yield from check_speeds(
+            run.at(load),
+            baselines_at_load,
+            max_slowdown,
+            load=_named_load(load, loads),
+            num_loads=len(loads),
+        )
 
 
 def _asked_numbers(baseline: RunTables, *, has_speed: bool) -> dict[str, set[str]]:
@@ -159,7 +167,7 @@ def _warnings(baselines: Sequence[Run], comparisons: Sequence[Comparison]) -> It
     for baseline in baselines:
         if baseline.missing_text:
             yield f"The baseline {baseline.header.id} is not complete: {baseline.missing_text}."
-    unshared = (text for at_load in comparisons if at_load.cells for text in at_load.unshared)
+    unshared = (words for at_load in comparisons if at_load.cells for words in at_load.unshared)
     yield from dict.fromkeys(unshared)
     for line in change_lines(comparisons[0].cautions):
         yield f"May explain a difference, from the baseline to this run: {line}."
@@ -187,14 +195,14 @@ def _other_settings(run: Run, baseline: Run) -> CheckedRun | None:
         return None
     model = facts.model_phrase(run.header)
     lines = "".join(f"\n  {line}" for line in change_lines(differences))
-    text = (
+    summary = (
         f"Not judged, {model}: the runs chose settings of methods differently. Repeat the run with "
         f"--settings {baseline.path or baseline.header.id}. From the baseline to this run:{lines}"
     )
     return CheckedRun(
         run=run.header.id,
-        checks=(Check("settings", "skipped", text),),
-        summary=text,
+        checks=(Check("settings", "skipped", summary),),
+        summary=summary,
         about={"baseline": baseline.header.id},
         is_judged=False,
     )
@@ -255,8 +263,8 @@ def _in_order(checks: Sequence[Check], baseline: RunHeader) -> list[Check]:
         # places in these orders; methods and tasks that the baseline does not list come last
         method_rank = [*method_order, cell.method].index(cell.method)
         task_rank = [*task_order, cell.task].index(cell.task)
-        is_other = cell.method != BASELINE  # False, vanilla's, is first
-        rank = (cell.load, cell.temperature, is_other, method_rank, task_rank)
+        is_drafting = cell.method != BASELINE  # False sorts first: vanilla does not draft
+        rank = (cell.load, cell.temperature, is_drafting, method_rank, task_rank)
         ranked_checks.append((rank, named_check))
     ranked_checks.sort(key=lambda rank_and_check: rank_and_check[0])
     return [named_check for _, named_check in ranked_checks]

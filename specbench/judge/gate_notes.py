@@ -54,11 +54,12 @@ class GateResult:
 
     @property
     def summary(self) -> str:
-        """The result in a few sentences: failed, not judged, or passed, with the number of judged
-        numbers.
+        """The gate's result in a few sentences: failed, not judged, or passed, with the number of
+        judged numbers.
 
         `run` and `baseline` are the names of the two runs. `no_speed` is the reason if speed
-        was not checked.
+        was not checked. A check in `checks` has a method in words; a check of a number has the name
+        of its kind, "MAT" or "speed".
         """
         unjudged = self.unjudged  # kind of number -> methods without a judged number
         failures = [check for check in self.checks if check.status == "failed"]
@@ -68,23 +69,25 @@ class GateResult:
         without_speed = "; speed was not checked" if self.no_speed else ""
         judged_kinds = {check.name for check in judged}
         # a kind with its methods, or the kind alone if none of its numbers was judged
-        not_judged_text = "; ".join(
+        unjudged_text = "; ".join(
             f"{kind} of {', '.join(methods)}" if kind in judged_kinds else kind
             for kind, methods in unjudged.items()
         )
         if failures:
-            text = f"FAILED: {self.run} falls behind {self.baseline}. "
-            text += f"{_failures_text(failures)} {judged_count}{without_speed}."
-            return f"{text} Not judged: {not_judged_text}." if not_judged_text else text
+            failed = (
+                f"FAILED: {self.run} falls behind {self.baseline}. "
+                f"{_failures_text(failures)} {judged_count}{without_speed}."
+            )
+            return f"{failed} Not judged: {unjudged_text}." if unjudged_text else failed
         if unjudged:
-            what = "Nothing was checked"
+            opening = "Nothing was checked"
             if judged:
-                what = f"{not_judged_text[0].upper()}{not_judged_text[1:]} could not be judged"
+                opening = f"{_capitalized(unjudged_text)} could not be judged"
             skipped = [check for check in numbers if check.method in unjudged.get(check.name, ())]
             # the remedy: the samples that would be enough, or why more would not help
-            return f"{what}: {judged_count}{without_speed}. {_remedy(skipped)}"
-        behind = f"{self.run} does not fall behind {self.baseline}"
-        return f"Passed: {judged_count}; {behind}{without_speed}."
+            return f"{opening}: {judged_count}{without_speed}. {_remedy(skipped)}"
+        both_runs = f"{self.run} does not fall behind {self.baseline}"
+        return f"Passed: {judged_count}; {both_runs}{without_speed}."
 
     def notes(self, warnings: Sequence[str]) -> Iterator[Note]:
         """Notes on the model, on the numbers that passed, on what was not checked, and on the two
@@ -108,8 +111,8 @@ class GateResult:
             "one-sided, over paired samples, corrected for their number: fewer than 1 of 100 equal "
             f"runs fail by chance{self._noise_text}. Intervals are 95 %.",
         )
-        for text in warnings:
-            yield Note("Warning", text, is_warning=True)
+        for warning in warnings:
+            yield Note("Warning", warning, is_warning=True)
 
     @property
     def _noise_text(self) -> str:
@@ -143,9 +146,11 @@ def _remedy(skipped: Sequence[Check]) -> str:
 
 
 def _passed_notes(checks: Sequence[Check]) -> Iterator[Note]:
-    """Notes on MAT and on speed: how many numbers passed, and the largest change for the worse."""
-    for kind, word in (("MAT", "drop"), ("speed", "slowdown")):
-        # Shares by which numbers became worse, with their checks; a negative one is better.
+    """A note on MAT and one on speed, if any numbers passed: how many did, and the number that
+    became worst.
+    """
+    for kind, loss in (("MAT", "drop"), ("speed", "slowdown")):
+        # Shares by which numbers became worse, with their checks; a negative share is better.
         passed_changes = [
             (check.value.value, check)
             for check in checks
@@ -155,13 +160,18 @@ def _passed_notes(checks: Sequence[Check]) -> Iterator[Note]:
             continue
         _, worst = max(passed_changes, key=lambda change_and_check: change_and_check[0])
         num_text = _count(len(passed_changes), "number")
-        text = f"{num_text}, all unchanged or better"
-        if worst.text != "unchanged":  # "lower by 1 %" of a MAT, for example
-            text = (
-                f"{num_text} without a significant {word} beyond what is allowed; the worst is "
+        summary = f"{num_text}, all unchanged or better"
+        if worst.text != "unchanged":  # the change in words: "lower by 1 %" of a MAT, for example
+            summary = (
+                f"{num_text} without a significant {loss} beyond what is allowed; the worst is "
                 f"{worst.method}, {worst.task}, {worst.text}"
             )
-        yield Note(kind[0].upper() + kind[1:], text)
+        yield Note(_capitalized(kind), summary)
+
+
+def _capitalized(words: str) -> str:
+    """The words with a capital first letter; `str.capitalize` would make the others small."""
+    return words[0].upper() + words[1:]
 
 
 def _skipped_notes(checks: Sequence[Check]) -> Iterator[Note]:

@@ -85,15 +85,15 @@ def _beyond_model(header: RunHeader, records: Sequence[Record]) -> Iterator[str]
     config = _config_of(header)
     vocab_size = config.get("vocab_size")
     # A server may have been started with a longer context.
-    context = None if header.servers else config.get("max_position_embeddings")
+    context = None if header.servers else config.get("max_position_embeddings")  # in tokens
     for record in records:
-        answer = f"{record.key.method} on {record.key.sample_id}"
-        largest = max(record.token_ids, default=0)
-        if isinstance(vocab_size, int) and largest >= vocab_size:
-            yield f"{answer}: token {largest}, but the vocabulary has {vocab_size}."
+        label = f"{record.key.method} on {record.key.sample_id}"
+        largest_id = max(record.token_ids, default=0)
+        if isinstance(vocab_size, int) and largest_id >= vocab_size:
+            yield f"{label}: token {largest_id}, but the vocabulary has {vocab_size}."
         num_tokens = record.prompt_tokens + record.num_tokens
         if record.is_ok and isinstance(context, int) and num_tokens > context:
-            yield f"{answer}: {num_tokens} tokens with the prompt, but the context has {context}."
+            yield f"{label}: {num_tokens} tokens with the prompt, but the context has {context}."
 
 
 def _config_of(header: RunHeader) -> Mapping[str, Any]:

@@ -33,21 +33,29 @@ def publisher_notes(explanation: Explanation) -> Iterator[Note]:
 
 
 def file_notes(explanation: Explanation) -> Iterator[Note]:
-    """Notes on counting rules, findings and missing facts; once if both sides are one run."""
+    """Notes on the files of imported runs: how tokens are counted and numbers averaged, what is
+    remarkable, and which facts are missing.
+
+    If both sides are of one run, its files get one set of notes.
+    """
     headers = [side.header for side in explanation.sides]
     if headers[0] == headers[-1]:
         headers = headers[:1]
     for letter, header in zip("AB", headers, strict=False):
-        if imported := header.imported:
-            text = f"{imported.counting_text}; the publisher's arithmetic: {imported.arithmetic}"
-            yield Note(f"{letter} counts", text)
+        if imported := header.imported:  # the source of an imported run; else None
+            rules = f"{imported.counting_text}; the publisher's arithmetic: {imported.arithmetic}"
+            yield Note(f"{letter} counts", rules)
+            # sentences on what a reader of the files should know
             if remarks := [*imported.findings, *imported.oddities]:
                 yield Note(f"Seen in {letter}", "; ".join(remarks))
             yield Note(f"Not in {letter}", f"{', '.join(imported.lacks)} (not estimated)")
     names = {header.model.name for header in headers}
+    # The names differ, but an uncertain name ("untold") does not show that the models differ.
     if len(names) > 1 and any("model.name" in header.untold_patterns for header in headers):
-        text = "counts as unknown: a name in a file may differ. Name the model by `convert --model`"
-        yield Note("Model", text)
+        yield Note(
+            "Model",
+            "counts as unknown: a name in a file may differ. Name the model by `convert --model`",
+        )
 
 
 def steps_by_counters(side: ExplainedSide) -> str:

@@ -14,17 +14,18 @@ def plain_values(row: Any) -> dict[str, Any]:
 
 
 def _json_value(field_value: Any) -> Any:
-    """A field of a row as JSON holds it: its value, or None if it is a missing number.
+    """The value of a row's field as JSON holds it.
 
-    For an estimate, it is a list of the number and, if it has an interval, its two ends, in six
-    digits.
+    An estimate becomes a list: its number and, if an interval is shown, the two ends, in six
+    digits. A missing number becomes None. Other values stay as they are.
     """
     if isinstance(field_value, Missing):
         return None
     if not isinstance(field_value, Estimate):
         return field_value
     numbers = [field_value.value]
-    # a wide interval supports no place on a leaderboard
+    # `interval` is None if the number has only a wide interval, which supports no place on a
+    # leaderboard; `interval_of` is None if the interval is no wider than a rounding error.
     if field_value.interval and (interval := interval_of(field_value)):
         numbers += [interval.low, interval.high]
     return [json.loads(f"{number:.6g}") for number in numbers]

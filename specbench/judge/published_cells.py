@@ -45,59 +45,74 @@ class CellSide(NamedTuple):
     """Half of the last digit that the table prints, by the name of the number; absent for a run."""
 
 
-def is_cell(text: str) -> bool:
+def is_cell(name: str) -> bool:
     """True for the name of a cell, which no folder has."""
-    return ":" in text and not Path(text).exists()
+    return ":" in name and not Path(name).exists()
 
 
-def find_cells(text: str) -> tuple[PublishedValue, ...]:
-    """The values of a cell: one, or one per repetition.
+def find_cells(name: str) -> tuple[PublishedValue, ...]:
+    """The published numbers of the cell of this name: one `PublishedValue`, or one per repetition
+    of the measurement.
 
-    TABLE is a name in results/published or a TOML file.
+    The name has the form TABLE:model/method/task. TABLE is a name in results/published or a TOML
+    file. Conditions may follow, such as ",temperature=0,load=8": a field of the cell, and the
+    wanted value of the field.
 
     Raises:
-        UserError: there is no such table or cell, or the text names several.
+        UserError: there is no such table or cell, or the name fits several cells.
     """
-    table, _, cell = text.partition(":")  # "TABLE:model/method/task,load=8"
-    path, *conditions = re.split(r",(?=\w+=)", cell)  # the text of settings may have commas
-    values = _read_table(table)
-    names = {f"{value.model}/{value.method}/{value.task}" for value in values}
-    if path not in names:
-        raise unknown_name("cell", path, names, f"The form is {_FORM}.", of=table)
-    values = [value for value in values if f"{value.model}/{value.method}/{value.task}" == path]
+    table_name, _, path_and_conditions = name.partition(":")
+    # A condition begins with a comma, a word and "=": other commas are part of a wanted value.
+    path, *conditions = re.split(r",(?=\w+=)", path_and_conditions)
+    table = _read_table(table_name)
+    paths = [f"{cell.model}/{cell.method}/{cell.task}" for cell in table]
+    cells = [cell for cell, cell_path in zip(table, paths, strict=True) if cell_path == path]
+    if not cells:
+        raise unknown_name("cell", path, {*paths}, f"The form is {_FORM}.", of=table_name)
     for condition in conditions:
-        name, _, wanted = condition.partition("=")  # of a field of the values
-        available = {str(getattr(value, name, "")) for value in values}
-        values = [value for value in values if _is_equal(getattr(value, name, ""), wanted)]
-        if not values:
+        field, _, wanted = condition.partition("=")
+        available = {str(getattr(cell, field, "")) for cell in cells}
+        cells = [cell for cell in cells if _is_equal(getattr(cell, field, ""), wanted)]
+        if not cells:
             raise unknown_name(
-                name or "condition", wanted, available, f"The form is {_FORM}.", of=path
+                field or "condition", wanted, available, f"The form is {_FORM}.", of=path
             )
-    settings = {(v.temperature, v.load, v.num_draft_tokens, v.settings) for v in values}
-    if len(settings) > 1:
+    # repetitions of a measurement are equal in these fields
+    variants = {
+        (cell.temperature, cell.load, cell.num_draft_tokens, cell.settings) for cell in cells
+    }
+    if len(variants) > 1:
         raise UserError(
-            f"{text} has {len(settings)} cells.",
+            f"{name} has {len(variants)} cells.",
             "Add temperature, load, num_draft_tokens or settings: " + _FORM,
         )
-    return tuple(values)
+    return tuple(cells)
 
 
-def _read_table(table: str) -> list[PublishedValue]:
-    """The cells of a table: a name in results/published or a TOML file."""
-    values = [value for value in published_values() if value.publication.key == table]
-    if not values:
-        file = Path(table).with_suffix(".toml")
+def _read_table(table_name: str) -> list[PublishedValue]:
+    """The cells of a table of this name in results/published, or of this TOML file.
+
+    Raises:
+        UserError: there is neither.
+    """
+    cells = [cell for cell in published_values() if cell.publication.key == table_name]
+    if not cells:
+        file = Path(table_name).with_suffix(".toml")
         if not file.exists():
-            raise unknown_name("table", table, {v.publication.key for v in published_values()})
-        values = [*read_publication(file)]
-    return values
+            raise unknown_name(
+                "table", table_name, {cell.publication.key for cell in published_values()}
+            )
+        cells = [*read_publication(file)]
+    return cells
 
 
-def _is_equal(number: object, wanted: str) -> bool:
+def _is_equal(field_value: object, wanted: str) -> bool:
+    """True if the wanted value, as a user writes it, is the field's. A number may be 8 or 8.0."""
+    is_same_text = str(field_value) == wanted
     try:
-        return (isinstance(number, float) and number == float(wanted)) or str(number) == wanted
-    except ValueError:
-        return str(number) == wanted
+        return is_same_text or (isinstance(field_value, float) and field_value == float(wanted))
+    except ValueError:  # the wanted value is not a number
+        return False
 
 
 def compare_cells(texts: Sequence[str], methods: tuple[str, str] | None = None) -> list[CellSide]:
@@ -115,61 +130,66 @@ def compare_cells(texts: Sequence[str], methods: tuple[str, str] | None = None) 
 
 
 def read_sides(texts: Sequence[str], methods: tuple[str, str] | None = None) -> list[CellSide]:
-    """One or two sides, of which at least one is a cell.
+    """The sides that are compared or explained: one or two, of which at least one is a cell of a
+    published table. The other may be a run.
 
-    A text names a cell, or the folder of a run. `methods` has the method of each side that is a
-    run; without it, a run is read with the method of the first cell.
+    Args:
+        texts: of each side, the name of a cell, or the folder of a run.
+        methods: of each side that is a run, its method; without it, that of the first cell.
 
     Raises:
         UserError: a side is unknown, or a run lacks the method.
     """
-    # of each side, the repetitions of a cell; empty for a run
-    values_of_sides = [find_cells(text) if is_cell(text) else () for text in texts]
-    first_cell = next(values[0] for values in values_of_sides if values)
+    # of each side: the repetitions of its cell, one or more; empty for a run
+    cells_of_sides = [find_cells(name) if is_cell(name) else () for name in texts]
+    first_cell = next(repetitions[0] for repetitions in cells_of_sides if repetitions)
     sides = []
-    for index, (text, values) in enumerate(zip(texts, values_of_sides, strict=True)):
-        if values:
-            sides.append(_side_of_cell(text, values))
+    for index, (name, repetitions) in enumerate(zip(texts, cells_of_sides, strict=True)):
+        if repetitions:
+            sides.append(_side_of_cell(name, repetitions))
         else:
             method = methods[index] if methods else first_cell.method
-            sides.append(_side_of_run(text, method, first_cell))
+            sides.append(_side_of_run(Path(name), method, first_cell))
     return sides
 
 
-def _side_of_cell(text: str, values: Sequence[PublishedValue]) -> CellSide:
-    """The side of a cell that a text names: its number, or the mean of its repetitions (`values`).
+def _side_of_cell(cell_name: str, repetitions: Sequence[PublishedValue]) -> CellSide:
+    """The side of a published cell: its numbers, or their means over the cell's repetitions.
 
-    A number may be off by half of the last digit that its table prints (`rounding`).
+    The repetitions differ only in their numbers. The true number may differ from the printed number
+    by half of the last digit that its column prints in any row of the table (`rounding`).
     """
-    first = values[0]
-    numbers: dict[str, float] = {}
+    cell = repetitions[0]
+    numbers: dict[str, float] = {}  # by the names in NUMBERS, as is `rounding`
     rounding: dict[str, float] = {}
-    # all cells of the table
-    table = [value for value in _read_table(text.partition(":")[0]) if value.table == first.table]
+    published_cells = _read_table(cell_name.partition(":")[0])  # "TABLE:model/method/task"
+    table = [row for row in published_cells if row.table == cell.table]
     for name, field in NUMBERS.items():
-        published = [number for value in values if (number := getattr(value, field)) is not None]
-        if published:
-            numbers[name] = fmean(published)
-            column = [getattr(value, field) for value in table]
+        printed = [  # of each repetition that has the number
+            number for row in repetitions if (number := getattr(row, field)) is not None
+        ]
+        if printed:
+            numbers[name] = fmean(printed)
+            column = [getattr(row, field) for row in table]
             num_decimals = max(map(_num_decimals, filter(None, column)), default=0)
             rounding[name] = 0.5 / 10**num_decimals
-    optional = {"requests at once": first.load, "draft tokens": first.num_draft_tokens}
-    facts_of_cell = {
-        "model": first.model,
-        "method": first.method,
-        "task": first.task,
-        "temperature": f"{first.temperature:g}",
+    optional = {"requests at once": cell.load, "draft tokens": cell.num_draft_tokens}
+    facts_of_cell = {  # empty if unknown
+        "model": cell.model,
+        "method": cell.method,
+        "task": cell.task,
+        "temperature": f"{cell.temperature:g}",
         **{name: f"{number:g}" for name, number in optional.items() if number is not None},
-        "hardware": first.table.known_hardware,
-        "settings": first.settings,
+        "hardware": cell.table.known_hardware,
+        "settings": cell.settings,
     }
-    source = ", ".join(filter(None, (first.where, text)))
+    source = ", ".join(filter(None, (cell.where, cell_name)))
     return CellSide(
         label=f"{source} (published table)",
         numbers=numbers,
-        task=first.task,
-        method=first.method,
-        facts={name: text for name, text in facts_of_cell.items() if text},
+        task=cell.task,
+        method=cell.method,
+        facts={name: fact for name, fact in facts_of_cell.items() if fact},
         rounding=rounding,
     )
 
@@ -180,33 +200,40 @@ def _num_decimals(number: float) -> int:
     return max(0, -int(exponent))
 
 
-def _side_of_run(text: str, method: str, like: PublishedValue) -> CellSide:
-    """A run's method at the temperature, load and task of the cell `like`.
+def _side_of_run(folder: Path, method: str, compared: PublishedValue) -> CellSide:
+    """The side of a run: its numbers of the method, at the temperature, load and task of the cell
+    that the run is compared with.
 
-    A run without that load is read at its first load, and without that task over all tasks. `text`
-    is the run's folder.
+    If the run lacks the cell's load, or the cell names none, the first load of the run counts. If
+    the run lacks the cell's task, all its tasks count together.
+
+    Raises:
+        UserError: the run cannot be read, or lacks the method or the temperature.
     """
-    run = read_runs(Path(text))
-    loads = [load for load in run.loads if like.load in (None, 0, load.concurrency)]
-    metrics = measure(run.at((loads or run.loads)[0]))
+    run = read_runs(folder)
+    # A load of the run has its requests at once in `concurrency`; None and 0 are no load.
+    loads = [load for load in run.loads if compared.load in (None, 0, load.concurrency)]
+    load = (loads or run.loads)[0]
+    metrics = measure(run.at(load))
     if method not in metrics.methods:
-        raise unknown_name("method", method, metrics.methods, "--cross names others.", of=text)
-    temperature = like.temperature
+        raise unknown_name(
+            "method", method, metrics.methods, "--cross names others.", of=str(folder)
+        )
+    temperature = compared.temperature
     if temperature not in metrics.temperatures:
         levels = [f"{level:g}" for level in metrics.temperatures]
-        raise unknown_name("temperature", f"{temperature:g}", levels, of=text)
-    has_task = like.task in metrics.tasks
-    overall = metrics.overall[method, temperature]
-    cell = metrics.cell(method, temperature, like.task) if has_task else overall.pooled
-    values = {"speedup": cell.speedup, "MAT": cell.mat, "tokens/s": cell.tokens_per_s}
-    numbers = {name: value_or_none(value) for name, value in values.items()}
+        raise unknown_name("temperature", f"{temperature:g}", levels, of=str(folder))
+    cell, task = metrics.pooled(method, temperature), "all tasks"
+    if compared.task in metrics.tasks:
+        cell, task = metrics.cell(method, temperature, compared.task), compared.task
+    estimates = {"speedup": cell.speedup, "MAT": cell.mat, "tokens/s": cell.tokens_per_s}
+    numbers = {name: value_or_none(estimate) for name, estimate in estimates.items()}
     label = f"{run.header.id}, {facts.model_label(run.header)}, {run.header.method(method).label}"
-    task = like.task if has_task else "all tasks"
     facts_of_run = {"model": run.header.model.name, "method": method, "task": task}
     if not run.header.imported:  # other tools' files need not name these
         facts_of_run |= {
             "temperature": f"{temperature:g}",
-            "requests at once": f"{(loads or run.loads)[0].concurrency or 1}",
+            "requests at once": f"{load.concurrency or 1}",
             "hardware": run.header.hardware_name,
         }
     return CellSide(
@@ -220,18 +247,21 @@ def _side_of_run(text: str, method: str, like: PublishedValue) -> CellSide:
 
 
 def cells_table(sides: Sequence[CellSide]) -> Table:
-    """The numbers that either side has, with their ratio if both sides have them."""
+    """The table of two sides, A and B: a row for each number that either side has, with the ratio
+    A / B. A dash stands for a number that is unknown, or a ratio that cannot be taken.
+    """
     rows = []
     for name in NUMBERS:
-        numbers = [side.numbers.get(name) for side in sides]
-        first, second = numbers
-        if first is None and second is None:
+        of_a, of_b = (side.numbers.get(name) for side in sides)  # None if unknown
+        if of_a is None and of_b is None:
             continue
-        ratio = first / second if first is not None and second else None
-        texts = ["–" if number is None else f"{number:.4g}" for number in (*numbers, ratio)]
-        rows.append(Row("", name, tuple(map(Cell, texts))))
+        ratio = of_a / of_b if of_a is not None and of_b else None
+        texts = ["–" if number is None else f"{number:.4g}" for number in (of_a, of_b, ratio)]
+        rows.append(Row(method="", label=name, cells=tuple(map(Cell, texts))))
     columns = (Column("A"), Column("B"), Column("A / B"))
-    return Table("", columns, (Group("", tuple(rows)),), heading="Number")
+    return Table(
+        title="", columns=columns, groups=(Group(label="", rows=tuple(rows)),), heading="Number"
+    )
 
 
 def cells_page(sides: Sequence[CellSide]) -> Iterator[Part]:

@@ -12,78 +12,91 @@ from specbench.log.run import Load, Run
 T = TypeVar("T")
 
 
-def _shared_or_only(values_of_sides: Sequence[Sequence[T]]) -> list[tuple[T, ...]]:
-    """The values that all sides have, each repeated per side. If the sides share no value but have
-    a single value each, these values are paired; otherwise the list is empty.
+def _shared_or_only(levels_of_runs: Sequence[Sequence[T]]) -> list[tuple[T, ...]]:
+    """The levels (loads or temperatures) that all runs have, each as a tuple with an entry per run.
+
+    If the runs share no level but have a single level each, these levels are one tuple; otherwise
+    the list is empty.
     """
     shared = [
-        value
-        for value in values_of_sides[0]
-        if all(value in side_values for side_values in values_of_sides)
+        level for level in levels_of_runs[0] if all(level in levels for levels in levels_of_runs)
     ]
-    if not shared and all(len(side_values) == 1 for side_values in values_of_sides):
-        return [tuple(side_values[0] for side_values in values_of_sides)]
-    return [(value,) * len(values_of_sides) for value in shared]
+    if not shared and all(len(levels) == 1 for levels in levels_of_runs):
+        return [tuple(levels[0] for levels in levels_of_runs)]
+    return [(level,) * len(levels_of_runs) for level in shared]
 
 
 def pair_loads(runs: Sequence[Run], loads: tuple[Load, Load] | None) -> list[tuple[Load, ...]]:
-    """Pairs of loads at which the runs are compared, each with a load per run.
+    """The loads at which one or two runs are explained: each entry has a load per run.
 
-    They are the chosen `loads`; or all loads that the runs share; or the only load of each run. For
-    a single run, a pair has one load.
+    The entries are the chosen `loads`, if any were chosen. Otherwise they are all loads that the
+    runs share or, if the runs share none, the only load of each run.
 
     Raises:
-        UserError: a run was not measured at the load chosen for it, or the runs share no load and
-            one of them has several.
+        UserError: a run was not measured at the load chosen for it; or no load was chosen, the
+            runs share none, and one of them has several.
     """
-    for run, load in zip(runs, loads or (), strict=False):
-        if load not in run.loads:
-            texts = [other.text for other in run.loads]
-            raise unknown_name(f"load in run {run.header.id}", load.text, texts)
+    for run, chosen in zip(runs, loads or (), strict=False):
+        if chosen not in run.loads:
+            available = [load.text for load in run.loads]
+            raise unknown_name(f"load in run {run.header.id}", chosen.text, available)
     if loads:
-        return [loads[: len(runs)]]
+        return [loads[: len(runs)]]  # a single run has the first
     if pairs := _shared_or_only([run.loads for run in runs]):
         return pairs
-    all_texts = [", ".join(load.text for load in run.loads) for run in runs]
+    loads_of_runs = [", ".join(load.text for load in run.loads) for run in runs]
     raise UserError(
-        f"The runs have no load in common: {' against '.join(all_texts)}.",
+        f"The runs have no load in common: {' against '.join(loads_of_runs)}.",
         "Choose one of each: --load 8 1.",
     )
 
 
 def pair_keys(
-    sides: Sequence[CountedRun], loads: Sequence[Load], methods: tuple[str, str] | None
+    runs: Sequence[CountedRun], loads: Sequence[Load], methods: tuple[str, str] | None
 ) -> Iterator[tuple[SideKey, ...]]:
-    """The pairs to explain at these loads: a method and a temperature of each run.
+    """What is explained of one or two runs: a method, a temperature and a load per run.
 
-    Methods are paired by name, or by spelling if a run has several variants of a method.
-    Vanilla, whose speedup is 1, is explained only if a run has no other method.
+    Args:
+        runs: the runs at one load each.
+        loads: the load of each run.
+        methods: the chosen method of each run, as records spell it; None: all that have a partner
+            in the other run (see `_by_label`).
+
+    Raises:
+        UserError: a run has no measured answer of the method chosen for it.
     """
-    # of each side: methods by the label (name or spelling) that pairs them; and temperatures
-    method_of_label: list[dict[str, str]] = []
-    temperatures = []
-    for side, method in zip(sides, methods or (None, None), strict=False):
-        frame = side.tabled.table.frame
-        measured = frame[frame["is_measured"]]
-        names = measured["method"].unique().tolist()
-        if method and method not in names:
-            raise unknown_name(f"method in run {side.tabled.run.header.id}", method, names)
-        spellings = [name for name in names if name != BASELINE] or names
-        num_variants = Counter(spelling.partition(":")[0] for spelling in spellings)
-        spelling_by_label = {}
-        for spelling in spellings:
-            name = spelling.partition(":")[0]
-            spelling_by_label[name if num_variants[name] == 1 else spelling] = spelling
-        method_of_label.append(spelling_by_label)
-        temperatures.append(sorted({*measured["temperature"]}))
-    shared_labels = set.intersection(*({*by_label} for by_label in method_of_label))
-    method_pairs = [
-        tuple(by_label[label] for by_label in method_of_label)
-        for label in method_of_label[0]
-        if label in shared_labels
+    methods_of_runs: list[dict[str, str]] = []  # label -> method, in each run
+    temperatures_of_runs: list[list[float]] = []
+    for run, chosen in zip(runs, methods or (None, None), strict=False):
+        frame = run.tabled.table.frame  # a row per record
+        measured = frame[frame["is_measured"]]  # rows with tokens and a time
+        spellings = measured["method"].unique().tolist()
+        if chosen and chosen not in spellings:
+            raise unknown_name(f"method in run {run.tabled.run.header.id}", chosen, spellings)
+        methods_of_runs.append(_by_label(spellings))
+        temperatures_of_runs.append(sorted({*measured["temperature"]}))
+    method_pairs = [  # a method per run
+        tuple(by_label[label] for by_label in methods_of_runs)
+        for label in methods_of_runs[0]
+        if all(label in by_label for by_label in methods_of_runs)
     ]
     if methods:
-        method_pairs = [methods[: len(sides)]]
-    for temperature_pair in _shared_or_only(temperatures):
+        method_pairs = [methods[: len(runs)]]
+    for temperature_pair in _shared_or_only(temperatures_of_runs):  # a temperature per run
         for method_pair in method_pairs:
             yield tuple(map(SideKey, method_pair, temperature_pair, loads))
+
+
+def _by_label(spellings: Sequence[str]) -> dict[str, str]:
+    """The methods of a run, spelled as in records, by the label that pairs methods of two runs.
+
+    A method is spelled NAME, or NAME:OPTIONS. The label is the name; it is the spelling if the run
+    has several variants of this name. Vanilla, whose speedup is 1, is left out if there are others.
+    """
+    explained = [spelling for spelling in spellings if spelling != BASELINE] or spellings
+    names = [spelling.partition(":")[0] for spelling in explained]
+    num_variants = Counter(names)
+    return {
+        name if num_variants[name] == 1 else spelling: spelling
+        for name, spelling in zip(names, explained, strict=True)
+    }

@@ -24,7 +24,8 @@ from specbench.judge.explanation_formats import (
     print_explanation,
     render_explanation,
 )
-from specbench.judge.explanation_table import not_separable, sentence
+from specbench.judge.explanation_sentences import sentence
+from specbench.judge.explanation_table import not_separable
 from specbench.log.exchange.convert import UserFacts, convert, parse_file
 from specbench.log.exchange.write import write_files
 from specbench.log.run import Run
