@@ -195,17 +195,17 @@ def _check(
     # p-value of "the time rose by no more than `max_slowdown`"; None if it cannot be tested
     p_value = slower(speed_ratio, without_spread(1.0), rule.max_slowdown, variance)
     word = "slower" if change > 0 else "faster"
-    answer = f"{word} by {abs(math.expm1(change)) * 100:.1f} % {against}"
-    answer += f"; equal runs differ by up to {math.expm1(half_width) * 100:.1f} %"
+    phrase = f"{word} by {abs(math.expm1(change)) * 100:.1f} % {against}"
+    phrase += f"; equal runs differ by up to {math.expm1(half_width) * 100:.1f} %"
     status: Status = "passed"
     smallest_failing = math.expm1(allowed_log + half_width)  # slowdown that would fail, a share
     if p_value is not None and p_value <= rule.level:
         status = "failed"
-        answer += f"; {rule.max_slowdown * 100:g} % is allowed"
+        phrase += f"; {rule.max_slowdown * 100:g} % is allowed"
     elif change > allowed_log or smallest_failing > MOST_UNSEEN:
         # slower than allowed, but not significantly; or only a very large slowdown would fail
         status = "skipped"
-        answer = f"{CANNOT_TELL}: {answer}"
+        phrase = f"{CANNOT_TELL}: {phrase}"
     interval = Interval(math.expm1(change - half_width), math.expm1(change + half_width))
     slowdown = Estimate(math.expm1(change), interval)  # the share by which the time rose
-    return Check("speed", status, answer, key, value=slowdown, allowed=rule.max_slowdown)
+    return Check("speed", status, phrase, key, value=slowdown, allowed=rule.max_slowdown)

@@ -31,9 +31,7 @@ _BY_MODEL_OR_ENGINE = (MAT, COST, PREFILL, IN_FLIGHT)
 _BY_MACHINE = (COST, IN_FLIGHT)
 _BY_NEIGHBOURS = (COST, PREFILL, IN_FLIGHT)
 _BY_PROMPTS = (MAT, PREFILL)
-"""The factors that the model or the engine, the machine, other programs on the machine, and the
-texts of prompts can move.
-"""
+"""Factors that the model or engine, the machine, other programs on it, and prompts can move."""
 _MOVED_BY_FIELD: Mapping[str, tuple[str, ...]] = {
     "methods.vanilla.*": _BY_MACHINE,
     "methods.*": (MAT, COST),
@@ -106,9 +104,8 @@ def settings_that_differ(
 def _of_headers(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
     """A setting for each field of the headers that differs and can move a factor.
 
-    Only vanilla and the explained method count. A method is spelled with its options in records,
-    "NAME:OPTIONS", and both sides' methods get the name of the subject's method, so that two
-    methods of different names or options are compared field by field.
+    Only vanilla and the explained method count. Records spell a method "NAME:OPTIONS"; both sides'
+    methods get the subject's name, so that different methods are compared field by field.
     """
     method_name = subject.key.method.partition(":")[0]  # the spelling without options
     title = subject.header.method(subject.key.method).title
@@ -148,8 +145,8 @@ def _header_of_method(header: RunHeader, spelling: str, name: str) -> RunHeader:
     """The header reduced to vanilla and the method of this spelling, renamed to `name`."""
 
     def only(by_method: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of these two methods, by method; a method without a value is left out."""
-        # A header may list a method by its spelling or by its name.
+        """The values of these two methods, by method. A method without a value is left out."""
+        # a header may list a method by its spelling or by its name
         of_method = by_method.get(spelling) or by_method.get(spelling.partition(":")[0])
         renamed = {BASELINE: by_method.get(BASELINE), name: of_method}
         return {key: of_key for key, of_key in renamed.items() if of_key is not None}
@@ -235,7 +232,7 @@ factors that the setting can move. `_of_headers` does not compare these.
 def _of_texts(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
     """A setting for each of `_TEXTS` that differs, and one for other programs on the processor.
 
-    Nothing is compared if a side is imported: the files of other tools name no such settings.
+    Nothing is compared if a side is imported: the files of other tools name none of these.
     """
     headers = subject.header, reference.header
     if any(header.imported for header in headers):

@@ -73,8 +73,8 @@ class Comparison:
         """
         pairs = [cell.tokens_per_s for key, cell in self.cells.items() if key.task == MEAN]
         spreads = []
-        for values in ([pair.reference for pair in pairs], [pair.subject for pair in pairs]):
-            deviations = [unit_sd(value) for value in values]
+        for speeds in ([pair.reference for pair in pairs], [pair.subject for pair in pairs]):
+            deviations = [unit_sd(speed) for speed in speeds]  # None with one pass
             if measured := [deviation for deviation in deviations if deviation is not None]:
                 spreads.append(median(measured))
         return spreads
@@ -135,16 +135,16 @@ def compare_runs(
     return comparisons
 
 
-def _shared_loads(first: Run, second: Run) -> list[Load]:
+def _shared_loads(run_a: Run, run_b: Run) -> list[Load]:
     """The loads that both runs have.
 
     Raises:
-        UserError: they have no load in common.
+        UserError: the runs have no load in common.
     """
-    if not (shared := [load for load in first.loads if load in second.loads]):
-        texts = (", ".join(load.text for load in run.loads) for run in (first, second))
+    if not (shared := [load for load in run_a.loads if load in run_b.loads]):
+        texts = (", ".join(load.text for load in run.loads) for run in (run_a, run_b))
         raise UserError(
-            f"The runs {first.header.id} and {second.header.id} have no load in common: "
+            f"The runs {run_a.header.id} and {run_b.header.id} have no load in common: "
             f"{' against '.join(texts)}.",
             "Measure one of them with the other's --concurrency or --request-rate.",
         )
@@ -267,9 +267,9 @@ def _compare(
     )
 
 
-def _unshared_loads(first: Run, second: Run) -> Iterator[str]:
+def _unshared_loads(run_a: Run, run_b: Run) -> Iterator[str]:
     """The loads that only one of two runs has, in words."""
-    for run, other_run in ((first, second), (second, first)):
+    for run, other_run in ((run_a, run_b), (run_b, run_a)):
         if texts := [load.text for load in run.loads if load not in other_run.loads]:
             yield f"only in {run.header.id}: {', '.join(texts)}"
 

@@ -86,9 +86,12 @@ def build_comparison(comparisons: Sequence[Comparison]) -> ComparisonTable:
     for comparison, letters in lettered:
         notes += _notes(comparison, letters)  # on the samples and differences of the two runs
     first_comparison = comparisons[0]  # a cross comparison has the same methods at each load
-    is_of_one_run = first_comparison.subject == first_comparison.reference
     # B's method if A and B are two methods of one run; else None
-    second_method = first_comparison.reference_method if is_of_one_run else None
+    second_method = (
+        first_comparison.reference_method
+        if first_comparison.subject == first_comparison.reference
+        else None
+    )
     legend = []
     for letter, header in sorted(headers.items()):
         legend.append(Note(letter, _legend_text(header)))
@@ -286,5 +289,5 @@ def _run_notes(prefix: str, header: RunHeader) -> Iterator[Note]:
         texts.append(f"its status is {header.status}, so this is only a part of the run.")
     if header.environment.commit_phrase.endswith("+dirty"):
         texts.append("it was made by a modified checkout: its commit does not identify the code.")
-    for text in texts:
-        yield Note("Warning", f"{prefix}{text}", is_warning=True)
+    for warning in texts:
+        yield Note("Warning", f"{prefix}{warning}", is_warning=True)

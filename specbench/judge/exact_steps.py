@@ -132,13 +132,13 @@ def _check(cell: CellKey, pairs: list[_ExactPair], allowed: Allowed, *, may_fail
     mat_change = abs(mat_ratio - 1)
     most = allowed.max_mat_drop if mat_ratio < 1 else allowed.max_mat_rise  # the allowed change
     status: Status = "passed"
-    answer = f"{num_changed} of {len(pairs)} equal answers took other steps"
+    phrase = f"{num_changed} of {len(pairs)} equal answers took other steps"
     if steps_now != steps_before:
         word = "lower" if mat_ratio < 1 else "higher"
-        answer += f", {steps_now} instead of {steps_before}: MAT is {word} by {mat_change:.1%}"
+        phrase += f", {steps_now} instead of {steps_before}: MAT is {word} by {mat_change:.1%}"
     if not may_fail:
-        answer += " (not judged: an older run)"
+        phrase += " (not judged: an older run)"
     elif mat_change > most and num_other_count >= LEAST_ANSWERS:
         status = "failed"
-        answer += f"; {most:.1%} is allowed. Equal answers of equal code take equal steps"
-    return Check("steps", status, answer, cell)
+        phrase += f"; {most:.1%} is allowed. Equal answers of equal code take equal steps"
+    return Check("steps", status, phrase, cell)

@@ -44,13 +44,11 @@ def explain_cells(
 ) -> ExplainedDocument:
     """Explain the number of a cell, or the ratio A / B of two sides' numbers, ready for printing.
 
-    The number is a speedup or tokens/s. It is the product of MAT and the rest, since tables have
-    no answers that would give further factors. Of two sides, A and B, at least one is a cell; the
-    other may be a run.
+    The number, a speedup or tokens/s, is the product of MAT and the rest: tables have no answers
+    that would give further factors.
 
-    Args:
-        texts: the name of a cell, or the folder of a run, of each side.
-        methods: the method of each side that is a run; without it, that of the first cell.
+    `texts` has the name of a cell or the folder of a run, for each side; one at least is a cell.
+    `methods` has the method of each side that is a run; without it, that of the first cell counts.
 
     Raises:
         UserError: a side is unknown, or the sides have neither a speedup nor tokens/s in common.
@@ -63,21 +61,19 @@ def explain_cells(
     factors = [_bounded(sides, explained, REST, divisor=MAT if MAT in names else "")]
     if MAT in names:
         factors.append(_bounded(sides, MAT, MAT))
-        # the larger effect first, up or down
-        factors.sort(key=lambda bounded: -abs(math.log(bounded.factor.effect.value)))
-    # numbers that are not explained, such as the acceptance rate
+        factors.sort(key=lambda row: -abs(math.log(row.factor.effect.value)))  # larger first
     other_numbers = [_bounded(sides, name, name) for name in names if name not in (explained, MAT)]
     product = Product(
         subject=product_row.factor.subject,
         reference=product_row.factor.reference,
         factors=tuple(bounded.factor for bounded in factors),
         steps=(),
-        num_shared=0,  # a table has no requests that the sides could share
+        num_shared=0,  # tables have no requests to share
         has_prefill=False,
     )
     settings = [*_settings(sides)]  # conditions that differ, with both values
-    inside = _INSIDE if MAT in names else f"{MAT}, {_INSIDE}"  # the factors in the rest
-    not_separable = f"{inside}: tables have no answers, so they are in {REST}"
+    in_rest = _INSIDE if MAT in names else f"{MAT}, {_INSIDE}"  # names of factors
+    not_separable = f"{in_rest}: tables have no answers, so they are in {REST}"
     notes = [Note("Differs", "; ".join(settings))] if settings else []
     block = ExplainedBlock(
         heading=" against ".join(dict.fromkeys(side.method for side in sides)),

@@ -205,9 +205,9 @@ def _explanation(
     """The explanation of one method of one or two runs, whose factors are not yet tested; None if a
     run has no answers to explain.
 
-    The explained number is a speedup; it is a rate, tokens/s, if a run lacks vanilla's answers or
-    if vanilla itself is explained. Under load, if the seconds of the blocks of servers are known,
-    it is a throughput, or its ratio to vanilla's.
+    The explained number is a speedup; or tokens/s, if a run lacks vanilla's answers or vanilla
+    itself is explained. Under load, it is a throughput or the ratio to vanilla's throughput, if the
+    seconds of the servers' blocks of requests are known.
 
     Args:
         runs: the subject, and the reference if there is one, at one load each.
@@ -236,9 +236,8 @@ def _explanation(
         sides = make_sides(is_throughput=False)
     if not all(side.pairs.requests for side in sides):
         return None
-    step_unit = _step_unit(sides)
     pairs = [side.pairs for side in sides]  # of each side: the method's answers, and vanilla's
-    if step_unit == READINGS:  # then `reading_s` is known on all sides
+    if (step_unit := _step_unit(sides)) == READINGS:  # then `reading_s` is known on all sides
         pairs = [replace(side.pairs, step_unit_s=side.reading_s or 1.0) for side in sides]
     subject, reference = sides[0], sides[1] if len(sides) > 1 else None
     if reference is None:
@@ -248,7 +247,6 @@ def _explanation(
         is_one_run=subject.run.records == reference.run.records,
         bootstrap=bootstrap,
     )
-    conflicts = COMPARE.conflicts(subject.header, reference.header)  # differences in the work
     shared_turns = subject.turns & reference.turns  # of prompts
     draws = Draws(bootstrap or Bootstrap(), "step bins")  # a random stream of this name
     return Explanation(
@@ -258,7 +256,8 @@ def _explanation(
         step_unit=step_unit,
         settings=settings_that_differ(subject, reference, product),
         bins=compare_steps(subject.steps_of(shared_turns), reference.steps_of(shared_turns), draws),
-        work=[*dict.fromkeys(map(words, conflicts))],  # in words, each once
+        # differences in the work, in words, each once
+        work=[*dict.fromkeys(map(words, COMPARE.conflicts(subject.header, reference.header)))],
     )
 
 

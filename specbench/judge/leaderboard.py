@@ -95,7 +95,7 @@ def _machine(header: RunHeader) -> Iterator[str]:
     # Servers are other programs, too. With them, only the load before the run counts: a warning
     # with this beginning reports it.
     if header.servers:
-        yield from (text for text in header.warnings if text.startswith(BUSY_AT_START))
+        yield from (warning for warning in header.warnings if warning.startswith(BUSY_AT_START))
     for machine_part in machine_parts:
         if machine_part.cpu is None:
             yield "The load of the machine was not recorded."
@@ -124,11 +124,14 @@ def _audit(header: RunHeader, audit: StoredAudit | None) -> Iterator[str]:
     if audit is None:
         yield "There is no audit of these records. Run `specbench audit` on the run."
         return
-    for result in audit.results:  # of a method at a temperature of the run
-        if result.status == "bug":
-            label = header.method(result.method).label
+    for method_audit in audit.results:  # of a method at a temperature of the run
+        if method_audit.status == "bug":
+            label = header.method(method_audit.method).label
             # `level` is the temperature that was tested; it may be raised from the run's
-            yield f"{label} failed the audit at T={result.level:g}: {audit_failure(result)}."
+            yield (  # with the failed test in words
+                f"{label} failed the audit at T={method_audit.level:g}: "
+                f"{audit_failure(method_audit)}."
+            )
     # A label is the method with its temperature; the temperature in the middle is not needed.
     unjudged = [f"{label} ({reason})" for label, _, reason in find_unjudged(audit, header)]
     if unjudged:

@@ -35,17 +35,17 @@ def check_outputs(
 
     `load` is the load of both runs, one of `num_loads` that are checked.
     """
-    completions = join_completions(run, baseline)
-    for names, cell in completions.groupby(CELL_KEY, sort=False):
-        yield _check_samples(replace(CellKey(*names), load=load), cell)
+    completions = join_completions(run, baseline)  # the baseline's, one per row
+    for cell_columns, cell_rows in completions.groupby(CELL_KEY, sort=False):
+        yield _check_samples(replace(CellKey(*cell_columns), load=load), cell_rows)
     is_tested = (completions["temperature"] == 0) & (completions["method"] != BASELINE)
     rule = _AnswerRule(
         baseline.run.header,
         max_mismatch,
         num_tests=num_loads * completions.loc[is_tested, "method"].nunique(),
     )
-    for _, cells in completions.groupby(["method", "temperature"], sort=False):
-        yield from _check_answers(cells, rule, load)
+    for _, method_rows in completions.groupby(["method", "temperature"], sort=False):
+        yield from _check_answers(method_rows, rule, load)
 
 
 def join_completions(run: TabledRun, baseline: TabledRun) -> DataFrame:
@@ -55,12 +55,15 @@ def join_completions(run: TabledRun, baseline: TabledRun) -> DataFrame:
     NaN if it has none; `baseline_row` is that of vanilla's answer to the same request, or -1;
     `error` is the text if it failed. The new columns are:
 
-    - `is_present`: this run has a record of the completion; `is_measured`: it did not fail, either.
-    - `has_cell`: this run has a record of the cell; `is_asked`: one of its methods has the request.
-    - `gain`: 1 if the answer became vanilla's, -1 if it stopped being vanilla's, else 0; NaN if a
-      run has nothing to compare (`is_compared`). For vanilla itself, -1 if the answer changed.
-    - `lead`: the tokens before the answer leaves vanilla's - those tokens in the baseline run; NaN
-      if there is nothing to compare.
+    - `is_present`: this run has a record of the completion. `is_measured`: it has, and the
+      completion did not fail.
+    - `has_cell`: this run has a record of the cell. `is_asked`: it has one of the request, by any
+      method.
+    - `is_compared`: both runs have the answer, and vanilla's answer to the same request.
+    - `gain`: 1 if the answer became vanilla's, -1 if it stopped being vanilla's, else 0; NaN if it
+      is not compared. For vanilla itself, -1 if the answer changed, else 0.
+    - `lead`: the number of tokens before the answer leaves vanilla's, minus the same number in the
+      baseline run; NaN if the answer is not compared.
     """
     # a row per completion of each run
     baseline_rows, run_rows = _completions(baseline.table), _completions(run.table)
@@ -100,31 +103,31 @@ def _leads(joined: DataFrame, table: RecordTable, baseline: RecordTable) -> Floa
 
 
 def _completions(table: RecordTable) -> DataFrame:
-    """The completions of a table, with their `row` in it."""
+    """The completions of a table, one per row; `row` is the number of their row in the table."""
     columns = table.frame[[*_COMPLETION, "is_measured", "error", "is_same", "baseline_row"]]
     # Categories of two runs differ, and do not merge.
     completions = columns.astype(dict.fromkeys(("method", "task", "sample_id"), object))
     return completions.assign(row=completions.index)
 
 
-def _is_among(rows: DataFrame, others: DataFrame, columns: Sequence[str]) -> Series:
-    """True for rows whose values in these columns are those of some other row."""
+def _is_among(rows: DataFrame, other_rows: DataFrame, columns: Sequence[str]) -> Series:
+    """True for each of the rows that has the same values in these columns as some other row."""
     import pandas as pd
 
     keys = pd.MultiIndex.from_frame(rows[[*columns]])
-    is_known = keys.isin(pd.MultiIndex.from_frame(others[[*columns]]))
-    return pd.Series(is_known, rows.index)
+    is_among = keys.isin(pd.MultiIndex.from_frame(other_rows[[*columns]]))
+    return pd.Series(is_among, rows.index)
 
 
 def _num_shared_tokens(table: RecordTable, row: int) -> int:
     """The number of tokens until an answer leaves vanilla's; all of its tokens if it never does."""
-    answer = table.records[row].token_ids
+    token_ids = table.records[row].token_ids
     vanilla_row = table.columns["baseline_row"][row]
-    vanilla = table.records[vanilla_row].token_ids
-    for position, (token, vanilla_token) in enumerate(zip(answer, vanilla, strict=False)):
-        if token != vanilla_token:
+    vanilla_ids = table.records[vanilla_row].token_ids
+    for position, (token_id, vanilla_id) in enumerate(zip(token_ids, vanilla_ids, strict=False)):
+        if token_id != vanilla_id:
             return position
-    return len(answer)
+    return len(token_ids)
 
 
 def _check_samples(key: CellKey, cell_rows: DataFrame) -> Check:
@@ -133,9 +136,10 @@ def _check_samples(key: CellKey, cell_rows: DataFrame) -> Check:
     `key` is the cell's method, temperature and task. `cell_rows` has a row for each of its
     completions in the baseline run, with these columns on this run:
 
-    - `has_cell`: it has a record of the cell; `is_asked`: one of its methods has the request.
-    - `is_present`: it has a record of the completion; `is_measured`: that record did not fail.
-    - `error`: the text of a failed completion, if it has one.
+    - `has_cell`: it has a record of the cell. `is_asked`: it has one of the request, by any method.
+    - `is_present`: it has a record of the completion. `is_measured`: it has, and the completion did
+      not fail.
+    - `error`: the text of a failed completion's error; empty or None if there is none.
     """
     if not cell_rows["has_cell"].any():
         return Check("samples", "failed", "in the baseline and not in this run", key)
@@ -183,11 +187,12 @@ class _AnswerChange(NamedTuple):
     column: Literal["gain", "lead"]
     """The column that is negative for an answer that became worse."""
     text: str
+    """What such answers do, in words."""
 
 
 def _check_answers(completions: DataFrame, rule: _AnswerRule, load: Load) -> Iterator[Check]:
-    """Check the greedy answers of one method: counted by task, judged over all tasks. Passes
-    repeat the answer to a request, so they are judged as one.
+    """The checks of one method's greedy answers, one per task: changes are counted per task, and
+    judged over all tasks. All passes of a request are judged as one answer.
 
     `completions` has the completions of one method and temperature, one per row. `gain` is -1 if
     the answer stopped being vanilla's (for vanilla itself: if it changed), else 0 or 1; NaN if
@@ -211,12 +216,12 @@ def _check_answers(completions: DataFrame, rule: _AnswerRule, load: Load) -> Ite
         change = _method_change(gains, leads, rule)
     for task, task_rows in compared_rows.groupby("task", sort=False):
         worse = task_rows[task_rows[change.column] < 0]
-        text = f"{len(worse)} of {len(task_rows)} greedy answers {change.text}"
+        phrase = f"{len(worse)} of {len(task_rows)} greedy answers {change.text}"
         if len(worse) and change.column == "gain":
             # turns are shown from 1
-            text += f", first {worse['sample_id'].iloc[0]}, turn {worse['turn'].iloc[0] + 1}"
+            phrase += f", first {worse['sample_id'].iloc[0]}, turn {worse['turn'].iloc[0] + 1}"
         status: Status = "failed" if change.is_significant and len(worse) else "passed"
-        yield Check("output", status, text, CellKey(method, float(temperature), task, load))
+        yield Check("output", status, phrase, CellKey(method, float(temperature), task, load))
 
 
 def _vanilla_change(gains: Series, rule: _AnswerRule) -> _AnswerChange:

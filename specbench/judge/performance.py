@@ -47,12 +47,12 @@ class _NumberTest:
 
     @property
     def p_value(self) -> float | None:
-        """The largest p-value of the pairs."""
+        """The largest p-value of the pairs; None if nothing can be tested."""
         allowed_rise = math.expm1(self._log_factor(self.allowed))
         return _largest([slower(now, before, allowed_rise, EXACT) for now, before in self._sides])
 
     def smallest(self, level: float) -> float | None:
-        """The smallest change that would fail at this level."""
+        """The smallest change, a share, that would fail at this p-value; None if none can."""
         distance = _largest([margin(now, before, EXACT, level) for now, before in self._sides])
         if distance is None:
             return None
@@ -98,7 +98,7 @@ class _NumberTest:
 
 
 def _largest(numbers: Sequence[float | None]) -> float | None:
-    """The largest known number; None if the first, which is of seconds or MAT, is unknown."""
+    """The largest known number; None if the first, which is of tokens/s or MAT, is unknown."""
     if numbers[0] is None:
         return None
     return max(number for number in numbers if number is not None)
@@ -171,26 +171,27 @@ def _speed_pairs(method: str, cell: CellPair) -> tuple[Pair, ...]:
 def _check(test: _NumberTest, level: float, *, is_significant: bool) -> Check:
     """The check of a tested number, which fails if the test is significant.
 
-    Otherwise it is skipped if the test at this p-value `level` could not have found a change that
-    it must find: `needed_samples` per task would be enough.
+    Otherwise it is skipped if the test is too weak: if the smallest change that would fail is
+    unknown, or larger than the change that the test must find (`most`). A skipped check says how
+    many samples per task it `needs`.
 
     Args:
         test: of MAT or speed (`name`) of one cell. `allowed` is the share by which the number may
             be worse, or with `is_rise` rise; `most` the share that the test must find.
-        level: of a single test, corrected for their number.
+        level: the p-value up to which a single test is significant, corrected for their number.
         is_significant: the number is worse by more than is allowed.
     """
     pair = test.pairs[0]  # the number in both runs; further pairs only decide on failure
     if not isinstance(pair.ratio, Estimate):  # it is missing
         return Check(test.name, "skipped", pair.ratio.reason, test.cell, allowed=test.allowed)
     change = _change_for_the_worse(pair.ratio, test.name)  # a share; negative if it is better
-    text = _change_text(change, test.name)
+    phrase = _change_text(change, test.name)
     needed_samples: int | None = None
     status: Status = "failed" if is_significant else "passed"
     if is_significant:
-        text += f"; {_percent(test.allowed)} is allowed"
+        phrase += f"; {_percent(test.allowed)} is allowed"
     if test.is_rise:
-        text += (
+        phrase += (
             ". An acceptance rule that is too lenient would cause this: audit the run, or record a "
             "new baseline"
         )
@@ -199,14 +200,14 @@ def _check(test: _NumberTest, level: float, *, is_significant: bool) -> Check:
     if not is_significant and (smallest is None or smallest > test.most):
         status = "skipped"
         needed_samples = LEAST_SAMPLES  # the least that a test needs
-        text = f"{TOO_FEW}: {text}"
+        phrase = f"{TOO_FEW}: {phrase}"
         if smallest is not None:
-            text += f"; the smallest change that would fail is {_percent(smallest)}"
+            phrase += f"; the smallest change that would fail is {_percent(smallest)}"
             needed_samples = max(needed_samples, test.samples_for(smallest))
     return Check(
         test.name,
         status,
-        text,
+        phrase,
         test.cell,
         value=change,
         allowed=test.allowed,

@@ -44,17 +44,17 @@ def print_page(parts: Iterable[Part], console: Console | None = None) -> None:
     """
     console = console or report_console()
     renderables: list[RenderableType] = []  # what rich can print
-    for part in parts:
-        if isinstance(part, Table):
-            renderables += draw(part, console.width)  # in several pieces if it is too wide
-        elif isinstance(part, TextTable):
-            renderables.append(part)
-        elif not isinstance(part, Line):  # notes
-            renderables.append(notes_grid(part))
-        elif part.indent:  # blanks before the text
-            renderables.append(Prose(part.text, part.style, indent=part.indent))
+    for page_part in parts:
+        if isinstance(page_part, Table):
+            renderables += draw(page_part, console.width)  # in several pieces if it is too wide
+        elif isinstance(page_part, TextTable):
+            renderables.append(page_part)
+        elif not isinstance(page_part, Line):  # notes
+            renderables.append(notes_grid(page_part))
+        elif page_part.indent:  # blanks before the text
+            renderables.append(Prose(page_part.text, page_part.style, indent=page_part.indent))
         else:
-            renderables.append(Text(part.text, style=part.style))
+            renderables.append(Text(page_part.text, style=page_part.style))
     print_parts(renderables, console)
 
 
@@ -93,9 +93,9 @@ def _failures_table(failures: Sequence[Check]) -> TextTable:
         before, now = _numbers(check)  # as texts; empty if there are none
         checks_by_texts[check.method, check.name, before, now, check.text].append(check)
     rows = []
-    for (method, name, before, now, text), checks in checks_by_texts.items():
+    for (method, name, before, now, result_text), checks in checks_by_texts.items():
         task = checks[0].task if len(checks) == 1 else f"{len(checks)} tasks"
-        rows.append((method, task, name, before, now, text))
+        rows.append((method, task, name, before, now, result_text))
     return text_table(_HEADINGS, rows)
 
 

@@ -108,10 +108,10 @@ def _read_table(table_name: str) -> list[PublishedValue]:
 
 def _is_equal(field_value: object, wanted: str) -> bool:
     """True if the wanted value, as a user writes it, is the field's. A number may be 8 or 8.0."""
-    is_same_text = str(field_value) == wanted
     try:
-        return is_same_text or (isinstance(field_value, float) and field_value == float(wanted))
-    except ValueError:  # the wanted value is not a number
+        is_same_number = isinstance(field_value, float) and field_value == float(wanted)
+        return is_same_number or str(field_value) == wanted
+    except ValueError:  # the field has a number, and the wanted value is none
         return False
 
 

@@ -115,9 +115,9 @@ def cross_sentence(comparison: Comparison, letters: Letters, key: CellKey) -> st
         interval_text = f" ± {interval.half_width:.2f}"
     mean_text = ", by the mean of the tasks" if len(comparison.tasks) > 1 else ""
     times = f"{ratio.value:.2f}{interval_text} times"
-    text = f"{model_text}{subject_text} is {times} as fast as {reference_text}{mean_text}"
+    main_clause = f"{model_text}{subject_text} is {times} as fast as {reference_text}{mean_text}"
     if not comparison.repetition.is_judged:  # too few runs or passes to judge a speed
-        return f"{text}. {no_verdict(comparison)}"
+        return f"{main_clause}. {no_verdict(comparison)}"
     doubt = _doubt(comparison, pair)  # the end of the sentence; empty if there is none
     # Both methods are of one run (is_one_run), and their speeds differ.
     if not doubt and comparison.repetition.is_one_run and not _is_same(ratio):
@@ -125,7 +125,7 @@ def cross_sentence(comparison: Comparison, letters: Letters, key: CellKey) -> st
             ". This test assumes that you chose the two methods before you saw the results; "
             "`report` corrects for all pairs of the run"
         )
-    return f"{text}{doubt}."
+    return f"{main_clause}{doubt}."
 
 
 def _places(subject: RunHeader, reference: RunHeader, letters: Letters) -> tuple[str, str]:

@@ -38,6 +38,7 @@ def check_sources(run: RunTables, baseline: RunTables) -> Iterator[Check]:
     }
 
     def may_be_honest(warning: RunWarning) -> bool:
+        """True if the warning has an honest cause, as the baseline run shows."""
         if warning.key in STEPS:  # all its methods were fast before
             return _methods(warning) <= fast_methods_before
         return _is_honest_work(warning)
@@ -61,10 +62,14 @@ def check_sources_alone(run: TabledRun) -> Iterator[Check]:
 
 
 def _is_honest_work(warning: RunWarning) -> bool:
-    """True for untimed work that, once counted, takes no method from a speedup of 1 to below 1."""
+    """True for untimed work that takes no method from a speedup of at least 1 to below 1.
+
+    A warning has the numbers of each method that it names: `timed` is the speedup as it was
+    measured, and `counted` the speedup with the untimed work.
+    """
     return warning.key == UNTIMED and not any(
-        entry.get("counted", 1.0) < 1.0 <= entry.get("timed", 0.0)
-        for entry in warning.numbers["methods"]
+        numbers.get("counted", 1.0) < 1.0 <= numbers.get("timed", 0.0)
+        for numbers in warning.numbers["methods"]
     )
 
 
@@ -75,8 +80,8 @@ def _checks(
 ) -> Iterator[Check]:
     """A check for each warning, skipped if it may be honest; without warnings, a passed check."""
     for warning in warnings:
-        text = make_note(warning.key, header, **warning.numbers).text  # the warning as a sentence
-        yield Check(SOURCE, "skipped" if may_be_honest(warning) else "failed", text)
+        sentence = make_note(warning.key, header, **warning.numbers).text
+        yield Check(SOURCE, "skipped" if may_be_honest(warning) else "failed", sentence)
     if not warnings:
         yield Check(SOURCE, "passed", "")
 
@@ -98,4 +103,5 @@ def _find_in_table(header: RunHeader, table: RecordTable) -> tuple[RunWarning, .
 
 
 def _methods(warning: RunWarning) -> set[str]:
-    return {entry["method"] for entry in warning.numbers["methods"]}
+    """The methods that a warning names."""
+    return {numbers["method"] for numbers in warning.numbers["methods"]}
