@@ -90,7 +90,9 @@ def check_speeds(
     # Median over completions of (log time in a pair's first run - in its second): [cells, pairs of
     # runs], indexed by method and temperature. This run's pairs with the baselines come first.
     change_table = _changes(log_times)
-    cells = [CellKey(name, float(level), MEAN, load) for name, level in change_table.index]
+    cells = [
+        CellKey(name, float(temperature), MEAN, load) for name, temperature in change_table.index
+    ]
     for key in _cells_of(log_times[1], load):  # the cells of the first baseline
         if key not in cells:
             yield Check("speed", "skipped", "not completed in this run or in a baseline", key)
@@ -121,14 +123,15 @@ def check_speeds(
 
 
 def _log_times(tabled_run: TabledRun) -> Series:
-    """Log time per token of a run's measured completions, by method and request."""
+    """Log seconds per token of a run's measured completions, indexed by method and request."""
     import pandas as pd
 
-    frame = tabled_run.table.frame
-    done = frame[frame["is_measured"]]
-    names = done.astype(dict.fromkeys(("method", "task", "sample_id"), object))
-    logs = np.log(done["wall_s"] / done["num_tokens"]).to_numpy()
-    return pd.Series(logs, pd.MultiIndex.from_frame(names[["method", *REQUEST_KEY]]))
+    frame = tabled_run.table.frame  # a row per record
+    measured = frame[frame["is_measured"]]  # rows with tokens and a time
+    # Categories of two runs differ, and do not join.
+    rows = measured.astype(dict.fromkeys(("method", "task", "sample_id"), object))
+    logs = np.log(measured["wall_s"] / measured["num_tokens"]).to_numpy()
+    return pd.Series(logs, pd.MultiIndex.from_frame(rows[["method", *REQUEST_KEY]]))
 
 
 def _changes(times: Sequence[Series]) -> DataFrame:
@@ -139,7 +142,7 @@ def _changes(times: Sequence[Series]) -> DataFrame:
     """
     import pandas as pd
 
-    shared = pd.concat(times, axis=1, join="inner")
+    shared = pd.concat(times, axis=1, join="inner")  # a row per completion that all runs have
     pairs = {
         (i, j): shared[i] - shared[j]  # a column for each run
         for i, j in combinations(range(len(times)), 2)

@@ -187,7 +187,7 @@ def _of_keys(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setti
         yield Setting(f"temperature: {' against '.join(temperatures)}", (MAT,))
     loads = [side.load_text for side in sides]  # in words; empty if unknown
     if all(loads) and loads[0] != loads[1]:
-        # engines draft less under load, so it moves MAT as well
+        # engines draft less under load, so the load moves MAT as well
         yield Setting(f"load: {' against '.join(loads)}", _BY_MODEL_OR_ENGINE)
 
 

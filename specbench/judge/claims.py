@@ -53,11 +53,12 @@ def with_p_values(cells: Mapping[CellKey, CellPair], *, has_times: bool) -> dict
 def _p_values(
     cells: Mapping[CellKey, CellPair], family: Sequence[CellKey], *, has_times: bool
 ) -> dict[Claim, float | None]:
-    """The p-values of a family of cells, not corrected."""
+    """The p-values of the claims of a family of cells, not corrected; None: it cannot be tested."""
     p_values = {}
     for key in family:
         for metric in _tested_metrics(key.method, has_times=has_times):
             pair = cells[key].pair(metric)
+            # the variance that passes or runs add to the log of the ratio; None if unknown
             machine = pair.ratio.machine if isinstance(pair.ratio, Estimate) else None
             p_values[Claim(key, metric)] = differs(pair.subject, pair.reference, machine)
     return p_values

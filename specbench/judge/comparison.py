@@ -68,8 +68,8 @@ class Comparison:
 
     @property
     def pass_spreads(self) -> list[float]:
-        """The standard deviation of log tokens/s between the passes of each run: the median over
-        the cells. A run with one pass has none.
+        """The standard deviation of log tokens/s between the passes of a run, as the median over
+        the cells: a number for each of the two runs that has several passes.
         """
         pairs = [cell.tokens_per_s for key, cell in self.cells.items() if key.task == MEAN]
         spreads = []

@@ -57,7 +57,7 @@ def explain_cells(
     # the names of the numbers that all sides have; a number of 0 has no ratio
     names = [name for name in NUMBERS if all(side.numbers.get(name) for side in sides)]
     explained = _explained(sides, names)  # the name of the explained number
-    product_row = _bounded(sides, explained, "product")
+    product_row = _bounded(sides, explained, "product")  # the explained number, as a row
     factors = [_bounded(sides, explained, REST, divisor=MAT if MAT in names else "")]
     if MAT in names:
         factors.append(_bounded(sides, MAT, MAT))

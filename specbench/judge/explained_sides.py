@@ -182,7 +182,7 @@ def make_side(
         rows, baseline_rows, units = (
             column[has_baseline] for column in (rows, baseline_rows, units)
         )
-    # Without a throughput, blocks do not count, and the answers' parts of their seconds are NaN.
+    # Without a throughput, blocks do not count: then no answer's part of a block's time is known.
     blocks = {block_key(block): block for block in run.header.blocks if is_throughput}
     pairs = AnswerPairs(
         requests=[table.records[row].key.request for row in rows],
@@ -199,7 +199,7 @@ def make_side(
     # the bytes of a step and the machine's bytes/s, or the reason why they are missing
     roofline = read_roofline(run.header.roofline, run.records, run.header.threads)
     reading_s = None  # seconds in which the machine reads the target's weights; None if unknown
-    if isinstance(roofline, Roofline) and not roofline.no_bound:  # reads bound a step's time
+    if isinstance(roofline, Roofline) and not roofline.no_bound:  # memory limits the speed
         reading_s = roofline.target_bytes / roofline.bandwidth
     return ExplainedSide(
         run=run,

@@ -218,7 +218,7 @@ def _explanation(
         key.method == BASELINE for key in keys
     )
     is_loaded = any(key.load not in (NO_LOAD, ONE_AT_A_TIME) for key in keys)
-    # answers may overlap if their files do not name the load
+    # answers of an imported run may overlap if its files do not name the load
     is_loaded |= any(
         run.header.imported and not run.header.imported.tells_load
         for run in (counted.tabled.run for counted in runs)

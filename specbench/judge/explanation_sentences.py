@@ -56,7 +56,7 @@ def sentence(explanation: Explanation) -> str:
     if changes[0] <= _MOST * sum(changes):
         shown = _shown(explanation, explanation.factors) or " No factor is shown to differ from 1."
         return f"{ratio_text} No factor carries most of the ratio.{shown}"
-    # Other factors may work against the largest: then the ratio has less than half of its change.
+    # True if other factors cancel more than half of the change by the largest factor.
     is_half_cancelled = abs(math.log(product.ratio)) < changes[0] / 2
     opening = "The largest factor is" if is_half_cancelled else "Most of the ratio is"
     largest_text = f"{opening} {largest.name}, x{largest.effect.value:.3f}"

@@ -117,7 +117,7 @@ class _Findings:
 def check_files(path: Path, *, for_leaderboard: bool = False) -> CheckedRun:
     """Check the run in a folder. A run that cannot be read fails a check and raises nothing.
 
-    Exclusions, reasons that keep the run off the leaderboard, are failures only if it is meant
+    Exclusions, reasons that keep the run off the leaderboard, are failures only if the run is meant
     `for_leaderboard`.
     """
     name = path.resolve().name

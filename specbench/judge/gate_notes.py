@@ -141,13 +141,13 @@ def _remedy(skipped: Sequence[Check]) -> str:
     means = [check for check in skipped if check.cell and check.cell.task == MEAN]
     if needs := [check.needs for check in means or skipped if check.needs]:
         return f"Measure both runs with about {median_high(needs)} samples per task (--limit)."
-    reasons = [*dict.fromkeys(check.text for check in skipped)]
+    reasons = [*dict.fromkeys(check.text for check in skipped)]  # each once; two are shown
     return f"The reason: {'; '.join(reasons[:2]) or 'the runs share no completion'}."
 
 
 def _passed_notes(checks: Sequence[Check]) -> Iterator[Note]:
-    """A note on MAT and one on speed, if any numbers passed: how many did, and the number that
-    became worst.
+    """A note on MAT and a note on speed: how many numbers passed, and which of them became worse
+    by most. There is no note if none passed.
     """
     for kind, loss in (("MAT", "drop"), ("speed", "slowdown")):
         # Shares by which numbers became worse, with their checks; a negative share is better.

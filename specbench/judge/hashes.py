@@ -80,7 +80,8 @@ def _check_prompts(
 
 def _beyond_model(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
     """A sentence for each record with a token id beyond the model's vocabulary, or with more tokens
-    than its context has, as far as its config is on this machine.
+    than the model's context has. None of this is checked if the model's config is not on this
+    machine.
     """
     config = _config_of(header)
     vocab_size = config.get("vocab_size")
@@ -97,7 +98,9 @@ def _beyond_model(header: RunHeader, records: Sequence[Record]) -> Iterator[str]
 
 
 def _config_of(header: RunHeader) -> Mapping[str, Any]:
-    """The config of the target or of its text model; empty if it is not on this machine."""
+    """The config of the target: key -> value, empty if the config is not on this machine. If the
+    target is a model of several media, the config of its text model.
+    """
     if header.model.shape:  # of a stand-in, a small model in a real one's shape; else None
         return {"vocab_size": header.model.shape.vocab_size}
     # the small model that ships with this program, in the folder TINY, or the run's own folder

@@ -28,7 +28,7 @@ def find_exclusions(
 ) -> Iterator[str]:
     """A sentence for each reason that keeps a run off the leaderboard; none if it may enter.
 
-    Reasons are in its model and prompts, its answers, its machine, and its audit.
+    The reasons lie in the run's model and prompts, its answers, its machine, or its audit.
     """
     if header.imported:
         yield f"The run is imported ({header.imported.tools}): specbench measured nothing of it."

@@ -53,7 +53,7 @@ def join_completions(run: TabledRun, baseline: TabledRun) -> DataFrame:
 
     Columns of the baseline run end in `_before`. `row` is the completion's row in the run's table,
     NaN if it has none; `baseline_row` is that of vanilla's answer to the same request, or -1;
-    `error` is the text if it failed. The new columns are:
+    `error` is the error's text if the completion failed. The new columns are:
 
     - `is_present`: this run has a record of the completion. `is_measured`: it has, and the
       completion did not fail.
@@ -82,7 +82,11 @@ def join_completions(run: TabledRun, baseline: TabledRun) -> DataFrame:
 
 
 def _gains(joined: DataFrame, table: RecordTable, baseline: RecordTable) -> Series:
-    """The column `gain` of joined completions: [rows]."""
+    """The column `gain` of joined completions (see `join_completions`): [rows].
+
+    `is_same` says if this run's answer is vanilla's, and `is_same_before` says it of the baseline
+    run's answer.
+    """
     is_same = joined["is_same"].eq(True).to_numpy(copy=True)
     # Vanilla is compared with itself in the baseline run, where it is always the same.
     for i in np.flatnonzero(joined["is_compared"] & (joined["method"] == BASELINE)):
@@ -94,7 +98,7 @@ def _gains(joined: DataFrame, table: RecordTable, baseline: RecordTable) -> Seri
 
 
 def _leads(joined: DataFrame, table: RecordTable, baseline: RecordTable) -> FloatArray:
-    """The column `lead` of joined completions: [rows]."""
+    """The column `lead` of joined completions (see `join_completions`): [rows]."""
     leads = np.full(len(joined), np.nan)
     for i in np.flatnonzero(joined["is_compared"]):
         num_before = _num_shared_tokens(baseline, joined["row_before"].iat[i])
@@ -206,8 +210,8 @@ def _check_answers(completions: DataFrame, rule: _AnswerRule, load: Load) -> Ite
     if temperature > 0 or not rule.is_bound(method):
         return
     compared_rows = completions[completions["gain"].notna()]
-    requests = compared_rows.groupby(["task", "sample_id", "turn"], sort=False)
-    gains, leads = requests["gain"].min(), requests["lead"].mean()  # over passes: [requests]
+    by_request = compared_rows.groupby(["task", "sample_id", "turn"], sort=False)
+    gains, leads = by_request["gain"].min(), by_request["lead"].mean()  # over passes: [requests]
     # The verdict over all tasks (`is_significant`), what happened in words (`text`), and the
     # column, `gain` or `lead`, that is negative where an answer became worse.
     if method == BASELINE:
@@ -246,15 +250,15 @@ def _method_change(gains: Series, leads: Series, rule: _AnswerRule) -> _AnswerCh
     `rule.is_exact` is True in float32. `rule.max_mismatch` is the share of answers that may stop
     being vanilla's, None if it was not given. The level is corrected for `rule.num_tests`.
     """
-    text = "no longer match vanilla's"
+    phrase = "no longer match vanilla's"
     if rule.is_exact or rule.max_mismatch is not None:
         num_allowed = (rule.max_mismatch or 0.0) * len(gains)  # answers
         is_significant = int((gains < 0).sum()) > num_allowed
-        return _AnswerChange(is_significant, column="gain", text=text)
+        return _AnswerChange(is_significant, column="gain", text=phrase)
     num_earlier, num_later = int((leads < 0).sum()), int((leads > 0).sum())
     # its p-value is low if answers leave vanilla's earlier more often than later
     if sign_test(num_earlier, num_later) >= GATE_ALPHA / rule.num_tests:
-        return _AnswerChange(is_significant=False, column="gain", text=text)
-    text = "leave vanilla's earlier than in the baseline"
-    text += f" (in all tasks {num_earlier} earlier, {num_later} later)"
-    return _AnswerChange(is_significant=True, column="lead", text=text)
+        return _AnswerChange(is_significant=False, column="gain", text=phrase)
+    phrase = "leave vanilla's earlier than in the baseline"
+    phrase += f" (in all tasks {num_earlier} earlier, {num_later} later)"
+    return _AnswerChange(is_significant=True, column="lead", text=phrase)

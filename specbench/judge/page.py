@@ -193,9 +193,10 @@ def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteR
     model = facts.model_label(header).partition(_SERVED)[0]  # without "served by ENGINE"
     for temperature, method in product(run.temperatures, run.methods):
         mean_title = _mean_title(run, temperature, num_tasks)
-        cells = _cells(run, method, temperature)  # of tasks, then of MEAN
+        cells = _cells(run, method, temperature)  # of each task; of several, then of their mean
         for task, cell in cells.items():
-            is_over_all = task == [*cells][-1]
+            is_over_all = task == [*cells][-1]  # the mean over tasks, or the only task
+            # a server's throughput over all tasks; None for a single task or without a server
             serving = run.serving.get((method, temperature)) if is_over_all else None
             if not cell.num_done:  # nothing was measured
                 continue
@@ -237,8 +238,10 @@ def _cells(run: RunMetrics, method: str, temperature: float) -> dict[str, CellMe
 
 
 def _mean_title(run: RunMetrics, temperature: float, num_tasks: int) -> str:
-    """The title of the mean over tasks, with their number if it is less than `num_tasks`."""
-    num_done = 0
+    """The title of the mean over the tasks of a run. It has their number if that is less than
+    `num_tasks`, the largest number of tasks of any run.
+    """
+    num_done = 0  # tasks with measured answers of any method
     for task in run.tasks:
         cells = (run.cell(method, temperature, task) for method in run.methods)
         num_done += any(cell.num_done for cell in cells)

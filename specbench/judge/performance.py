@@ -223,6 +223,7 @@ def _change_for_the_worse(ratio: Estimate, name: str) -> Estimate:
     """
 
     def share(ratio: float) -> float:
+        """The share for a ratio of speeds or of MATs."""
         return 1 / ratio - 1 if name == "speed" else 1 - ratio
 
     interval = ratio.interval

@@ -86,7 +86,7 @@ def _colour(run: CheckedRun) -> str:
 
 
 def _failures_table(failures: Sequence[Check]) -> TextTable:
-    """One row per failed check; checks of a method that differ only in the task share one."""
+    """One row per failed check; checks of a method that differ only in the task share a row."""
     # (method, name of the check, number in the baseline, number now, result in words) -> checks
     checks_by_texts: dict[tuple[str, ...], list[Check]] = defaultdict(list)
     for check in failures:

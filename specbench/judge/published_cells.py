@@ -163,7 +163,7 @@ def _side_of_cell(cell_name: str, repetitions: Sequence[PublishedValue]) -> Cell
     numbers: dict[str, float] = {}  # by the names in NUMBERS, as is `rounding`
     rounding: dict[str, float] = {}
     published_cells = _read_table(cell_name.partition(":")[0])  # "TABLE:model/method/task"
-    table = [row for row in published_cells if row.table == cell.table]
+    table = [row for row in published_cells if row.table == cell.table]  # one of its tables
     for name, field in NUMBERS.items():
         printed = [  # of each repetition that has the number
             number for row in repetitions if (number := getattr(row, field)) is not None

@@ -103,7 +103,7 @@ def cross_sentence(comparison: Comparison, letters: Letters, key: CellKey) -> st
     # " on the MACHINE" for each, or " in LETTER" if they are of one machine
     subject_place, reference_place = _places(subject, reference, letters)
     reference_method = comparison.reference_method or BASELINE  # that of the reference
-    model_text = f"With {facts.model_label(subject)}, "  # both runs have the same
+    model_text = f"With {facts.model_label(subject)}, "  # both runs have this model
     subject_text = f"{subject.method(comparison.methods[0]).label}{subject_place}"
     reference_text = f"{reference.method(reference_method).label}{reference_place}"
     if isinstance(ratio, Missing):
@@ -142,8 +142,8 @@ def _places(subject: RunHeader, reference: RunHeader, letters: Letters) -> tuple
 
 
 def _doubt(comparison: Comparison, pair: Pair) -> str:
-    """The doubt about a difference in speed as the end of a sentence; empty if it is not judged,
-    if it is claimed, or if there is none.
+    """The doubt about a difference in speed as the end of a sentence; empty if the difference is
+    not judged, if it is claimed, or if there is no difference.
 
     `pair` is a speed in both runs, with the p-value of "they are equal", corrected for all tests.
     """

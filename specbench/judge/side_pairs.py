@@ -59,8 +59,8 @@ def pair_keys(
     Args:
         runs: the runs at one load each.
         loads: the load of each run.
-        methods: the chosen method of each run, as records spell it; None: all that have a partner
-            in the other run (see `_by_label`).
+        methods: the chosen method of each run, as records spell it; None: all methods that the runs
+            share by their labels (see `_by_label`).
 
     Raises:
         UserError: a run has no measured answer of the method chosen for it.

@@ -23,8 +23,8 @@ def check_sources(run: RunTables, baseline: RunTables) -> Iterator[Check]:
     check.
 
     Warnings fail, but two may have honest causes and are then skipped: steps that are faster than
-    vanilla's, if they are in the baseline run too; and untimed work, if every method's speedup
-    stays above 1 when this work is counted.
+    vanilla's, if they are in the baseline run too; and untimed work, if no method's speedup falls
+    below 1 when this work is counted.
 
     A warning has the `key` of its rule, and the `numbers` of the methods that it names. Two keys,
     STEPS, are about fast steps: of one method, or of several. UNTIMED is about untimed work.
@@ -38,7 +38,7 @@ def check_sources(run: RunTables, baseline: RunTables) -> Iterator[Check]:
     }
 
     def may_be_honest(warning: RunWarning) -> bool:
-        """True if the warning has an honest cause, as the baseline run shows."""
+        """True for a warning that is skipped: one of the two with an honest cause."""
         if warning.key in STEPS:  # all its methods were fast before
             return _methods(warning) <= fast_methods_before
         return _is_honest_work(warning)
