@@ -111,27 +111,29 @@ class Bench:
     """Per block, seconds of a step of vanilla at the middle length."""
     thread_counts: tuple[int, ...] = ()
     """Numbers of threads that are measured, vanilla's first; chosen when the bench is made."""
-    answers: list[Sequence[int]] = field(default_factory=list)
-    """Per request, the tokens of prompt and answer; made when the bench is made."""
+    sequences: list[Sequence[int]] = field(default_factory=list)
+    """Per request, the token ids of its prompt and of vanilla's answer, one after the other; made
+    when the bench is made.
+    """
 
     def __post_init__(self) -> None:
-        """Choose the numbers of threads to measure, and let vanilla answer the requests.
+        """Fill `self.thread_counts`, the numbers of CPU threads to measure, and `self.sequences`.
 
-        Vanilla's number is always measured. The best number for the largest steps is measured too,
-        if it differs and runs choose their threads by measuring. `self.threads` is vanilla's number
-        of CPU threads, and who chose it; `self.requests` are by prompt length.
+        Vanilla's number of threads is always measured. If runs choose their threads by measuring
+        (`self.threads.chosen_by`), the number with the fastest step of the most rows is measured
+        too. For the sequences, vanilla answers each request.
         """
-        self.thread_counts = (self.threads.num,)  # numbers of threads to measure
-        if self.threads.chosen_by == "measured":  # else given, or by default
+        self.thread_counts = (self.threads.num,)  # vanilla's number
+        if self.threads.chosen_by == "measured":  # otherwise given by the user, or by default
             middle_prompt_ids = self.requests[self.middle_index].prompt_ids
-            # seconds of a step by rows (nodes of a draft) and number of threads
+            # seconds of a step by rows (tokens that the step computes) and number of threads
             step_times = cores.step_times(self.target, middle_prompt_ids, self.threads)
-            num_threads_of_largest = step_times.threads_at(max(grids.ROWS))  # the fastest there
-            if num_threads_of_largest != self.threads.num:
-                self.thread_counts += (num_threads_of_largest,)  # vanilla's stays first
+            fastest_num_threads = step_times.threads_at(max(grids.ROWS))  # with the most rows
+            if fastest_num_threads != self.threads.num:
+                self.thread_counts += (fastest_num_threads,)  # vanilla's number stays first
         for request in self.requests:
-            completion = decode(self.target, self.vanilla, request)  # vanilla's answer
-            self.answers.append((*request.prompt_ids, *completion.token_ids))  # token ids
+            completion = decode(self.target, self.vanilla, request)
+            self.sequences.append((*request.prompt_ids, *completion.token_ids))
 
     @property
     def middle_index(self) -> int:
@@ -141,44 +143,51 @@ class Bench:
     def measure_block(self) -> None:
         """Measure one block: at each prompt length, the target's steps and all drafts, once.
 
-        Lengths, a request each, come in a random order. Appends the results to `self.steps`,
-        `self.prefill` and `self.vanilla_s`, and those of drafts to `self.visits`.
+        There is one request per prompt length; the lengths are measured in a random order. The
+        block's times are appended to `self.steps`, `self.prefill` and `self.vanilla_s`; the times
+        of drafts are appended to `self.visits`.
         """
-        num_lengths = len(self.requests)  # the shortest prompt first
-        num_thread_counts = len(self.thread_counts)  # numbers of CPU threads, vanilla's first
-        # [threads, lengths, rows] time of a step over `STEP_ROWS` rows / vanilla's at this length
+        num_lengths = len(self.requests)
+        num_thread_counts = len(self.thread_counts)
+        # time of a step by threads, lengths and rows / time of vanilla's step at the same length
         step_ratios = np.empty((num_thread_counts, num_lengths, len(grids.STEP_ROWS)))
-        vanilla_s = np.empty(num_lengths)  # seconds of a step, with vanilla's number of threads
-        prefill_ratios = np.empty(num_lengths)  # vanilla's prefill / its step at the same length
+        vanilla_s = np.empty(num_lengths)  # seconds of vanilla's step [lengths]
+        # time of vanilla's prefill / time of vanilla's step at the same length [lengths]
+        prefill_ratios = np.empty(num_lengths)
         for length_index in self.random.sample(range(num_lengths), num_lengths):
             for thread_index in range(num_thread_counts):
                 row_times = self._time_rows(length_index, thread_index)
                 step_ratios[thread_index, length_index] = row_times.ratios
-                if thread_index == 0:  # vanilla's number of threads
+                if thread_index == 0:  # measured along with vanilla's number of threads
                     vanilla_s[length_index] = row_times.vanilla_s
-            prefill_ratios[length_index] = self._time_drafts(length_index)
-        # Steps are stored as ratios to vanilla's step at the middle length, not at their own.
+            prefill_ratios[length_index] = self._time_drafts_and_prefill(length_index)
+        # Stored steps of all lengths are ratios to vanilla's step at the middle length. The factors
+        # are [lengths, 1].
         middle_vanilla_s = vanilla_s[self.middle_index]
-        self.steps.append(step_ratios * (vanilla_s / middle_vanilla_s)[:, None])  # [lengths, 1]
+        self.steps.append(step_ratios * (vanilla_s / middle_vanilla_s)[:, None])
         self.prefill.append(prefill_ratios)
         self.vanilla_s.append(float(middle_vanilla_s))
 
     def _time_rows(self, length_index: int, thread_index: int) -> RowTimes:
-        """Time the target's steps over each number of rows (nodes of a draft) of `STEP_ROWS`.
+        """Time the target's steps over each number of rows (tokens of a step) of `STEP_ROWS`.
 
-        All steps run in one completion. A turn takes a few steps over one number of rows; turns
-        of vanilla come before and after it: vanilla, 12 rows, vanilla, 4 rows, vanilla, and so on.
-        Returns the ratios to vanilla's steps, by rows, and the seconds of vanilla's.
+        Returns, per number of rows, the time of a step / the time of vanilla's steps beside it;
+        and the seconds of vanilla's step, the median over all of vanilla's turns.
+
+        All steps run in one completion. A turn is a few steps over one number of rows. Turns of
+        vanilla stand between the other turns: vanilla, 12 rows, vanilla, 4 rows, vanilla, ...
 
         Args:
             length_index: index of the request in `self.requests`.
-            thread_index: index of the number of threads in `self.thread_counts`.
+            thread_index: index in `self.thread_counts` of the number of CPU threads that the timed
+                turns use. Vanilla's turns use vanilla's number.
         """
         vanilla_threads = self.thread_counts[0]
         num_threads = self.thread_counts[thread_index]
         num_sizes = len(grids.STEP_ROWS)
         size_indices = self.random.sample(range(num_sizes), num_sizes)  # in a random order
-        first_turn = Turn(rows=1, num_threads=vanilla_threads, num_steps=1)  # its time is not used
+        # The first step follows the prefill: its time is not used.
+        first_turn = Turn(rows=1, num_threads=vanilla_threads, num_steps=1)
         vanilla_turns = [
             Turn(rows=1, num_threads=vanilla_threads, num_steps=VANILLA_STEPS)
             for _ in range(num_sizes + 1)
@@ -190,84 +199,95 @@ class Bench:
         turns = [first_turn, vanilla_turns[0]]
         for timed_turn, vanilla_turn in zip(timed_turns, vanilla_turns[1:], strict=True):
             turns += [timed_turn, vanilla_turn]
-        # It takes the turns one after the other; each turn keeps the seconds of its steps.
+        # The drafter takes the turns one after the other, and adds the seconds of each step to the
+        # step's turn.
         turn_drafter = TurnDrafter(turns, self.vanilla, self.clock, self.target)
         self._complete(turn_drafter, length_index, vanilla_threads)
-        ratios = np.empty(num_sizes)  # time of a step / vanilla's, by index in STEP_ROWS
-        # `settled_seconds`: of the steps of a turn, without the first one
+        ratios = np.empty(num_sizes)  # in the order of STEP_ROWS
+        # `settled_seconds` of a turn: the seconds of each of its steps but the first
         turns_and_neighbours = zip(size_indices, timed_turns, pairwise(vanilla_turns), strict=True)
         for size_index, timed_turn, (vanilla_before, vanilla_after) in turns_and_neighbours:
             vanilla_s = median([*vanilla_before.settled_seconds, *vanilla_after.settled_seconds])
             ratios[size_index] = median(timed_turn.settled_seconds) / vanilla_s
-        if thread_index == 0:
-            ratios[0] = 1.0  # STEP_ROWS[0] is 1: with vanilla's threads this is vanilla
+        if thread_index == 0:  # A step of 1 row (STEP_ROWS[0]) with vanilla's threads is vanilla's.
+            ratios[0] = 1.0
         vanilla_seconds = [seconds for turn in vanilla_turns for seconds in turn.settled_seconds]
         return RowTimes(ratios=ratios, vanilla_s=median(vanilla_seconds))
 
-    def _time_drafts(self, length_index: int) -> float:
+    def _time_drafts_and_prefill(self, length_index: int) -> float:
         """Time each knot (a size of a method's draft) with each number of threads.
 
-        A visit is a completion of the request with one drafter. Visits of vanilla come before and
-        after each, with its own threads (index 0); a knot's steps are divided by theirs. Appends
-        to `self.visits`; returns the median over vanilla's visits of prefill time / step time.
+        Appends a `Visit` per knot and number of threads to `self.visits`. Returns vanilla's
+        prefill time / vanilla's step time, the median over vanilla's completions.
+
+        The request is completed once per knot and number of threads, in a random order. Vanilla
+        completes the request between them, always with vanilla's number of threads. The times of a
+        knot are divided by the step time of vanilla just before and just after.
 
         Args:
             length_index: index of the request in `self.requests`.
         """
-        thread_indices = range(len(self.thread_counts))  # of the numbers of CPU threads
+        thread_indices = range(len(self.thread_counts))
         pairs = [(knot, thread_index) for knot in self.knots for thread_index in thread_indices]
-        # Visits of vanilla have the seconds of each step, and `prefill_s`.
+        # a drafter with vanilla's times: `prefill_s` of the prefill, `seconds` of each step
         vanilla_before = self._visit(self.vanilla, length_index, thread_index=0)
         prefill_ratios = [vanilla_before.prefill_s / median(vanilla_before.seconds)]
         for knot, thread_index in self.random.sample(pairs, len(pairs)):
-            # Of each step `timed` has seconds, rows (nodes) and context (tokens before it).
-            timed = self._visit(knot.drafter, length_index, thread_index)
+            # Beside the times it has, per step, rows (nodes) and context (tokens before the step).
+            timed_drafter = self._visit(knot.drafter, length_index, thread_index)
             vanilla_after = self._visit(self.vanilla, length_index, thread_index=0)
             prefill_ratios.append(vanilla_after.prefill_s / median(vanilla_after.seconds))
-            vanilla_s = median([*vanilla_before.seconds, *vanilla_after.seconds])
+            vanilla_s = median([*vanilla_before.seconds, *vanilla_after.seconds])  # of a step
             vanilla_prefill_s = (vanilla_before.prefill_s + vanilla_after.prefill_s) / 2
-            # Extra time of the method's prefill: the target's part, and the drafter's own.
-            start_s = timed.prefill_s - vanilla_prefill_s + timed.start_s
+            # what the method adds to the target's prefill, and the drafter's prefill (`start_s`)
+            extra_s = timed_drafter.prefill_s - vanilla_prefill_s + timed_drafter.start_s
             visit = Visit(
-                block=len(self.steps),  # number of the block that is being measured
+                block=len(self.steps),  # number of the block that is being measured, from 0
                 thread_index=thread_index,
                 length_index=length_index,
                 knot=knot,
-                ratios=[step_s / vanilla_s for step_s in timed.seconds],
-                rows=timed.rows,
-                contexts=timed.contexts,
-                start=start_s / vanilla_s,
+                ratios=[step_s / vanilla_s for step_s in timed_drafter.seconds],
+                rows=timed_drafter.rows,
+                contexts=timed_drafter.contexts,
+                start=extra_s / vanilla_s,
             )
             self.visits.append(visit)
             vanilla_before = vanilla_after
         return median(prefill_ratios)
 
     def _visit(self, drafter: Drafter, length_index: int, thread_index: int) -> TimedDrafter:
-        """Time the steps of a drafter, without the warm-up steps."""
-        answer = self.answers[length_index]
-        timed = TimedDrafter(drafter, self.clock, STEPS_PER_VISIT, answer)
-        timed.prefill_s = self._complete(timed, length_index, self.thread_counts[thread_index])
-        for per_step in (timed.seconds, timed.rows, timed.contexts):
+        """Complete a request with a drafter; returns the drafter with the times of its steps.
+
+        The warm-up steps are left out. `length_index` is the index of the request, `thread_index`
+        the index of the number of threads in `self.thread_counts`.
+        """
+        timed_drafter = TimedDrafter(
+            drafter, self.clock, num_steps=STEPS_PER_VISIT, sequence=self.sequences[length_index]
+        )
+        num_threads = self.thread_counts[thread_index]
+        timed_drafter.prefill_s = self._complete(timed_drafter, length_index, num_threads)
+        for per_step in (timed_drafter.seconds, timed_drafter.rows, timed_drafter.contexts):
             del per_step[:NUM_WARMUP_STEPS]
-        return timed
+        return timed_drafter
 
     def _complete(self, drafter: Drafter, length_index: int, num_threads: int) -> float:
-        """Complete a request; returns the seconds of the target's prefill.
+        """Complete a request with a drafter; returns the seconds of the target's prefill.
 
-        A drafter that has timed its steps ends the completion with `EnoughSteps`, so that there
-        is no answer to return.
+        There is no answer to return: the drafter times its steps, and then raises `EnoughSteps`,
+        which ends the completion.
 
         Args:
-            drafter: drafts, and times the steps.
+            drafter: makes the drafts, and times the steps.
             length_index: index of the request in `self.requests`.
             num_threads: CPU threads of the steps; the prefill has `self.threads.of_prefill`.
         """
         cores.set_threads(self.threads.of_prefill)
         began_s = self.clock.now()
-        prefill_s = 0.0  # until the prefill has ended
+        prefill_s = 0.0  # set when the prefill has ended
 
         def on_prefilled() -> None:
-            nonlocal prefill_s  # called by `decode`, once
+            """Keep the seconds of the prefill, and set the threads of the steps."""
+            nonlocal prefill_s
             prefill_s = checked_seconds(self.clock.now() - began_s, "a prefill")
             cores.set_threads(num_threads)
 

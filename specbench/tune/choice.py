@@ -51,23 +51,22 @@ class Choice:
         """The result in one to three lines of text: the chosen settings, the paper's if they
         differ, and the arguments of EAGLE's own scripts if the method is one of EAGLE's.
         """
-        lines = [f"{self.best.method.label}: {_speedup_texts(self.best)}"]
+        lines = [f"{self.best.method.label}: {_speedup_text(self.best)}"]
         if self.best.settings != self.paper.settings:
-            lines.append(f"  the paper's {self.paper.method.label}: {_speedup_texts(self.paper)}")
+            lines.append(f"  the paper's {self.paper.method.label}: {_speedup_text(self.paper)}")
         arguments = self.best.method.options.official_arguments
         if arguments:
             lines.append(f"  EAGLE's arguments: {arguments}")
         return lines
 
 
-def _speedup_texts(tried: Tried) -> str:
+def _speedup_text(tried: Tried) -> str:
     """The speedup of a setting in words: "1.92x expected (1.80 to 2.04), 1.95x measured".
 
-    The interval is the 95 % interval of the prediction. `tried` is the setting with its predicted
-    speedup (None if the profile or the cost curve does not cover it) and its measured speedup (None
-    without one).
+    The interval is the 95 % interval of the prediction. A setting without a prediction gets no
+    expected speedup; a setting without a measured speedup is "not measured".
     """
-    texts = []
+    texts = []  # the expected speedup, and the measured one
     predicted = tried.predicted
     if predicted is not None:
         interval = f"{predicted.low:.2f} to {predicted.high:.2f}"
@@ -82,7 +81,9 @@ def _speedup_texts(tried: Tried) -> str:
 def choose(
     label: str, methods: Sequence[RunMethod], predictions: Sequence[Prediction], metrics: RunMetrics
 ) -> Choice:
-    """A method's choice: the best by prediction, unless the paper's was measured faster.
+    """Choose a method's settings: the best by prediction, or the paper's if measured faster.
+
+    The paper's settings are also chosen if they were measured and the best by prediction were not.
 
     Args:
         label: the requested method.
@@ -94,16 +95,16 @@ def choose(
     (temperature,) = metrics.temperatures
     # by the spelling of the setting on the command line
     prediction_by_setting = {prediction.settings: prediction for prediction in predictions}
-    all_tried = []
+    all_tried = []  # per method of `methods`, in the same order
     for method in methods:
         speedup = metrics.overall[method.label, temperature].speedup  # mean over tasks
-        measured = speedup if isinstance(speedup, Estimate) else None  # else not measured
+        measured = speedup if isinstance(speedup, Estimate) else None  # None: not measured
         predicted = prediction_by_setting.get(str(method.asked))  # None: not covered
         all_tried.append(Tried(method, predicted, measured))
-    best = all_tried[0]
-    paper_setting = paper_of(label)  # the paper's, as it is spelled
+    best = all_tried[0]  # by prediction
+    paper_setting = paper_of(label)  # spelled as on the command line
     paper = next(tried for tried in all_tried if tried.settings == paper_setting)
-    if _is_faster(paper, best):  # by what was measured
+    if _is_faster(paper, best):  # as measured
         best = paper
     return Choice(label, best=best, paper=paper, tried=tuple(all_tried))
 

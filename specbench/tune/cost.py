@@ -90,53 +90,51 @@ def cost(
 def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Progress) -> Curve:
     """Measure the cost curve of a plan's model and methods on this machine.
 
-    A method that can have no acceptance profile is left out. A kind says what a profile stores of
-    a method's drafts, and which sizes of drafts are to be timed.
+    A method's drafts are timed at a few sizes; the curve interpolates between these. Its kind (the
+    kind of data that an acceptance profile would store of its drafts) names the sizes. A method
+    that can have no acceptance profile is left out.
 
     Args:
         engine_plan: the model, the methods and the prompts.
-        minutes: no further block begins after this time; None: as many as are useful.
+        minutes: no further block begins after this time; None: `MOST_BLOCKS` blocks are measured.
         progress: receives messages.
     """
-    setup = engine_plan.setup  # model and methods, with options
-    # `loaded.drafters` are by label, a method with its options; vanilla's drafts nothing.
-    loaded = load_engine(setup)
+    setup = engine_plan.setup  # names the model, and the methods with their options
+    loaded = load_engine(setup)  # the target, and the drafters by method label
     target, vanilla = loaded.target, loaded.drafters[BASELINE]
-    # the name of each method's kind of profile, by label
+    # name of each method's kind, by label; lacks methods that can have no profile
     kind_names = kinds_of(setup, loaded.drafters, engine_plan.sampling, progress.message)
-    # A knot is a size of a method's draft that is timed; times of others are interpolated.
-    knots: list[Knot] = []  # of all methods, with a drafter each
-    measured_kinds: dict[str, MeasuredKind] = {}  # by label: the kind, and its knots
+    timed_drafts: list[Knot] = []  # of all methods, with a drafter per timed size
+    measured_kinds: dict[str, MeasuredKind] = {}  # by label: the kind, and its timed sizes
     for method in setup.methods:
         if method.label in kind_names and method.label != BASELINE:
             kind = find_kind(kind_names[method.label])
-            # the sizes of drafts to time, up to the size that the method's options give
+            # the sizes to time; the method's options give the largest
             sizes = [*kind.sizes(method.options, loaded.drafters[method.label])]
             measured_kinds[method.label] = MeasuredKind(kind, kind.knots(sizes))
-            knots += _knots(method, sizes, loaded)
-    # The backend warms up every drafter that is timed; numbers serve as their labels.
+            timed_drafts += _knots(method, sizes, loaded)
+    # The backend warms up every drafter that is timed. They have numbers in place of labels.
     drafters = {BASELINE: vanilla}
-    drafters |= {str(number): knot.drafter for number, knot in enumerate(knots)}
+    drafters |= {str(number): knot.drafter for number, knot in enumerate(timed_drafts)}
     with EngineBackend(setup, loaded=replace(loaded, drafters=drafters)) as backend:
-        # with prompts of three lengths at most, the shortest first
+        # with prompts of at most three lengths, the shortest first
         requests = _requests(engine_plan.plan, target)
-        backend.warm_up(requests[len(requests) // 2 :])  # the median one, and the longest
-        threads = backend.describe().threads  # CPU threads of vanilla
-        assert threads is not None  # the engine always knows them
-        bench = Bench(target, DeviceClock(target.device), vanilla, knots, requests, threads)
-        # The bench keeps the times.
-        _measure_blocks(bench, minutes, progress)
+        backend.warm_up(requests[len(requests) // 2 :])  # the median length, and the longest
+        threads = backend.describe().threads  # numbers of CPU threads
+        assert threads is not None  # this backend always describes them
+        bench = Bench(target, DeviceClock(target.device), vanilla, timed_drafts, requests, threads)
+        _measure_blocks(bench, minutes, progress)  # the bench keeps the times
     return fit_curve(bench, about_of(setup, target), measured_kinds)
 
 
 def _measure_blocks(bench: Bench, minutes: float | None, progress: Progress) -> None:
     """Measure `MOST_BLOCKS` blocks, or as many as begin in `minutes`, at least `LEAST_BLOCKS`.
 
-    A block measures each step and each draft once, at every prompt length. The bench keeps what
-    it measured. `minutes` is None for no bound; `progress` receives a message per block.
+    A block measures each step and each draft once, at every prompt length. The bench keeps the
+    times. `minutes` is None for no bound; `progress` receives a message per block.
     """
     began_s = perf_counter()
-    most_s = 60 * minutes if minutes else float("inf")  # seconds for all blocks
+    most_s = 60 * minutes if minutes else float("inf")  # in seconds
     for block_number in range(1, MOST_BLOCKS + 1):
         bench.measure_block()
         elapsed_s = perf_counter() - began_s
@@ -158,33 +156,38 @@ def about_of(setup: EngineSetup, target: Target) -> dict[str, str]:
 
 
 def _requests(plan: Plan, target: Target) -> list[Request]:
-    """The requests that steps are timed in, the shortest prompt first. No request ends at EOS.
+    """The requests whose steps are timed, the one with the shortest prompt first.
 
-    They are the shortest prompt of the plan, the median one, and the longest, repeated until it
-    is as long as the longest context of an answer: all turns of a chat with their answers.
-    Prompts of equal length count once. A prompt holds a chat: the user's text of each turn. Only
-    the first turn is rendered, except for the longest context.
+    There are three: for the plan's shortest prompt, the median one, and the longest one, which is
+    repeated up to the most tokens that may come before a step of the plan (the user's texts of a
+    whole chat with all answers), or that the target's context holds. Of prompts with equal numbers
+    of tokens only one gets a request. No request ends at EOS.
+
+    Args:
+        plan: its prompts are chats: `turns` has the user's text of each turn. Only the text of the
+            first turn is used, except to find the most tokens.
+        target: bounds the context (`context` tokens).
     """
-    render = plan.setup.codec.render  # from chat messages to token ids
+    render = plan.setup.codec.render  # returns the token ids of chat messages
     prompts = [prompt for prompt_set in plan.prompt_sets for prompt in prompt_set.prompts]
     # token ids of each prompt's first turn, the shortest first
     prompt_ids = sorted((render([user(prompt.turns[0])]) for prompt in prompts), key=len)
     shortest_ids, longest_ids = prompt_ids[0], prompt_ids[-1]
     median_ids = prompt_ids[len(prompt_ids) // 2]
     most_chat_turns = max(len(prompt.turns) for prompt in prompts)
-    most_prompt_tokens = max(len(render([user(" ".join(prompt.turns))])) for prompt in prompts)
-    most_context = most_prompt_tokens + most_chat_turns * plan.max_new_tokens
-    # Enough tokens for all steps that a request times. Steps of the target have a token each: some
-    # of vanilla before the steps of each number of rows, and after the last. Drafters have visits.
-    num_groups = len(grids.STEP_ROWS) + 1
-    most_step_tokens = max(PLANTED_TOKENS) + 2  # the target's own, and one to spare
-    num_new_tokens = (
-        num_groups * (VANILLA_STEPS + STEPS_PER_TURN) + STEPS_PER_VISIT * most_step_tokens
-    )
-    num_repeated_ids = min(most_context, target.context - num_new_tokens)  # at most what fits
+    most_chat_tokens = max(len(render([user(" ".join(prompt.turns))])) for prompt in prompts)
+    most_context = most_chat_tokens + most_chat_turns * plan.max_new_tokens
+    # A request needs an answer that is long enough for the steps that are timed in it: either the
+    # target's steps, which emit a token each, or the steps of a visit of a drafter. The sum is
+    # enough for both. There is a turn per number of rows, and a turn of vanilla before each turn
+    # and after the last (+ 1).
+    target_steps = (len(grids.STEP_ROWS) + 1) * (VANILLA_STEPS + STEPS_PER_TURN)
+    most_step_tokens = max(PLANTED_TOKENS) + 2  # the target's own token, and one to spare
+    num_new_tokens = target_steps + STEPS_PER_VISIT * most_step_tokens
+    num_repeated_ids = min(most_context, target.context - num_new_tokens)
     num_copies = num_repeated_ids // len(longest_ids) + 1
     repeated_ids = (longest_ids * num_copies)[:num_repeated_ids]
-    # of prompts of equal length, the last one stays
+    # by number of tokens; of two equal numbers, the last prompt stays
     ids_by_length = {len(ids): ids for ids in (shortest_ids, median_ids, repeated_ids)}
     sampling = plan.spec.sampling(plan.spec.temperatures[0])
     return [
@@ -194,7 +197,7 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
 
 
 def _knots(method: RunMethod, sizes: Sequence[SizedDraft], loaded: LoadedEngine) -> list[Knot]:
-    """The knots of a method, with a drafter each. The last size has two knots."""
+    """The knots of a method, one per size, with a drafter each. The last size has two knots."""
 
     def build(size: SizedDraft) -> Drafter:
         sized = method.with_options(size.options)

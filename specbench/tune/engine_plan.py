@@ -42,10 +42,10 @@ class EnginePlan(NamedTuple):
 def make_engine_plan(
     model: str, methods: str | Sequence[str], values: Mapping[str, Any], *, offline: bool
 ) -> EnginePlan:
-    """The plan of a profile or cost curve, with the paper's settings for all methods.
+    """The plan of a profile or a cost curve, with the paper's settings for all methods.
 
-    At temperature 0 there is one answer to each prompt. Above it there are `SEEDS` answers to each
-    prompt, unless `values` has `repeats`, the number of answers.
+    At temperature 0 the plan has one answer per prompt. Above 0 it has `SEEDS` answers per prompt,
+    or as many as `values` says (`repeats`).
 
     Args:
         model: a known model, a folder or a Hub id.
@@ -54,9 +54,10 @@ def make_engine_plan(
         offline: use no network.
 
     Raises:
-        UserError: an unknown name or wrong value, a server, or several temperatures.
+        UserError: an unknown name or wrong value, several temperatures, or a server in place of
+            the engine in this process.
     """
-    # with `limit`, the prompts of a task are taken from all over it
+    # `SPREAD`: if the number of prompts is limited, they are taken from all parts of a task
     spec_fields = {"repeats": SEEDS, "limit_order": SPREAD, **values}
     if methods:
         spec_fields["methods"] = methods
@@ -78,24 +79,24 @@ def make_engine_plan(
 def kinds_of(
     setup: EngineSetup, drafters: Mapping[str, Drafter], sampling: Sampling, say: Say | None
 ) -> dict[str, ProfileKind]:
-    """The name of each method's kind of profile, such as "pool", by label.
+    """The name of each method's kind of profile, such as "pool", by the method's label.
 
-    Methods that can have no profile are left out. A label is a method with its options.
+    Methods that can have no profile are left out. A label is a method with its options, as text.
 
     Args:
         setup: names the methods (`labels`).
-        drafters: by label; `profile` of each names its kind, None if it can have none at all.
+        drafters: the methods' drafters, by label.
         sampling: sampling of the answers.
-        say: receives a line for each method without a profile; None refuses such methods.
+        say: receives a line per method that can have no profile; None: such a method is refused.
 
     Raises:
-        UserError: without `say`, a method has no profile.
+        UserError: `say` is None, and a method can have no profile.
     """
     kinds: dict[str, ProfileKind] = {}
     for label in setup.labels:
         drafter = drafters[label]
-        reason = _reason_for_no_profile(drafter, sampling)  # "" if it can have one
-        if not reason and drafter.profile is not None:
+        reason = _reason_for_no_profile(drafter, sampling)  # "" if the drafter can have a profile
+        if not reason and drafter.profile is not None:  # the name of its kind
             kinds[label] = drafter.profile
             continue
         message = f"{label} has no acceptance profile: {reason}."
@@ -107,14 +108,15 @@ def kinds_of(
 
 
 def _reason_for_no_profile(drafter: Drafter, sampling: Sampling) -> str:
-    """The reason why a drafter cannot have an acceptance profile with this sampling; "" if it can.
+    """The reason why a drafter cannot have an acceptance profile with this sampling, for an error.
 
-    `drafter.profile` names the kind of data that a profile stores, None if it says none;
-    `drafter.rule` decides which draft tokens are accepted; `lossless` keeps the target's
-    distribution.
+    "" if the drafter can have a profile. `drafter.profile` is the name of its kind of profile; None
+    if the method names no kind. `drafter.rule` decides which draft tokens are accepted; the rule
+    `lossless` keeps the target's distribution.
     """
     if drafter.profile is None:
-        _ = drafter.needs  # reading it raises the error of a method that failed to load
+        # If the method failed to load, reading `needs` raises its error in place of this reason.
+        _ = drafter.needs
         return "its drafts depend on earlier trees or answers, or the method does not say"
     if sampling.is_greedy:
         return ""

@@ -36,6 +36,7 @@ class MeasuredKind(NamedTuple):
 
     kind: Kind
     knots: Sequence[dict[str, int]]
+    """The sizes of drafts that were timed: of each its number on every axis of the kind."""
 
 
 def fit_curve(bench: Bench, about: dict[str, str], methods: Mapping[str, MeasuredKind]) -> Curve:
@@ -84,63 +85,84 @@ def _method_cost(
     units: FloatArray,
     visits: Sequence[Visit],
 ) -> MethodCost:
-    """A method's extra times of steps and prefills, in vanilla's steps at the middle length.
+    """The times that a method adds to steps and prefills, in vanilla's steps at the middle length.
+
+    The time added to a step is the step's time less the target's part of it; the curve has it per
+    block, number of threads and knot. The time added to a prefill is per block and prompt length.
 
     Args:
-        measured: the method's kind of profile, and its knots: the sizes of drafts to time.
-        bench: has the measurements, the target, the drafters and the numbers of threads.
-        model: times of the target's steps by rows and context.
-        units: vanilla's step at each prompt length [lengths]; a visit's times are ratios to it.
-        visits: completions of all blocks with the method's drafters. Per step they have its time,
-            rows (nodes of its tree) and context (tokens before it); `start` is added to prefills.
+        measured: the method's kind of profile, and its knots: the sizes of drafts that were timed.
+        bench: has measured all blocks.
+        model: computes the target's time of a step from its rows and its context.
+        units: time of vanilla's step at each prompt length, in vanilla's steps at the middle length
+            [lengths]. The times in a visit are ratios to this step.
+        visits: all completions with the method's drafters: the time of each step, its rows (nodes
+            of the tree), its context (tokens before it), and the extra time of the prefill.
     """
-    import pandas as pd
     from scipy.stats import trim_mean
 
-    label = visits[0].knot.label  # the method's; its drafters differ in their sizes alone
-    drafter = next(knot.drafter for knot in bench.knots if knot.label == label)
-    # Static execution has a few sizes of trees: other trees are padded to the next larger one.
+    # one of the method's drafters, which differ only in the size of their drafts
+    drafter = next(knot.drafter for knot in bench.knots if knot.label == visits[0].knot.label)
+    # Static execution computes trees of a few sizes: other trees are padded to the next larger one.
     is_padded = bench.target.execution.is_static and not drafter.has_fixed_size
-    steps = _steps_of(visits)  # block, thread, length, size (indices), ratio, rows, context
-    tree_sizes = steps["rows"].to_numpy()  # nodes [steps]
-    steps["knot"] = measured.kind.knot_numbers(steps["size"].to_numpy(), tree_sizes)
-    # draft = step - the target's part of it: its forward over the rows of the (padded) tree
-    padded_rows = [padded_size(num_nodes) for num_nodes in tree_sizes] if is_padded else tree_sizes
+    # a row per step, with the columns block, thread, length, size (indices), ratio, rows, context
+    steps = _steps_of(visits)
+    num_nodes = steps["rows"].to_numpy()  # of each step's tree [steps]
+    steps["knot"] = measured.kind.knot_numbers(steps["size"].to_numpy(), num_nodes)  # an index
+    # rows that the target computes [steps]
+    padded_rows = [padded_size(rows) for rows in num_nodes] if is_padded else num_nodes
     thread_indices = range(len(bench.thread_counts))
+    # The target's time of each step with every number of threads [threads, steps]; `costs(None)`
+    # are of the target without a method.
     target_times = np.array(
         [
             model.step(model.costs(None, thread_index), padded_rows, steps["context"])
             for thread_index in thread_indices
         ]
-    )  # [threads, steps], of the target alone (None: of no method)
-    target_parts = target_times[steps["thread"], range(len(steps))]  # with its threads [steps]
+    )
+    # with the number of threads that the step had [steps]
+    target_parts = target_times[steps["thread"], range(len(steps))]
     steps["draft"] = steps["ratio"] * units[steps["length"]] - target_parts
-    trimmed_mean = partial(trim_mean, proportiontocut=TRIMMED)  # without both ends
+    trimmed_mean = partial(trim_mean, proportiontocut=TRIMMED)
+    # [blocks * threads, knots]
     drafts = steps.pivot_table("draft", ["block", "thread"], "knot", aggfunc=trimmed_mean)
-    # [blocks * threads, knots]. Drafts from text have a knot with a match and a knot without one. A
-    # block that lacks one of the two gets the time of the other.
+    # Drafts from text have a knot for steps with a match, and a knot for steps without a match. If
+    # a block has no step of one knot, it gets the time of the other.
     num_knots = len(measured.knots)
     drafts = drafts.reindex(columns=range(num_knots)).bfill(axis=1).ffill(axis=1)
-    shape = (len(bench.steps), len(thread_indices), num_knots)  # the target's steps are by block
-    prefills = pd.DataFrame(  # a row per visit
+    shape = (len(bench.steps), len(thread_indices), num_knots)  # `bench.steps` has the blocks
+    return MethodCost(
+        kind=measured.kind.name,
+        is_padded=is_padded,
+        knots=tuple(measured.knots),
+        draft=_nested(np.reshape(drafts.to_numpy(), shape)),
+        start=_nested(_added_to_prefills(visits, units)),
+    )
+
+
+def _added_to_prefills(visits: Sequence[Visit], units: FloatArray) -> FloatArray:
+    """The time that a method adds to prefills [blocks, lengths], the median over its visits.
+
+    In vanilla's steps at the middle length; `units` has vanilla's step at each length [lengths].
+    """
+    import pandas as pd
+
+    added_times = pd.DataFrame(
         {
             "block": [visit.block for visit in visits],
             "length": [visit.length_index for visit in visits],
             "added": [visit.start * units[visit.length_index] for visit in visits],
         }
     )
-    added = prefills.pivot_table("added", "block", "length", aggfunc="median")  # [blocks, lengths]
-    return MethodCost(
-        kind=measured.kind.name,
-        is_padded=is_padded,
-        knots=tuple(measured.knots),
-        draft=_nested(np.reshape(drafts.to_numpy(), shape)),
-        start=_nested(added.to_numpy()),
-    )
+    return added_times.pivot_table("added", "block", "length", aggfunc="median").to_numpy()
 
 
 def _steps_of(visits: Sequence[Visit]) -> DataFrame:
-    """One row per measured step, with its visit's block, indices and size."""
+    """A row per measured step, in the order of the visits.
+
+    The columns are "block"; the indices "thread", "length" and "size" (of the knot); "ratio", the
+    step's time / vanilla's; "rows", the nodes of the tree; "context", the tokens before the step.
+    """
     import pandas as pd
 
     num_steps = [len(visit.ratios) for visit in visits]

@@ -25,28 +25,30 @@ class MeasuredPrediction(NamedTuple):
 
 
 def cost_curve(curve: Curve) -> Plot:
-    """A line chart of the time of a step by rows, a line per number of threads and length.
+    """A line chart of the time of a step by rows, a line per number of threads and prompt length.
 
-    Rows are the nodes of a draft, lengths the tokens of a prompt. Times are in steps of vanilla,
-    the median of the curve's blocks. It is drawn when it is saved.
+    Rows are the tokens that a step computes. Prompt lengths are in tokens. Times are in steps of
+    vanilla, the median over the curve's blocks. The chart is drawn when the plot is saved.
     """
     title = "Time of a step by rows"
     # `curve.steps` [blocks, threads, lengths, rows]
     step_times = np.median(np.array(curve.steps), 0)  # [threads, lengths, rows]
 
     def draw() -> Figure:
-        """Draw `step_times` over rows, a line per number of threads and length.
+        """Draw `step_times`, in steps of vanilla, over the numbers of rows.
 
-        They are in steps of vanilla [threads, lengths, rows]. `curve` has the numbers along these
-        axes; `curve.about` names the model and the machine.
+        `curve` has the numbers of threads, the prompt lengths and the numbers of rows; its `about`
+        names the model, the dtype and the machine.
         """
-        lines = [*product(range(len(curve.threads)), range(len(curve.lengths)))]  # pairs of indices
+        # a line per pair of a thread index and a length index
+        lines = [*product(range(len(curve.threads)), range(len(curve.lengths)))]
         legend = [
             f"{curve.threads[thread_index]} threads, {curve.lengths[length_index]} tokens before"
             for thread_index, length_index in lines
         ]
-        looks = shades(legend).values()  # per line; `look.point` has its colour and marker
+        looks = shades(legend).values()  # colour and marker of each line
         subtitle = ", ".join(curve.about[name] for name in ("model", "dtype", "machine"))
+        # `handles` are of the legend; `height` is in inches
         figure, (axes,) = tiles(title, subtitle, num_axes=1, height=3.6, handles=points(looks))
         for (thread_index, length_index), look in zip(lines, looks, strict=True):
             times = step_times[thread_index, length_index]  # [rows]
@@ -55,7 +57,8 @@ def cost_curve(curve: Curve) -> Plot:
         frame(axes, x="rows", y="steps of vanilla", grid="both")
         return figure
 
-    most_rows_time = step_times[0, len(curve.lengths) // 2, -1]  # vanilla's threads, middle length
+    # with vanilla's number of threads (0), the middle prompt length and the most rows (-1)
+    most_rows_time = step_times[0, len(curve.lengths) // 2, -1]
     caption = "Time of a step of the target by rows; 1 is a step of vanilla at the middle length."
     return Plot(
         name="cost_curve",
@@ -67,15 +70,15 @@ def cost_curve(curve: Curve) -> Plot:
 
 
 def heat_map(predictions: Sequence[Prediction]) -> Plot | None:
-    """A heat map of one method's best predicted speedup by depth and nodes, over all top-k.
+    """A heat map of a method's best predicted speedup, by the depth and the nodes of its tree.
 
-    The method and the machine are those of all predictions. Settings without the options `depth`
-    and `total_tokens` (nodes) are left out; None if no setting is left. It is drawn when it is
-    saved.
+    The best is over all `top_k`. All predictions are of one method on one machine. Predictions
+    without the options `depth` and `total_tokens` (nodes) are left out; None if no prediction is
+    left. The map is drawn when the plot is saved.
     """
     import pandas as pd
 
-    axis_options = ("depth", "total_tokens")  # of a dynamic tree; its `top_k` is the third
+    axis_options = ("depth", "total_tokens")  # the options along y, and along x
     tree_predictions = [
         prediction for prediction in predictions if {*axis_options} <= {*prediction.options}
     ]
@@ -84,14 +87,14 @@ def heat_map(predictions: Sequence[Prediction]) -> Plot | None:
     speedup_table = pd.DataFrame(  # a row per setting: its options and its speedup
         [{**prediction.options, "speedup": prediction.speedup} for prediction in tree_predictions]
     )
-    # best speedup [depths, nodes], indexed by depth, a column per number of nodes
+    # best speedup: a row per depth, a column per number of nodes
     best_speedups = speedup_table.pivot_table("speedup", *axis_options, aggfunc="max")
     method, machine = predictions[0].method, predictions[0].machine
     title = f"Predicted speedup of {method}"
 
     def draw() -> Figure:
-        """Draw `best_speedups`: nodes along x, depths along y."""
-        figure, (axes,) = tiles(title, machine, num_axes=1, height=3.4)
+        """Draw `best_speedups`: numbers of nodes along x, depths along y."""
+        figure, (axes,) = tiles(title, machine, num_axes=1, height=3.4)  # in inches
         _draw_cells(axes, best_speedups.to_numpy())
         axes.set_xticks(range(len(best_speedups.columns)), best_speedups.columns.map(str))
         axes.set_yticks(range(len(best_speedups)), best_speedups.index.map(str))
@@ -124,38 +127,39 @@ def _draw_cells(axes: Axes, speedups: np.ndarray[Any, Any]) -> None:
 def agreement(pairs: Sequence[MeasuredPrediction]) -> Plot | None:
     """A scatter plot of measured against predicted speedups, a point per setting.
 
-    A pair is a prediction and the speedup that was measured. None without any pairs. It is drawn
-    when it is saved.
+    `pairs` has, per setting, the prediction and the speedup measured later. None without pairs.
+    The chart is drawn when the plot is saved.
     """
     if not pairs:
         return None
     title = "Predicted and measured speedup"
 
     def draw() -> Figure:
-        """Draw `pairs` of a prediction and the speedup that was measured, a point each.
+        """Draw a point per pair of a prediction and a measured speedup, with an error bar.
 
-        A prediction is of a method's setting: `speedup`, with its interval from `low` to `high`.
+        The bar is the 95 % interval of the prediction, from `low` to `high`.
         """
-        # colour and marker by method: `look.point`
+        # colour and marker by method name
         looks = shades(sorted(prediction.method for prediction, _ in pairs))
         handles = points(looks.values(), has_line=False)  # of the legend
-        machine = pairs[0].prediction.machine  # of the cost curve, the subtitle
+        machine = pairs[0].prediction.machine  # the same in all predictions; the subtitle
+        # `height` is in inches
         figure, (axes,) = tiles(title, machine, num_axes=1, height=4.2, handles=handles)
         for prediction, measured in pairs:
             predicted = prediction.speedup
-            # distances to the ends of the 95 % interval [2, 1], as `errorbar` takes them
+            # distances to the lower and the upper end of the interval, as `errorbar` takes them
             distances = [[predicted - prediction.low], [prediction.high - predicted]]
             axes.errorbar(predicted, measured, xerr=distances, color=EDGE, elinewidth=0.8)
             look = looks[prediction.method]
             axes.plot(predicted, measured, linestyle="", markersize=7, **look.point)
         largest_speedup = max(max(prediction.high, measured) for prediction, measured in pairs)
-        axis_end = largest_speedup * 1.05  # with a margin
-        axes.plot([0, axis_end], [0, axis_end], **LINE)  # the diagonal: measured as predicted
+        axis_end = largest_speedup * 1.05  # with a margin of 5 %
+        axes.plot([0, axis_end], [0, axis_end], **LINE)  # the diagonal: as fast as predicted
         axes.axis((0, axis_end, 0, axis_end))
         frame(axes, x="predicted", y="measured", grid="both")
         return figure
 
-    # relative errors |measured / predicted - 1| of the settings, the smallest first
+    # relative error |measured / predicted - 1| of each setting, the smallest first
     errors = sorted(abs(measured / prediction.speedup - 1) for prediction, measured in pairs)
     median_error = errors[len(errors) // 2]
     return Plot(

@@ -83,28 +83,33 @@ def predict_with(
     prompts: Collection[str] | None = None,
     is_strict: bool = True,
 ) -> list[Prediction]:
-    """The predicted speedup of settings on the machine of a cost curve, in their order.
+    """Predict the speedup of settings on the machine of a cost curve.
 
-    Like `predict`, with the cost model of a curve, which is made once for several calls.
+    Returns a prediction per setting, in the order of the settings. `predict` does the same with a
+    curve in place of a cost model; a cost model serves several calls.
 
     Args:
-        model: computes the time of steps and prefills from the curve, whose methods have labels.
+        model: computes the time of steps and prefills from the curve (`model.curve`).
         profile: has what methods draft at each position of vanilla's answers.
         settings: methods with options, as on the command line; by default all candidates of the
-            curve's methods.
-        prompts: names of the answers to predict for (`about.prompt`); by default all.
-        is_strict: raise for a setting outside of profile or curve; False leaves it out.
+            curve's methods, without those that the curve does not cover.
+        prompts: names of the prompts whose answers are predicted; by default all.
+        is_strict: raise for a setting outside of profile or curve; False leaves the setting out.
+
+    Raises:
+        UserError: profile and curve do not fit together, or a setting is outside of one of them.
     """
-    _check_fit(profile, model.curve)
+    _check_fit(profile, model.curve)  # raises if they differ in model, dtype or temperature
     answers = tuple(
         answer for answer in profile.answers if prompts is None or answer.about.prompt in prompts
     )
     profile_of_prompts = replace(profile, answers=answers)
     if settings is None:
         is_strict = False  # a candidate may be outside of the curve
+        # a label is a method as it was profiled; its candidates are the settings that a tune tries
         settings = [
             setting for label in model.curve.methods for setting in candidates(profile, label)
-        ]  # the settings to try, as on the command line
+        ]
     predictions = []
     for setting in settings:
         try:
@@ -137,52 +142,57 @@ def _check_fit(profile: Profile, curve: Curve) -> None:
 
 
 def _predict_setting(profile: Profile, model: CostModel, setting: str) -> Prediction:
-    """The predicted speedup of a setting over all answers of a profile.
+    """Predict the speedup of a setting over all answers of a profile.
 
     Args:
-        profile: has the drafts that the setting's steps are replayed from.
-        model: computes the steps' time from a cost curve.
+        profile: has vanilla's answers, and the drafts that the setting's steps are replayed from.
+        model: computes the time of the steps from a cost curve.
         setting: a method with options, as on the command line.
+
+    Raises:
+        UserError: the setting is outside of the profile or of the curve.
     """
-    (method,) = profile.methods_of([setting])  # with all its options
+    (method,) = profile.methods_of([setting])
     curve = model.curve
     label = curve_label(curve, method)  # the method as the curve spells it
-    options = asdict(method.options)
-    walks = replay(profile, setting)  # the setting's steps, an answer each
-    cost_weights = weigh(walks, model, label, options)  # how often the answers pay each cost
+    options = asdict(method.options)  # all options of the setting, by name
+    walks = replay(profile, setting)  # the setting's steps over each answer
+    # how often each sample's answers pay each cost of the curve
+    cost_weights = weigh(walks, model, label, options)
     estimated = estimate(cost_weights, model, label)
-    # expansions (nodes that got children) of dynamic trees, and those that the profile lacks
+    # expansions of dynamic trees (nodes that got children), and expansions that were not recorded
     num_expanded = sum(walk.num_expanded for walk in walks)
     num_missed = sum(walk.num_missed for walk in walks)
-    # `half_width` is half of the logarithm's 95 % interval, so that the ends are factors of the
-    # estimate; `seconds` are of all answers, in steps of vanilla.
     return Prediction(
         method=method.method.name,
         settings=setting,
         options={name: options[name] for name in method.asked.given},  # those that `setting` names
         speedup=estimated.speedup,
+        # the 95 % interval of log(speedup) is log(speedup) +- `half_width`
         low=estimated.speedup * math.exp(-estimated.half_width),
         high=estimated.speedup * math.exp(estimated.half_width),
-        mat=mat(walks),  # mean accepted tokens, of all steps
+        mat=mat(walks),  # mean accepted tokens of all steps
         threads=curve.threads[estimated.thread_index],  # the number that a run would choose
+        # `vanilla_steps` is the time of all answers in steps of vanilla
         seconds=estimated.vanilla_steps * curve.vanilla_s,
-        missed=num_missed / max(1, num_expanded),
+        missed=num_missed / max(1, num_expanded),  # 1: methods without expansions miss none
         machine=curve.about["machine"],
     )
 
 
 def curve_label(curve: Curve, method: RunMethod) -> str:
-    """The label of a method in a cost curve: its spelling with the options that were measured.
+    """The label of a method in a cost curve: the method with the options that were measured.
 
-    Method and weights have to be the same, by the last name of their path; options may differ.
+    The curve must have the method with the same weights, compared by the last part of their path.
+    All other options may differ.
 
     Raises:
         UserError: the curve lacks the method, or has it with other weights.
     """
     weights_name = Path(method.options.weights).name  # "" for the usual weights
     for label in curve.methods:
-        measured = read_label(label)  # its name, and the options that it names, as texts
-        is_same_method = measured.name == method.method.name  # registered names
+        measured = read_label(label)  # the method's name, and its given options as texts
+        is_same_method = measured.name == method.method.name
         if is_same_method and Path(measured.given.get("weights", "")).name == weights_name:
             return label
     measured_labels = ", ".join(curve.methods) or "none"

@@ -148,18 +148,19 @@ class Profile:
         )
 
     def write(self, folder: Path) -> None:
-        """Write `profile.json`, the header, and `profile.npz`, the arrays of all answers.
+        """Write the header to `profile.json`, and the arrays of all answers to `profile.npz`.
 
         Raises:
-            UserError: the folder holds a profile, or the arrays are too large.
+            UserError: the folder has a profile, the arrays are too large, or a file cannot be
+                written.
         """
-        check_free(folder, PROFILE_FILE, "profile")  # raises if the folder has one
-        npz_bytes = packed(self._arrays())  # the file's content, compressed
+        check_free(folder, PROFILE_FILE, "profile")  # raises if the folder has a profile
+        npz_bytes = packed(self._arrays())  # content of `profile.npz`
         if len(npz_bytes) > MOST_BYTES:
             raise too_large(len(npz_bytes))
-        # The header names the arrays that it belongs to.
+        # With the hash, a reader sees that both files belong together.
         header = msgspec.structs.replace(self.header, arrays_sha256=sha256(npz_bytes).hexdigest())
-        with folder_errors(folder, "--out", REPEAT):
+        with folder_errors(folder, "--out", REPEAT):  # errors of writing become UserErrors
             folder.mkdir(parents=True, exist_ok=True)
             write_whole(folder / ARRAYS_FILE, npz_bytes)
             write_whole(folder / PROFILE_FILE, msgspec.json.format(msgspec.json.encode(header)))
@@ -167,11 +168,11 @@ class Profile:
     def _arrays(self) -> Arrays:
         """The arrays of `profile.npz` by name, each with the rows of all answers in turn.
 
-        They are "label/name" for the arrays of each method's drafts (a row per position), and the
-        token ids of prompts ("prompt_ids") and answers ("token_ids"). A label is a method with its
-        options.
+        "prompt_ids" and "token_ids" have the token ids of prompts and of answers. "label/name" has
+        an array of a method's drafts, with a row per position of the answers; the label is the
+        method with its options, the name is the array's.
         """
-        per_answer: dict[str, list[NDArray[Any]]] = {}  # by name, an array per answer
+        per_answer: dict[str, list[NDArray[Any]]] = {}  # by name in the file: an array per answer
         for answer in self.answers:
             for label, arrays in answer.drafts.items():
                 for array_name, array in arrays.items():

@@ -28,10 +28,10 @@ from specbench.tune.profile_file import (
 
 
 def read_profile(folder: str | Path) -> Profile:
-    """Read the profile in a folder: its JSON header, and the answers from its arrays.
+    """Read the profile in a folder: its header, and the answers with their drafts.
 
     Raises:
-        UserError: the folder has no profile, or it is damaged or of a newer version.
+        UserError: the folder has no profile, or the profile is damaged or of a newer version.
     """
     hint = "Make it again: specbench tune profile"  # the advice of all errors
     header_path = Path(folder) / PROFILE_FILE
@@ -40,10 +40,13 @@ def read_profile(folder: str | Path) -> Profile:
     with reading(arrays_path, "Profile", hint):  # errors of a damaged file become UserErrors
         npz_bytes = arrays_path.read_bytes()
         digest = sha256(npz_bytes).hexdigest()
-        if digest != header.arrays_sha256:  # the hash of the arrays that the header belongs to
-            expected = f"{PROFILE_FILE} names {header.arrays_sha256[:12]}…"
-            raise UserError(f"{arrays_path} has sha256 {digest[:12]}…, and {expected}.", hint)
-        arrays = dict(np.load(BytesIO(npz_bytes), allow_pickle=False))  # by name
+        if digest != header.arrays_sha256:  # the file was changed after the header was written
+            # 12 digits of a hash are enough for a reader to tell them apart
+            named_hash = f"{PROFILE_FILE} names {header.arrays_sha256[:12]}…"
+            raise UserError(f"{arrays_path} has sha256 {digest[:12]}…, and {named_hash}.", hint)
+        # by name: "prompt_ids", "token_ids", and "label/name" for drafts of a method
+        arrays = dict(np.load(BytesIO(npz_bytes), allow_pickle=False))
+        # the first of all problems as a sentence; None if all is well
         problem = next(chain(_problems(header, arrays), _wrong_kinds(header, arrays)), None)
         if problem:
             raise UserError(f"{header_path} does not fit its arrays: {problem}", hint)
@@ -52,31 +55,36 @@ def read_profile(folder: str | Path) -> Profile:
 
 
 def _problems(header: ProfileHeader, arrays: Arrays) -> Iterator[str]:
-    """A sentence per array that is missing or of a wrong length, and per wrong answer.
+    """Sentences about the arrays of a profile that do not fit the answers in its header.
 
-    `header.answers` describes each answer: its lengths and a hash of its tokens. The arrays hold
-    the rows of all answers, one after the other.
+    There is a sentence if token ids are missing; otherwise a sentence per array of no known method,
+    per array of a wrong length, and per answer whose tokens do not have the hash in the header.
+
+    Args:
+        header: describes each answer, in the order of the arrays: its lengths in tokens, its hash.
+        arrays: by name, each with the rows of all answers, one answer after the other: token ids
+            "prompt_ids" and "token_ids", and drafts "label/name" with a row per position.
     """
     prompt_tokens = sum(about.prompt_tokens for about in header.answers)
     num_tokens = sum(about.num_tokens for about in header.answers)
     num_positions = num_tokens - len(header.answers)  # all tokens of an answer but the last
-    expected = {"prompt_ids": prompt_tokens, "token_ids": num_tokens}
-    if missing := expected.keys() - arrays.keys():
-        yield f"{min(missing)} is missing."
+    lengths_of_ids = {"prompt_ids": prompt_tokens, "token_ids": num_tokens}
+    if missing_names := lengths_of_ids.keys() - arrays.keys():
+        yield f"{min(missing_names)} is missing."
         return
     for name, array in arrays.items():
-        label = name.rpartition("/")[0]
-        if name not in expected and label not in header.methods:
+        label = name.rpartition("/")[0]  # of a method; "" for token ids
+        if name not in lengths_of_ids and label not in header.methods:
             yield f"{name} belongs to no method of the profile."
-        length = expected.get(name, num_positions)
+        length = lengths_of_ids.get(name, num_positions)
         if len(array) != length:
             yield f"{name} has {len(array)} rows, but the answers need {length}."
-    prompt_end = answer_end = 0
+    prompt_start = answer_start = 0  # rows of the answers before
     for about in header.answers:
-        prompt_ids = arrays["prompt_ids"][prompt_end : prompt_end + about.prompt_tokens]
-        token_ids = arrays["token_ids"][answer_end : answer_end + about.num_tokens]
-        prompt_end += about.prompt_tokens
-        answer_end += about.num_tokens
+        prompt_ids = arrays["prompt_ids"][prompt_start : prompt_start + about.prompt_tokens]
+        token_ids = arrays["token_ids"][answer_start : answer_start + about.num_tokens]
+        prompt_start += about.prompt_tokens
+        answer_start += about.num_tokens
         if ids_hash(prompt_ids.tolist(), token_ids.tolist()) != about.sha256:
             yield f"the tokens of the answer to {about.prompt} do not match their hash."
 
@@ -93,37 +101,38 @@ def _wrong_kinds(header: ProfileHeader, arrays: Arrays) -> Iterator[str]:
 
 
 def _split_by_answer(header: ProfileHeader, arrays: Arrays) -> tuple[Answer, ...]:
-    """The answers of a profile, from the arrays of its file.
+    """The answers of a profile with their drafts, split from the arrays of its file.
 
     Args:
         header: has the length of each prompt and answer in tokens, and the methods by label.
         arrays: by name, each with the rows of all answers in turn: token ids "prompt_ids" and
             "token_ids", and drafts "label/name" with a row per position of an answer.
     """
-    # `np.split` takes the ends of all parts but the last: [:-1]. A step begins at all tokens of an
-    # answer but the last: these are its positions.
+    # the row after each answer's rows
     ends_of_prompts = np.cumsum([about.prompt_tokens for about in header.answers])
     ends_of_answers = np.cumsum([about.num_tokens for about in header.answers])
+    # Every token of an answer but the last is a position: a step may begin there.
     ends_of_drafts = np.cumsum([about.num_tokens - 1 for about in header.answers])
+    # Arrays by answer. `np.split` takes the ends of all answers but the last.
     prompt_ids = np.split(arrays["prompt_ids"], ends_of_prompts[:-1])
     token_ids = np.split(arrays["token_ids"], ends_of_answers[:-1])
-    draft_arrays = {  # by "label/name", an array per answer
+    draft_arrays = {  # by "label/name": an array per answer
         name: np.split(array, ends_of_drafts[:-1])
         for name, array in arrays.items()
         if name not in ("prompt_ids", "token_ids")
     }
     answers = []
-    for number, about in enumerate(header.answers):
-        # by label, then by the array's name
+    for answer_index, about in enumerate(header.answers):
+        # this answer's arrays by label, then by the array's name
         drafts: dict[str, dict[str, NDArray[Any]]] = {label: {} for label in header.methods}
         for name, arrays_by_answer in draft_arrays.items():
             label, _, array_name = name.rpartition("/")
-            drafts[label][array_name] = arrays_by_answer[number]
+            drafts[label][array_name] = arrays_by_answer[answer_index]
         answers.append(
             Answer(
                 about=about,
-                prompt_ids=tuple(prompt_ids[number].tolist()),
-                token_ids=tuple(token_ids[number].tolist()),
+                prompt_ids=tuple(prompt_ids[answer_index].tolist()),
+                token_ids=tuple(token_ids[answer_index].tolist()),
                 drafts=drafts,
             )
         )

@@ -16,7 +16,8 @@ from specbench.tune.predict import predict_with
 from specbench.tune.profile_file import Profile
 
 NUM_SCREENING_ANSWERS = 6
-"""Number of answers for which all settings of a method are predicted."""
+"""Least number of answers, if there are so many, for which all settings of a method are predicted.
+"""
 NUM_KEPT = 12
 """Number of the fastest settings that are then predicted for all answers of the first half."""
 NUM_BEST = 2
@@ -31,18 +32,18 @@ class Halves(NamedTuple):
 
 
 def halves(profile: Profile) -> Halves:
-    """The names of the answers to every other sample of each task, and of the rest.
+    """The names of a profile's answers in two halves, to choose settings by and to measure on.
 
-    A name (`about.prompt`) is "task/sample_id/turn"; all turns of a sample are in one half. With a
-    single sample per task, both halves are the same.
+    The samples of a task go to the first and the second half in turn, with all their turns. A name
+    is "task/sample_id/turn". If no task has a second sample, both halves have all names.
     """
     split = Halves(first=set(), second=set())
-    # by task: the number of each sample "task/sample_id" within its task, from 0
+    # by task: the number of each sample ("task/sample_id") within its task, from 0
     numbers_by_task: dict[str, dict[str, int]] = {}
     for answer in profile.answers:
-        answer_name = answer.about.prompt
+        answer_name = answer.about.prompt  # "task/sample_id/turn"
         task = answer_name.partition("/")[0]
-        sample = answer_name.rpartition("/")[0]
+        sample = answer_name.rpartition("/")[0]  # "task/sample_id"
         sample_numbers = numbers_by_task.setdefault(task, {})
         sample_number = sample_numbers.setdefault(sample, len(sample_numbers))
         split[sample_number % 2].add(answer_name)  # 0 is `first`, 1 is `second`
@@ -54,14 +55,15 @@ def ranked_settings(
 ) -> list[str]:
     """The settings of a method that can be tried, the fastest by prediction first.
 
-    They are spelled as on the command line. All are predicted for a few answers, and the fastest of
-    them again for all answers to `prompts`. Settings outside of profile or curve are left out.
+    Settings are spelled as on the command line. All settings are predicted for a few answers. Then
+    the `NUM_KEPT` fastest are predicted again for all answers to `prompts`, and ranked anew; the
+    rest follow. Settings outside of profile or curve are left out.
 
     Args:
         profile: has the method.
         model: computes times from a cost curve that has the method too.
         label: the method as it was profiled.
-        prompts: names of the answers to choose by.
+        prompts: names ("task/sample_id/turn") of the answers to choose by.
     """
 
     def by_speed(settings: Sequence[str], answer_names: Collection[str]) -> list[str]:
@@ -71,13 +73,13 @@ def ranked_settings(
         fastest_first = sorted(predictions, key=lambda prediction: -prediction.speedup)
         return [prediction.settings for prediction in fastest_first]
 
-    # every n-th answer by name, about `NUM_SCREENING_ANSWERS` in all
+    # every n-th name, so that at least `NUM_SCREENING_ANSWERS` are left
     stride = max(1, len(prompts) // NUM_SCREENING_ANSWERS)
     screening_prompts = set(sorted(prompts)[::stride])
     # the usual settings to try, and settings with trees made for these answers
     settings = [*candidates(profile, label), *_tree_settings(profile, label, prompts)]
     ranked = by_speed(settings, screening_prompts)
-    # the fastest again, by all answers; the others stay in the order of the first prediction
+    # The settings after the first `NUM_KEPT` stay in the order of the first prediction.
     return by_speed(ranked[:NUM_KEPT], prompts) + ranked[NUM_KEPT:]
 
 

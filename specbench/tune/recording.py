@@ -58,7 +58,7 @@ class _NoRecords:
 
 
 def recorded_plan(engine_plan: EnginePlan, progress: Progress, *, is_named: bool) -> Profile:
-    """Record an acceptance profile: vanilla answers all prompts, and methods draft along.
+    """Record a profile: what methods draft at each position of vanilla's answers to all prompts.
 
     Args:
         engine_plan: the model, the methods and the prompts.
@@ -75,9 +75,9 @@ def recorded_plan(engine_plan: EnginePlan, progress: Progress, *, is_named: bool
         method.with_options(method.options.profiled()) for method in engine_plan.setup.methods
     )
     setup = replace(engine_plan.setup, methods=methods)
-    loaded = load_engine(setup)  # the target, and the drafters by label
-    drafters = loaded.drafters
-    say = None if is_named else progress.message  # gets a line per method left out
+    loaded = load_engine(setup)
+    drafters = loaded.drafters  # by label
+    say = None if is_named else progress.message  # gets a line per method that is left out
     kind_names = kinds_of(setup, drafters, engine_plan.sampling, say)  # by label
     profiled_methods = {
         method.label: ProfiledMethod(
@@ -88,15 +88,15 @@ def recorded_plan(engine_plan: EnginePlan, progress: Progress, *, is_named: bool
         for method in methods
         if method.label in kind_names
     }
-    # Methods that draft from text alone have a profile, but nothing is recorded of them.
+    # Nothing is recorded of methods that draft from text alone: a replay drafts again.
     recorded_drafters = {
         label: drafters[label] for label, kind in kind_names.items() if find_kind(kind).is_recorded
     }
     vanilla_alone = tuple(method for method in methods if method.label == BASELINE)
-    setup = replace(setup, methods=vanilla_alone)
+    setup = replace(setup, methods=vanilla_alone)  # vanilla gives the answers
     plan = replace(plan, setup=setup)
     with _AnswerBackend(setup, loaded=loaded) as backend:  # keeps its last request and answer
-        progress.started(plan.num_records)  # answers of vanilla to all prompts
+        progress.started(plan.num_records)  # number of answers that vanilla will give
         answers = tuple(_record_answers(backend, plan, recorded_drafters, progress))
         progress.finished()
     num_left_out = plan.num_records - len(answers)
@@ -106,13 +106,13 @@ def recorded_plan(engine_plan: EnginePlan, progress: Progress, *, is_named: bool
     if not answers:
         raise SpecbenchError("No method reproduced any of vanilla's answers.")
     header = ProfileHeader(
-        model=plan.about.model,  # the target's name and files
+        model=plan.about.model,
         methods=profiled_methods,
         sampling=engine_plan.sampling,
         max_new_tokens=plan.max_new_tokens,
         vocab_size=loaded.target.vocab_size,
         prompts=tuple(prompt_set.describe() for prompt_set in plan.prompt_sets),
-        answers=tuple(answer.about for answer in answers),  # their names, lengths and hashes
+        answers=tuple(answer.about for answer in answers),  # names, lengths and hashes
         num_left_out=num_left_out,
         versions=versions(),
     )
@@ -122,22 +122,24 @@ def recorded_plan(engine_plan: EnginePlan, progress: Progress, *, is_named: bool
 def _record_answers(
     backend: _AnswerBackend, plan: Plan, drafters: Mapping[str, Drafter], progress: Progress
 ) -> Iterator[Answer]:
-    """Vanilla's answers with the drafts of all methods along them, in the order of the plan.
+    """Yield each of vanilla's answers with the drafts of all methods along it.
 
-    Answers that a method does not reproduce, by rounding, are left out.
+    The answers come in the order of the plan. An answer is left out if a method does not reproduce
+    it because of rounding.
 
     Args:
-        backend: completes requests with vanilla, and keeps the last one with its completion.
-        plan: the requests (`num_records`), of vanilla alone.
+        backend: completes requests with vanilla, and keeps the last request and its completion.
+        plan: the requests, with vanilla as the only method.
         drafters: drafters of the recorded methods, by label.
         progress: receives the events.
 
     Raises:
-        UserError: the profile will be far too large.
+        UserError: the profile will be far too large, or a method's drafts are.
         SpecbenchError: vanilla failed.
     """
-    runner = Runner(plan, backend, _NoRecords(), progress)  # stores no records
+    runner = Runner(plan, backend, _NoRecords(), progress)
     total_bytes = 0  # of the drafts so far, compressed
+    # `run` yields a record per answer; the profile needs the answer alone, from the backend.
     for num_done, record in enumerate(runner.run(), start=1):
         prompt_name = f"{record.key.task}/{record.key.sample_id}/{record.key.turn}"
         if not record.is_ok:
@@ -148,8 +150,9 @@ def _record_answers(
         if answer is not None:  # all methods reproduced it
             total_bytes += sum(_num_bytes(label, arrays) for label, arrays in answer.drafts.items())
             yield answer
-        expected_bytes = total_bytes * plan.num_records // num_done  # of all answers
-        # MOST_BYTES is what a profile may have; 2: later answers may be shorter
+        # of all answers of the plan, if the rest are like those so far
+        expected_bytes = total_bytes * plan.num_records // num_done
+        # Later answers may be shorter: stop only at twice the size that a profile may have.
         if expected_bytes > 2 * profile_file.MOST_BYTES:
             raise profile_file.too_large(expected_bytes)
 
@@ -161,26 +164,28 @@ def recorded_answer(
     request: Request,
     vanilla: Completion,
 ) -> Answer | None:
-    """An answer with the drafts of all methods; None if rounding changes the answer of any.
+    """Record the drafts of all methods along one of vanilla's answers.
 
-    A method drafts at each token of the answer, but the target computes one row per step, as with
-    vanilla: the completion should be vanilla's.
+    For each method the request is decoded once more. The method drafts at each token, but the
+    target verifies no draft token, so that the completion should be vanilla's again. None if the
+    completion of any method differs from vanilla's because of rounding.
 
     Args:
         prompt: name of the prompt, "task/sample_id/turn".
-        target: decodes the answer again, per method.
+        target: decodes the request, once per method.
         drafters: drafters of the methods, by label.
         request: the prompt, with its sampling.
-        vanilla: the answer, as vanilla completed the request.
+        vanilla: the completion of the request by vanilla.
     """
     drafts: dict[str, Arrays] = {}  # by label: what the method's kind of profile keeps
     is_reproduced = True  # until a method's completion differs from `vanilla`
     is_sampled = not request.sampling.is_greedy
-    # `paused` steps have no captured graphs, which would keep the answer's tokens for drawn ones.
+    # A recorder replaces the draws of a sampled draft by the answer's tokens. A captured graph
+    # would repeat these tokens at later steps, so nothing is captured (`paused`).
     with target.execution.paused() if is_sampled else nullcontext():
         for label, drafter in drafters.items():
-            kind = find_kind(str(drafter.profile))  # what is stored of drafts
-            # a drafter that lets this one draft, and keeps its drafts as `arrays`
+            kind = find_kind(str(drafter.profile))  # says what is stored of the drafts
+            # a drafter that wraps the method's, and keeps the drafts in `arrays`
             recorder = kind.record(drafter, vanilla.token_ids)
             completion = decode(target, recorder, request)
             is_reproduced &= completion.token_ids == vanilla.token_ids
@@ -191,7 +196,7 @@ def recorded_answer(
         prompt=prompt,
         prompt_tokens=len(request.prompt_ids),
         num_tokens=len(vanilla.token_ids),
-        limit=token_limit(target, request),  # tokens that the answer could have had
+        limit=token_limit(target, request),  # most tokens that the answer could have had
         stop_reason=vanilla.stop_reason,
         sha256=ids_hash(request.prompt_ids, vanilla.token_ids),
     )
@@ -199,16 +204,15 @@ def recorded_answer(
 
 
 def _num_bytes(label: str, arrays: Arrays) -> int:
-    """Bytes of a method's drafts along one answer, compressed.
-
-    The limit is `MOST_POSITION_BYTES` per position, plus `ZIP_BYTES` for parts that every file has.
+    """Compressed size in bytes of a method's drafts along one answer.
 
     Args:
         label: the method, for the error.
-        arrays: by name, each with a row per position of the answer.
+        arrays: the drafts: arrays by name, each with a row per position of the answer.
 
     Raises:
-        UserError: the bytes per position are too many.
+        UserError: the size is more than `MOST_POSITION_BYTES` per position, with `ZIP_BYTES` added
+            for the parts that every file has.
     """
     num_bytes = len(profile_file.packed(arrays))
     num_positions = max((len(array) for array in arrays.values()), default=0)

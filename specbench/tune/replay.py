@@ -19,43 +19,45 @@ from specbench.tune.profile_file import Answer, Profile, ProfiledMethod
 
 
 def replay(profile: Profile, method_key: str, *, otherwise: str = "") -> list[Walk]:
-    """The steps of a method's setting over all answers, in the order of the profile.
+    """The steps of a method's setting over each answer, in the order of the profile's answers.
 
     `replay(profile, "eagle2:total_tokens=12,depth=3,top_k=4")`
 
-    With `otherwise`, that setting drafts in the steps for which the first has no draft token:
+    With `otherwise`, a second setting drafts in the steps for which the first has no draft token:
     `replay(profile, "pld:min_ngram=3", otherwise="sps:num_tokens=4")`.
 
     Args:
         profile: has vanilla's answers, and what methods draft at each position.
         method_key: a method with options, as on the command line.
-        otherwise: another setting; none by default.
+        otherwise: the second setting; "" for none.
 
     Raises:
         UserError: an unknown method or option, or a setting outside the profile.
     """
-    # functions that return a setting's draft at a position (tokens so far) of an answer
-    main_draft_at = _drafts_of(profile, method_key)
-    other_draft_at = _drafts_of(profile, otherwise) if otherwise else None
+    # functions that return a setting's draft at a position of an answer
+    first_draft_at = _drafts_of(profile, method_key)
+    second_draft_at = _drafts_of(profile, otherwise) if otherwise else None
 
     def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
         """The draft after `position` tokens of an answer.
 
-        `wanted_length` is the draft tokens that a schedule asks for; None: the setting's.
+        `wanted_length` is the number of draft tokens that a schedule asks for; None stands for the
+        setting's own number.
         """
-        draft = main_draft_at(answer, position, wanted_length)
-        if other_draft_at is not None and draft.num_nodes == 1:  # the root alone
-            return other_draft_at(answer, position, wanted_length)
+        draft = first_draft_at(answer, position, wanted_length)
+        if second_draft_at is not None and draft.num_nodes == 1:  # the root, without draft tokens
+            return second_draft_at(answer, position, wanted_length)
         return draft
 
     return [walk_of(answer, draft_at) for answer in profile.answers]
 
 
 def oracle(profile: Profile, label: str) -> list[Walk]:
-    """The steps of a method if its draft were always the longest right path of its candidates.
+    """The steps over each answer if a method always drafted the best path of its candidates.
 
-    No tree of the recorded candidates has a higher MAT. The rows of a step are that path and the
-    root alone. There is a walk per answer of the profile.
+    The best path has the most tokens that the answer continues with. The draft of a step is the
+    root and this path alone, so no tree of the recorded candidates has a higher mean of accepted
+    tokens.
 
     Args:
         profile: has the candidates of the method's trees.
@@ -64,37 +66,39 @@ def oracle(profile: Profile, label: str) -> list[Walk]:
     Raises:
         UserError: the label has no recorded candidates of trees.
     """
-    profiled = profile.header.methods.get(label)  # what the profile says about the method
+    profiled = profile.header.methods.get(label)  # None: not in the profile
     kind = find_kind(profiled.kind) if profiled is not None else None
     if kind is None or not kind.has_candidates:
         raise UserError(f"{label} has no recorded tree.", "Methods with heads have one.")
 
     def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
-        """The draft after `position` tokens of an answer; `wanted_length` is for chains."""
-        num_right = kind.longest_path(answer, label, position)  # draft tokens
+        """The draft after `position` tokens of an answer; `wanted_length` is not used."""
+        num_right = kind.longest_path(answer, label, position)  # tokens on the best path
         return certain(num_nodes=1 + num_right, num_accepted=num_right)
 
     return [walk_of(answer, draft_at) for answer in profile.answers]
 
 
 def walk_of(answer: Answer, draft_at: DraftAt) -> Walk:
-    """The steps over an answer, whose first token is the prefill's.
+    """The expected steps over one of vanilla's answers, from the second token on.
 
-    The expected number of steps at a position (a number of answer tokens so far) is the expected
-    number of earlier steps that end there: one or zero, unless draft tokens are drawn. With a
-    schedule of draft lengths, each length at a position has a step of its own.
+    The prefill emits the first token. A position is a number of answer tokens so far. The expected
+    number of steps at a position is the expected number of earlier steps that end there: one or
+    zero, unless draft tokens are drawn. With a schedule of draft lengths, there is a step per
+    position and per draft length that is wanted there.
 
     Args:
-        answer: an answer of vanilla.
+        answer: the tokens that the steps emit, with the drafts that were recorded along them.
         draft_at: returns the draft at a position of the answer, of the length that a schedule
             asks for (None: the setting's), with the chance of each number of accepted tokens.
     """
     # visits(1) = 1,  visits(t + a + 1) += visits(t) * P(a tokens are accepted at t)
     num_tokens = answer.about.num_tokens
+    # per position: the expected number of steps, by the draft length that is wanted
     visits: list[defaultdict[int | None, float]] = [
         defaultdict(float) for _ in range(num_tokens + 1)
-    ]  # expected number of steps per position, by the draft length that is wanted there
-    visits[1][None] = 1  # the first step follows the prefill's token, with the setting's length
+    ]
+    visits[1][None] = 1  # the first step, with the setting's own draft length
     steps: list[Step] = []
     num_expanded = 0  # expansions of dynamic trees: nodes that got children
     num_missed = 0  # expansions that the profile lacks
@@ -102,16 +106,16 @@ def walk_of(answer: Answer, draft_at: DraftAt) -> Walk:
         for wanted_length, num_visits in visits[position].items():
             draft = draft_at(answer, position, wanted_length)
             mean_emitted = 0.0
-            for outcome in draft.outcomes:
-                # accepted tokens and one of the target; the last step is cut at the answer's end
+            for outcome in draft.outcomes:  # a number of accepted tokens with its chance
+                # 1: the target's own token. The last step is cut at the answer's end.
                 num_emitted = min(outcome.num_accepted + 1, num_tokens - position)
                 mean_emitted += outcome.chance * num_emitted
                 next_length = outcome.next_length
-                if next_length is None:
+                if next_length is None:  # as long as this draft
                     next_length = wanted_length
                 visits[position + num_emitted][next_length] += num_visits * outcome.chance
-            # `before`: tokens that the target has read, all emitted ones but the last; `times`: how
-            # often the step is expected.
+            # `before`: the target has read all emitted tokens but the last. `times`: how often the
+            # step is expected.
             step = Step(
                 emitted=mean_emitted, rows=draft.num_nodes, before=position - 1, times=num_visits
             )
@@ -128,23 +132,25 @@ def walk_of(answer: Answer, draft_at: DraftAt) -> Walk:
 
 
 def misfit(label: str, recorded: ProfiledMethod, method: RunMethod) -> str:
-    """The first option of a setting that a profile does not cover, in words; "" if it covers all.
+    """The first option of a setting that a profiled method does not cover, as a clause of an error.
+
+    "" if the method covers all. The setting's options may differ from the recorded ones as the
+    method's kind of profile allows: a bounded option may be smaller, a free option may have any
+    value. Another option must be equal if the user named it for the setting or for the profile.
 
     Args:
-        label: a method as it was profiled.
-        recorded: what the profile says about it: its kind, and the options of its drafts.
-        method: the same method with the options of a setting; `asked` has those that were named.
+        label: the method as it was profiled.
+        recorded: the method in the profile: its kind, and the options of its drafts.
+        method: the same method with the options of the setting.
     """
     kind = find_kind(recorded.kind)
     profiled = read_label(label)
-    given_names = {*method.asked.given, *profiled.given}  # options named by either
-    # A bounded option may be smaller than recorded, a free one may have any value. Others have to
-    # be the same, unless neither names them.
+    named_options = {*method.asked.given, *profiled.given}  # the setting's, and the profile's
     for name, recorded_value in recorded.about.options.items():
         wanted_value = getattr(method.options, name)
         if name in kind.bounded_options and wanted_value > recorded_value:
             return f"{name} is {wanted_value}, but the profile allows at most {recorded_value}"
-        is_fixed = name not in kind.free_options and name in given_names
+        is_fixed = name not in kind.free_options and name in named_options
         if is_fixed and wanted_value != recorded_value:
             return f"{name} is {wanted_value!r}, but the profile has {recorded_value!r}"
     return ""
@@ -153,7 +159,7 @@ def misfit(label: str, recorded: ProfiledMethod, method: RunMethod) -> str:
 def _drafts_of(profile: Profile, setting: str) -> DraftAt:
     """A function that returns the draft of a setting at a position of a stored answer.
 
-    Drafts come from the profile, or from running a method that reads only tokens.
+    The drafts are replayed from the profile; a method that reads only tokens drafts again.
 
     Args:
         profile: has vanilla's answers, and what methods draft at each position.
@@ -163,19 +169,18 @@ def _drafts_of(profile: Profile, setting: str) -> DraftAt:
         UserError: the drafts are not recorded, or only with other options.
     """
     (method,) = profile.methods_of([setting])
-    misfits = []  # an option per profiled method that does not cover the setting, in words
+    reasons = []  # why entries of this method in the profile do not cover the setting
     for label, recorded in profile.header.methods.items():
         kind = find_kind(recorded.kind)
-        # `is_recorded`: False for kinds whose drafts are made again from the tokens
         if recorded.about.name == method.method.name and kind.is_recorded:
-            reason = misfit(label, recorded, method)
+            reason = misfit(label, recorded, method)  # "" if the entry covers the setting
             if not reason:
                 return kind.replay(profile, label, method)
-            misfits.append(reason)
-    if misfits:
+            reasons.append(reason)
+    if reasons:
         raise UserError(
-            f"{method.label} is outside of the profile: {misfits[0]}.",
+            f"{method.label} is outside of the profile: {reasons[0]}.",
             f"Make another: specbench tune profile --method '{method.label}' --out DIR",
         )
-    # No recorded method: the text kind raises unless drafts follow from the tokens.
+    # Nothing is recorded of the method. This raises unless its drafts follow from the tokens.
     return find_kind("text").replay(profile, method.label, method)

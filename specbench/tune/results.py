@@ -23,23 +23,27 @@ COLUMNS = ("method", "settings", "predicted_speedup", "low", "high", "measured_s
 def write_results(
     folder: Path, choices: Sequence[Choice], setup: EngineSetup, run: Run, *, is_steady: bool = True
 ) -> None:
-    """Write `predictions.csv`, `settings.toml` and the plot into the folder of a tune.
+    """Write `predictions.csv`, `settings.toml` and a plot into the folder of a tune.
 
-    The chosen settings are also kept for later runs with `--settings auto`, unless the machine
-    changed its speed meanwhile, or the weights are a stand-in's.
+    The plot shows measured against predicted speedups; there is none without such pairs. The chosen
+    settings are also kept for later runs with `--settings auto`, unless the machine changed its
+    speed between cost curve and run, or the model has generated weights.
 
     Args:
         folder: folder of the tune.
-        choices: per method, the settings that were measured (`tried`) and the chosen one.
+        choices: a choice per method, with all settings that were measured.
         setup: the model and the machine.
         run: the run that measured the settings.
-        is_steady: the machine had the same speed in the run as in the cost curve.
+        is_steady: True if the machine had the same speed in the run as in the cost curve.
+
+    Raises:
+        RunFolderError: the folder cannot be written.
     """
     from specbench.report.build import plot_files, write_files
 
     all_tried = [tried for choice in choices for tried in choice.tried]
     settings_file = _settings_file(choices, setup, run)
-    with folder_errors(folder, "--out", REPEAT):
+    with folder_errors(folder, "--out", REPEAT):  # system errors become RunFolderErrors
         write_whole(folder / "settings.toml", toml_text(settings_file).encode())
         write_whole(folder / "predictions.csv", _table(all_tried).encode())
     measured_predictions = [
@@ -47,10 +51,10 @@ def write_results(
         for tried in all_tried
         if tried.predicted is not None and tried.measured is not None
     ]
-    plot = agreement(measured_predictions)  # measured by predicted speedups; None if there are none
+    plot = agreement(measured_predictions)  # None without pairs
     if plot is not None:
-        write_files(folder, plot_files([plot]))  # as images, in all formats
-    # A stand-in has generated weights in place of trained ones: its settings serve no real model.
+        write_files(folder, plot_files([plot]))  # image files
+    # A stand-in is a model with generated weights: its settings serve no trained model.
     if is_steady and not setup.stand_in:
         keep_settings(settings_file)
 
@@ -63,7 +67,7 @@ def _table(all_tried: Sequence[Tried]) -> str:
     """
     import pandas as pd
 
-    rows = []
+    rows = []  # per setting: its number or text per column
     for tried in all_tried:
         # the method's registered name, and the setting as on the command line
         row: dict[str, Any] = {"method": tried.method.method.name, "settings": tried.settings}
@@ -78,33 +82,34 @@ def _table(all_tried: Sequence[Tried]) -> str:
 
 
 def _settings_file(choices: Sequence[Choice], setup: EngineSetup, run: Run) -> SettingsFile:
-    """The chosen settings of each method, as a file, with the machine, model and weights that
-    they were measured with.
+    """The content of `settings.toml`: the chosen options of each method.
 
-    A method that was tuned with several weights has an entry for each. If it was tuned several
-    times with the same weights, the settings that were measured as the fastest are kept.
+    It also has the machine, the model and the weights that they were measured with. A method that
+    was tuned with several weights has an entry per weights. Of several choices for the same method
+    and weights, the one with the fastest measured speedup is kept.
 
-    `setup` has the model and the machine; the header of `run` has the weights.
+    `setup` has the model and the machine. The header of `run` has the methods' weights.
     """
-    # By label without settings, "sps:weights=A". A faster choice replaces an earlier one.
+    # By the label without tuned options, such as "sps:weights=A". Sorted by measured speedup: a
+    # faster choice replaces a slower one of the same label.
     choice_by_label = {
         choice.paper.method.label: choice for choice in sorted(choices, key=_measured_speedup)
     }
     names = [choice.best.method.method.name for choice in choice_by_label.values()]
-    tuned_options: dict[str, dict[str, Any]] = {}  # by name, or by label; then by option
-    weights_hashes: dict[str, str] = {}  # by name, or by label; "" for no draft weights
+    tuned_options: dict[str, dict[str, Any]] = {}  # by entry, then by name of the option
+    weights_hashes: dict[str, str] = {}  # by entry: hash of the draft weights; "" without weights
     for label, choice in choice_by_label.items():
-        method = choice.best.method  # with the chosen options; `asked` has those that are named
+        method = choice.best.method  # with the chosen options
         name = method.method.name  # registered
-        entry = name if names.count(name) == 1 else label
+        entry_name = name if names.count(name) == 1 else label
         # NO_SETTINGS are options that a user gives but a tune does not choose, such as weights.
-        tuned_options[entry] = {
+        tuned_options[entry_name] = {
             option: _toml_value(getattr(method.options, option))
             for option in method.asked.given
             if option not in NO_SETTINGS
         }
-        draft_weights = run.header.methods[method.label].weights
-        weights_hashes[entry] = hash_of(draft_weights.files) if draft_weights else ""
+        draft_weights = run.header.methods[method.label].weights  # None without weights
+        weights_hashes[entry_name] = hash_of(draft_weights.files) if draft_weights else ""
     return SettingsFile(
         methods=tuned_options,
         title=f"tuned {run.header.created[:10]}",  # the date

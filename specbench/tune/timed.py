@@ -31,19 +31,19 @@ class TimedDrafter(WrappedDrafter):
     """
 
     def __init__(
-        self, drafter: Drafter, clock: DeviceClock, num_steps: int, answer: Sequence[int]
+        self, drafter: Drafter, clock: DeviceClock, num_steps: int, sequence: Sequence[int]
     ) -> None:
         """Wrap a drafter.
 
         Args:
             drafter: makes the drafts.
-            clock: clock of the target's device.
+            clock: gives the time in seconds, after the target's device has finished.
             num_steps: steps to time before the completion ends.
-            answer: token ids of the prompt and of vanilla's answer to it.
+            sequence: token ids of the prompt, followed by vanilla's answer.
         """
         super().__init__(drafter)
         self.prefill_s = 0.0
-        """Seconds of the target's prefill."""
+        """Seconds of the target's prefill; set by the caller."""
         self.start_s = 0.0
         """Seconds of the drafter's own prefill."""
         self.seconds: list[float] = []
@@ -52,10 +52,10 @@ class TimedDrafter(WrappedDrafter):
         """Nodes of each step's tree."""
         self.contexts: list[int] = []
         """Tokens before each step."""
-        self._answer = answer
-        self._now = clock.now  # returns seconds
+        self._sequence = sequence
+        self._now = clock.now
         self._num_steps = num_steps
-        self._began_s = 0.0  # when the current step began
+        self._began_s = 0.0  # time at which the current step began
 
     def start(self, state: State, prefill: Forward) -> None:
         began_s = self._now()
@@ -63,36 +63,45 @@ class TimedDrafter(WrappedDrafter):
         self.start_s = self._now() - began_s
 
     def propose(self, state: State) -> DraftTree:
-        """End the timing of the last step, begin to time the next, and return its draft.
+        """Return the draft of the next step, with right tokens planted in it.
 
-        The draft is the drafter's, with right tokens planted in it.
+        A step is timed from one call to the next: this call ends the step before, and begins the
+        next one. Planting takes no time of the step.
+
+        Raises:
+            EnoughSteps: `num_steps` steps have been timed.
         """
-        self._end_step()  # raises `EnoughSteps` after the last one
-        self.contexts.append(state.num_committed)  # tokens before the step
-        self._began_s = self._now()  # seconds
+        self._end_step()
+        self.contexts.append(state.num_committed)  # tokens before the next step
+        self._began_s = self._now()
         tree = self._drafter.propose(state)
-        paused_s = self._now()
+        planting_began_s = self._now()
         tree = self._planted(state, tree)
-        self._began_s += self._now() - paused_s  # the time of planting does not count
+        self._began_s += self._now() - planting_began_s  # as if the step had begun later
         return tree
 
     def observe(self, state: State, result: StepResult) -> None:
         self._drafter.observe(state, result)
 
     def _end_step(self) -> None:
-        if self.contexts:
+        """Keep the seconds of the step that ends, if any; raise `EnoughSteps` after the last."""
+        if self.contexts:  # a step has begun
             self.seconds.append(checked_seconds(self._now() - self._began_s, "a step"))
         if len(self.seconds) == self._num_steps:
             raise EnoughSteps
 
     def _planted(self, state: State, tree: DraftTree) -> DraftTree:
-        """The tree with right tokens in it."""
+        """The tree of a step with right tokens in it. Also keeps its number of nodes.
+
+        The tokens are the next ones of the answer.
+        """
         num_planted = PLANTED_TOKENS[len(self.rows) % len(PLANTED_TOKENS)]
         self.rows.append(tree.num_nodes)
         if tree.num_nodes == 1 or num_planted == 0:
             return tree
         end = len(state.token_ids)
-        return plant(tree, self._answer[end : end + num_planted], 0)[0]
+        # along the longest path (0)
+        return plant(tree, self._sequence[end : end + num_planted], 0)[0]
 
 
 @dataclass(slots=True)
@@ -122,41 +131,45 @@ class TurnDrafter(Drafter):
     """
 
     def __init__(self, turns: Sequence[Turn], vanilla: Drafter, clock: DeviceClock, target: Target):
-        """Prepare the turns, whose steps follow each other in one completion.
+        """Prepare to take turns, one after the other, in one completion.
 
         Args:
-            turns: numbers of rows to time, in order; they receive the seconds of their steps.
-            vanilla: gives the needs of the target, the acceptance rule and the tree sizes.
-            clock: clock of the target's device.
+            turns: turns to take, in order; each receives the seconds of its steps.
+            vanilla: its needs, acceptance rule and tree sizes are used.
+            clock: gives the time in seconds, after the target's device has finished.
             target: computes the steps.
         """
         self.needs = vanilla.needs
         self.rule = vanilla.rule
         self.tree_sizes = vanilla.tree_sizes
+        # the turn of each step of the completion
         self._turns_by_step = [turn for turn in turns for _ in range(turn.num_steps)]
         self._num_begun = 0  # steps that have begun
-        self._now = clock.now  # returns seconds
+        self._now = clock.now
         self._target = target
-        self._wrong_token_id = target.vocab_size - 2  # seldom, if ever, the target's choice
-        self._began_s = 0.0  # when the current step began
+        # One of the last ids of a vocabulary is hardly ever the target's choice.
+        self._wrong_token_id = target.vocab_size - 2
+        self._began_s = 0.0  # time at which the current step began
 
     def propose(self, state: State) -> DraftTree:
-        """End the timing of the last step, begin to time the next, and return its draft.
+        """Return the draft of the next step: a chain of wrong tokens, with a node per row.
 
-        The draft is a chain of wrong tokens with as many nodes as the step's turn has rows. A turn
-        is several steps of one size; it keeps their seconds. `self._turns_by_step` has the turn of
-        each step.
+        A step is timed from one call to the next: this call adds the seconds of the step before to
+        its turn, and begins the next step.
+
+        Raises:
+            EnoughSteps: all steps of all turns have been timed. It ends the completion.
         """
-        if self._num_begun:  # steps that have begun
+        if self._num_begun:  # there is a step before
             previous_turn = self._turns_by_step[self._num_begun - 1]
             step_s = checked_seconds(self._now() - self._began_s, "a step")
             previous_turn.seconds.append(step_s)
         if self._num_begun == len(self._turns_by_step):
-            raise EnoughSteps  # ends the completion
-        turn = self._turns_by_step[self._num_begun]  # of the step that begins
+            raise EnoughSteps
+        turn = self._turns_by_step[self._num_begun]  # of the next step
         self._num_begun += 1
-        cores.set_threads(turn.num_threads)  # CPU threads
-        # Its cache keeps the prompt alone, so that all steps have the same context.
+        cores.set_threads(turn.num_threads)
+        # The cache keeps only the prompt's tokens, so that all steps have the same context.
         self._target.crop(len(state.request.prompt_ids))
         chain = state.chain([self._wrong_token_id] * (turn.rows - 1))
         self._began_s = self._now()

@@ -70,8 +70,8 @@ def tune(
 
     `tune("tiny", "eagle2,medusa", output="tunes/mine", minutes=2)`
 
-    Parts that are already in the folder are not made again. The folder gets `profile/`, `cost/`,
-    `run/`, `settings.toml`, `predictions.csv` and plots.
+    The folder gets `profile/`, `cost/` and `run/`, which a second call uses again, and
+    `settings.toml`, `predictions.csv` and plots.
 
     Args:
         model: a known model, a folder or a Hub id.
@@ -82,33 +82,33 @@ def tune(
         say: receives a line per finished sample and message.
         progress: receives the events, in place of `say`.
         chosen: receives the choices before they are written.
-        values: further fields of `specbench.log.spec.SpecValues`, as `profile` takes them.
+        values: further fields of `specbench.log.spec.SpecValues` by name, such as `tasks`.
 
     Raises:
-        UserError: what `profile` and `cost` refuse, or a folder of another model or machine.
+        UserError: a wrong option, or the folder has a part for another model or machine.
     """
     folder = Path(output)
     progress = progress or Lines(say or (lambda text: None))
-    if "limit" not in values and "sample" not in values:  # no option limits the prompts
+    if "limit" not in values and "sample" not in values:  # the user does not limit the prompts
         values["limit"] = DEFAULT_NUM_PROMPTS
     engine_plan = make_engine_plan(model, methods, values, offline=offline)
-    profile = _profile_in(folder / "profile", engine_plan, progress)  # methods' drafts
-    curve_minutes = minutes / CURVE_SHARE if minutes else None
-    curve = _curve_in(folder / "cost", engine_plan, curve_minutes, progress)  # times
+    profile = _profile_in(folder / "profile", engine_plan, progress)  # what methods draft
+    curve_minutes = minutes / CURVE_SHARE if minutes else None  # None: no bound
+    curve = _curve_in(folder / "cost", engine_plan, curve_minutes, progress)  # times of steps
     _check_methods(folder, profile, curve)  # raises if they have different methods
-    cost_model = CostModel(curve, NUM_RESAMPLES)  # resamples, for intervals
-    prompts = halves(profile)  # names of the answers to choose by (first) and to measure (second)
+    cost_model = CostModel(curve, NUM_RESAMPLES)
+    prompts = halves(profile)  # names: the first half to choose by, the second to measure on
     progress.message("Predicting …")
-    ranked_by_label = {  # settings of each method, the fastest by prediction first
+    ranked_by_label = {  # settings by a method's label, the fastest by prediction first
         label: ranked_settings(profile, cost_model, label, prompts.first)
         for label in engine_plan.setup.labels
         if label in curve.methods
     }
     num_drawn = 1 if minutes is not None and minutes <= SHORT_MINUTES else NUM_DRAWN
-    settings_by_method = _settings_by_method(engine_plan, ranked_by_label, num_drawn)
+    settings_by_method = _settings_by_method(engine_plan, ranked_by_label, num_drawn)  # to measure
     run = _run_settings(folder / "run", engine_plan, settings_by_method, prompts.second, progress)
-    metrics = measure(run)  # speedups
-    is_steady = _is_steady(metrics, curve, progress)
+    metrics = measure(run)
+    is_steady = _is_steady(metrics, curve, progress)  # the machine kept its speed
     choices = _choices(cost_model, profile, settings_by_method, prompts.second, metrics)
     if chosen:
         chosen(choices)
@@ -136,13 +136,12 @@ def _choices(
 
 
 def _profile_in(folder: Path, engine_plan: EnginePlan, progress: Progress) -> Profile:
-    """The profile stored in a folder, or a new one of all methods that can have one.
+    """The profile stored in a folder; or a new profile, which is then stored in the folder.
 
-    A new profile is stored. It has what methods draft along vanilla's answers to the prompts
-    of `engine_plan`. `progress` receives messages.
+    A new profile has all methods of the plan that can have a profile. `progress` receives messages.
 
     Raises:
-        UserError: the stored profile is of another model or of other work.
+        UserError: the stored profile has another model or other prompts or methods than the plan.
     """
     if (folder / PROFILE_FILE).is_file():
         profile = read_profile(folder)
@@ -156,7 +155,7 @@ def _profile_in(folder: Path, engine_plan: EnginePlan, progress: Progress) -> Pr
 
 
 def _check_profile(folder: Path, profile: Profile, engine_plan: EnginePlan) -> None:
-    """Refuse a stored profile of another model or of other work.
+    """Refuse a stored profile that does not fit the plan of this tune.
 
     Args:
         folder: folder of the profile, for the error.
@@ -164,17 +163,18 @@ def _check_profile(folder: Path, profile: Profile, engine_plan: EnginePlan) -> N
         engine_plan: the model, the methods and the prompts that are requested now.
 
     Raises:
-        UserError: model, weights, prompts, lengths or methods differ.
+        UserError: the model, a method's weights, the prompts or the most tokens of an answer
+            differ, or the profile has a method that the plan lacks.
     """
     plan = engine_plan.plan
-    profile.check(plan.about.model, plan.about.methods)  # raises for other models or weights
+    profile.check(plan.about.model, plan.about.methods)  # raises for another model or weights
+    # a hash per set of prompts
     stored_hashes = [prompts.sha256 for prompts in profile.header.prompts]
     planned_hashes = [prompt_set.describe().sha256 for prompt_set in plan.prompt_sets]
-    is_same = stored_hashes == planned_hashes
-    is_same = is_same and profile.header.max_new_tokens == plan.max_new_tokens
-    # stored methods that are not asked for now
+    has_same_prompts = stored_hashes == planned_hashes
+    has_same_lengths = profile.header.max_new_tokens == plan.max_new_tokens
     unplanned_labels = {*profile.header.methods} - {*engine_plan.setup.labels}
-    if not is_same or unplanned_labels:
+    if not (has_same_prompts and has_same_lengths) or unplanned_labels:
         message = f"{folder} has a profile of other prompts, lengths or methods."
         raise UserError(message, "Give --out another folder.")
 
@@ -182,12 +182,12 @@ def _check_profile(folder: Path, profile: Profile, engine_plan: EnginePlan) -> N
 def _curve_in(
     folder: Path, engine_plan: EnginePlan, minutes: float | None, progress: Progress
 ) -> Curve:
-    """The cost curve stored in a folder, or a new one, which is then stored.
+    """The cost curve stored in a folder; or a new curve, which is then stored in the folder.
 
     Args:
         folder: folder of the curve.
         engine_plan: the model, the methods and the prompts.
-        minutes: a goal for the time of a new curve; None for no bound.
+        minutes: a goal for the time that measuring a new curve takes; None for no bound.
         progress: receives messages.
 
     Raises:
@@ -195,7 +195,7 @@ def _curve_in(
     """
     if (folder / CURVE_FILE).is_file():
         curve = read_curve(folder)
-        # the machine, versions and target that a new curve would have
+        # raises if a curve that is measured now would have another machine, target or version
         curve.check(about_of(engine_plan.setup, load_model(engine_plan.setup)))
         progress.message(f"Cost curve: read from {folder}")
         return curve
@@ -221,23 +221,25 @@ def _check_methods(folder: Path, profile: Profile, curve: Curve) -> None:
 def _settings_by_method(
     engine_plan: EnginePlan, ranked: Mapping[str, Sequence[str]], num_drawn: int
 ) -> dict[str, list[str]]:
-    """The settings to measure, by the spelling of each method that was asked for.
+    """The settings to measure, by method as the user spelled it.
+
+    They are the fastest by prediction, the paper's, and settings drawn at random from the rest. Of
+    a method without a profile only the paper's settings are measured.
 
     Args:
         engine_plan: names the methods.
-        ranked: settings by label, the fastest by prediction first, of methods with a profile. Of
-            other methods only the paper's settings are measured.
-        num_drawn: settings per method that are drawn at random from the rest.
+        ranked: settings by method label, the fastest by prediction first; lacks methods without a
+            profile.
+        num_drawn: settings to draw per method.
     """
-    draw = Random(0)
+    random = Random(0)
     settings_by_method = {}
     for method in engine_plan.setup.methods:
         if method.label != BASELINE:  # vanilla has no settings
             asked = str(method.asked)  # the method with options, as the user spelled it
-            ranked_settings = ranked.get(method.label, ())
-            # the fastest by prediction, the paper's, and drawn ones
+            settings = ranked.get(method.label, ())
             settings_by_method[asked] = settings_to_measure(
-                ranked_settings, paper_of(asked), draw, num_drawn
+                settings, paper_of(asked), random, num_drawn
             )
     return settings_by_method
 
@@ -249,28 +251,29 @@ def _run_settings(
     prompts: Collection[str],
     progress: Progress,
 ) -> Run:
-    """An ordinary run of all settings, each prompt twice; a stored run is continued.
+    """Run all settings as methods of one ordinary run, with two passes over the prompts.
+
+    Returns the run. A run that is stored in the folder is continued.
 
     Args:
         folder: folder of the run.
         engine_plan: names the model and the prompts.
-        settings: by method, its settings to measure: methods with options, as on the command line.
-        prompts: names "task/sample_id/turn" of the answers whose samples are measured.
+        settings: by method, the settings to measure: methods with options, as on the command line.
+        prompts: names "task/sample_id/turn" of answers; the run has these samples with all turns.
         progress: receives the events.
 
     Raises:
         UserError: the folder has a run with other inputs, or of another machine or version.
     """
     all_settings = tuple(chain.from_iterable(settings.values()))
-    # each setting counts as a method of the run; two passes
     spec = msgspec.structs.replace(engine_plan.plan.spec, methods=all_settings, repeats=2)
     plan = make_plan(spec, is_offline=engine_plan.is_offline)
-    samples = {name.rpartition("/")[0] for name in prompts}  # "task/sample_id"
-    prompt_sets = []  # the plan's, with the prompts of these samples alone
+    sample_names = {name.rpartition("/")[0] for name in prompts}  # "task/sample_id"
+    prompt_sets = []  # the plan's sets, with the prompts of these samples alone
     for prompt_set in plan.prompt_sets:
         task = prompt_set.task.name
         task_prompts = tuple(
-            prompt for prompt in prompt_set.prompts if f"{task}/{prompt.sample_id}" in samples
+            prompt for prompt in prompt_set.prompts if f"{task}/{prompt.sample_id}" in sample_names
         )
         if task_prompts:
             prompt_sets.append(replace(prompt_set, prompts=task_prompts))
@@ -279,9 +282,12 @@ def _run_settings(
 
 
 def _is_steady(metrics: RunMetrics, curve: Curve, progress: Progress) -> bool:
-    """False, with a message, if vanilla's steps took other times in the run than in the curve."""
+    """True if vanilla's step took about as long in the run as in the cost curve.
+
+    Also True if the run has no time of vanilla's step. If False, `progress` receives a warning.
+    """
     step_s = metrics.cost(BASELINE, metrics.temperatures[0]).step_s
-    if not isinstance(step_s, Estimate):
+    if not isinstance(step_s, Estimate):  # missing
         return True
     ratio = step_s.value / curve.vanilla_s
     if 1 / CHANGED < ratio < CHANGED:

@@ -57,25 +57,29 @@ class ChainRecorder(Recorder):
 
     def __init__(self, drafter: Drafter, answer: Sequence[int]) -> None:
         super().__init__(drafter, answer)
-        self._num_right: list[int] = []  # of greedy drafts, by position
+        self._num_right: list[int] = []  # first right tokens of each greedy chain, by position
         self._draft_probs: list[list[float]] = []  # q of the answer's next tokens, by position
         self._target_probs: list[float] = []  # p of the answer's next token, by position
 
     def record(self, state: State, following: Sequence[int]) -> None:
-        """Draft a chain, and keep its agreement with `following`, the answer's next tokens.
+        """Draft a chain, and keep how well it agrees with the answer's next tokens.
 
-        Of a greedy chain, the number of right tokens is kept. A sampled chain is drawn along the
-        answer, and the draft's probability q of each of its tokens is kept. `state` is the
-        completion so far: its last token is the root of the chain, its sampler has the sampling.
+        At temperature 0, `self._num_right` gets the number of right tokens. Above 0, the drafter's
+        draws are replaced by the answer's tokens, and `self._draft_probs` gets the drafter's
+        probability q of each of them.
+
+        Args:
+            state: the completion so far. The chain follows its last token; its sampler has the
+                temperature.
+            following: token ids of the answer after the completion so far.
         """
         if state.sampler.sampling.is_greedy:
-            self._num_right.append(_num_right(self.drafter.propose(state), following))  # a count
+            self._num_right.append(_count_right(self.drafter.propose(state), following))
             return
-        sampler = AlongAnswer(state.sampler, following)  # "draws" `following`, and keeps its q
+        sampler = AlongAnswer(state.sampler, following)  # "draws" `following`, and keeps their q
         chain = self.drafter.propose(_with_sampler(state, sampler))
-        if chain.q is None:  # not drawn: right tokens are always accepted, as with an infinite q
-            # a q per right token
-            self._draft_probs.append([np.inf] * _num_right(chain, following))
+        if chain.q is None:  # not drawn: a right token is always accepted, as with an infinite q
+            self._draft_probs.append([np.inf] * _count_right(chain, following))
         else:
             self._draft_probs.append(sampler.probs_of_drawn)
 
@@ -117,7 +121,7 @@ class PathKind(Kind):
         return ChainRecorder(drafter, answer)
 
     def replay(self, profile: Profile, label: str, method: RunMethod) -> DraftAt:
-        """The chains of a setting along stored answers, as a function of answer and position.
+        """A function that returns a setting's chain at a position of a stored answer.
 
         Args:
             profile: has the recorded chains.
@@ -130,21 +134,21 @@ class PathKind(Kind):
         has_fixed_size = profile.header.methods[label].has_fixed_size
 
         def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
-            """The chain after `position` tokens of an answer, with its numbers of accepted tokens.
+            """The chain after `position` tokens of an answer, and what may be accepted of it.
 
-            `answer.about.limit` is the most tokens that the answer may have.
-            `wanted_length` is in draft tokens, as a schedule asks for; None: `num_tokens`.
+            `wanted_length` is the number of draft tokens that the schedule asks for; None stands
+            for `num_tokens`.
             """
             length = wanted_length or options.num_tokens  # draft tokens
             num_drafted = length
-            if not has_fixed_size:  # at the end of the budget, room for one token of the target too
+            if not has_fixed_size:
+                # `limit`: most tokens of the answer; 1: the step also emits a token of the target
                 num_drafted = min(length, answer.about.limit - position - 1)
-            # chance that each draft token is accepted, if those before it are; the recorded chain
-            # may be longer than this one: [:num_drafted]
+            # chance that each draft token is accepted, if all draft tokens before it are
             chances = self.chances(answer.drafts[label], position, num_drafted)
             outcomes = [  # per number of accepted tokens: its chance, and the next draft's length
                 Outcome(accepted, chance, next_length(options.schedule, length, accepted))
-                for accepted, chance in shares(chances[:num_drafted])
+                for accepted, chance in shares(chances[:num_drafted])  # recorded ones may be longer
             ]
             return Draft(num_nodes=1 + num_drafted, outcomes=outcomes)  # root and chain
 
@@ -181,8 +185,8 @@ def _with_sampler(state: State, sampler: Sampler) -> State:
     return copied
 
 
-def _num_right(tree: DraftTree, following: Sequence[int]) -> int:
-    """Number of first tokens of a chain that are also the answer's next tokens."""
+def _count_right(tree: DraftTree, following: Sequence[int]) -> int:
+    """Number of a chain's first draft tokens that are also the answer's next tokens."""
     num_right = 0
     for draft_id, answer_id in zip(tree.tokens.tolist()[1:], following, strict=False):
         if draft_id != answer_id:

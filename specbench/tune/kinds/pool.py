@@ -58,27 +58,28 @@ class PoolKind(Kind):
         return PoolRecorder(drafter, answer)
 
     def replay(self, profile: Profile, label: str, method: RunMethod) -> DraftAt:
-        """The trees of a setting along stored answers, as a function of answer and position.
+        """A function that returns a setting's tree at a position of a stored answer.
 
         Args:
-            profile: its answers have the recorded candidates.
+            profile: its answers have the candidates that were recorded; not used here.
             label: the method as it was profiled.
-            method: the method with the options of the setting: `total_tokens`, `depth`, `top_k`.
+            method: the method with the options of the setting: `total_tokens` (most nodes),
+                `depth`, `top_k`.
         """
         options = method.options
-        # an empty pool by nodes, depth and top-k; made once per size: trees grow in it
-        empty_pool = cache(HostPool)
+        # Returns a pool for trees of these nodes, depth and top-k; made once and used again.
+        pool_of_size = cache(HostPool)
 
         def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
-            """The tree after `position` tokens of an answer; `wanted_length` is for chains.
+            """The tree after `position` tokens of an answer, and its number of accepted tokens.
 
-            The draft also counts expansions (nodes that got children), and those that were
-            not recorded. Its one outcome is the number of accepted tokens.
+            The draft also has its number of expansions (nodes that got children), and of those
+            that were not recorded. `wanted_length` is not used: it is for chains.
             """
-            stored = _stored_pool(answer, label, position)  # all candidates there
-            # `token_ids` [expanded nodes, top-k of the record]: no more than recorded
+            stored = _stored_pool(answer, label, position)  # all candidates at this position
+            # at most the recorded top-k: `token_ids` are [expanded nodes, top-k]
             top_k = min(options.top_k, stored.token_ids.shape[-1])
-            pool = empty_pool(options.total_tokens, options.depth, top_k)
+            pool = pool_of_size(options.total_tokens, options.depth, top_k)
             tree = smaller_tree(stored, pool, options.depth)
             num_right = num_accepted(tree.tokens, tree.parents, answer.token_ids[position:])
             return Draft(

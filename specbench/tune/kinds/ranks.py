@@ -76,27 +76,27 @@ class RanksKind(Kind):
 
 
 def _tree_within(profile: Profile, label: str, options: Any) -> StaticTree:
-    """The static tree of a setting, checked against the ranks that a profile has.
+    """The static tree of a setting, if a profile has the ranks that the tree needs.
 
     Args:
-        profile: has ranks of the answers' tokens among the draft tokens [positions, depths], per
-            answer. A position is a number of answer tokens so far.
+        profile: has, per answer, the ranks of the answer's tokens among the method's draft tokens
+            [positions, depths].
         label: the method as it was profiled.
         options: options of the setting; `tree` and `nodes` name the tree.
 
     Raises:
-        UserError: the tree is deeper than the recorded ranks, or needs ranks from `NUM_RANKS` on,
-            which are not recorded.
+        UserError: the tree is deeper than the recorded ranks, or has a rank of `NUM_RANKS` or more:
+            such ranks are never recorded.
     """
-    # `drafts` are by label. An answer of a single token has no position, and no array.
+    # An answer of a single token has no position, so it has no array of ranks.
     recorded = [answer.drafts[label]["ranks"] for answer in profile.answers if answer.drafts[label]]
     recorded_depth = max((ranks.shape[1] for ranks in recorded), default=0)
-    # A method with few heads has fewer depths than PROFILE_DEPTH, the most that are recorded. Its
-    # heads cut the tree in a run too, so the tree is cut here.
-    num_heads = recorded_depth if recorded_depth < PROFILE_DEPTH else None  # None: no cut
-    # made for a target without weights, which has the vocabulary of the profile's model
-    tree = StaticTree.load(options, host_target(profile), max_depth=num_heads)
-    # `num_candidates`: its largest rank + 1
+    # PROFILE_DEPTH is the most depths that are recorded. If fewer are, the method has a head per
+    # recorded depth; as in a run, levels of the tree below the last head are cut off.
+    most_depth = recorded_depth if recorded_depth < PROFILE_DEPTH else None  # None: nothing is cut
+    # The tree is on the CPU; the target's weights are not needed.
+    tree = StaticTree.load(options, host_target(profile), max_depth=most_depth)
+    # `num_candidates` of a tree is its largest rank + 1.
     if tree.layout.max_depth > recorded_depth or tree.num_candidates > NUM_RANKS:
         needed = f"depth {tree.layout.max_depth} and {tree.num_candidates} ranks"
         available = f"depth {recorded_depth} and {NUM_RANKS} ranks"

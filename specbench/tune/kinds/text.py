@@ -57,24 +57,29 @@ class TextKind(Kind):
 
 
 def _build(profile: Profile, method: RunMethod) -> Drafter | None:
-    """A method's drafter, made without the target's weights; None if it reads a model.
+    """Build a method's drafter if it drafts from tokens alone, or from tokens and a datastore.
 
-    A datastore counts as weights (its path), and may be read. `method.method` is the registered
-    method, which builds drafters.
+    None if the method needs a draft model's weights, or if it reads more of the target than its
+    device and the size of its vocabulary.
+
+    Args:
+        profile: names the model, and has the size of its vocabulary.
+        method: a registered method (`method.method`) with the options of a setting.
+
+    Raises:
+        CheckpointError: the datastore that the options name is missing or damaged.
     """
-    weights = None  # of the method, or the path of its datastore
-    if method.checkpoint is not None:  # the name of weights that it needs
-        if not method.options.datastore:  # its weights are a model's, which is not loaded
+    weights = None  # the path of the datastore; None without one
+    if method.checkpoint is not None:  # the method needs weights, or a datastore in their place
+        if not method.options.datastore:  # the file that the user named; "" for none
             return None
-        # the known model of this name, whose card lists the checkpoints of methods
-        card = RunSpec(model=profile.header.model.name).card
+        card = RunSpec(model=profile.header.model.name).card  # describes the model
         resolved = find_checkpoint(card, method, is_offline=True)
         weights = resolved.weights
-        if not weights:  # none were found
+        if not weights:
             return None
     context = BuildContext(host_target(profile), weights)
-    # `host_target` has a device and the size of the vocabulary alone: reading more raises.
-    with suppress(AttributeError):
+    with suppress(AttributeError):  # `host_target` has no other attributes of a target
         return method.method.build(method.options, context)
     return None
 
@@ -89,20 +94,21 @@ class _Redrafting:
         self._state: State
 
     def draft_at(self, answer: Answer, position: int, wanted_length: int | None) -> Draft:
-        """The draft after `position` tokens of an answer; `wanted_length` is for chains.
+        """The draft after `position` tokens of an answer, and its number of accepted tokens.
 
-        It is not drawn: the result has its rows and the number of accepted tokens. Within an
-        answer, each call has a larger position than the last.
+        The drafter runs to make it. For one answer, each call must have a larger position than the
+        call before. `wanted_length` is not used: it is for chains of draft models.
         """
-        if answer is not self._answer:  # the last call had another answer
-            self._begin(answer)  # `self._state`: prompt and first token of the answer
-        num_emitted = len(self._state.token_ids) - len(answer.prompt_ids)  # answer tokens in it
+        if answer is not self._answer:  # the call before was for another answer
+            self._begin(answer)  # sets `self._state` to the prompt and the answer's first token
+        num_emitted = len(self._state.token_ids) - len(answer.prompt_ids)  # tokens of the answer
         for token_id in answer.token_ids[num_emitted:position]:
             self._state.append(token_id)
         tree = self._drafter.propose(self._state)
-        node_ids = tree.tokens[: tree.num_verify].tolist()  # without scratch nodes
-        parents = tree.layout.parents.tolist()  # of all nodes, scratch nodes last
-        num_right = num_accepted(node_ids, parents, answer.token_ids[position:])
+        # Nodes after the first `num_verify` are scratch nodes: computed, but never accepted.
+        verified_ids = tree.tokens[: tree.num_verify].tolist()  # token ids
+        parents = tree.layout.parents.tolist()  # index of each node's parent
+        num_right = num_accepted(verified_ids, parents, answer.token_ids[position:])
         return certain(num_nodes=tree.num_nodes, num_accepted=num_right)
 
     def _begin(self, answer: Answer) -> None:

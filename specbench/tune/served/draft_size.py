@@ -29,8 +29,8 @@ SIZES = (NUM_TOKENS, TOP_K, NODES)
 """The options that set the size of drafts."""
 _RESULTS = (TOP_K, NODES, "table")
 """Options that a tune finds."""
-_DEEPER = 2
-"""The largest size / the engine's default size, unless the user names a number."""
+_LARGEST_BY_DEFAULT = 2
+"""Largest number of draft tokens to try / the engine's default, unless the user names a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +104,25 @@ class TunedMethod:
 
 
 def tuned_methods(choices: Iterable[MethodChoice], engine: Engine) -> list[TunedMethod]:
-    """The methods with the sizes to try. A number of tokens that the user gave is the largest.
+    """The methods to tune, each with the draft sizes to try.
+
+    The largest number of draft tokens is the number that the user gave (`num_tokens`), otherwise
+    `_LARGEST_BY_DEFAULT` times the engine's default.
+
+    Args:
+        choices: methods with the options that the user gave, as texts by name; vanilla is ignored.
+        engine: a serving engine, with its methods by name.
 
     Raises:
         UserError: a method decides the length of its drafts itself, an option is wrong, an option
-            is one that a tune finds, a method is named twice, or no method is named.
+            is for the tune to choose, a method is named twice, or no method is named.
     """
     methods = []
     for choice in choices:
-        if choice.name == BASELINE:  # it is measured anyway
+        if choice.name == BASELINE:  # plain decoding is measured in every tune
             continue
         method = engine.methods[choice.name]
-        if not method.num_tokens:
+        if not method.num_tokens:  # the engine's default number of draft tokens; 0: it varies
             raise UserError(
                 f"{engine.title}'s {choice.name} decides the length of its drafts itself, so there "
                 "is nothing to tune.",
@@ -124,19 +131,20 @@ def tuned_methods(choices: Iterable[MethodChoice], engine: Engine) -> list[Tuned
         for name in _RESULTS:
             if name in choice.given:
                 raise UserError(f"{choice}: a tune finds {name} itself.", "Leave it out.")
-        others = {name: text for name, text in choice.given.items() if name != NUM_TOKENS}
-        asked = MethodChoice(choice.name, others)
-        largest = num_tokens_of(choice, method)
+        # the user's options that every size keeps
+        kept_options = {name: text for name, text in choice.given.items() if name != NUM_TOKENS}
+        asked = MethodChoice(choice.name, kept_options)
+        most_tokens = num_tokens_of(choice, method)  # as the user gave, or the engine's default
         if NUM_TOKENS not in choice.given:
-            largest *= _DEEPER
+            most_tokens *= _LARGEST_BY_DEFAULT
         sizes = [
             _sized(asked, {NUM_TOKENS: num_tokens}, num_tokens)
-            for num_tokens in up_to(largest, SERVED_CHAINS)
+            for num_tokens in up_to(most_tokens, SERVED_CHAINS)
         ]
-        if TOP_K in method.options:  # it can draft trees
-            sizes += _trees(asked, largest)
-        # Weights that draft all tokens at once draft other tokens if the draft is shorter.
-        is_chain = method.is_chain and others.get("parallel_drafting") != "true"
+        if TOP_K in method.options:  # the method can draft trees too
+            sizes += _trees(asked, most_steps=most_tokens)
+        # A head that drafts all tokens in parallel drafts other tokens if the draft is shorter.
+        is_chain = method.is_chain and kept_options.get("parallel_drafting") != "true"
         sizes.sort(key=lambda size: size.num_tokens)
         methods.append(TunedMethod(asked, tuple(sizes), is_chain))
     check_labels([method.label for method in methods])  # raises if two are the same
@@ -148,16 +156,21 @@ def tuned_methods(choices: Iterable[MethodChoice], engine: Engine) -> list[Tuned
 
 
 def _trees(asked: MethodChoice, most_steps: int) -> list[DraftSize]:
-    """The trees to try: steps of drafting, tokens per node, and nodes that are verified."""
+    """The sizes of trees to try for a method, with at most `most_steps` steps of drafting.
+
+    A size is a number of drafting steps, of tokens per node, and of nodes that are verified, the
+    root included. Sizes with more nodes than are drafted are left out.
+    """
     trees = []
     for num_steps, top_k, num_nodes in product(SERVED_STEPS, SERVED_TOP_K, SERVED_NODES):
-        num_drafted = top_k + (num_steps - 1) * top_k**2  # nodes are chosen among these
-        if num_steps <= most_steps and num_nodes <= num_drafted + 1:
+        num_drafted = top_k + (num_steps - 1) * top_k**2  # the nodes are chosen among these
+        if num_steps <= most_steps and num_nodes <= num_drafted + 1:  # 1: the root
             options = {NUM_TOKENS: num_steps, TOP_K: top_k, NODES: num_nodes}
             trees.append(_sized(asked, options, num_nodes - 1))
     return trees
 
 
 def _sized(asked: MethodChoice, sizes: Mapping[str, int], num_tokens: int) -> DraftSize:
+    """A method with further options `sizes`; a step verifies `num_tokens` draft tokens."""
     given = {**asked.given, **{name: str(size) for name, size in sizes.items()}}
     return DraftSize(MethodChoice(asked.name, given), num_tokens)

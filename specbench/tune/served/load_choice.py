@@ -69,13 +69,13 @@ class LoadChoice:
     @property
     def paying(self) -> set[DraftSize]:
         """The sizes that may be recommended here, plain decoding aside."""
-        drafting = self.measured[1:]
-        return {entry.size for entry in drafting if entry.ratio.value >= NOT_WORSE}
+        drafting = self.measured[1:]  # without plain decoding
+        return {measured.size for measured in drafting if measured.ratio.value >= NOT_WORSE}
 
     def token_s(self, size: DraftSize) -> float:
         """Seconds per token of one request with a size; infinite if it failed at this load."""
-        speeds = (entry.tokens_per_s for entry in self.measured if entry.size == size)
-        speed = next(speeds, 0.0)
+        speeds = (measured.tokens_per_s for measured in self.measured if measured.size == size)
+        speed = next(speeds, 0.0)  # tokens/s of all requests together; 0 if the size failed
         return self.load / speed if speed else math.inf
 
 
@@ -141,62 +141,75 @@ class MethodResult:
 
 
 def _size_between(choice: LoadChoice, following: LoadChoice, load: int) -> DraftSize:
-    """The size for a load between two neighbours that were measured.
+    """The size for a load between two measured loads, of `choice` and of `following`.
 
-    It is the fastest of the two chosen sizes and of those that pay at both loads: the time per
-    token of one request is taken to lie on a straight line over the load, since each request adds
-    rows to a step. It is plain decoding if that was chosen at one of the two loads: drafts are
-    recommended only where they were measured to pay.
+    Candidates are the sizes chosen at the two loads, and the sizes that pay at both. The fastest of
+    them is returned. Its time per token is interpolated: the time per token of one request is taken
+    to lie on a straight line over the load, since each request adds rows to a step. If plain
+    decoding was chosen at one of the loads, it is returned: drafts are recommended only where they
+    were measured to pay.
     """
-    chosen = {choice.chosen.size, following.chosen.size}
-    if PLAIN in chosen:
+    chosen_sizes = {choice.chosen.size, following.chosen.size}
+    if PLAIN in chosen_sizes:
         return PLAIN
-    sizes = chosen | (choice.paying & following.paying)
-    share = (load - choice.load) / (following.load - choice.load)
-    token_s_of = {
+    sizes = chosen_sizes | (choice.paying & following.paying)
+    share = (load - choice.load) / (following.load - choice.load)  # of the way to `following`
+    token_s_of = {  # seconds per token of one request, the smallest size first
         size: (1 - share) * choice.token_s(size) + share * following.token_s(size)
         for size in sorted(sizes, key=lambda size: size.num_tokens)
     }
-    return min(token_s_of, key=token_s_of.__getitem__)  # the smaller of two equal ones
+    return min(token_s_of, key=token_s_of.__getitem__)  # the smaller of two equally fast sizes
 
 
 def choose(sizes: Sequence[DraftSize], blocks: Blocks, load: int) -> LoadChoice:
-    """Choose among plain decoding and sizes at a load.
+    """Choose plain decoding or one of the draft sizes at a load.
 
-    The choice is the smallest size that has at least NOT_WORSE of the fastest size's speed, and
-    that differs from it by no more than two equal servers differ.
+    The choice is the smallest size that is about as fast as the fastest size: it has at least the
+    share NOT_WORSE of the fastest size's throughput, and is slower by no more than two equal
+    servers may differ. Plain decoding counts as the smallest size.
+
+    Args:
+        sizes: the draft sizes, the smallest first.
+        blocks: what was measured with each size and plain decoding: tokens and seconds of blocks.
+        load: requests at once.
 
     Raises:
         UserError: plain decoding, or every size, gave no answer at this load.
     """
     plain_blocks = blocks.at(PLAIN, load)
-    draws = Draws(Bootstrap(), f"load {load}")
-    measured = [MeasuredSize(PLAIN, tokens_per_s(plain_blocks), Estimate(1.0))]
+    draws = Draws(Bootstrap(), f"load {load}")  # resamples for the interval of a ratio
+    measured_sizes = [MeasuredSize(PLAIN, tokens_per_s(plain_blocks), Estimate(1.0))]
     for size in sizes:
         size_blocks = blocks.at(size, load)
         ratio = throughput_ratio(size_blocks, plain_blocks, draws)
-        if isinstance(ratio, Estimate):  # otherwise it failed
-            measured.append(MeasuredSize(size, tokens_per_s(size_blocks), ratio))
-    if len(measured) == 1:
+        if isinstance(ratio, Estimate):  # otherwise the size or plain decoding gave no answer
+            measured_sizes.append(MeasuredSize(size, tokens_per_s(size_blocks), ratio))
+    if len(measured_sizes) == 1:
         failed = "All draft sizes" if plain_blocks else "Plain decoding"
         raise UserError(
             f"{failed} gave no answer at {load} requests at once.",
             "See the logs of the engines in the folder, and the errors in its samples.jsonl.",
         )
-    noise = noise_of([blocks.at(entry.size, load) for entry in measured])
-    fastest = max(measured, key=lambda entry: entry.ratio.value)
-    least = fastest.ratio.value * max(NOT_WORSE, 1 / (1 + noise))
-    chosen = next(entry for entry in measured if entry.ratio.value >= least)
-    return LoadChoice(load, tuple(measured), noise, chosen=chosen, fastest=fastest)
+    noise = noise_of([blocks.at(measured.size, load) for measured in measured_sizes])
+    fastest = max(measured_sizes, key=lambda measured: measured.ratio.value)
+    # throughput relative to plain decoding
+    least_ratio = fastest.ratio.value * max(NOT_WORSE, 1 / (1 + noise))
+    chosen = next(measured for measured in measured_sizes if measured.ratio.value >= least_ratio)
+    return LoadChoice(load, tuple(measured_sizes), noise, chosen=chosen, fastest=fastest)
 
 
 def noise_of(blocks_of_sizes: Sequence[Sequence[BlockHeader]]) -> float:
-    """The share by which two equal servers differ at one load, at 95 %: the machine's A/A.
+    """The share by which two equal servers may differ at one load, with 95 % confidence.
 
-    Model: log(tokens/s) of a size on a task in a pass = a number of the size + a number of the
-    pass, which all sizes share, + noise of standard deviation s. Two means over n blocks then
-    differ by t * s * sqrt(2 / n). Infinite after one pass.
+    Per task, log(tokens/s) of a size in a pass is modelled as an effect of the size + an effect of
+    the pass + noise of standard deviation s. Two means over n blocks then differ by up to t * s *
+    sqrt(2 / n), with Student's t of the degrees of freedom. Infinite if there are none, as after
+    one pass.
+
+    `blocks_of_sizes` has the blocks of each size. A block has the tokens and the seconds of one
+    task in one pass (`repeat`).
     """
+    # per size: log(tokens/s) by task and pass
     logs_of_sizes = [
         {
             (block.task, block.repeat): math.log(block.num_tokens / block.duration_s)
@@ -204,16 +217,19 @@ def noise_of(blocks_of_sizes: Sequence[Sequence[BlockHeader]]) -> float:
         }
         for blocks in blocks_of_sizes
     ]
-    keys = sorted(set.intersection(*({*logs} for logs in logs_of_sizes)))
-    squares = 0.0
-    degrees = 0
-    for task in sorted({task for task, _ in keys}):
-        logs = np.array(  # [sizes, passes]
-            [[by_key[key] for key in keys if key[0] == task] for by_key in logs_of_sizes]
-        )
-        rest = logs - logs.mean(0) - logs.mean(1, keepdims=True) + logs.mean()
-        squares += float((rest**2).sum())
-        degrees += (logs.shape[0] - 1) * (logs.shape[1] - 1)
+    # the pairs of a task and a pass that all sizes have
+    shared_keys = sorted(set.intersection(*({*log_by_key} for log_by_key in logs_of_sizes)))
+    squares = 0.0  # sum of squared noise
+    degrees = 0  # of freedom
+    for task in sorted({task for task, _ in shared_keys}):
+        task_keys = [key for key in shared_keys if key[0] == task]  # one per pass
+        # [sizes, passes]
+        logs = np.array([[log_by_key[key] for key in task_keys] for log_by_key in logs_of_sizes])
+        # what neither the mean of the size nor the mean of the pass explains
+        noise = logs - logs.mean(0) - logs.mean(1, keepdims=True) + logs.mean()
+        squares += float((noise**2).sum())
+        degrees += (logs.shape[0] - 1) * (logs.shape[1] - 1)  # (sizes - 1) * (passes - 1)
     if not degrees:
         return math.inf
-    return math.expm1(quantile(degrees) * math.sqrt(squares / degrees * 2 / len(keys)))
+    # the formula above, back from logarithms: s ** 2 = squares / degrees
+    return math.expm1(quantile(degrees) * math.sqrt(squares / degrees * 2 / len(shared_keys)))

@@ -40,29 +40,39 @@ class Bench(Protocol):
 def tune_methods(
     bench: Bench, methods: Sequence[TunedMethod], loads: Sequence[int], passes: int
 ) -> list[MethodResult]:
-    """Find the draft size of each method at each load.
+    """Find the best draft size of each method at each load, in three measurements.
 
-    `loads` are requests at once, in rising order. `passes` is the number of passes of the last
-    measurement.
+    First the acceptance of each method's largest drafts is measured, if it gives the acceptance of
+    all sizes. Then every size runs once at every load, to predict speeds. Last, the sizes that are
+    predicted to be fastest run in turns with plain decoding; they decide.
+
+    Args:
+        bench: measures draft sizes on servers.
+        methods: the methods with the sizes to try.
+        loads: requests at once, in rising order.
+        passes: passes over the prompts in the last measurement.
 
     Raises:
         UserError: plain decoding, or every size of a method, gave no answer.
     """
+    # by label: shares of accepted drafts by position; empty if they do not hold for all sizes
     acceptance_of = _acceptance(bench, methods, loads[-1])
-    with_acceptance = [method for method in methods if acceptance_of[method.label]]
-    without = [method for method in methods if not acceptance_of[method.label]]
-    swept: list[BlockHeader] = []
-    if with_acceptance:  # acceptance is known, so only the time of steps is measured
-        swept += bench.measure("steps", _sizes(with_acceptance), loads, is_short=True)
-    if without:  # acceptance has to be measured with each size
-        swept += bench.measure("sizes", _sizes(without), loads)
-    swept_blocks = Blocks.of(swept)
-    candidates_of = {
-        method.label: candidates(method, acceptance_of[method.label], swept_blocks, loads)
+    methods_with_acceptance = [method for method in methods if acceptance_of[method.label]]
+    other_methods = [method for method in methods if not acceptance_of[method.label]]
+    all_sizes_blocks: list[BlockHeader] = []
+    if methods_with_acceptance:  # only the time of steps is missing: short answers are enough
+        all_sizes_blocks += bench.measure(
+            "steps", _sizes(methods_with_acceptance), loads, is_short=True
+        )
+    if other_methods:  # tokens/s are measured with each size
+        all_sizes_blocks += bench.measure("sizes", _sizes(other_methods), loads)
+    blocks_to_predict = Blocks.of(all_sizes_blocks)
+    candidates_of = {  # by label: the sizes that are predicted to be fastest at some load
+        method.label: candidates(method, acceptance_of[method.label], blocks_to_predict, loads)
         for method in methods
     }
-    to_measure = [size for sizes in candidates_of.values() for size in sizes]
-    blocks = Blocks.of(bench.measure("turns", [PLAIN, *to_measure], loads, passes=passes))
+    fast_sizes = [size for sizes in candidates_of.values() for size in sizes]
+    blocks = Blocks.of(bench.measure("turns", [PLAIN, *fast_sizes], loads, passes=passes))
     return [
         MethodResult(
             method,
@@ -76,16 +86,17 @@ def tune_methods(
 def _acceptance(
     bench: Bench, methods: Sequence[TunedMethod], load: int
 ) -> dict[str, tuple[float, ...]]:
-    """The acceptance by position of each method's largest drafts, at this load.
+    """Measure the acceptance of each method's largest drafts at a load, by label.
 
-    Empty if a method's shorter drafts are not the beginnings of its longer ones, or if its server
-    does not count accepted tokens by position.
+    It is the share of drafts whose first i tokens are all accepted, for i = 1, 2, ... Empty if a
+    method's shorter drafts are not the beginnings of its longer drafts, or if its server does not
+    count accepted tokens by position.
     """
     chains = [method for method in methods if method.is_chain]
     blocks = Blocks()
     if chains:
-        largest = [method.largest for method in chains]
-        blocks = Blocks.of(bench.measure("acceptance", largest, [load]))
+        largest_sizes = [method.largest for method in chains]
+        blocks = Blocks.of(bench.measure("acceptance", largest_sizes, [load]))
     return {
         method.label: (
             acceptance_by_position(blocks.at(method.largest, load)) if method.is_chain else ()

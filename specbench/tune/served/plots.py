@@ -16,34 +16,42 @@ if TYPE_CHECKING:
 
 
 def ratios_by_load(result: MethodResult, software: str) -> Plot:
-    """A line per size that was measured, with its intervals; large points are the choices."""
+    """A line chart of a method's throughput / plain decoding's by load, a line per draft size.
+
+    Points have 95 % intervals; the points of the chosen sizes are larger. The subtitle is
+    `software`, the engine with its version.
+    """
     label = result.method.label
     title = f"{label}: throughput relative to plain decoding"
     loads = [choice.load for choice in result.choices]
-    titles = [entry.size.title for entry in result.choices[0].measured if entry.size != PLAIN]
+    # names of the draft sizes in the legend
+    size_titles = [
+        measured.size.title for measured in result.choices[0].measured if measured.size != PLAIN
+    ]
 
     def draw() -> Figure:
         """Draw the ratios over the loads, a line at 1, and the interval of the break-even load."""
-        looks = shades(titles)
+        looks = shades(size_titles)  # colour and marker by title of the size
+        # `handles` are of the legend; `height` is in inches
         figure, (axes,) = tiles(title, software, 1, height=4.0, handles=points(looks.values()))
         for choice in result.choices:
-            for entry in choice.measured:
-                look = looks.get(entry.size.title)
-                if look:
-                    size = 11 if entry == choice.chosen else 5
-                    axes.plot(choice.load, entry.ratio.value, markersize=size, **look.point)
-                    axes.errorbar(
-                        choice.load, entry.ratio.value, yerr=error(entry.ratio), color=look.colour
-                    )
-        for name, look in looks.items():
-            heights = [
-                (choice.load, entry.ratio.value)
+            for measured in choice.measured:
+                look = looks.get(measured.size.title)
+                if look:  # None: plain decoding, whose ratio is 1
+                    load, ratio = choice.load, measured.ratio
+                    marker_size = 11 if measured == choice.chosen else 5
+                    axes.plot(load, ratio.value, markersize=marker_size, **look.point)
+                    axes.errorbar(load, ratio.value, yerr=error(ratio), color=look.colour)
+        for size_title, look in looks.items():
+            loads_and_ratios = [
+                (choice.load, measured.ratio.value)
                 for choice in result.choices
-                for entry in choice.measured
-                if entry.size.title == name
+                for measured in choice.measured
+                if measured.size.title == size_title
             ]
-            axes.plot(*zip(*heights, strict=True), color=look.colour, linewidth=1.2)
-        interval = result.break_even.interval
+            axes.plot(*zip(*loads_and_ratios, strict=True), color=look.colour, linewidth=1.2)
+        interval = result.break_even.interval  # of the break-even load; None if unknown
+        # An end of 0 or infinity lies outside of the measured loads.
         if interval and interval.low > 0 and math.isfinite(interval.high):
             axes.axvspan(interval.low, interval.high, color=FAINT, alpha=0.2)
         axes.axhline(1, **LINE)
@@ -54,6 +62,7 @@ def ratios_by_load(result: MethodResult, software: str) -> Plot:
         frame(axes, x="requests at once", y="throughput relative to plain decoding", grid="both")
         return figure
 
+    # the chosen size, its ratio and the load
     texts = [
         f"{choice.chosen.size.title}, {choice.chosen.ratio.value:.2f}, at {choice.load}"
         for choice in result.choices

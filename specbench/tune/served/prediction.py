@@ -89,27 +89,36 @@ def predicted_tokens_per_s(
 def smooth_tokens_per_s(
     sizes: Sequence[DraftSize], acceptance: Sequence[float], short_blocks: Blocks, load: int
 ) -> dict[DraftSize, float]:
-    """The tokens/s of sizes that drafted at a load, from smooth times of their steps.
+    """The tokens/s of draft sizes at a load, from smoothed times of their steps.
 
-    More draft tokens do not make a step cheaper, and each further token costs no less than the
-    token before. So the seconds of a step are fitted with rising bends, by relative least squares:
+    A step costs no less with more draft tokens K, and each further token costs no less than the
+    token before. So the seconds of a step are fitted by a line whose slope may grow at each of the
+    sizes K_j but the first and the last:
 
-        t(K) = a + b * K + sum over sizes j of c_j * max(0, K - K_j),  a, b, c_j >= 0
+        t(K) = a + b * K + sum over j of c_j * max(0, K - K_j),  a, b, c_j >= 0
 
-    The fit corrects the time of a size whose server happened to be slow or fast by its neighbours.
+    Neighbours thus correct the time of a size whose server happened to be slow or fast. The squares
+    of relative errors are least.
+
+    Args:
+        sizes: sizes with blocks at this load, the smallest first.
+        acceptance: the share of drafts whose first i tokens are all accepted, for i = 1, 2, ...
+        short_blocks: blocks of short answers, with their seconds and numbers of drafts.
+        load: requests at once.
     """
     from scipy.optimize import nnls
 
-    step_s: dict[DraftSize, float] = {}
+    step_s: dict[DraftSize, float] = {}  # seconds per draft of all requests together
     for size in sizes:
         blocks = short_blocks.at(size, load)
         step_s[size] = sum(block.duration_s for block in blocks) / _counted(blocks, "num_drafts")
-    seconds = np.array([*step_s.values()])
-    num_tokens = np.array([size.num_tokens for size in step_s], dtype=np.float64)
-    bends = np.maximum(0, num_tokens[:, None] - num_tokens[1:-1])  # [sizes, bends]
-    terms = np.column_stack([np.ones_like(num_tokens), num_tokens, bends])
-    factors, _ = nnls(terms / seconds[:, None], np.ones_like(seconds))
-    smooth_s = (terms @ factors).tolist()
+    seconds = np.array([*step_s.values()])  # [sizes]
+    num_tokens = np.array([size.num_tokens for size in step_s], dtype=np.float64)  # K [sizes]
+    bends = np.maximum(0, num_tokens[:, None] - num_tokens[1:-1])  # max(0, K - K_j) [sizes, bends]
+    terms = np.column_stack([np.ones_like(num_tokens), num_tokens, bends])  # of a, b, c_j
+    # Divided by the measured seconds, the fit minimises relative errors.
+    factors, _ = nnls(terms / seconds[:, None], np.ones_like(seconds))  # a, b, c_j
+    smooth_s = (terms @ factors).tolist()  # t(K), by size
     return {
         size: (1 + sum(acceptance[: size.num_tokens])) / size_s
         for size, size_s in zip(step_s, smooth_s, strict=True)
@@ -119,24 +128,30 @@ def smooth_tokens_per_s(
 def candidates(
     method: TunedMethod, acceptance: Sequence[float], short_blocks: Blocks, loads: Sequence[int]
 ) -> list[DraftSize]:
-    """The sizes of a method to measure, the smallest first: those predicted to be fastest at some
-    load.
+    """The sizes of a method that are predicted to be fastest at some load, the smallest first.
 
-    Per load they are the NUM_CANDIDATES fastest by the blocks. With an `acceptance` by position,
-    they are the fastest by the blocks, and the NUM_CANDIDATES fastest by smooth times of steps.
+    Without `acceptance`, they are the NUM_CANDIDATES fastest of each load. With `acceptance`, they
+    are the fastest of each load, and the NUM_CANDIDATES fastest by smoothed times of steps.
+
+    Args:
+        method: has the sizes to try.
+        acceptance: the share of drafts whose first i tokens are all accepted, for i = 1, 2, ...;
+            empty if it is not known.
+        short_blocks: blocks of requests with every size at every load.
+        loads: requests at once.
     """
     chosen: set[DraftSize] = set()
     for load in loads:
-        speed_of = {
+        tokens_per_s_of = {  # predicted; 0 if the size failed at this load
             size: predicted_tokens_per_s(size, acceptance, short_blocks.at(size, load))
             for size in method.sizes
         }
-        answering = [size for size in method.sizes if speed_of[size]]
-        fastest_first = sorted(answering, key=lambda size: -speed_of[size])
-        if acceptance and answering:
-            smooth = smooth_tokens_per_s(answering, acceptance, short_blocks, load)
+        working_sizes = [size for size in method.sizes if tokens_per_s_of[size]]
+        fastest_first = sorted(working_sizes, key=lambda size: -tokens_per_s_of[size])
+        if acceptance and working_sizes:
+            smooth_speed_of = smooth_tokens_per_s(working_sizes, acceptance, short_blocks, load)
             chosen.add(fastest_first[0])
-            fastest_first = sorted(answering, key=lambda size: -smooth[size])
+            fastest_first = sorted(working_sizes, key=lambda size: -smooth_speed_of[size])
         chosen.update(fastest_first[:NUM_CANDIDATES])
     return [size for size in method.sizes if size in chosen]
 

@@ -49,27 +49,32 @@ class TuneResult:
 
 
 def result_table(result: MethodResult) -> TextTable:
-    """The measured sizes by load, with intervals over tasks and passes."""
+    """A table of the measured sizes by load, with intervals over tasks and passes."""
     headings = ("requests", "drafts", "tok/s", "of plain decoding (95 %)", "")
-    rows = [_row(choice, entry) for choice in result.choices for entry in choice.measured]
+    rows = [_row(choice, measured) for choice in result.choices for measured in choice.measured]
     return text_table(headings, rows)
 
 
 def result_lines(result: MethodResult) -> Iterator[str]:
-    """Sentences below the table: acceptance, break-even load, noise, and the sizes by load."""
+    """The lines below a method's table: acceptance, break-even load, noise, and sizes by load.
+
+    A load is a number of requests at once. The lines on noise say by how much two equal servers
+    may differ at each load, and where a slower size was chosen because of that.
+    """
     if result.acceptance:
         shares = " ".join(f"{share:.2f}" for share in result.acceptance)
         yield f"Drafts accepted up to each position: {shares}"
+    # throughput of the best draft size / plain decoding's, by load
     ratios = {choice.load: choice.best_draft.ratio for choice in result.choices}
     loads = [{"ratio": ratio.value, "load": load} for load, ratio in ratios.items()]
-    verdict = break_even_numbers(ratios)
-    sentence = make_note("loads", method=result.method.label, loads=loads, **verdict).text
+    break_even = break_even_numbers(ratios)  # what the sentence says about the break-even load
+    sentence = make_note("loads", method=result.method.label, loads=loads, **break_even).text
     yield sentence[0].upper() + sentence[1:]
-    if all(math.isfinite(choice.noise) for choice in result.choices):
+    if all(math.isfinite(choice.noise) for choice in result.choices):  # infinite: not known
         noises = [f"{choice.noise * 100:.1f} % at {choice.load}" for choice in result.choices]
         yield _NOISE.format(", ".join(noises))
         for choice in result.choices:
-            if choice.chosen != choice.fastest:
+            if choice.chosen != choice.fastest:  # a smaller size that is about as fast
                 yield _TIE.format(load=choice.load, names=" and ".join(_tied(choice)))
     else:
         yield _UNKNOWN_NOISE
@@ -78,28 +83,31 @@ def result_lines(result: MethodResult) -> Iterator[str]:
 
 
 def _tied(choice: LoadChoice) -> list[str]:
-    """The chosen size, and the sizes that were measured faster."""
+    """Titles of the chosen size, and of the sizes that were measured faster."""
     return [
-        entry.size.title
-        for entry in choice.measured
-        if entry == choice.chosen or entry.ratio.value > choice.chosen.ratio.value
+        measured.size.title
+        for measured in choice.measured
+        if measured == choice.chosen or measured.ratio.value > choice.chosen.ratio.value
     ]
 
 
 def write_results(folder: Path, result: TuneResult) -> None:
-    """Write `result.json`, `settings.toml`, the engines' tables and a plot per method.
+    """Write the files of a tune into its folder.
+
+    They are `result.json`, `settings.toml`, and per method a plot and its tables of draft tokens by
+    load, one per engine that can read such a table.
 
     Raises:
         RunFolderError: the folder cannot be written.
     """
-    with folder_errors(folder, "--out", REPEAT):
+    with folder_errors(folder, "--out", REPEAT):  # system errors become RunFolderErrors
         write_whole(folder / "result.json", _json(_document(result)))
         write_whole(folder / "settings.toml", toml_text(_settings_file(result)).encode())
-        for method in result.methods:
-            for form, table in _tables(method).items():
+        for method_result in result.methods:
+            for engine, table in _tables(method_result).items():
                 if table is not None:
-                    write_whole(folder / f"{method.file_name}.{form}.json", _json(table))
-    plots = [ratios_by_load(method, result.software) for method in result.methods]
+                    write_whole(folder / f"{method_result.file_name}.{engine}.json", _json(table))
+    plots = [ratios_by_load(method_result, result.software) for method_result in result.methods]
     write_files(folder, plot_files(plots))
 
 
@@ -124,6 +132,7 @@ def _document(result: TuneResult) -> dict[str, Any]:
 
 
 def _method(result: MethodResult, run: Run) -> dict[str, Any]:
+    """A method's part of the result as a JSON object."""
     break_even = result.break_even
     interval = break_even.interval
     return {
@@ -141,6 +150,7 @@ def _method(result: MethodResult, run: Run) -> dict[str, Any]:
 
 
 def _choice(choice: LoadChoice, run: Run) -> dict[str, Any]:
+    """The choice at a load as a JSON object; the run has the command of each server."""
     server = run.header.servers.get(choice.chosen.size.label)
     return {
         "requests_at_once": choice.load,
@@ -150,38 +160,42 @@ def _choice(choice: LoadChoice, run: Run) -> dict[str, Any]:
         "equal_servers_differ_by": _finite(choice.noise),
         "measured": [
             {
-                "options": entry.size.options_text,
-                "num_tokens": entry.size.num_tokens,
-                "tokens_per_s": entry.tokens_per_s,
-                "ratio": entry.ratio.value,
-                "interval": _ends(entry),
+                "options": measured.size.options_text,
+                "num_tokens": measured.size.num_tokens,
+                "tokens_per_s": measured.tokens_per_s,
+                "ratio": measured.ratio.value,
+                "interval": _ends(measured),
             }
-            for entry in choice.measured
+            for measured in choice.measured
         ],
     }
 
 
 def _ends(measured: MeasuredSize) -> list[float] | None:
+    """Both ends of the interval of a size's ratio; None without an interval."""
     interval = formats.interval_of(measured.ratio)
     return [interval.low, interval.high] if interval else None
 
 
 def speculation_flags(command: Sequence[str]) -> list[str]:
-    """The words of a command that set the speculation, with their arguments."""
+    """The options of a server's command that set its speculation, with their arguments.
+
+    They are the words from an option that begins with `--spec` up to the next other option.
+    """
     words: list[str] = []
-    is_inside = False
+    is_speculation = False  # True from an option of the speculation on
     for word in command:
-        if word.startswith("--"):
-            is_inside = word.startswith("--spec")
-        if is_inside:
+        if word.startswith("--"):  # the next option
+            is_speculation = word.startswith("--spec")
+        if is_speculation:
             words.append(word)
     return words
 
 
 def _tables(result: MethodResult) -> dict[str, Any]:
-    """The draft tokens by load as tables of vLLM and TensorRT-LLM; None if one cannot hold them.
+    """The draft tokens by load, as a table of vLLM ("vllm") and of TensorRT-LLM ("trtllm").
 
-    Trees have no such table.
+    None in place of a table that cannot hold them. Trees have no table in either.
     """
     if any(choice.chosen.size.is_tree for choice in result.choices):
         return {"vllm": None, "trtllm": None}

@@ -50,14 +50,25 @@ class RunBench:
         passes: int = 1,
         is_short: bool = False,
     ) -> Sequence[BlockHeader]:
-        """The blocks of sizes at loads, in turns; see `Bench`. Failed requests are reported."""
+        """Run requests with each draft size at each load, in turns; returns the measured blocks.
+
+        The requests of a size on one task at one load in one pass are a block. A run that is in the
+        folder is continued. `progress` receives a message per size with failed requests.
+
+        Args:
+            name: name of the measurement, and of the run's folder in the tune's folder.
+            sizes: sizes to measure, each with a server.
+            loads: requests at once.
+            passes: passes over the prompts.
+            is_short: True if only the time of steps counts, so that short answers are enough.
+        """
         self.progress.message(f"{name}: {', '.join(size.label for size in sizes)}")
         plan = self._plan(sizes, loads, passes=passes, is_short=is_short)
         run = continued_run(plan, self.folder / name, self.progress)
         self.runs[name] = run
         for size in sizes:
             records = [record for record in run.records if record.key.method == size.label]
-            errors = [record.error for record in records if not record.is_ok]
+            errors = [record.error for record in records if not record.is_ok]  # texts
             if errors:
                 self.progress.message(
                     f"{size.label}: {len(errors)} of {len(records)} requests failed: {errors[0]}"
@@ -65,36 +76,43 @@ class RunBench:
         return run.header.blocks
 
     def try_shared_servers(self, methods: Sequence[TunedMethod], loads: Sequence[int]) -> None:
-        """Let one server answer with all sizes of a method, if it takes the size per request.
+        """From now on, start one server per method for all sizes, if every server allows it.
 
-        Otherwise a server is started per size, and the reason is reported.
+        A server allows it if it follows the draft size that a request asks for. Each method's
+        server is started and tried with a request. If a server does not follow, nothing changes (a
+        server is started per size), and `progress` receives the reason.
+
+        Args:
+            methods: the methods with the sizes to try.
+            loads: requests at once, as in the measurements.
         """
         for method in methods:
             plan = self._plan([method.largest], loads, passes=1, is_short=True)
             with tempfile.TemporaryDirectory(prefix="specbench-") as folder:
                 backend = plan.setup.open(Path(folder))
-                assert isinstance(backend, ServerBackend)
+                assert isinstance(backend, ServerBackend)  # the plans of a tune run on servers
                 with backend:
-                    request = warm_up_requests(plan)[0]
+                    request = warm_up_requests(plan)[0]  # a usual one
+                    # why the server does not follow a request's draft size; "" if it does
                     reason = backend.run(follow_reason(backend.source, method.largest, request))
             if reason:
                 self.progress.message(f"{reason} A server is started for each size.")
                 return
-        self.setup_maker = make_shared_setup
+        self.setup_maker = make_shared_setup  # of all later plans
 
     def _plan(
         self, sizes: Sequence[DraftSize], loads: Sequence[int], *, passes: int, is_short: bool
     ) -> Plan:
-        """The plan of a run with a server per size."""
-        tokens = self.spec.max_new_tokens
+        """The plan of a run with these sizes as methods, at these loads (requests at once)."""
+        max_new_tokens = self.spec.max_new_tokens  # None: the tasks decide
         if is_short:
-            tokens = min(tokens or SHORT_TOKENS, SHORT_TOKENS)
+            max_new_tokens = min(max_new_tokens or SHORT_TOKENS, SHORT_TOKENS)
         spec = replace(
             self.spec,
             methods=tuple(str(size.method) for size in sizes),
             is_baseline_run=PLAIN in sizes,
             concurrency=tuple(loads),
             repeats=passes,
-            max_new_tokens=tokens,
+            max_new_tokens=max_new_tokens,
         )
         return make_plan(spec, is_offline=self.is_offline, setup_maker=self.setup_maker)

@@ -38,29 +38,40 @@ def sized_protocol(protocol: StreamProtocol, num_tokens: int) -> StreamProtocol:
 
 
 async def follow_reason(source: ServerSource, largest: DraftSize, request: Request) -> str:
-    """The reason why requests to a server cannot name the size of drafts; empty if they can.
+    """The reason why a server does not follow the draft size of a request; "" if it does.
 
-    The server of the largest size answers one request twice: with drafts of one token, and with
-    drafts of the largest size.
+    The server answers the same request twice: with drafts of one token, and with drafts of the
+    largest size. It follows the size if it counts different numbers of drafted tokens.
+
+    Args:
+        source: starts the server.
+        largest: the largest draft size of the server's method.
+        request: the request's limits, such as the most tokens of an answer.
+
+    Raises:
+        SpecbenchError: the server did not start, or did not answer.
     """
     server = await source.open(largest.label)
-    counts = []
+    draft_counts = []  # drafted tokens of both answers; None if the server does not count them
     for num_tokens in (1, largest.num_tokens):
-        sized = _sized(server, num_tokens)
-        answer = await sized.complete(ChatRequest(request, [{"role": "user", "content": "Hello"}]))
-        counts.append(answer.counts.num_drafted)
-    if counts[0] is None:
+        sized_server = _sized(server, num_tokens)
+        answer = await sized_server.complete(
+            ChatRequest(request, [{"role": "user", "content": "Hello"}])
+        )
+        draft_counts.append(answer.counts.num_drafted)
+    with_one, with_largest = draft_counts
+    if with_one is None:
         return "The server does not count drafted tokens (draft_n)."
-    if counts[0] == counts[1]:
+    if with_one == with_largest:
         return (
-            f"The server ignores {_FIELD} of a request: it drafted {counts[0]} tokens (draft_n) "
+            f"The server ignores {_FIELD} of a request: it drafted {with_one} tokens (draft_n) "
             f"both with 1 and with {largest.num_tokens}."
         )
     return ""
 
 
 def _sized(server: OpenServer, num_tokens: int) -> OpenServer:
-    """The running server, with requests that ask for drafts of at most `num_tokens` tokens."""
+    """A running server, as seen by requests that ask for drafts of at most `num_tokens` tokens."""
     protocol = sized_protocol(server.properties.protocol, num_tokens)
     return replace(
         server,
@@ -93,19 +104,22 @@ class SharedServers:
         return self.source.arrangement
 
     async def open(self, method: str) -> OpenServer:
-        """The server of the method's largest size, with requests for the size of this label.
+        """The server of a label, whose requests ask for the draft size of this label.
+
+        All sizes of a method share a running server, that of the largest size. `method` is the
+        label of a method with one size, or of plain decoding.
 
         Raises:
             SpecbenchError: the server did not start, or died more than once.
         """
-        server = await self.source.open(self.largest(method))
-        if server is not self._running:
+        server = await self.source.open(self.largest(method))  # starts it if it does not run
+        if server is not self._running:  # another server than at the last call
             self._running = server
             self._sized_servers = {}
-        num_tokens = self.launches[method].num_tokens
+        num_tokens = self.launches[method].num_tokens  # the draft size; 0 for plain decoding
         if num_tokens and method not in self._sized_servers:
             self._sized_servers[method] = _sized(server, num_tokens)
-        return self._sized_servers.get(method, server)  # plain decoding has no size
+        return self._sized_servers.get(method, server)  # `server` itself for plain decoding
 
     async def end_pass(self) -> None:
         """End what the servers remember, so that the next pass begins without it."""
@@ -136,12 +150,12 @@ class SharedServers:
     def largest(self, label: str) -> str:
         """The label of the largest size of the same method with the same options."""
         launch = self.launches[label]
-        same = [
-            other
-            for other, candidate in self.launches.items()
-            if replace(candidate, num_tokens=launch.num_tokens) == launch
+        labels_of_method = [
+            label_of_size
+            for label_of_size, launch_of_size in self.launches.items()
+            if replace(launch_of_size, num_tokens=launch.num_tokens) == launch
         ]
-        return max(same, key=lambda other: self.launches[other].num_tokens)
+        return max(labels_of_method, key=lambda size: self.launches[size].num_tokens)
 
 
 @dataclass(frozen=True)
@@ -149,15 +163,22 @@ class SharedSetup(StartedSetup):
     """An engine's methods, with one server per method for all its sizes."""
 
     def open(self, folder: Path, before: RunHeader | None = None) -> ServerBackend:
-        backend = StartedSetup.open(self, folder, before)
-        started = backend.source
-        assert isinstance(started, StartedServers)
-        shared = SharedServers(started, self.servers)
-        largest = {shared.largest(label) for label in self.servers}
-        started.launches = {
-            label: launch for label, launch in started.launches.items() if label in largest
+        """The backend that measures in a folder, with one server per method.
+
+        It starts only the servers of each method's largest size. `before` is the header of the run
+        in the folder that is continued; None for a new run.
+        """
+        backend = StartedSetup.open(self, folder, before)  # would start a server per size
+        started_servers = backend.source
+        assert isinstance(started_servers, StartedServers)
+        shared_servers = SharedServers(started_servers, self.servers)
+        largest_labels = {shared_servers.largest(label) for label in self.servers}
+        started_servers.launches = {
+            label: launch
+            for label, launch in started_servers.launches.items()
+            if label in largest_labels
         }
-        backend.source = shared
+        backend.source = shared_servers
         return backend
 
 

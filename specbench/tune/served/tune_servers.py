@@ -35,7 +35,7 @@ def tune_servers(
 ) -> TuneResult:
     """Find the draft size of an engine's methods at each load, beside plain decoding.
 
-    Each measurement is a run in the folder. A second call makes only what is missing.
+    Each measurement is a run in the folder. A second call measures only what is missing.
 
     Args:
         engine: a serving engine that specbench starts.
@@ -44,14 +44,16 @@ def tune_servers(
         output: the folder of the tune.
         offline: use no network.
         progress: receives the events.
-        values: further fields of `specbench.log.spec.SpecValues`: tasks, concurrency, repeats, ...
+        values: further fields of `specbench.log.spec.SpecValues` by name: `tasks`, `concurrency`
+            (the loads), `repeats` (passes of the last measurement), and so on.
 
     Raises:
         UserError: an option is wrong, the engine cannot run a method, or nothing was answered.
     """
     loads = sorted(values.pop("concurrency", None) or LOADS)
-    passes = values.pop("repeats", None) or PASSES
-    if "limit" not in values and "sample" not in values:  # as many as the largest load needs
+    passes = values.pop("repeats", None) or PASSES  # of the last measurement
+    if "limit" not in values and "sample" not in values:  # the user does not limit the prompts
+        # the largest load needs as many prompts as it has requests at once
         values["limit"] = max(LEAST_PROMPTS, *loads)
     spec = make_spec(
         model=model,
@@ -64,11 +66,12 @@ def tune_servers(
         raise UserError(
             f"A tune has one temperature, not {len(spec.temperatures)}.", "Give one of them."
         )
-    description = load_engine(engine)
+    description = load_engine(engine)  # of the engine, with its methods and their options
     engine_choices(spec, description)  # raises for methods and options that the engine lacks
-    to_tune = tuned_methods(spec.choices, description)
+    methods_with_sizes = tuned_methods(spec.choices, description)
     bench = RunBench(spec, Path(output), progress or Lines(lambda text: None), is_offline=offline)
-    if description.takes_size_per_request:
-        bench.try_shared_servers(to_tune, loads)
-    results = tune_methods(bench, to_tune, loads, passes)
-    return TuneResult(spec, tuple(results), bench.runs["turns"])
+    if description.takes_size_per_request:  # one server may serve all sizes of a method
+        bench.try_shared_servers(methods_with_sizes, loads)
+    method_results = tune_methods(bench, methods_with_sizes, loads, passes)
+    # "turns" is the last measurement, which decided
+    return TuneResult(spec, tuple(method_results), bench.runs["turns"])
