@@ -47,41 +47,45 @@ For PLD on `tiny`, two of 48 such pairs are above it, at most 2.7. Methods that 
 ratios of 4.1 to 8.8.
 """
 ContractTest = Callable[[Subject], Iterator[AuditTest]]
-"""A part of the contract. Its docstring begins with its subject."""
+"""A part of the contract. The first line of its docstring begins with its subject, for readers."""
 
 
 def recall(subject: Subject) -> Iterator[AuditTest]:
     """Steps: a repeated prompt, or a prompt of a task, may not take fewer steps than a new prompt.
 
-    This part runs before all others, on prompts that the method cannot know. `subject` is the
-    method under test: its shared drafter, a builder of fresh ones, its target, and prompts as token
-    ids.
+    Otherwise the method remembers answers, or has stored them. Yields a test that counts repeated
+    prompts with fewer steps; then two tests that compare tokens per step on prompts of tasks and on
+    unseen prompts, if the subject has prompts of tasks. This part must run before all others, while
+    the shared drafter (`subject.drafter`) has met no prompt.
     """
     num_steps = [_num_steps(subject, subject.drafter, prompt) for prompt in subject.prompts]
-    num_fewer = 0  # answers to repeated prompts that take fewer steps than the first time
-    for drafter in (subject.drafter, subject.build()):  # one that met the prompts, and a fresh one
-        for prompt, num_before in zip(subject.prompts, num_steps, strict=True):
-            num_fewer += _num_steps(subject, drafter, prompt) < num_before
-    num_repeated = 2 * len(subject.prompts)  # answers to repeated prompts
+    num_fewer = 0  # repeated prompts that take fewer steps than the first time
+    # the drafter that has met the prompts, and a fresh drafter
+    for drafter in (subject.drafter, subject.build()):
+        for prompt, num_first_steps in zip(subject.prompts, num_steps, strict=True):
+            num_fewer += _num_steps(subject, drafter, prompt) < num_first_steps
+    num_repeated = 2 * len(subject.prompts)  # by two drafters
     unit = "answers in fewer steps"
     yield counted("steps of prompts met again", num_repeated, num_wrong=num_fewer, unit=unit)
-    if not subject.task_prompts:  # nothing to compare unseen prompts with
+    if not subject.task_prompts:
         return
     unseen_ratio = _tokens_per_step(subject, subject.unseen_prompts)
     task_ratio = _tokens_per_step(subject, subject.task_prompts)
-    # Mean accepted tokens per step (MAT), with resamples of prompts from a random stream each.
+    # Mean tokens per step (MAT) with resamples of prompts; the two streams draw independently.
     unseen_draws, task_draws = Draws(Bootstrap(), "fresh"), Draws(Bootstrap(), "known")
     unseen_mat = unseen_draws.estimate(unseen_ratio)
     task_mat = task_draws.estimate(task_ratio)
-    # The p-value of "the ratio is at most MOST_MAT_RATIO". The machine adds no variance (EXACT).
+    # p-value of "unseen prompts have at least the task prompts' MAT / MOST_MAT_RATIO"; EXACT: only
+    # the choice of prompts adds variance.
     p_value = slower(unseen_mat, task_mat, MOST_MAT_RATIO - 1, EXACT)
-    ratio = task_mat.value / unseen_mat.value
+    mat_ratio = task_mat.value / unseen_mat.value
     name = "tokens per step on prompts of tasks, against new ones"
     num = len(subject.task_prompts)  # answers tested
-    yield AuditTest("guesses", name, num, effect=ratio, unit="times", p_value=p_value)
-    # Compare each prompt of a task with the unseen prompt made from its task: a mean over all
-    # prompts would hide a method that knows only a few tasks.
+    yield AuditTest("guesses", name, num, effect=mat_ratio, unit="times", p_value=p_value)
+    # Also compare each prompt of a task with the unseen prompt made from the same task: the mean
+    # over all prompts would hide a method that knows only a few tasks.
     unseen_mats, task_mats = _mats(unseen_ratio), _mats(task_ratio)  # [prompts]
+    # prompts of tasks that are suspiciously fast; and the reverse, which happens by chance alone
     num_faster = int((task_mats > MOST_PAIR_RATIO * unseen_mats).sum())
     num_slower = int((unseen_mats > MOST_PAIR_RATIO * task_mats).sum())
     yield AuditTest(
@@ -114,22 +118,26 @@ def _mats(ratio: Ratio) -> FloatArray:
 
 
 def _num_steps(subject: Subject, drafter: Drafter, prompt: tuple[int, ...]) -> int:
+    """Steps of a completion by a drafter, at least one."""
     return max(1, len(subject.complete(drafter, prompt).accept_lengths))
 
 
 def greedy(subject: Subject) -> Iterator[AuditTest]:
     """Own drafts at temperature 0: every token is the best one, and the counts add up.
 
-    Each prompt of the subject (the method under test) gives one completion of its shared drafter.
+    Yields a test that counts answers with wrong tokens, and a test that counts answers whose steps
+    do not add up. The method under test completes each prompt of the subject with its own drafts.
     """
     num_wrong = 0  # answers with a token that is not the target's best, beyond rounding
-    num_miscounted = 0  # answers whose steps or tokens do not add up
+    num_miscounted = 0  # answers whose numbers of tokens or nodes do not fit
     for prompt in subject.prompts:
         completion = subject.complete(subject.drafter, prompt)
         num_wrong += subject.is_wrong(prompt, completion.token_ids)
-        # Per step: tokens emitted (at least the bonus), and nodes. The first token is of no step.
+        # Per step: emitted tokens, at least one (the target's own), and nodes of the tree, at least
+        # as many.
         steps = zip(completion.accept_lengths, completion.num_nodes, strict=True)
-        has_fitting_steps = all(1 <= length <= num_nodes for length, num_nodes in steps)
+        has_fitting_steps = all(1 <= num_emitted <= num_nodes for num_emitted, num_nodes in steps)
+        # 1: the prefill's token belongs to no step
         has_all_tokens = 1 + sum(completion.accept_lengths) == completion.num_tokens
         num_miscounted += not (has_fitting_steps and has_all_tokens)
     yield counted("greedy", num=len(subject.prompts), num_wrong=num_wrong)
@@ -139,67 +147,75 @@ def greedy(subject: Subject) -> Iterator[AuditTest]:
 def planted(subject: Subject) -> Iterator[AuditTest]:
     """Right tokens in the trees: all are accepted, to full depth, and logits stay right.
 
-    The right tokens are the target's greedy answers. A `Planted` drafter puts them into the trees
-    that the method's drafter makes. Each prompt of the subject (the method under test), and a long
-    one, is completed twice: watched, for its logits, and plain, for its counts.
+    The right tokens are the target's greedy answers; `Planted` puts them into the trees that the
+    method under test drafts. Each prompt of the subject, also a long one, is completed twice: once
+    to keep the logits of its steps, once to count accepted tokens. Yields tests of the answers, of
+    acceptance, of the depth that was reached, and of the logits.
     """
-    num_wrong = 0  # watched answers with a token that is not the best one
-    num_planted = num_refused = 0  # right tokens in the trees, and those not accepted
-    deepest_tree = deepest_accepted = 0  # levels below the root
-    logits: list[LogitNumbers] = []  # of each watched answer: its deviations from a plain forward
+    num_wrong = 0  # answers with a token that is not the target's best, beyond rounding
+    num_planted = num_refused = 0  # right tokens in the trees, and those that were not accepted
+    deepest_tree = deepest_accepted = 0  # levels below the root: of the trees, of accepted paths
+    logits: list[LogitNumbers] = []  # per answer: how its logits differ from a plain forward's
     long_answers = [subject.complete(Plain(), prompt).token_ids for prompt in subject.long_prompts]
     prompts = [*subject.prompts, *subject.long_prompts]
     for prompt, answer in zip(prompts, [*subject.answers, *long_answers], strict=True):
-        right_ids = (*prompt, *answer)
+        right_ids = (*prompt, *answer)  # token ids
         request = Request(prompt, subject.budget)
         evidence = watched_evidence(subject.target, Planted(subject.drafter, right_ids), request)
         logits.append(evidence.logits)
         num_wrong += subject.is_wrong(prompt, evidence.token_ids)
         drafter = Planted(subject.drafter, right_ids)
         completion = subject.complete(drafter, prompt)
-        # Accepted draft tokens per step: the bonus token is not one.
-        num_accepted = [length - 1 for length in completion.accept_lengths]
-        num_planted += sum(drafter.num_planted)  # one number per step, as its depths below
-        for num_in_tree, num_kept in zip(drafter.num_planted, num_accepted, strict=True):
-            num_refused += max(0, num_in_tree - num_kept)
+        # accepted draft tokens per step: all emitted tokens but the target's own
+        num_accepted = [num_emitted - 1 for num_emitted in completion.accept_lengths]
+        num_planted += sum(drafter.num_planted)  # a number per step
+        for num_right, num_kept in zip(drafter.num_planted, num_accepted, strict=True):
+            num_refused += max(0, num_right - num_kept)
         deepest_accepted = max([deepest_accepted, *num_accepted])
-        deepest_tree = max([deepest_tree, *drafter.depths])
+        deepest_tree = max([deepest_tree, *drafter.depths])  # depths: of the tree of each step
     num_lacking = deepest_tree - deepest_accepted  # levels that no accepted path reached
     yield counted("planted guesses", num=len(prompts), num_wrong=num_wrong)
     yield counted(PLANTED, num=num_planted, num_wrong=num_refused, unit="guesses")
     yield counted("full depth of the trees", deepest_tree, num_wrong=num_lacking, unit="levels")
-    yield from _logit_tests(logits, subject, "planted")  # "planted" ends the tests' names
+    yield from _logit_tests(logits, subject, "planted")  # their names end with "planted"
 
 
 def _logit_tests(
     logits: Sequence[LogitNumbers], subject: Subject, what: str
 ) -> Iterator[AuditTest]:
-    """The tests of the logits of several answers."""
+    """The tests of the logits of several answers. Their names end with `what`."""
     allowed = allowed_deviation(subject.dtype)
     tests = logit_tests(LogitNumbers.join(logits), subject.dtype, allowed)
     return _named(tests, what)
 
 
 def _named(tests: Iterable[AuditTest], what: str) -> Iterator[AuditTest]:
-    """The tests, with their subject in their names."""
+    """The tests, with `what` added to their names."""
     for test in tests:
         yield replace(test, name=f"{test.name}, {what}")
 
 
-def sampled(subject: Subject) -> Iterator[AuditTest]:  # a method's drafter, target and prompts
-    """Tokens and drafts as draws, in several settings."""
+def sampled(subject: Subject) -> Iterator[AuditTest]:
+    """Tokens and drafts as draws, in several settings.
+
+    In each of the sampling settings of `NUM_TOKENS`, the method under test answers the subject's
+    prompts until enough tokens are drawn. Yields tests that the answers' tokens are draws from the
+    target's distributions, that draft tokens are draws from the drafter's, and that the steps'
+    logits are a plain forward's.
+    """
     for sampling, num_tokens in NUM_TOKENS.items():
-        setting_label = f"T={sampling}"
-        answers: list[Evidence] = []  # numbers about the tokens, logits and drafts of each answer
+        setting_label = f"T={sampling}"  # ends the tests' names
+        answers: list[Evidence] = []  # with numbers about tokens, logits and drafts
         while sum(len(answer.token_ids) for answer in answers) < num_tokens:
-            prompt = subject.prompts[len(answers) % len(subject.prompts)]  # in turn, on new seeds
+            prompt = subject.prompts[len(answers) % len(subject.prompts)]  # in turn
+            # a new seed per answer, which no other part of the contract uses
             request = Request(prompt, subject.budget, sampling, seed=1000 + len(answers))
             answers.append(watched_evidence(subject.target, subject.drafter, request))
-        tokens = TokenNumbers.join([answer.tokens for answer in answers])  # columns [tokens]
+        tokens = TokenNumbers.join([answer.tokens for answer in answers])  # of all answers
         if sampling.temperature == 1.0:
-            subject.drawn.append(tokens)  # kept for the smallest total variation that tests find
-        drafts = DraftNumbers.join([answer.drafts for answer in answers])  # [draft tokens]
-        yield from _named(token_tests(tokens), setting_label)  # with the label in their names
+            subject.drawn.append(tokens)  # `run_contract` computes the power of the tests from it
+        drafts = DraftNumbers.join([answer.drafts for answer in answers])
+        yield from _named(token_tests(tokens), setting_label)
         yield from _named(draft_tests(drafts), setting_label)
         yield from _logit_tests([answer.logits for answer in answers], subject, setting_label)
 
@@ -209,20 +225,24 @@ def rule(subject: Subject) -> Iterator[AuditTest]:
     yield from rule_tests(rule_outcomes(subject.drafter.rule, NUM_OUTCOMES))
 
 
-def repeats(subject: Subject) -> Iterator[AuditTest]:  # a method's drafter, target and prompts
-    """A seed repeats its answer, another seed does not, and a prompt leaves no state."""
+def repeats(subject: Subject) -> Iterator[AuditTest]:
+    """A seed repeats its answer, another seed does not, and a prompt leaves no state.
+
+    Yields a test of each claim for the method under test; each test counts a wrong answer, 0 or 1.
+    A prompt left a state if a drafter that completed it drafts or answers otherwise on the next
+    prompt than a fresh drafter.
+    """
     first_prompt, second_prompt = subject.prompts[:2]  # token ids
-    # The used drafter completes the first prompt before the second, the fresh one does not.
-    fresh_drafter = WatchedDrafter(subject.build())  # keeps the tree of each step
+    fresh_drafter = WatchedDrafter(subject.build())  # `trees` keeps the tree of each step
     used_drafter = WatchedDrafter(subject.drafter)
     subject.complete(subject.drafter, first_prompt)
     fresh_ids = subject.complete(fresh_drafter, second_prompt).token_ids
     used_ids = subject.complete(used_drafter, second_prompt).token_ids
     has_state = fresh_ids != used_ids or fresh_drafter.trees != used_drafter.trees
-    yield counted("state left by a prompt", num=1, num_wrong=has_state)  # fails if any is wrong
+    yield counted("state left by a prompt", num=1, num_wrong=has_state)
 
     def draw(seed: int) -> tuple[int, ...]:
-        """The token ids of an answer at temperature 1."""
+        """The token ids of the answer to the second prompt at temperature 1, with this seed."""
         sampling = Sampling(1.0)
         drafter = subject.drafter
         return subject.complete(drafter, second_prompt, sampling=sampling, seed=seed).token_ids
@@ -232,22 +252,25 @@ def repeats(subject: Subject) -> Iterator[AuditTest]:  # a method's drafter, tar
     yield counted("other seed", num=1, num_wrong=drawn_ids == other_seed_ids)
 
 
-def sizes(subject: Subject) -> Iterator[AuditTest]:  # a method's drafter, target and prompts
-    """Trees have the announced sizes."""
+def sizes(subject: Subject) -> Iterator[AuditTest]:
+    """Trees have the announced sizes.
+
+    For CUDA graphs a drafter announces the sizes of its trees: that all trees have one size, or
+    trees of all padded sizes. Yields a test at temperature 0 and a test at temperature 1, which
+    count the sizes that the method under test drafted without having announced them.
+    """
     drafter = subject.drafter
     for sampling in (Sampling(), Sampling(1.0)):  # greedy, and temperature 1
         drafted_sizes: set[int] = set()  # numbers of nodes of the trees that were drafted
         for prompt in subject.prompts:
             drafted_sizes.update(subject.complete(drafter, prompt, sampling=sampling).num_nodes)
         sampler = subject.target.sampler(sampling, seed=0)
-        # The trees that the drafter announces, for which CUDA graphs are captured.
-        recorded_trees = drafter.trees_to_record(subject.budget, sampler)
-        recorded_sizes = {padded_size(tree.num_nodes) for tree in recorded_trees}
-        # Wrong sizes: any second one, or those that no announced tree is padded to.
-        if drafter.has_fixed_size:  # it claims that all of its trees have one size
+        announced_trees = drafter.trees_to_record(subject.budget, sampler)
+        announced_sizes = {padded_size(tree.num_nodes) for tree in announced_trees}
+        if drafter.has_fixed_size:  # announced: every tree has the same size
             num_wrong = len(drafted_sizes) - 1
-        else:
-            num_wrong = len({*map(padded_size, drafted_sizes)} - recorded_sizes)
+        else:  # trees are padded to an announced size
+            num_wrong = len({*map(padded_size, drafted_sizes)} - announced_sizes)
         name = f"sizes of trees, T={sampling.temperature:g}"
         yield counted(name, num=len(drafted_sizes), num_wrong=num_wrong, unit="sizes")
 
@@ -265,30 +288,38 @@ def run_contract(
     is_lossless: bool = True,
     say: Callable[[str], None] = lambda _: None,
 ) -> MethodAudit:
-    """The result of a method's contract. An exception of the method ends a part and fails it.
+    """Run all parts of the contract of a method; returns its tests with a status.
 
-    `name` is the method's, `subject` its drafter on a target with prompts. `say` prints a line of
-    progress. A method that does not claim `is_lossless` may fail the tests of tokens and rule.
+    A part makes several tests. An exception of the method ends a part, and is a fault.
+
+    Args:
+        name: name of the method.
+        subject: the method's drafter on a target, with prompts.
+        contract: the parts to run, in order.
+        is_lossless: False for a method that does not claim to keep the target's distribution: it
+            may fail the tests of tokens and of the rule.
+        say: prints a line of progress.
     """
     tests: list[AuditTest] = []
-    faults: list[str] = []  # messages of the method's errors
-    parts = Parts(len(contract), say)
-    for contract_test in contract:  # a part: it makes several tests
-        part_subject = (contract_test.__doc__ or "").partition(":")[0]
+    faults: list[str] = []  # messages of the method's errors, one per part that ended early
+    parts = Parts(len(contract), say)  # reports each part as it begins
+    for contract_test in contract:
+        # of the docstring's first line
+        part_subject = (contract_test.__doc__ or "").partition("\n")[0].partition(":")[0]
         parts.begin(f"{name}: {part_subject.lower()}")
         try:
             with containing(contract_test.__name__):  # any exception becomes a SpecbenchError
                 tests += contract_test(subject)
         except SpecbenchError as error:
             faults.append(error.message)
-            traceback = debug_traceback(error)
-            if traceback and len(faults) == 1:  # with --debug: of the first error alone
+            traceback = debug_traceback(error)  # "" without --debug
+            if traceback and len(faults) == 1:  # of the first error alone
                 say(traceback)
-    # P-values are corrected for their number (Holm). The tests set temperatures of their own.
+    # The tests set the temperatures of their answers, so the audit has none (0).
     raw_audit = MethodAudit(name, temperature=0.0, level=0.0, tests=tuple(tests))
-    (method_audit,) = corrected([raw_audit])
-    # Sampled tokens at temperature 1, for the smallest total variation that a test finds whose
-    # share of false alarms is ALPHA over the number of p-values.
+    (method_audit,) = corrected([raw_audit])  # p-values corrected for their number
+    # For the power of a test of the sampled tokens at temperature 1, if its rate of false alarms is
+    # ALPHA / the number of tests with a p-value.
     drawn_tokens = TokenNumbers.join(subject.drawn)
     num_p_values = sum(test.p_value is not None for test in tests)
     return replace(
@@ -304,9 +335,9 @@ def _status(result: MethodAudit, *, has_faults: bool, is_lossless: bool) -> Audi
     """The status of a contract. A method that is not lossless may fail as a sampler, but not
     elsewhere.
     """
-    failed = {test.subject for test in result.failures}
-    if not (has_faults or failed):
+    failed_subjects = {test.subject for test in result.failures}
+    if not (has_faults or failed_subjects):
         return "no difference"
     if has_faults or is_lossless:
         return "bug"
-    return "lossy" if failed <= {"tokens", "rule"} else "bug"
+    return "lossy" if failed_subjects <= {"tokens", "rule"} else "bug"

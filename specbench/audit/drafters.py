@@ -68,18 +68,25 @@ class WatchedDrafter(WrappedDrafter):
 
 
 def draft_numbers(tokens: Tensor, q: Tensor, generator: torch.Generator) -> DraftNumbers:
-    """Numbers about drafted tokens [draft tokens] and their distributions q [draft tokens, vocab].
+    """Numbers that show if draft tokens were drawn from the distributions q that they claim.
 
-    A token that was drawn from q lies anywhere in its own stretch of [0, 1), on which tokens lie
-    end to end, by falling probability or by id. The generator draws the uniform numbers:
+    All tokens of the vocabulary are laid end to end on [0, 1), each as a stretch as long as its
+    probability: once by falling probability, once by token id. The numbers have a point in the
+    stretch of the draft token, which is uniform in [0, 1) if the token was drawn from q:
 
-        position = mass of the tokens before it + uniform(0, 1) * its own share
+        point = mass of the tokens before it + uniform(0, 1) * its own mass
+
+    Args:
+        tokens: token ids [draft tokens].
+        q: distribution of each draft token [draft tokens, vocab].
+        generator: draws the uniform numbers.
     """
     q, tokens = q.double().cpu(), tokens.cpu()
-    mass = q.sum(-1)  # [draft tokens], as are all below but token_q; 1 up to rounding
-    token_q = q.gather(1, tokens[:, None])  # [draft tokens, 1]
+    # A mass is a sum of probabilities. All arrays are [draft tokens], except token_q.
+    mass = q.sum(-1)  # of all tokens: 1 up to rounding
+    token_q = q.gather(1, tokens[:, None])  # of the draft token [draft tokens, 1]
     likelier_mass = q.masked_fill(q <= token_q, 0.0).sum(-1)
-    equal_mass = q.masked_fill(q != token_q, 0.0).sum(-1)
+    equal_mass = q.masked_fill(q != token_q, 0.0).sum(-1)  # of equally likely tokens, itself too
     probability = token_q[:, 0]
     lower_id_mass = q.cumsum(-1).gather(1, tokens[:, None])[:, 0] - probability
     uniform = torch.rand(len(tokens), dtype=torch.float64, generator=generator)
@@ -111,7 +118,7 @@ class Planted(WrappedDrafter):
 
     Args:
         drafter: the method's own drafter.
-        answer: all right tokens, prompt included.
+        right_ids: all right token ids, the prompt's included.
         first_step: the number from which steps are counted.
     """
 
@@ -122,50 +129,46 @@ class Planted(WrappedDrafter):
     depths: list[int]
     """The depth of each tree, as far as the budget allows."""
 
-    def __init__(self, drafter: Drafter, answer: Sequence[int], first_step: int = 0) -> None:
-        """Plant `answer`, the right token ids with the prompt's, in the trees of a `drafter`.
+    def __init__(self, drafter: Drafter, right_ids: Sequence[int], first_step: int = 0) -> None:
+        """Take a method's drafter, and the right token ids with the prompt's.
 
-        Steps count from `first_step`; a step's number decides on which path of its tree the right
-        tokens are. It takes its needs of the target, its acceptance rule and its tree sizes from
-        the drafter. Each step adds its first draft tokens, its number of right tokens and its
-        depth.
+        Steps are counted from `first_step`: the number of a step decides on which path of the tree
+        the right tokens are planted.
         """
         super().__init__(drafter)
-        self.first_drafts = {}  # number of tokens before a step -> its own first draft tokens
-        self.num_planted = []  # per step: right tokens in its tree
-        self.depths = []  # per step: depth of its tree, within the budget
-        self._answer = answer
+        self.first_drafts = {}
+        self.num_planted = []
+        self.depths = []
+        self._right_ids = right_ids
         self._first_step = first_step
 
     def start(self, state: State, prefill: Forward) -> None:
         self._drafter.start(state, prefill)
 
     def propose(self, state: State) -> DraftTree:
-        """The method's own tree for the next tokens after `state`, with right tokens planted.
+        """The method's tree for a step, with right tokens planted in it.
 
-        `self._answer` are the right token ids, the prompt's included. `num_planted` and `depths`
-        of `self` have a number for each earlier step.
+        Also keeps the step's first draft tokens, number of right tokens and depth.
         """
-        own_tree = self._drafter.propose(state)
+        tree = self._drafter.propose(state)
         num_tokens = len(state.token_ids)  # of the prompt and the answer so far
-        num_nodes = int(own_tree.num_verify)  # that may be accepted: the first ones, root included
-        # Token and parent of each node below the root. Children of the root are first drafts.
+        num_nodes = int(tree.num_verify)  # nodes that may be accepted, root included
+        # token and parent of each node below the root
         nodes = zip(
-            own_tree.tokens[1:num_nodes].tolist(),
-            own_tree.layout.parents[1:num_nodes].tolist(),
+            tree.tokens[1:num_nodes].tolist(),
+            tree.layout.parents[1:num_nodes].tolist(),
             strict=True,
         )
         self.first_drafts[num_tokens] = [token for token, parent in nodes if parent == 0]
-        # Right token ids of the levels below the root.
-        right_tokens = self._answer[num_tokens : num_tokens + own_tree.layout.max_depth]
-        deepest = int(own_tree.layout.depths[:num_nodes].max())  # of the nodes that may be accepted
-        # `remaining`: tokens left of the budget. The bonus token takes one of them.
-        depth = min(deepest, state.remaining - 1)
-        is_deepest = depth > max(self.depths, default=0)
-        # `plant` takes the deepest path in even steps, and a path of changing ranks in odd steps.
-        step = 0 if is_deepest else self._first_step + len(self.num_planted)
-        planted_tree, num_planted = plant(own_tree, right_tokens, step)
-        self.num_planted.append(min(num_planted, state.remaining - 1))
+        # right token ids of the levels below the root
+        level_ids = self._right_ids[num_tokens : num_tokens + tree.layout.max_depth]
+        most_accepted = state.remaining - 1  # the budget also has the target's own token
+        depth = min(int(tree.layout.depths[:num_nodes].max()), most_accepted)
+        is_deepest_yet = depth > max(self.depths, default=0)
+        # In even steps (0) `plant` takes the deepest path, in odd steps a path of changing ranks.
+        step = 0 if is_deepest_yet else self._first_step + len(self.num_planted)
+        planted_tree, num_planted = plant(tree, level_ids, step)
+        self.num_planted.append(min(num_planted, most_accepted))
         self.depths.append(depth)
         return planted_tree
 

@@ -24,7 +24,7 @@ from specbench.engine.target import Target
 from specbench.types import Request, Sampling
 
 _CHUNK = 32
-"""Tokens whose distributions are in memory at once."""
+"""Number of tokens whose distributions are in memory at once."""
 _SLACK = 1e-3
 """Rounding may move the border of the kept tokens by this share of top-p."""
 _HALF_SLACK = 0.05
@@ -44,64 +44,72 @@ class Evidence:
 @torch.inference_mode()
 @without_cudnn_attention()
 def watched_evidence(target: Target, drafter: Drafter, request: Request) -> Evidence:
-    """Complete a request with a watched drafter, and compare it with a plain forward.
+    """Complete a request with a drafter that is watched, and compare it with a plain forward.
 
-    The numbers are about the answer's tokens, the logits of the steps, and the draft tokens. A
-    plain forward is one pass of the model over prompt and answer, without the engine's cache.
+    Returns the answer with numbers about its tokens, the logits of its steps, and its draft tokens.
+    A plain forward is one pass of the model over prompt and answer, without the engine's cache.
     """
-    watched = WatchedDrafter(drafter, request.seed)  # keeps trees, logits and draft tokens of steps
-    completion = decode(target, watched, request)  # has, per step, tokens emitted and nodes
+    watched = WatchedDrafter(drafter, request.seed)  # keeps trees, logits and draft tokens
+    completion = decode(target, watched, request)
     token_ids = completion.token_ids
-    # Logits [tokens, vocab] before each token of the answer.
+    # logits before each token of the answer [tokens, vocab]
     plain_rows = plain_logits(target, request.prompt_ids, token_ids)
-    # Per token: its number in its step (`depth`), and if the step tried a draft there.
+    # of each token: its place in its step, and if the step's tree had draft tokens for the place
     in_steps = numbers_in_steps(completion.accept_lengths, token_ids, watched.trees)
     tokens = replace(
         token_numbers(plain_rows, token_ids, request.sampling),
         depth=in_steps.depth,
         has_draft=in_steps.has_draft,
     )
-    # [rows, vocab]: the logits before the prefill's token, then before each token of each step but
-    # the last, which are not seen. The last slice has no rows: it gives the type if all are absent.
+    # The engine's logits before the prefill's token, and before each token of each step but the
+    # last [rows, vocab]: the last step is not watched. `plain_rows[:0]` has no rows; it keeps the
+    # shape if there is nothing else.
     step_rows = torch.cat([*watched.logits, plain_rows[:0]])
     logits = logit_numbers(step_rows, plain_rows[: len(step_rows)])
-    if max(completion.num_nodes, default=0) <= target.max_exact_rows:  # nodes
-        # Small steps mostly give the same bits for a tree as for a chain of the answer's tokens.
+    if max(completion.num_nodes, default=0) <= target.max_exact_rows:
+        # Steps with so few nodes should give the same bits in a tree as in a chain.
         chain_rows = plain_steps(target, request.prompt_ids, token_ids[: len(step_rows)])
-        is_exact = (step_rows == chain_rows).all(-1).long().cpu().numpy()
-        # Nodes of each row's step; 0 for the prefill's row.
-        sizes = np.repeat((0, *completion.num_nodes), (1, *completion.accept_lengths))
-        sizes = sizes[: len(is_exact)]
-        for size in {*sizes[(is_exact == 0) & (sizes > 0)].tolist()}:
+        is_exact = (step_rows == chain_rows).all(-1).long().cpu().numpy()  # 1 or 0 [rows]
+        # nodes of each row's step; 0 for the prefill's row
+        num_nodes = np.repeat((0, *completion.num_nodes), (1, *completion.accept_lengths))
+        num_nodes = num_nodes[: len(is_exact)]
+        for size in {*num_nodes[(is_exact == 0) & (num_nodes > 0)].tolist()}:
+            # If chains of this size have other bits too, the size says nothing about the method.
             if not has_exact_steps(target, request.prompt_ids, token_ids, size):
-                is_exact[sizes == size] = UNKNOWN  # plain steps of this shape have other bits, too
+                is_exact[num_nodes == size] = UNKNOWN
         logits = replace(logits, is_exact=is_exact)
     return Evidence(token_ids, tokens, logits, DraftNumbers.join(watched.drafts))
 
 
 def token_numbers(logits: Tensor, token_ids: Sequence[int], sampling: Sampling) -> TokenNumbers:
-    """Numbers about tokens drawn after these logits [tokens, vocab], whose steps are unknown.
+    """Numbers that show if the tokens of an answer were drawn from the target's distributions.
 
-    Greedy tokens get the numbers of draws at temperature 1. A token's depth is its number in its
-    step; the first token is the prefill's, so its depth is 0. Loose sampling keeps the tokens
-    beyond top-p and top-k that rounding might.
+    Greedy tokens get the numbers that they would have as draws at temperature 1. The steps of the
+    answer are not known here, so the tokens' depths in steps are unknown, except for the first.
+
+    Args:
+        logits: the target's logits before each token [tokens, vocab].
+        token_ids: all tokens of the answer.
+        sampling: the settings that the tokens should be drawn with.
     """
-    loose_sampling = _loosened(sampling, is_half=logits.dtype.itemsize < 4)
+    # Also keeps tokens just beyond top-p and top-k, which rounding may bring in.
+    loose_sampling = _loosened(sampling, is_half=logits.dtype.itemsize < 4)  # bytes per number
     if sampling.is_greedy:
         sampling = loose_sampling = Sampling(1.0)
     samplers = _Samplers(Sampler(sampling, logits.device), Sampler(loose_sampling, logits.device))
     token_column = torch.tensor(token_ids, device=logits.device)[:, None]  # [tokens, 1]
-    # A uniform number per token, which places it within its own share of the distribution. The
-    # tokens themselves are the seed, so that an audit repeats its numbers.
+    # A number in [0, 1) per token: the place of a point in the token's stretch of the distribution.
+    # The tokens are the seed, so that a second audit of the answer gets the same numbers.
     uniform = np.random.default_rng(token_ids).random(len(token_ids))
-    within_share = torch.from_numpy(uniform).to(logits.device)
-    chunks = []
-    # In chunks of tokens, since each has several rows [vocab] in memory.
+    place_in_stretch = torch.from_numpy(uniform).to(logits.device)
+    chunks = []  # numbers of a few tokens at a time, which bounds the memory
     for start in range(0, len(token_ids), _CHUNK):
-        rows = slice(start, start + _CHUNK)  # of tokens
-        chunks.append(_chunk(logits[rows], token_column[rows], within_share[rows], samplers))
+        rows = slice(start, start + _CHUNK)
+        chunks.append(
+            _numbers_of_chunk(logits[rows], token_column[rows], place_in_stretch[rows], samplers)
+        )
     numbers = TokenNumbers.join(chunks)
-    numbers.depth[0] = 0
+    numbers.depth[0] = 0  # the prefill's token
     return numbers
 
 
@@ -121,46 +129,45 @@ class _Samplers(NamedTuple):
     loose: Sampler
 
 
-def _chunk(
-    logits: Tensor, tokens: Tensor, within_share: Tensor, samplers: _Samplers
+def _numbers_of_chunk(
+    logits: Tensor, tokens: Tensor, place_in_stretch: Tensor, samplers: _Samplers
 ) -> TokenNumbers:
-    """Numbers for logits [tokens, vocab] and token ids [tokens, 1]. Depths are unknown.
+    """Numbers about drawn tokens [tokens, 1] and the distributions p that they should come from.
 
-    `within_share` [tokens], uniform in [0, 1), places a token within its own share of the
-    distribution. `samplers` are the tokens' own and one with looser top-p and top-k. A name
-    without a shape holds [tokens]; a mass is a sum of probabilities, "third" a central moment.
+    `logits` [tokens, vocab] are the target's before each token. `place_in_stretch` [tokens] has a
+    uniform number in [0, 1) per token: a point in the token's stretch. Where no comment gives a
+    shape, an array is [tokens]. A mass is a sum of probabilities, a third a third central moment.
     """
     p = samplers.sampler.probs(logits.double())  # [tokens, vocab]
-    token_p = p.gather(1, tokens)  # [tokens, 1]
-    own_p = token_p[:, 0]  # [tokens]
-    # Surprise of each token of the vocabulary: -log p [tokens, vocab]. Its mean is the entropy.
+    token_column = p.gather(1, tokens)  # p of the drawn token [tokens, 1]
+    token_p = token_column[:, 0]
+    # -log p of each token of the vocabulary [tokens, vocab]; the entropy is its mean under p
     surprises = -p.clamp_min(torch.finfo(p.dtype).tiny).log()
     entropy = (p * surprises).sum(-1)
     centred = surprises - entropy[:, None]  # [tokens, vocab]
     surprise = surprises.gather(1, tokens)[:, 0]
-    likelier_mass = p.masked_fill(p <= token_p, 0.0).sum(-1)
-    equal_mass = p.masked_fill(p != token_p, 0.0).sum(-1)
+    likelier_mass = p.masked_fill(p <= token_column, 0.0).sum(-1)
+    equal_mass = p.masked_fill(p != token_column, 0.0).sum(-1)
     rank = likelier_mass + equal_mass / 2
-    # Tokens lie end to end on [0, 1) by falling probability. The stretch of a token has a length w,
-    # which is its probability, and a middle m. The rank is the m of the drawn token. A uniform
-    # point u of [0, 1) has variance 1/12 and third central moment 0. Given its stretch, u has mean
-    # m, variance w**2/12 and third central moment 0. So, solved for the moments of the rank:
+    # The moments of the rank. Lay all tokens end to end on [0, 1) by falling probability, each as a
+    # stretch of length w (its probability) with the middle m. The rank is the m of the drawn token.
+    # A uniform point u has variance 1/12 and third 0. Given the stretch that u falls into, u has
+    # mean m, variance w**2/12 and third 0. The laws of total variance and third moment give
     #     variance(m) = 1/12 - E[w**2/12],  third(m) = -3 E[(m - 1/2) w**2/12]
-    falling_p = p.sort(-1, descending=True).values  # w: [tokens, vocab]
-    # m - 1/2: [tokens, vocab]
-    middle_from_half = falling_p.cumsum(-1) - falling_p / 2 - 0.5
+    falling_p = p.sort(-1, descending=True).values  # w [tokens, vocab]
+    middle_from_half = falling_p.cumsum(-1) - falling_p / 2 - 0.5  # m - 1/2 [tokens, vocab]
     rank_variance = (1 - (falling_p**3).sum(-1)) / 12
     rank_third = -(falling_p**3 * middle_from_half).sum(-1) / 4
-    # The mass of tokens that are at most as likely.
-    tail_mass = p.masked_fill(p > token_p, 0.0).sum(-1)
-    # The token's stretch of [0, 1) with tokens by id, and its own position in that stretch.
+    # mass of the tokens that are at most as likely as the drawn token
+    tail_mass = p.masked_fill(p > token_column, 0.0).sum(-1)
+    # the drawn token's stretch of [0, 1) with tokens by id, and a random point in the stretch
     stretch_end = p.cumsum(-1).gather(1, tokens)[:, 0]
-    position = stretch_end - own_p * (1 - within_share)
-    stretch_middle = stretch_end - own_p / 2
+    position = stretch_end - token_p * (1 - place_in_stretch)
+    stretch_middle = stretch_end - token_p / 2
     best_p = falling_p[:, 0]
-    # A token at the border of the kept ones (p rules it out, looser settings do not) says nothing:
-    # it gets the expected numbers, which are 1/2 for a rank or middle and 1 for a tail.
-    is_ruled_out = own_p <= 0
+    # A token that p rules out, but looser settings do not, may be drawn because of rounding. It
+    # gets the expected numbers: 1/2 for a rank and a middle, 1 for a tail.
+    is_ruled_out = token_p <= 0
     loose_p = samplers.loose.probs(logits.double()).gather(1, tokens)[:, 0]
     is_possible = ~is_ruled_out | (loose_p > 0)
     columns = {
@@ -171,20 +178,20 @@ def _chunk(
         "rank": torch.where(is_ruled_out, 0.5, rank),
         "rank_variance": rank_variance,
         "rank_third": rank_third,
-        "is_best": (own_p >= best_p).double(),
+        "is_best": (token_p >= best_p).double(),
         "best": best_p,
         "position": position,
         "middle": torch.where(is_ruled_out, 0.5, stretch_middle),
         "tail": torch.where(is_ruled_out & is_possible, 1.0, tail_mass),
         "is_possible": is_possible,
     }
-    unknown = np.full(len(tokens), UNKNOWN)
+    unknown = np.full(len(tokens), UNKNOWN)  # no steps are known here
     arrays = {name: column.cpu().numpy() for name, column in columns.items()}
     return TokenNumbers(**arrays, depth=unknown, has_draft=unknown)
 
 
 def logit_numbers(logits: Tensor, reference: Tensor) -> LogitNumbers:
-    """Numbers about logits [rows, vocab] and their reference."""
+    """Numbers about the differences of logits [rows, vocab] from a reference of the same shape."""
     logits = logits.double()
     reference = reference.double()
     best_ids = reference.topk(min(NUM_BEST, reference.shape[1])).indices
@@ -200,39 +207,42 @@ def logit_numbers(logits: Tensor, reference: Tensor) -> LogitNumbers:
 
 
 class InSteps(NamedTuple):
-    """Positions of an answer's tokens in their steps: two columns [tokens] of `TokenNumbers`."""
+    """Places of an answer's tokens in their steps: two columns [tokens] of `TokenNumbers`."""
 
     depth: Array
+    """The token's number in its step, from 1; 0 for the prefill's token."""
     has_draft: Array
+    """1 if the step's tree had draft tokens for the token's place, else 0; UNKNOWN without trees.
+    """
 
 
 def numbers_in_steps(
     accept_lengths: Sequence[int], token_ids: Sequence[int], trees: Sequence[ProposedTree]
 ) -> InSteps:
-    """Find an answer's tokens in its steps. Without trees, it is unknown (-1) which steps had
-    drafts.
+    """The place of each token of an answer in its step, and if the step drafted for this place.
 
-    `accept_lengths` holds the tokens that each step emitted, `token_ids` the answer, which begins
-    with the prefill's token; `trees` one draft tree per step, with the token and the parent of each
-    node, or no tree at all.
+    Args:
+        accept_lengths: number of tokens that each step emitted.
+        token_ids: the answer; its first token is the prefill's, which no step emitted.
+        trees: the draft tree of each step; empty if they are not known.
     """
-    depths = [0]  # of each token: its number in its step from 1, or 0 for the prefill's
-    has_drafts = [0]  # of each token: 1 if the step tried a draft token there, 0 if not
-    for step, length in enumerate(accept_lengths):
-        depths += range(1, length + 1)
+    depths = [0]  # of each token: its number in its step from 1; 0 for the prefill's token
+    has_drafts = [0]  # of each token: 1 if the tree had draft tokens for its place, 0 if not
+    for step, num_emitted in enumerate(accept_lengths):
+        depths += range(1, num_emitted + 1)
         if not trees:
-            has_drafts += [UNKNOWN] * length  # -1
+            has_drafts += [UNKNOWN] * num_emitted
             continue
         tree = trees[step]
-        # Walk down from the root to the child that carries each emitted token.
+        # Walk from the root (0) along the nodes that carry the emitted tokens.
         node = 0
-        first_index = len(has_drafts)  # the step's first token in the answer
-        for token in token_ids[first_index : first_index + length]:
-            # Node 0 is the root, its own parent and nobody's child.
+        first_index = len(has_drafts)  # of the step's first token in the answer
+        for token_id in token_ids[first_index : first_index + num_emitted]:
+            # The root is its own parent, but not its own child.
             children = [
-                child for child, parent in enumerate(tree.parents) if parent == node and child
+                child for child, parent in enumerate(tree.parents) if parent == node and child != 0
             ]
             has_drafts.append(int(bool(children)))
-            # The bonus token, the step's last, has no node: 0 then, not used again.
-            node = next((child for child in children if tree.tokens[child] == token), 0)
+            # The step's last token, the target's own, has no node: the walk ends there.
+            node = next((child for child in children if tree.tokens[child] == token_id), 0)
     return InSteps(np.array(depths), np.array(has_drafts))

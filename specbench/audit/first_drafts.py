@@ -10,26 +10,29 @@ from specbench.audit.subject import Subject
 from specbench.log.audit import AuditTest
 
 SHIFTS = (-1, 1)
-"""Distances by which a wrong draft vocabulary may move its tokens."""
+"""Differences of token ids by which a wrong draft vocabulary may move its tokens."""
 NUM_ROUNDS = 3
-"""Runs of each prompt with right tokens planted at other ranks, so that steps begin elsewhere."""
+"""Completions of each prompt with right tokens planted at other ranks, so that steps begin at
+other positions.
+"""
 
 
 def memory(subject: Subject) -> Iterator[AuditTest]:
     """The first draft level: as good after accepted paths as from a fresh start, and not shifted.
 
-    A drafter whose cache is wrong after an accepted path still drafts, but worse than a fresh one
-    after the same text. A drafter with a wrong draft vocabulary hits neighbours of the right
-    tokens. The subject is the method under test, with its target and prompts. A hit is a right
-    token among the draft tokens; a test fails if the first list has fewer hits than the second.
+    A drafter whose cache is wrong after an accepted path still drafts, but worse than a fresh
+    drafter after the same text. A drafter with a wrong draft vocabulary hits neighbours of the
+    right tokens. Yields a test that the drafter hits the right token at least as often as a fresh
+    drafter, and tests that it hits the right token at least as often as the token with a shifted
+    id.
     """
-    # At each position of the text: the target's own next token (`right`), and the first draft
-    # tokens of a drafter that went on (`used`) and of a fresh one, in the order of their trees.
+    # per position: the right token, and the draft tokens of a used and of a fresh drafter
     first_drafts = [*_steps_of_both(subject)]
-    used_hits = [drafts.right in drafts.used for drafts in first_drafts]  # [positions], as all
+    # per position: True if the right token is among the draft tokens
+    used_hits = [drafts.right in drafts.used for drafts in first_drafts]
     fresh_hits = [drafts.right in drafts.fresh for drafts in first_drafts]
     yield _fewer_hits("guesses after accepted paths", used_hits, fresh_hits)
-    # Only the best draft token of a position counts. A shift is added to the right token's id.
+    # Against shifted tokens only the first draft token counts ([:1]).
     right_hits = [drafts.right in drafts.used[:1] for drafts in first_drafts]
     for shift in SHIFTS:
         shifted_hits = [drafts.right + shift in drafts.used[:1] for drafts in first_drafts]
@@ -37,52 +40,53 @@ def memory(subject: Subject) -> Iterator[AuditTest]:
 
 
 class _FirstDrafts(NamedTuple):
-    """The first draft tokens of two drafters for one position."""
+    """The first draft tokens (children of the root) of two drafters for one position of a text."""
 
     right: int
-    """The right token there."""
+    """Id of the right token: the target's own."""
     used: list[int]
-    """Draft tokens of the drafter that reached the position over accepted paths."""
+    """Token ids of the drafter that reached the position over accepted paths, as in its tree."""
     fresh: list[int]
-    """Draft tokens of a drafter that started on the same text."""
+    """Token ids of a drafter that has just started on the same text, as in its tree."""
 
 
 def _steps_of_both(subject: Subject) -> Iterator[_FirstDrafts]:
-    """First drafts at the steps of a used drafter, each with the first drafts of a fresh start.
+    """First draft tokens of the method's used drafter and of a fresh drafter, at each step.
 
-    Both drafters are the method's own, wrapped so that right tokens are planted in their trees:
-    the drafter that all tests of the subject share, and a new one, which starts anew at each
-    position.
+    The used drafter completes each prompt with right tokens planted in its trees, so that it
+    reaches later steps over accepted paths. For each of these steps, the fresh drafter starts on
+    the text before the step.
     """
     fresh_drafter = subject.build()
-    pairs = zip(subject.prompts, subject.answers, strict=True)
-    for (prompt, answer), first_step in product(pairs, range(NUM_ROUNDS)):
-        right_ids = (*prompt, *answer)  # token ids of the prompt and its greedy answer
-        # `first_step` shifts the ranks at which right tokens are planted.
+    prompts_and_answers = zip(subject.prompts, subject.answers, strict=True)
+    for (prompt, answer), first_step in product(prompts_and_answers, range(NUM_ROUNDS)):
+        right_ids = (*prompt, *answer)  # of the prompt and its greedy answer
+        # `first_step` changes the ranks at which right tokens are planted.
         used_planted = Planted(subject.drafter, right_ids, first_step)
         subject.complete(used_planted, prompt)
-        # Position in right_ids -> the own draft tokens of the step that begins there.
-        for position, used_drafts in used_planted.first_drafts.items():
-            # At the first step, after the prefill's token, the used drafter has just started, too.
-            # At the end there is no right token to draft.
+        # by position in right_ids: the first draft tokens of the step that begins there
+        for position, used_ids in used_planted.first_drafts.items():
+            # Left out: the first step, at which the used drafter has just started too, and the end
+            # of the text, where no right token is known.
             if not len(prompt) + 1 < position < len(right_ids):
                 continue
             fresh_planted = Planted(fresh_drafter, right_ids)
-            # The prefill gives the token before the position; three leave a step room to draft.
+            # The prefill emits the token before the position. With a budget of three tokens, the
+            # step that follows still drafts.
             subject.complete(fresh_planted, right_ids[: position - 1], max_new_tokens=3)
             if position in fresh_planted.first_drafts:
                 yield _FirstDrafts(
                     right=right_ids[position],
-                    used=used_drafts,
+                    used=used_ids,
                     fresh=fresh_planted.first_drafts[position],
                 )
 
 
 def _fewer_hits(name: str, hits: Sequence[bool], other_hits: Sequence[bool]) -> AuditTest:
-    """A sign test of "there are fewer hits than the others"."""
+    """A sign test that fails if there are fewer hits than other hits [positions]."""
     pairs = [*zip(hits, other_hits, strict=True)]
-    num_lost = sum(is_other and not is_hit for is_hit, is_other in pairs)
-    num_won = sum(is_hit and not is_other for is_hit, is_other in pairs)
+    num_lost = sum(is_other_hit and not is_hit for is_hit, is_other_hit in pairs)
+    num_won = sum(is_hit and not is_other_hit for is_hit, is_other_hit in pairs)
     share_lost = (num_lost - num_won) / max(len(hits), 1)
     p_value = sign_test(num_lost, num_won)
     return AuditTest("guesses", name, len(hits), share_lost, "hits lost", p_value)

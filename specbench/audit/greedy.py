@@ -27,16 +27,20 @@ NUM_BEST = 100
 def agreement_with_ours(
     method: str, table: RecordTable, header: RunHeader, model: RunModel
 ) -> Agreement:
-    """The greedy answers of a server against vanilla's in this process.
+    """Compare the greedy answers of a server with vanilla's answers in this process.
 
-    A server that is wrong without speculation is not a reference for its methods. A prompt counts
-    once. Our answer gets as many tokens as the server's, so an answer that ends too early is not
-    noticed. `method` is the server's label: vanilla, or any of a run without it. `table` holds the
-    records of the run that `header` describes; `model` is the run's model in this process. Returns
-    the number compared and the first differences.
+    Returns the number of answers compared, and the first difference of each answer that differs.
+    Every prompt is compared once. The model here gives as many tokens as the server gave, so an
+    answer of the server that ends too early is not noticed.
+
+    Args:
+        method: the method that the server runs, as records spell it.
+        table: the records of the run.
+        header: the header of the run.
+        model: the run's model, loaded in this process.
     """
-    first_load = loads_of(header.spec.values)[0]
-    # The method's greedy records of the first pass, at the first number of requests in flight.
+    first_load = loads_of(header.spec.values)[0]  # a number of requests in flight
+    # the method's greedy records of the first pass (0) at the first load
     server_records = [
         record
         for record in table.records
@@ -48,7 +52,7 @@ def agreement_with_ours(
     for record in server_records:
         request = Request(model.prompt_ids(record), len(record.token_ids))
         expected_ids = model.complete(BASELINE, request)
-        # The position in the answer of the first token that differs; None after an answer's end.
+        # A token id is None if its answer has ended before.
         for position, (expected_id, server_id) in enumerate(
             zip_longest(expected_ids, record.token_ids)
         ):
@@ -77,38 +81,41 @@ class Examiner:
     def __init__(
         self, table: RecordTable, header: RunHeader, model: RunModel, *, is_recheck: bool
     ) -> None:
-        """Take a run's records and header, and its model, loaded again.
+        """Take a run's records, its header, and its model as it was loaded again.
 
-        With `is_recheck`, steps that differ are run again with the model.
+        With `is_recheck`, `examine` runs steps that differ again with the model.
         """
         self._records = {record.key: record for record in table.records}
         self._model = model
         self._is_recheck = is_recheck
         run_dtype = header.model.dtype
-        if run_dtype not in DTYPES:  # names of known dtypes; a server's may be unknown
+        if run_dtype not in DTYPES:  # a server may use a dtype that has no known name
             run_dtype = model.dtype
-        # The names of the dtypes by which logits were rounded in the run, and are in this audit:
-        # weights in a format of their own may be computed in another dtype than the model's.
+        # Names of the dtypes that logits are rounded to, in the run and in this audit. `rounding`:
+        # quantised weights may be computed in another dtype than the model's.
         self._run_dtype = header.model.rounding(run_dtype)
         self._audit_dtype = header.model.rounding(model.dtype)
 
     def examine(self, divergence: Divergence) -> Difference:
-        """One difference from vanilla, with the gap of each token to the target's best one.
+        """Measure how far both tokens of a divergence lie below the target's best token.
 
-        Its status follows from these gaps of logits and the largest gap that rounding explains. In
-        a re-check the step is run again. A divergence is the first position in a record's answer
-        that differs, with both tokens there; a token is None if that answer had ended.
+        Returns the difference with these gaps of logits (None if an answer had ended) and the
+        largest gap that rounding explains. In a re-check the step is also run again.
+
+        Args:
+            divergence: the first position at which a record's answer differs from vanilla's, with
+                both tokens at this position.
         """
         record = self._records[divergence.key]
-        # The baseline's prompt: with a history of its own, the method's would be another text.
+        # Vanilla's record gives the prompt. The method's own record may give a chat with the
+        # method's earlier replies.
         baseline_record = self._records.get(replace(record.key, method=BASELINE), record)
         prompt_ids = self._model.prompt_ids(baseline_record)
-        # The target's logits [vocab] after the tokens that both answers share.
+        # the target's logits after the tokens that both answers share [vocab]
         logits = self._model.logits(prompt_ids + record.token_ids[: divergence.position])
-        # The gap that rounding explains; the scale is the largest magnitude of the best logits.
-        largest_tie = near_tie(self._run_dtype, _scale(logits))
+        largest_tie = near_tie(self._run_dtype, _scale(logits))  # the gap that rounding explains
         difference = Difference(divergence, threshold=largest_tie)
-        if divergence.baseline_token is None or divergence.own_token is None:
+        if divergence.baseline_token is None or divergence.own_token is None:  # one answer ended
             return difference
         difference = replace(
             difference,
@@ -117,36 +124,35 @@ class Examiner:
         )
         if not self._is_recheck:
             return difference
-        # If the method gave vanilla's tokens, or others that rounding does not explain.
         again = self._run_again(record, prompt_ids, divergence.position)
         return replace(difference, is_same_again=again.is_same, is_bug_again=again.is_bug)
 
-    def _run_again(self, record: Record, prompt: tuple[int, ...], position: int) -> _Again:
-        """Repeat the step that contains the token at a position of a record's answer.
+    def _run_again(self, record: Record, prompt_ids: tuple[int, ...], position: int) -> _Again:
+        """Run the step again that emitted the token at a position of a record's answer.
 
-        `prompt` holds token ids, `accept_lengths` of the record the tokens that each step emitted.
-        Vanilla and the method both run the step: the tokens before its root become their prompt,
-        and the prefill gives the root.
+        Vanilla and the method both run the step: a prefill of the tokens before the step's root
+        gives the root, and the step follows. Returns if the method gave vanilla's tokens, and if
+        not, whether rounding explains the first token that differs.
         """
-        # Index in the answer of each step's first token. Index 0 is the prefill's token.
+        # Index in the answer of each step's first token. Index 0 is the prefill's token, so the
+        # first step begins at 1. `accept_lengths`: tokens emitted per step.
         ends_of_steps = accumulate(record.accept_lengths)
         first_indices = [1, *(1 + end for end in ends_of_steps)]
-        first_index = max(  # of the step that has the position
+        first_index = max(  # of the step that has the position; 1 for the prefill's token too
             (first_index for first_index in first_indices if first_index <= position), default=1
         )
-        # The root is the token before the step's first one. Position 0 is the prefill's own token,
-        # for which the prompt is the context.
-        context = prompt + record.token_ids[: first_index - 1]
-        num_left = len(prompt) + position + 1 - len(context)  # up to the position, with its token
-        request = Request(context, max_new_tokens=num_left)
+        # The step's root is the token before its first token.
+        context_ids = prompt_ids + record.token_ids[: first_index - 1]
+        # up to the token at the position, root included
+        num_new_tokens = len(prompt_ids) + position + 1 - len(context_ids)
+        request = Request(context_ids, max_new_tokens=num_new_tokens)
         vanilla_ids = self._model.complete(BASELINE, request)
         method_ids = self._model.complete(record.key.method, request)
-        # Answers end at the position. The first token that differs is looked at.
-        for index, token_pair in enumerate(zip(vanilla_ids, method_ids, strict=True)):
-            if token_pair[0] != token_pair[1]:
-                logits = self._model.logits(context + vanilla_ids[:index])
-                # The gap between the worse of the two tokens and the best one.
-                gap = max(_below_best(logits, token) for token in token_pair)
+        for index, (vanilla_id, method_id) in enumerate(zip(vanilla_ids, method_ids, strict=True)):
+            if vanilla_id != method_id:
+                logits = self._model.logits(context_ids + vanilla_ids[:index])
+                # of the token that lies further below the best token
+                gap = max(_below_best(logits, vanilla_id), _below_best(logits, method_id))
                 largest_tie = near_tie(self._audit_dtype, _scale(logits))
                 return _Again(is_same=False, is_bug=gap > largest_tie)
         return _Again(is_same=True, is_bug=False)

@@ -12,25 +12,31 @@ from specbench.log.audit import AuditTest
 def logit_tests(
     logits: LogitNumbers, dtype: str, allowed: float, baseline: LogitNumbers | None = None
 ) -> Iterator[AuditTest]:
-    """Tests of logits along accepted paths: the largest deviation, flips and bits.
+    """Test the logits of a method's steps: their largest deviation, flips, and bits.
 
-    A flip is a row [vocab] whose best token is not the plain forward's. The method's share of flips
-    is compared with vanilla's share. Bits are tested only if every row of vanilla has the bits of
-    the engine's steps over plain chains. Rows of steps whose shape changes bits are left out, so
-    a row with other bits is a bug. `allowed` is the largest deviation that passes, in epsilons of
-    the dtype times the logits' scale. If bits are tested, the deviations of rows with the bits of
-    the engine's own steps pass too, however large.
-    `logits` and `baseline` (vanilla's) have columns [rows].
+    Yields up to three tests. A row is the logits for one token.
+    - The largest deviation from a plain forward may not exceed a limit.
+    - The share of flips, rows with another best token than the plain forward's, may not be
+      significantly larger than vanilla's share.
+    - No row may have other bits than the engine's steps over chains of the same tokens. Rows whose
+      bits depend on the shape of a step are left out. This is tested only if all rows of vanilla
+      have these bits; then the deviation of a row with these bits passes, however large.
+
+    Args:
+        logits: numbers about the method's rows.
+        dtype: name of the dtype that the logits are rounded to.
+        allowed: the limit of deviations, in epsilons of the dtype times the logits' scale.
+        baseline: numbers about vanilla's rows; None if the method is vanilla itself.
     """
     if not (num_rows := len(logits)):
         return
-    deviations = logits.deviation / (EPSILON[dtype] * logits.scale)  # [rows], from a plain forward
+    deviations = logits.deviation / (EPSILON[dtype] * logits.scale)  # in epsilons [rows]
     largest_deviation = float(deviations.max())
-    # Vanilla has no baseline: its rows are judged by `allowed` alone.
-    has_own_bits = (
+    # `is_exact` [rows] is 1 if a row has the bits of steps over chains, 0 if not, -1 if unknown.
+    is_vanilla_exact = (
         baseline is not None and len(baseline) > 0 and bool((baseline.is_exact == 1).all())
     )
-    if has_own_bits:
+    if is_vanilla_exact:
         allowed = float(deviations.max(where=logits.is_exact == 1, initial=allowed))
     yield AuditTest("logits", "deviation", num_rows, largest_deviation, "epsilon", limit=allowed)
     if baseline is None or not len(baseline):
@@ -43,9 +49,8 @@ def logit_tests(
     ]
     p_value = float(fisher_exact(flip_table, alternative="greater").pvalue)
     yield AuditTest("logits", "flips", num_rows, num_flips / num_rows, "share", p_value)
-    # is_exact is 1 if all bits of a row are equal, 0 if not, and -1 where that is unknown.
-    has_bits = logits.is_exact >= 0
-    if has_own_bits and has_bits.any():
+    is_known = logits.is_exact >= 0  # [rows]
+    if is_vanilla_exact and is_known.any():
         num_different = int((logits.is_exact == 0).sum())
-        num_known = int(has_bits.sum())
+        num_known = int(is_known.sum())
         yield AuditTest("logits", "bits", num_known, num_different, "rows that differ", limit=0.0)

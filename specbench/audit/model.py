@@ -69,66 +69,66 @@ class RunModel:
         has_methods: bool,
         is_offline: bool = False,
     ) -> None:
-        """Load the model of a run with all its methods or, without `has_methods`, vanilla alone.
+        """Load the model of a run again, by planning the run's options anew.
 
-        The run's own specification is planned again, with the changes that an audit needs. `dtype`
-        and `device` are the run's unless given. With `is_offline` nothing is downloaded. In a
-        header, `spec.values` are the options in effect, and `spec.asked` the options as they were
-        asked for, before `auto` and the like were resolved; None if it lacks them.
+        Args:
+            run: the run.
+            dtype: name of the dtype to load the model in; None: the run's.
+            device: name of the device; None: the run's.
+            has_methods: True to load all methods of the run too; False for vanilla alone.
+            is_offline: download nothing.
         """
+        # the options as the user gave them; older headers have only those in effect (`values`)
         asked_values = run.header.spec.asked or run.header.spec.values
         run_dtype = run.header.model.dtype
-        if run_dtype not in DTYPES:  # names of known dtypes; a server's is unknown
+        if run_dtype not in DTYPES:  # a server may use a dtype that has no known name
             run_dtype = "auto"
         spec_values = structs.asdict(asked_values) | {
             "methods": asked_values.methods if has_methods else (BASELINE,),
             "is_baseline_run": True,
             "dtype": dtype or run_dtype,
-            "phases": False,
+            "phases": False,  # an audit measures no times
             "trace": False,
-            "settings": PAPER,  # `before` gives the run's options: none is chosen anew
-            **_NO_SERVER,  # the defaults of the options of servers
+            "settings": PAPER,  # replaced by the methods' options in the run (`before` below)
+            **_NO_SERVER,
         }
         if device:  # the run's way of execution may not be possible there
             spec_values |= {"device": device, "execution": "auto"}
-        # What is to be run: the prompts, the methods, and the model to load (`setup`).
         plan = make_plan(RunSpec(**spec_values), is_offline=is_offline)
-        assert isinstance(plan.setup, EngineSetup)
-        _check_same(run.header, plan, plan.setup)  # model and prompts must be those of the run
-        self._plan = plan
-        self._codec = plan.setup.codec  # of chats and token ids
-        # Older runs sent answers back with their reasoning.
+        assert isinstance(plan.setup, EngineSetup)  # since no option of a server is set
+        _check_same(run.header, plan, plan.setup)  # raises for another model or other prompts
+        self._plan = plan  # the prompts, and the sampling
+        self._codec = plan.setup.codec  # renders chats as token ids
+        # Makes a message of a reply; older runs sent replies back with their reasoning.
         self._message_of = self._codec.reply if run.header.model.chat else whole_reply
-        # Options, records and first method give the replies to earlier turns of a chat.
+        # The next three decide which recorded replies later turns of a chat have seen.
         self._asked = RunSpec(**structs.asdict(asked_values))
         self._records = {record.key: record for record in run.records}
-        # The header lists servers in their order. No option names the methods of running servers.
+        # If servers ran already, no option named their methods, but the header lists them in order.
         methods = run.header.methods if run.header.servers else run.header.spec.values.methods
         self._first_method = next(iter(methods), BASELINE)
-        # Open for as long as this object is used; `before` is the run whose choices are kept.
+        # Stays open while this object is used. `before`: methods get the options of the run.
         self._backend = EngineBackend(plan.setup, before=run.header).__enter__()
         self.target = self._backend.target
-        self.dtype: str = plan.setup.dtype
+        self.dtype: str = plan.setup.dtype  # names
         self.device = plan.setup.device.name
 
     def prompt_ids(self, record: Record) -> tuple[int, ...]:
-        """The prompt tokens that a record answers.
-
-        A record's key names the task, the prompt (`sample_id`) and the turn of the chat, from 0.
+        """The token ids of the prompt that a record answers: the chat up to the record's turn.
 
         Raises:
-            UserError: the prompt has changed.
+            UserError: the prompt is missing, or has another number of tokens than in the run.
         """
-        key = record.key
-        prompts = self._plan.prompts.get(key.task, ())  # of the task
+        key = record.key  # names the task, the prompt (`sample_id`), and the turn, from 0
+        prompts = self._plan.prompts.get(key.task, ())
         prompt_by_id = {prompt.sample_id: prompt for prompt in prompts}
         if key.sample_id not in prompt_by_id:
             raise UserError(f"The prompt {key.sample_id} of the run is missing.", _RESTORE)
-        # The chat up to this turn, with the recorded replies to the turns before (`_history`).
-        user_turns = prompt_by_id[key.sample_id].turns[: key.turn + 1]  # texts
-        chat = make_chat(user_turns, self._history(key), self._message_of)
+        # the user's texts up to this turn; `_history` has the recorded replies to earlier turns
+        user_texts = prompt_by_id[key.sample_id].turns[: key.turn + 1]
+        chat = make_chat(user_texts, self._history(key), self._message_of)
         prompt_ids = self._codec.render(chat)
-        if len(prompt_ids) != record.prompt_tokens:  # their number in the run
+        if len(prompt_ids) != record.prompt_tokens:
             raise UserError(
                 f"The prompt {key.sample_id} has {len(prompt_ids)} tokens now, and had "
                 f"{record.prompt_tokens} in the run: prompts, template or tokenizer have changed.",
@@ -185,28 +185,29 @@ class RunModel:
     @torch.inference_mode()
     @without_cudnn_attention()
     def chains(self, record: Record, num_rows: int) -> LogitNumbers:
-        """Numbers about logits of chains of `num_rows` tokens, which differ by rounding alone.
+        """Numbers about how far rounding moves the logits of steps over `num_rows` tokens.
 
-        About four chains of the record's tokens are spread over its answer, each after a clean
-        prefill. Their logits are compared with one plain forward of the model over prompt and
-        answer.
+        A step computes a chain of tokens of the record's answer, after a prefill of all tokens
+        before the chain. Its logits are compared with one plain forward of the model over prompt
+        and answer. At most about four chains are spread over the answer.
         """
         target = self.target
         prompt_ids = self.prompt_ids(record)
         token_ids = record.token_ids
-        plain_rows = plain_logits(target, prompt_ids, token_ids)  # [tokens, vocab]
-        deviations = []  # of each chain: numbers about its rows
+        # before each token of the answer [tokens, vocab]
+        plain_rows = plain_logits(target, prompt_ids, token_ids)
+        numbers_of_chains = []
         stride = max(num_rows, len(token_ids) // 4)  # tokens from one chain's start to the next
         for start in range(0, len(token_ids) - num_rows, stride):
             end = start + num_rows
             # `num_new` reserves room in the cache for the chain.
             target.prefill([*prompt_ids, *token_ids[:start]], num_new=num_rows)
             chain_ids = torch.tensor(token_ids[start:end], device=target.device)
-            logits = target.forward(DraftTree.chain(chain_ids)).logits
-            # Row i of plain_rows stands before token i, a chain's row after its token.
-            deviations.append(logit_numbers(logits, plain_rows[start + 1 : end + 1]))
+            logits = target.forward(DraftTree.chain(chain_ids)).logits  # after each token
+            # The row after a token is the row before the next token (+ 1).
+            numbers_of_chains.append(logit_numbers(logits, plain_rows[start + 1 : end + 1]))
         target.cache.reset()
-        return LogitNumbers.join(deviations)
+        return LogitNumbers.join(numbers_of_chains)
 
     def rule_outcomes(self, method: str, num_draws: int) -> Sequence[Outcomes]:
         """Outcomes of a method's acceptance rule on small trees with known probabilities."""
@@ -224,19 +225,25 @@ class RunModel:
 def _check_same(header: RunHeader, plan: Plan, setup: EngineSetup) -> None:
     """Refuse a model or prompts that are not the run's.
 
-    `header` is the run's. It is compared with a copy that describes the model of `setup` and the
-    prompts of `plan`, which were loaded again. The prompts of a merged run come from several runs,
-    and are not compared. Prompts are described by a hash per task.
+    Not compared are the prompts of a merged run, which come from several runs, and a model without
+    known files, such as a server's.
+
+    Args:
+        header: the run's, with its model, and a description of its prompts per task.
+        plan: has the prompts as they are now.
+        setup: has the model as it is now.
+
+    Raises:
+        UserError: the model or the prompts differ.
     """
-    prompt_descriptions = header.prompts
-    if not header.origins:  # the run was not merged from several
-        prompt_descriptions = tuple(prompt_set.describe() for prompt_set in plan.prompt_sets)
-    # A model without known files, such as a server's, is not compared.
+    prompts_now = header.prompts
+    if not header.origins:  # the run was not merged from several runs
+        prompts_now = tuple(prompt_set.describe() for prompt_set in plan.prompt_sets)
     model_now = setup.describe().model if header.model.files else header.model
-    header_now = structs.replace(header, model=model_now, prompts=prompt_descriptions)
+    header_now = structs.replace(header, model=model_now, prompts=prompts_now)
     conflicts = REPLAY.conflicts(header, header_now)  # fields that must be equal and are not
     if conflicts:
-        names = ", ".join(difference.field for difference in conflicts)
+        names = ", ".join(conflict.field for conflict in conflicts)
         raise UserError(
             f"The model in {setup.path} or its prompts are not the run's: {names} differ.", _RESTORE
         )

@@ -27,48 +27,59 @@ def plain_logits(target: Target, prompt_ids: Sequence[int], token_ids: Sequence[
 def plain_steps(
     target: Target, prompt_ids: Sequence[int], token_ids: Sequence[int], size: int | None = None
 ) -> Tensor:
-    """Logits [tokens, vocab] before each token of an answer, by steps over chains of its tokens.
+    """Logits [tokens, vocab] before each token of an answer, by the engine's steps over chains.
 
-    A chain is a tree without branches. It has `size` tokens, by default `max_exact_rows`: steps of
-    up to this many tokens give the same bits in every tree, if the model's shapes allow it.
+    Each step computes a chain of the answer's next tokens, and accepts all of them.
+
+    Args:
+        target: computes the steps.
+        prompt_ids: token ids of the prompt.
+        token_ids: token ids of the answer.
+        size: tokens of a chain; by default the most for which steps give the same bits in any tree
+            (`max_exact_rows`).
     """
     size = size or target.max_exact_rows
-    # [rows, vocab] each: the prefill's row, then the rows of each chain.
-    chunks = [target.prefill(prompt_ids, num_new=len(token_ids)).logits.clone()]
+    # logits of the prefill [1, vocab], then of each chain [tokens, vocab]
+    logits_of_steps = [target.prefill(prompt_ids, num_new=len(token_ids)).logits.clone()]
+    # No logits are needed after the last token.
     answer_ids = torch.tensor(token_ids[:-1], dtype=torch.long, device=target.device)
     for start in range(0, len(answer_ids), size):
         chain = DraftTree.chain(answer_ids[start : start + size])
-        chunks.append(target.forward(chain).logits)
-        target.commit(range(chain.num_nodes))  # accepts the whole chain into the cache
-    target.cache.reset()  # forgets prompt and answer
-    return torch.cat(chunks)
+        logits_of_steps.append(target.forward(chain).logits)
+        target.commit(range(chain.num_nodes))  # all nodes of the chain stay in the cache
+    target.cache.reset()
+    return torch.cat(logits_of_steps)
 
 
 def has_exact_steps(
     target: Target, prompt_ids: Sequence[int], token_ids: Sequence[int], size: int
 ) -> bool:
-    """True if each row of plain steps over `size` rows has the bits of the longest plain steps.
+    """True if steps over chains of `size` tokens give the same bits as steps over longer chains.
 
-    The answer's tokens are repeated until they fill whole steps. False if the context ends before.
+    The answer's tokens are repeated until they fill whole steps. False if they do not fit into the
+    target's context.
     """
-    num_steps = -(-len(token_ids) // size)
-    filled = tuple(islice(cycle(token_ids), 1 + num_steps * size))
-    if len(prompt_ids) + len(filled) > target.context:
+    num_steps = -(-len(token_ids) // size)  # rounded up
+    filled_ids = tuple(islice(cycle(token_ids), 1 + num_steps * size))  # 1: the prefill's token
+    if len(prompt_ids) + len(filled_ids) > target.context:
         return False
-    longest = plain_steps(target, prompt_ids, filled)
-    return torch.equal(longest, plain_steps(target, prompt_ids, filled, size))
+    longest_steps = plain_steps(target, prompt_ids, filled_ids)
+    return torch.equal(longest_steps, plain_steps(target, prompt_ids, filled_ids, size))
 
 
 @torch.inference_mode()
 @without_cudnn_attention()
 def is_wrong(target: Target, prompt: Sequence[int], answer: Sequence[int], tie: float) -> bool:
-    """True if a token of an answer is not the best one: its logit lies below by more than the
-    share `tie` of the position's scale.
+    """True if some token of an answer is not the target's best token at its position.
+
+    A token counts as the best if its logit lies below the best logit by at most `tie` times the
+    scale, the largest magnitude among the position's best logits. `prompt` and `answer` are token
+    ids.
     """
     logits = plain_logits(target, prompt, answer)  # [tokens, vocab]
-    best = logits.topk(min(NUM_BEST, logits.shape[1])).values
-    scale = best.abs().amax(1, keepdim=True)  # [tokens, 1]
+    best_logits = logits.topk(min(NUM_BEST, logits.shape[1])).values  # [tokens, best], falling
+    scale = best_logits.abs().amax(1, keepdim=True)  # [tokens, 1]
     token_ids = torch.tensor(answer, device=logits.device)
     answer_logits = logits.gather(1, token_ids[:, None])  # [tokens, 1]
-    gaps = best[:, :1] - answer_logits
+    gaps = best_logits[:, :1] - answer_logits
     return bool((gaps > tie * scale).any())

@@ -102,39 +102,40 @@ def rule_outcomes(rule: Rule, num_draws: int) -> list[Outcomes]:
 
 
 def _outcomes(rule: Rule, case: RuleCase, num_draws: int, *, vocab: int) -> Outcomes:
-    """Draw trees of one case, and count the tokens that the rule emits.
+    """Draw the tokens of a case's tree many times, and count the tokens that a rule emits.
 
-    `num_draws` trees are drawn. `vocab` is the width of logits and q; tokens from VOCAB (4) on have
-    probability 0. The outcomes hold counts and the probabilities that they should have.
+    Returns the counts with the probabilities that they should follow.
 
-    A case is a tree: the parent of each node, the number of its first nodes that may be accepted
-    (`num_verify`) and sampling settings. The rule takes the tree with its tokens, the target's
-    logits [nodes, vocab] and a sampler, and gives a verdict on which tokens are emitted.
+    Args:
+        rule: takes a tree with its tokens, the target's logits [nodes, vocab] and a sampler, and
+            returns a verdict with the emitted tokens.
+        case: a small tree with sampling settings.
+        num_draws: how often the tree's tokens are drawn.
+        vocab: size of the vocabulary; tokens from VOCAB (4) on have probability 0.
     """
-    generator = np.random.default_rng([0, CASES.index(case)])  # a seed for each case
+    generator = np.random.default_rng([0, CASES.index(case)])  # another seed per case
     sampler = Sampler(case.sampling, torch.device("cpu"), seed=0)
     layout = TreeLayout.from_parents(case.parents, "cpu")  # the tree without tokens
-    # Row 0 is the root's, row 1 + token follows that token: p, probs (p within top-p and top-k)
-    # and counts are [1 + 4, 4], logits [1 + 4, vocab].
+    # Of p, probs, counts [1 + 4, 4] and logits [1 + 4, vocab], row 0 is of the token after the
+    # root, and row 1 + t of the token after token t.
     p = np.stack([_ROOT, *_NEXT])
-    probs = np.stack([_kept(row_p, case.sampling) for row_p in p])
-    # The sampler divides by the temperature, so that softmax(logits / temperature) is p.
+    probs = np.stack([_kept(row_p, case.sampling) for row_p in p])  # p within top-p and top-k
+    # The sampler divides logits by the temperature: softmax(logits / temperature) is p.
     logits = torch.full((1 + VOCAB, vocab), -1e4, dtype=torch.float64)  # -1e4: probability 0
     logits[:, :VOCAB] = torch.from_numpy(np.log(p) * case.sampling.temperature)
     counts = np.zeros_like(probs)
     for _ in range(num_draws):
         drafts = _draw_tree(case, generator)
-        q = drafts.q  # [nodes, 4], or None if the tokens are fixed
+        q = drafts.q  # [nodes, 4]; None if the tokens are fixed
         if q is not None:
-            q = pad(q, (0, vocab - VOCAB))
+            q = pad(q, (0, vocab - VOCAB))  # zeros for the other tokens
         row_of_node = torch.tensor([0, *(1 + token for token in drafts.tokens[1:])])
-        # The first `num_verify` nodes may be accepted.
         tree = DraftTree(torch.tensor(drafts.tokens), layout, case.num_verify, q)
         verdict = Verdict.read(rule(tree, logits[row_of_node], sampler))
-        emitted_ids = verdict.token_ids  # accepted draft tokens and the bonus token
+        emitted_ids = verdict.token_ids  # accepted draft tokens, and the target's own token
         counts[0, emitted_ids[0]] += 1
-        for before, token in pairwise(emitted_ids):
-            counts[1 + before, token] += 1
+        for previous_id, token_id in pairwise(emitted_ids):
+            counts[1 + previous_id, token_id] += 1
     return Outcomes(case.name, counts, probs)
 
 
@@ -147,36 +148,33 @@ class _Drafts(NamedTuple):
 
 
 def _draw_tree(case: RuleCase, generator: np.random.Generator) -> _Drafts:
-    """Draw the tokens of a case's tree, or take the fixed ones; node 0 is the root.
+    """Draw the tokens of a case's tree; or take fixed tokens, if the case says so (`is_drawn`).
 
-    A node is drawn from q after its parent's token without the tokens of its elder siblings. If
-    that leaves nothing, it takes a token that no sibling has. `parents` of the case has the parent
-    of each node, `is_drawn` says if tokens are drawn or fixed. Token ids go from 0 to VOCAB - 1.
+    A node's token is drawn from the q that follows the parent's token, without the tokens of the
+    siblings before. If nothing is left of q, the node takes the first token that no sibling has.
     """
     num_nodes = len(case.parents)
-    tokens = [0] * num_nodes  # of each node; the root's stays 0
-    q = np.zeros((num_nodes, VOCAB))  # row i: the distribution that node i's token is drawn from
+    tokens = [0] * num_nodes  # token ids, by node; the root's (node 0) stays 0
+    q = np.zeros((num_nodes, VOCAB))  # the distribution that each node's token is drawn from
     for node in range(1, num_nodes):
         parent = case.parents[node]
-        # Tokens of the siblings that come before this node.
-        elder_tokens = [
+        sibling_tokens = [  # of the siblings before this node
             tokens[sibling] for sibling in range(1, node) if case.parents[sibling] == parent
         ]
-        # What q leaves for this node, not normalized: [4].
+        # what is left of q for this node, not normalized [4]; None: the parent is the root
         left_q = _q_after(case, tokens[parent] if parent else None)
-        left_q[elder_tokens] = 0
+        left_q[sibling_tokens] = 0
         if case.is_drawn and left_q.sum():
             q[node] = left_q / left_q.sum()
-            # As generator.choice(VOCAB, p=q[node]) draws, in a fifth of its time.
+            # Draws as generator.choice(VOCAB, p=q[node]) does, in a fifth of the time.
             cdf = q[node].cumsum()
             threshold = generator.random()
             tokens[node] = int((cdf / cdf[-1]).searchsorted(threshold, side="right"))
             continue
-        free_tokens = [token for token in range(VOCAB) if token not in elder_tokens]
-        # An index in `free_tokens`. Any fixed choice would do: the first one if q has nothing left,
-        # else one that varies with the node.
-        choice = 0 if case.is_drawn else (node + parent) % len(free_tokens)
-        tokens[node] = free_tokens[choice]
+        free_tokens = [token for token in range(VOCAB) if token not in sibling_tokens]
+        # Any choice would do for a fixed token: this choice varies with the node.
+        index = 0 if case.is_drawn else (node + parent) % len(free_tokens)
+        tokens[node] = free_tokens[index]
         q[node, tokens[node]] = 1.0
     return _Drafts(tokens, torch.from_numpy(q) if case.is_drawn else None)
 
@@ -191,15 +189,15 @@ def _q_after(case: RuleCase, token: int | None) -> Array:
 
 
 def _kept(p: Array, sampling: Sampling) -> Array:
-    """The distribution `p` [tokens] with only the tokens that `top_p` and `top_k` (0: all) keep."""
+    """The distribution `p` [tokens] cut to the tokens that top-p and top-k keep, and normalized."""
     likeliest_first = np.argsort(-p)  # token ids
-    # in this order: the probability of all tokens before each, and if the token is kept
-    mass_before = np.concatenate([[0.0], p[likeliest_first].cumsum()[:-1]])
+    # the next two arrays are in this order
+    mass_before = np.concatenate([[0.0], p[likeliest_first].cumsum()[:-1]])  # of likelier tokens
     is_kept = mass_before < sampling.top_p
-    is_kept[0] = True
-    if sampling.top_k:
+    is_kept[0] = True  # the likeliest token stays with any top-p
+    if sampling.top_k:  # 0: all tokens
         is_kept[sampling.top_k :] = False
     kept_ids = likeliest_first[is_kept]
-    kept = np.zeros_like(p)
-    kept[kept_ids] = p[kept_ids]
-    return kept / kept.sum()
+    kept_p = np.zeros_like(p)
+    kept_p[kept_ids] = p[kept_ids]
+    return kept_p / kept_p.sum()

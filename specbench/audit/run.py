@@ -47,43 +47,43 @@ def audit(
     effort: Effort,
     say: Callable[[str], None],
 ) -> Audit:
-    """Audit a run. With `is_recheck`, steps that differ are run again in the model's dtype.
+    """Audit a run: compare greedy answers with vanilla's, and test what every method emits.
 
-    `open_model` loads the run's model with all its methods, or (False) with vanilla alone.
-    `effort` is the number of tokens and outcomes to test, 0 tokens for greedy answers alone, and
-    `say` prints a line of progress. The header's `servers` are those of a run on servers, by
-    method; its `history` says whose earlier answers a chat has: vanilla's or the method's own.
+    Args:
+        run: the run; vanilla alone is enough if it has sampled answers.
+        open_model: loads the run's model, with all methods (True) or with vanilla alone (False).
+        is_recheck: run steps that emitted other tokens than vanilla again, in the model's dtype.
+        effort: size of the tests; with 0 tokens, only greedy answers are compared.
+        say: prints a line of progress.
 
     Raises:
         UserError: there is nothing to compare, or the model or its prompts are not the run's.
     """
     header = run.header
-    header.refuse_import("audited")
-    table = make_table(run.records)  # a row per record
-    # By method: its greedy answers against vanilla's, with the first difference of each.
+    header.refuse_import("audited")  # answers that were read from another tool's file
+    table = make_table(run.records)
+    # by method: its greedy answers against vanilla's (`history`: whose replies a chat has)
     agreements = find_agreements(table, header.spec.values.history)
-    # Temperature -> method -> its measured records; empty if only greedy answers are compared.
+    # measured records by temperature, then by method; empty if only greedy answers are compared
     records_by_temperature = usable_records(table) if effort.num_tokens else {}
-    is_sampled = any(records_by_temperature)  # at a temperature above 0
+    is_sampled = any(records_by_temperature)  # True if a temperature is above 0
     if not (agreements or header.servers or is_sampled):
         raise UserError(
             f"Run {header.id} has nothing to audit: no method except vanilla finished a greedy "
             "sample that vanilla finished too, and no answer was sampled.",
             "Audit a run with vanilla and at least one other method.",
         )
-    model = None  # if there is nothing to examine
-    if header.servers:
-        # Methods are compared with vanilla's server, and vanilla's server with the engine in this
-        # process. In a run without vanilla, each method is compared with the engine.
+    model = None  # stays None if there is nothing to examine
+    if header.servers:  # vanilla's server, or else every server, is compared with vanilla here
         labels = [BASELINE] if BASELINE in header.methods else [*header.methods]
         say(f"{', '.join(labels)}: comparing the server's answers with vanilla in this process …")
         model = open_model(False)  # vanilla alone
-        is_recheck = False  # the methods are the servers', and cannot be run here
-        with_engine = {label: agreement_with_ours(label, table, header, model) for label in labels}
-        agreements = {**with_engine, **agreements}
+        is_recheck = False  # the servers' methods cannot be run here
+        of_servers = {label: agreement_with_ours(label, table, header, model) for label in labels}
+        agreements = {**of_servers, **agreements}
     elif records_by_temperature or _num_different(agreements):
         model = open_model(is_recheck or bool(records_by_temperature))
-    examiner = Examiner(table, header, model, is_recheck=is_recheck) if model else None  # of steps
+    examiner = Examiner(table, header, model, is_recheck=is_recheck) if model else None
     parts = Parts(_num_different(agreements) + num_cells(records_by_temperature, header), say)
     greedy_audits = [
         _audit_greedy(agreement, examiner, header, parts) for agreement in agreements.values()
@@ -123,12 +123,15 @@ def _audit_greedy(
 
 
 def _unjudged(audit: Audit, header: RunHeader, *, is_full: bool) -> tuple[str, ...]:
-    """Methods without a verdict, by reason, in words. Sampled answers count only in full audits."""
-    labels: dict[str, list[str]] = {}
-    for unjudged in find_unjudged(to_stored(audit, 0), header):
+    """Texts "methods: reason" about methods without a verdict, one per reason.
+
+    Methods without a verdict on sampled answers count only in full audits.
+    """
+    labels_by_reason: dict[str, list[str]] = {}
+    for unjudged in find_unjudged(to_stored(audit, 0), header):  # 0: records do not matter here
         if is_full or not unjudged.temperature:
-            labels.setdefault(unjudged.reason, []).append(unjudged.label)
-    return tuple(f"{', '.join(methods)}: {reason}" for reason, methods in labels.items())
+            labels_by_reason.setdefault(unjudged.reason, []).append(unjudged.label)
+    return tuple(f"{', '.join(labels)}: {reason}" for reason, labels in labels_by_reason.items())
 
 
 def store_audit(audit: Audit, run: Run, say: Callable[[str], None]) -> None:
@@ -141,49 +144,49 @@ def store_audit(audit: Audit, run: Run, say: Callable[[str], None]) -> None:
 
 
 def to_stored(audit: Audit, num_records: int) -> StoredAudit:
-    """The content of `audit.json`. The result for greedy answers is a test like the others.
+    """The content of `audit.json`: the tests of each method at each temperature.
 
-    A method's greedy answers join its other tests at temperature 0, or stand alone. In an audit,
-    `greedy` are the methods' greedy answers against vanilla's, `methods` their other tests at each
-    temperature, `recheck_dtype` the dtype in which steps were run again, or None. `num_records` is
-    the number of the run's records.
+    The comparison of a method's greedy answers with vanilla's becomes a test like the others. It is
+    added to the method's tests at temperature 0, or is the only test there. `num_records` is the
+    number of the run's records.
     """
+    # the comparisons that are not added yet
     greedy_by_method = {greedy.agreement.method: greedy for greedy in audit.greedy}
-    method_audits = []  # of a method at a temperature each
-    for method_audit in audit.methods:  # level: sampling temperature of the answers
+    method_audits = []  # one per method and temperature
+    for method_audit in audit.methods:  # `level` is the sampling temperature
         if not method_audit.level and method_audit.method in greedy_by_method:
             method_audit = _joined(method_audit, greedy_by_method.pop(method_audit.method))
         method_audits.append(method_audit)
-    for method, greedy in greedy_by_method.items():  # those without other tests
+    for method, greedy in greedy_by_method.items():
         no_tests = MethodAudit(method, temperature=0.0, level=0.0)
         method_audits.append(_joined(no_tests, greedy))
     return StoredAudit(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         specbench=VERSION,
         device=audit.device,
-        dtype=audit.recheck_dtype or audit.dtype,
+        dtype=audit.recheck_dtype or audit.dtype,  # `recheck_dtype` is None without a re-check
         num_records=num_records,
         results=tuple(map(_finite, method_audits)),  # JSON has no infinity
     )
 
 
 def _joined(method_audit: MethodAudit, greedy: GreedyAudit) -> MethodAudit:
-    """A method's audit at temperature 0 with a test of its greedy answers added.
+    """A method's audit at temperature 0, with a test of its greedy answers as the first test.
 
-    The status is the worst of both if one failed, else the greedy answers' own. `greedy` has the
-    number of answers compared with vanilla's and a divergence for each that differs.
+    If one of the two failed, the status is the worst of both; otherwise it is that of the greedy
+    answers. `greedy` compares the method's greedy answers with vanilla's.
     """
     statuses = {method_audit.status, greedy.status}
     status = greedy.status
-    for failed_status in _WORST_FIRST:  # bug, lossy
+    for failed_status in _WORST_FIRST:
         if failed_status in statuses:
             status = failed_status
             break
-    equality_test = AuditTest(  # `num` answers were compared; `effect` is the number that differ
+    equality_test = AuditTest(
         "answers",
         "equal to vanilla's",
         num=greedy.agreement.num_compared,
-        effect=len(greedy.agreement.divergences),
+        effect=len(greedy.agreement.divergences),  # number of answers that differ
         unit="answers",
         is_failed=greedy.status in _WORST_FIRST,
     )

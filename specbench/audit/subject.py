@@ -86,36 +86,42 @@ class LoadedSubject(NamedTuple):
 
     subject: Subject
     is_lossless: bool
+    """The method claims that its output distribution is the target's."""
 
 
 def load_subject(name: str, model: str, *, is_offline: bool = False) -> LoadedSubject:
-    """The test subject of a method on a model in float32 on the CPU.
+    """Load a method on a model, in float32 on the CPU, as the subject of tests.
 
-    Its prompts join parts of the tasks' prompts, drawn anew each time: a method cannot have answers
-    to them before it is asked. `name` spells the method with its options, `model` is
-    a model's name or path. With `is_offline` nothing is downloaded.
+    The subject has prompts of tasks, and as many unseen prompts, which are mixed at random from the
+    tasks' texts: a method cannot have stored answers to them. Also returns if the method claims to
+    keep the target's distribution.
+
+    Args:
+        name: the method with its options, as on the command line.
+        model: name or path of the model.
+        is_offline: download nothing.
 
     Raises:
-        UserError: an unknown method or model, or one without weights for the method.
+        UserError: an unknown method or model, or a model without weights for the method.
     """
     spec = RunSpec(
         model=model,
         methods=(name,),
-        limit=NUM_TASK_PROMPTS,  # of each task
+        limit=NUM_TASK_PROMPTS,  # prompts per task
         device="cpu",
         dtype="float32",
-        is_baseline_run=False,
+        is_baseline_run=False,  # the method alone, without vanilla
     )
-    plan = make_plan(spec, is_offline=is_offline)  # with the prompts by task
-    setup = plan.setup  # the model and the methods to load
-    assert isinstance(setup, EngineSetup)
-    if setup.missing:  # methods whose draft weights were not found
+    plan = make_plan(spec, is_offline=is_offline)  # has the tasks' prompts
+    setup = plan.setup  # names the model and the method to load
+    assert isinstance(setup, EngineSetup)  # since the spec names no server
+    if setup.missing:  # methods without draft weights
         raise UserError(
             f"{model} has no draft weights for {name}.",
             f"Give them, such as {name}:weights=DIR, or another --model.",
         )
-    (run_method,) = setup.methods  # the only one, with its options and weights
-    target = load_model(setup)  # the model that verifies drafts
+    (run_method,) = setup.methods
+    target = load_model(setup)
 
     def render(texts: Sequence[str]) -> list[tuple[int, ...]]:
         """The token ids of each text as a user's turn in the chat template."""
@@ -126,35 +132,34 @@ def load_subject(name: str, model: str, *, is_offline: bool = False) -> LoadedSu
         context = BuildContext(target, run_method.weights)
         return run_method.method.build(run_method.options, context)
 
-    # The first turns of each task's prompts.
+    # per task: the text of the first turn of each prompt
     texts_by_task = [[prompt.turns[0] for prompt in prompts] for prompts in plan.prompts.values()]
-    # Prompts of all tasks as token ids, and as many new ones mixed from their texts.
+    # token ids of the prompts of all tasks; and, in the same order, of a mixed text for each
     task_prompts = render([*chain(*texts_by_task)])
     unseen_prompts = render([*chain(*map(new_texts, texts_by_task))])
-    by_length = sorted(unseen_prompts, key=len)
+    by_length = sorted(unseen_prompts, key=len)  # the shortest first
     subject = Subject(
         target,
         build,
-        prompts=by_length[:NUM_PROMPTS],  # the shortest, for most tests
-        long_prompts=[prompt for prompt in by_length if len(prompt) >= LONG][:1],
+        prompts=by_length[:NUM_PROMPTS],
+        long_prompts=[prompt for prompt in by_length if len(prompt) >= LONG][:1],  # one is enough
         task_prompts=task_prompts,
         unseen_prompts=unseen_prompts,
         eos_ids=setup.codec.eos_ids,
     )
-    # With what the method claims: that its output distribution is the target's.
     return LoadedSubject(subject, run_method.method.is_lossless_with(run_method.options))
 
 
 def new_texts(texts: Sequence[str]) -> list[str]:
-    """As many new texts, each with the first words of one text and the last words of the next."""
+    """Mix texts at random: for each text, its first words and the last words of the next text."""
     random_source = random.SystemRandom()  # without a seed: other texts each time
     words_of_texts = [text.split() for text in texts]
     mixed_texts = []
     for index, words in enumerate(words_of_texts):
-        other_words = words_of_texts[(index + 1) % len(words_of_texts)]
-        # The share of words of the first text that is kept, and of the second that is left out.
+        next_words = words_of_texts[(index + 1) % len(words_of_texts)]  # the first after the last
+        # the share of words that is kept of this text, and left out of the next text
         share = random_source.uniform(0.3, 0.7)
-        start = words[: 1 + int(len(words) * share)]  # words, at least one
-        end = other_words[int(len(other_words) * share) :]  # words
-        mixed_texts.append(" ".join(start + end))
+        first_words = words[: 1 + int(len(words) * share)]  # at least one
+        last_words = next_words[int(len(next_words) * share) :]
+        mixed_texts.append(" ".join(first_words + last_words))
     return mixed_texts

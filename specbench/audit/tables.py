@@ -21,14 +21,13 @@ def status_row(method: str, label: str, texts: Iterable[str], status: AuditStatu
 
 
 def tests_table(results: Iterable[tuple[str, MethodAudit]], *, is_full: bool) -> Iterator[Table]:
-    """A table of failed tests, or of all if `is_full`; none without rows.
+    """Yield a table of the tests that failed, or of all tests if `is_full`; nothing without rows.
 
-    Each result, a method's tests at a temperature, comes with a label that names both. Its
-    `fault` is the error that ended the method's answers, "" if there was none. The texts of a row
-    are the test's name, the number tested, the effect's size, and the p-value or largest effect to
-    pass.
+    A row has a label, the test in words, and a status. An error that ended a method's answers
+    (`fault`) has a row too. Each of `results` is a label, which names a method and a temperature,
+    with the method's tests at this temperature.
     """
-    rows = []  # a row per fault and test, which ends with a status
+    rows = []
     for label, method_audit in results:
         if method_audit.fault:
             fault_texts = TestTexts(name="answers", num="", effect=method_audit.fault, bound="")

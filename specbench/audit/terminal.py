@@ -28,10 +28,9 @@ def print_audit(
 
 
 def _audit_page(audit: Audit, header: RunHeader, *, is_full: bool) -> Iterator[Part]:
-    """The tables and sentences of an audit, as parts of a page; in full, with every test.
+    """The tables and sentences of an audit, as parts of a page.
 
-    In an audit, `greedy` are the methods' greedy answers against vanilla's, `methods` their other
-    tests at each temperature, `dtype` the run's dtype.
+    `header` is the run's. With `is_full` all tests have a row, otherwise only the failed ones.
     """
     yield Line(f"Audit of run {header.id} ({header.model.label}, {audit.dtype})", style="bold")
     yield BLANK
@@ -42,47 +41,48 @@ def _audit_page(audit: Audit, header: RunHeader, *, is_full: bool) -> Iterator[P
     if audit.methods:
         yield Line("Against the target's own distributions", style="bold")
         yield _methods_table(audit, header)
-        # Method and sampling temperature (`level`: the run's or a raised one), for readers, with
-        # the method's audit.
+        # method and sampling temperature (`level`) for readers, with the method's tests there
         labelled_audits = [
-            (f"{header.method(audited.method).label} at T={audited.level:g}", audited)
-            for audited in audit.methods
+            (
+                f"{header.method(method_audit.method).label} at T={method_audit.level:g}",
+                method_audit,
+            )
+            for method_audit in audit.methods
         ]
         yield from tests_table(labelled_audits, is_full=is_full)
     for sentence in _sentences(audit):
         yield Line(sentence)
 
 
-def print_contract(audited: MethodAudit, console: Console, *, is_full: bool) -> None:
-    """Print the failed tests of a method, or all in full."""
-    print_page(_contract_page(audited, is_full=is_full), console)
+def print_contract(method_audit: MethodAudit, console: Console, *, is_full: bool) -> None:
+    """Print the failed tests of a method, or all tests if `is_full`."""
+    print_page(_contract_page(method_audit, is_full=is_full), console)
 
 
 def _contract_page(method_audit: MethodAudit, *, is_full: bool) -> Iterator[Part]:
-    """The tests of a method, its faults, and the result in a sentence, as parts of a page.
+    """The tests of a method's contract, its faults, and the result, as parts of a page.
 
-    All tests are shown if `is_full`, else the failed ones. `smallest_tv` is the smallest mean total
-    variation that a test finds in POWER (a share) of runs; None if no tokens were sampled.
+    With `is_full` there is a table of all tests, otherwise two lines per failed test. The last
+    sentence is about the smallest difference that the tests of sampled tokens would find.
     """
     if is_full:
         without_fault = replace(method_audit, fault="")  # faults follow, in lines of their own
         yield from tests_table([(method_audit.method, without_fault)], is_full=True)
-    # Each line of `fault` is "what was tested: what it raised".
+    # A line of `fault` is "part of the contract: the error that ended it".
     for fault in method_audit.fault.splitlines():
-        name, _, reason = fault.partition(": ")
-        yield from _failure(name, reason)
+        part_name, _, error_message = fault.partition(": ")
+        yield from _failure(part_name, error_message)
     if not is_full:
         for test in method_audit.failures:
-            test_texts = TestTexts.of(test)  # its name, number tested, effect and bound in words
-            # The largest effect that passes, "<= 8", or a p-value.
-            bound = test_texts.bound
+            test_texts = TestTexts.of(test)
+            bound = test_texts.bound  # the largest effect that passes, "<= 8", or the p-value
             if not bound.startswith("<"):
                 bound = f"p = {bound}"
             reason = f"{test_texts.effect} in {test_texts.num} ({bound})"
-            yield from _failure(test_texts.name, reason)  # two lines
+            yield from _failure(test_texts.name, reason)
     sentence, colour = _contract_result(method_audit)
     yield Line(sentence, style=f"bold {colour}")
-    if method_audit.smallest_tv is not None:
+    if method_audit.smallest_tv is not None:  # None: no tokens were sampled
         yield Line(
             f"Power: if the method moved a mean total variation of {method_audit.smallest_tv:.3f} "
             f"to or from the likeliest token, the {method_audit.num_tokens} sampled tokens would "
@@ -91,26 +91,22 @@ def _contract_page(method_audit: MethodAudit, *, is_full: bool) -> Iterator[Part
 
 
 def _failure(name: str, reason: str) -> Iterator[Part]:
+    """Two lines about a failed test."""
     yield Line(f"FAILED  {name}", style="bold red")
     yield Line(reason, indent=8)
 
 
 def _contract_result(method_audit: MethodAudit) -> tuple[str, str]:
-    """The result of a contract in a sentence, and its colour.
-
-    A contract is the tests of one method; each line of `fault` is an error that ended some of them.
-    The status is "no difference" if all passed, "lossy" if a method that does not claim to be
-    lossless failed as a sampler alone, else "bug". `failures` are the failed `tests`.
-    """
-    num_faults = len(method_audit.fault.splitlines())
+    """The result of a method's contract: a sentence for readers, and its colour."""
+    num_faults = len(method_audit.fault.splitlines())  # a line per error that ended a part
     num_tests = len(method_audit.tests) + num_faults
     num_failed = len(method_audit.failures) + num_faults
     failed_of_all = f"{num_failed} of {num_tests} tests of {method_audit.method}"
-    if method_audit.status == "lossy":
+    if method_audit.status == "lossy":  # the method does not claim to be lossless
         return f"lossy, as declared: {failed_of_all} failed.", "yellow"
-    if method_audit.status != "no difference":
+    if method_audit.status != "no difference":  # a test failed
         return f"FAILED: {failed_of_all}.", "red"
-    if is_idle(method_audit):  # no right token could be planted in its trees
+    if is_idle(method_audit):  # the method never drafted, so its drafts were not tested
         return (
             f"Not judged: {method_audit.method} proposed no draft token on the prompts of the "
             "audit.",
@@ -120,18 +116,17 @@ def _contract_result(method_audit: MethodAudit) -> tuple[str, str]:
 
 
 def _greedy_table(audit: Audit, header: RunHeader) -> Table:
-    """One row per method with greedy answers.
+    """A table of how far greedy answers agree with vanilla's, a row per method.
 
-    An agreement counts a method's answers that were compared with vanilla's, and the identical ones
-    among them. `first_position` is that of the earliest token that differs. `largest_gap` is the
-    largest distance of such a token of the method below the target's best logit. Both are None
-    without a difference.
+    The columns are the number of identical answers; the earliest position at which an answer
+    differs; the largest gap of logits between the target's best token and a method's token that
+    differs; and the status. Without a difference, the two in the middle are empty.
     """
     rows = []
     for greedy in audit.greedy:
-        agreement = greedy.agreement
-        first_position, largest_gap = agreement.first_position, greedy.largest_gap
-        cell_texts = (  # before the status, in the order of the headings below
+        agreement = greedy.agreement  # with vanilla
+        first_position, largest_gap = agreement.first_position, greedy.largest_gap  # None: none
+        cell_texts = (  # all columns but the status
             f"{agreement.num_identical} of {agreement.num_compared}",
             "" if first_position is None else f"token {first_position}",
             "" if largest_gap is None else f"{largest_gap:.3g}",
@@ -144,17 +139,16 @@ def _greedy_table(audit: Audit, header: RunHeader) -> Table:
 def _differences(audit: Audit, header: RunHeader) -> Iterator[Part]:
     """A table of the differences from vanilla's greedy answers, bugs and largest gaps first.
 
-    It has at most MOST_DIFFERENCES rows; a line after it counts the others.
+    The table has at most MOST_DIFFERENCES rows; a line below counts the other differences.
     """
-    # Each difference with the audit of its method.
+    # a method's greedy audit, and one of its differences
     pairs = [(greedy, difference) for greedy in audit.greedy for difference in greedy.differences]
     if not pairs:
         return
-    pairs.sort(key=lambda pair: _severity(pair[1]), reverse=True)
-    # Token ids of both sides; the gap of logits; the largest gap that rounding explains.
+    pairs.sort(key=lambda pair: _severity(pair[1]), reverse=True)  # of the difference
+    # position, both token ids, gap of logits, and the largest gap that rounding explains
     headings = ["token", "vanilla", "method", "gap", "near-tie\nup to"]
-    # The dtype in which steps were run again; None if they were not.
-    if audit.recheck_dtype:
+    if audit.recheck_dtype:  # steps were run again in this dtype
         headings.append(f"again in\n{audit.recheck_dtype}")
     rows = [
         _difference_row(greedy, difference, header, has_recheck=bool(audit.recheck_dtype))
@@ -168,6 +162,7 @@ def _differences(audit: Audit, header: RunHeader) -> Iterator[Part]:
 
 
 def _severity(difference: Difference) -> tuple[bool, float]:
+    """A key to sort by: bugs are largest, then large gaps; an answer that ended counts as one."""
     gap = float("inf") if difference.gap is None else difference.gap
     return difference.status == "bug", gap / difference.threshold
 
@@ -175,41 +170,46 @@ def _severity(difference: Difference) -> tuple[bool, float]:
 def _difference_row(
     greedy: GreedyAudit, difference: Difference, header: RunHeader, *, has_recheck: bool
 ) -> Row:
-    """A difference: position, both tokens, gap of the method's token to the best, and threshold.
+    """The table row of one difference from vanilla.
 
-    `greedy` is the method's audit at temperature 0. A divergence has a record's key, the first
-    position that differs and both token ids, None for an answer that had ended. A gap is the
-    distance of a token's logit from the target's best one, None without both tokens; rounding
-    explains gaps up to the threshold. With `has_recheck`, a last cell says if the step, run again,
-    gave vanilla's tokens.
+    Its cells are the position in the answer, vanilla's token id and the method's, the gap of logits
+    from the method's token to the best one, the largest gap that rounding explains, and the status.
+
+    Args:
+        greedy: the method's greedy answers against vanilla's.
+        difference: the difference.
+        header: the run's, with the names of methods for readers.
+        has_recheck: True for one more cell: if the step gave vanilla's tokens when run again.
     """
     divergence = difference.divergence
-    key = divergence.key
+    key = divergence.key  # of the record
     label = f"{header.method(key.method).label} on {key.sample_id}"
     if key.turn:  # of the chat, from 0
         label += f", turn {key.turn + 1}"
     if key.repeat:  # the pass over the prompts, from 0
         label += f", pass {key.repeat + 1}"
-    token_ids = (divergence.baseline_token, divergence.own_token)
+    token_ids = (divergence.baseline_token, divergence.own_token)  # None: the answer had ended
     cell_texts = [
-        str(divergence.position),  # in the answer
-        *("ended" if token is None else str(token) for token in token_ids),
+        str(divergence.position),
+        *("ended" if token_id is None else str(token_id) for token_id in token_ids),
         formats.NONE if difference.gap is None else f"{difference.gap:.3g}",
         f"{difference.threshold:.3g}",
     ]
     if has_recheck:
-        # None: the step was not run again.
-        recheck_texts = {None: formats.NONE, True: "same", False: "differs"}
+        recheck_texts = {None: formats.NONE, True: "same", False: "differs"}  # None: not run again
         cell_texts.append(recheck_texts[difference.is_same_again])
     status = difference.status
-    if status == "bug" and not greedy.is_lossless:  # the method does not claim to be
+    if status == "bug" and not greedy.is_lossless:  # the method does not claim to be lossless
         status = "lossy"
     return status_row(key.method, label, cell_texts, status)
 
 
 def _methods_table(audit: Audit, header: RunHeader) -> Table:
-    """One row per method and temperature; columns that are empty in all rows are left out."""
-    # Of each method: its texts by the headings of their columns.
+    """A table of methods' tests as a whole, a row per method and temperature.
+
+    Columns that are empty in all rows are left out.
+    """
+    # per row: its texts by heading of the column, without the status
     texts_of_rows = [_method_texts(method_audit) for method_audit in audit.methods]
     headings = [
         heading
@@ -224,27 +224,28 @@ def _methods_table(audit: Audit, header: RunHeader) -> Table:
     return group_table([*headings, "status"], rows)
 
 
-def _method_texts(audited: MethodAudit) -> dict[str, str]:
-    """The texts of a row by the headings of their columns."""
-    deviations = [test.effect for test in audited.tests if test.name == "deviation"]
+def _method_texts(method_audit: MethodAudit) -> dict[str, str]:
+    """The texts of a row about a method at a temperature, by the headings of their columns."""
+    deviations = [test.effect for test in method_audit.tests if test.name == "deviation"]
     same_again = ""
-    if audited.num_replayed:
-        same_again = f"{audited.num_same} of {audited.num_replayed}"
+    if method_audit.num_replayed:
+        same_again = f"{method_audit.num_same} of {method_audit.num_replayed}"
     return {
-        "T": f"{audited.level:g}",
+        "T": f"{method_audit.level:g}",
         "same\nagain": same_again,
         "logits\n(epsilon)": f"{max(deviations):.3g}" if deviations else "",
-        **{f"p of\n{subject}": _p_value(audited, subject) for subject in _P_SUBJECTS},
-        "tokens\ntested": str(audited.num_tokens or ""),
-        "smallest\nTV": "" if audited.smallest_tv is None else f"{audited.smallest_tv:.3f}",
+        **{f"p of\n{subject}": _p_value(method_audit, subject) for subject in _P_SUBJECTS},
+        "tokens\ntested": str(method_audit.num_tokens or ""),
+        "smallest\nTV": ""
+        if method_audit.smallest_tv is None
+        else f"{method_audit.smallest_tv:.3f}",
     }
 
 
 def _p_value(method_audit: MethodAudit, subject: str) -> str:
-    """The smallest p-value of a method's tests of one subject, such as tokens; empty if none has
-    one.
+    """The smallest p-value of a method's tests of a subject, such as "tokens", as text.
 
-    A test that failed without a p-value counts as 0.
+    "" if no test of the subject has a p-value. A test that failed by a limit counts as 0.
     """
     p_values = []
     for test in method_audit.tests:
@@ -252,45 +253,40 @@ def _p_value(method_audit: MethodAudit, subject: str) -> str:
             continue
         if test.p_value is not None:
             p_values.append(test.p_value)
-        elif test.is_failed:
+        elif test.is_failed:  # by a limit, without a p-value
             p_values.append(0.0)
     return f"{min(p_values):.2g}" if p_values else ""
 
 
 def _sentences(audit: Audit) -> Iterator[str]:
-    """The result of an audit, then how to read the columns of its tables.
-
-    `dtype` is the run's dtype, `recheck_dtype` the dtype in which steps were run again, or None.
-    `statuses` has the status of every method; "numerics" are differences that rounding explains.
-    """
+    """Sentences about an audit: the result, then how to read the columns of the tables."""
     if audit.has_bug:
         yield "A method that claims to be lossless is not: see the rows with status bug."
     elif audit.unjudged:
         yield "No bug found, but not everything that was requested could be judged."
     else:
         yield "No bug found: every method that claims to be lossless passed."
-    # Requested methods without a verdict, with the reason.
-    for label_and_reason in audit.unjudged:
-        yield f"Not judged: {label_and_reason}."
-    if audit.greedy and audit.statuses & {"numerics", "bug"}:
+    for methods_and_reason in audit.unjudged:  # "methods: reason"
+        yield f"Not judged: {methods_and_reason}."
+    if audit.greedy and audit.statuses & {"numerics", "bug"}:  # there may be gaps in a table
         yield (
             "gap: how far the method's token lies below the best one in the target's logits. "
             "Rounding explains gaps up to the near-tie, but no larger ones."
         )
-        if not audit.recheck_dtype and audit.dtype != "float32":
+        if not audit.recheck_dtype and audit.dtype != "float32":  # no step was run again
             yield (
                 "Use --dtype float32 to run these steps again: near-ties are a thousand times "
                 "rarer there."
             )
-    test_names = {test.name for audited in audit.methods for test in audited.tests}
-    dtype = audit.recheck_dtype or audit.dtype  # of the audit's own logits
-    # Tests of logits: of their deviation and, if rounding is equal, of all their bits.
+    test_names = {test.name for method_audit in audit.methods for test in method_audit.tests}
+    dtype = audit.recheck_dtype or audit.dtype  # of the logits that were tested
+    # The test "bits" finds small differences in any dtype, but is not always possible.
     if dtype != "float32" and "deviation" in test_names and "bits" not in test_names:
         yield (
             f"In {dtype} rounding hides small differences of logits, such as those of one "
             "layer's stale keys. --dtype float32 finds them."
         )
-    if any(audited.num_tokens for audited in audit.methods):
+    if any(method_audit.num_tokens for method_audit in audit.methods):  # tokens were sampled
         yield (
             f"p: corrected for all tests (Holm); a test fails below {ALPHA}. smallest TV: the "
             f"smallest error that {POWER:.0%} of audits would find, as the mean total variation "

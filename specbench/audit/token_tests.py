@@ -18,7 +18,7 @@ _MAX_SKEW = 0.5
 _SURE = 0.9
 """A token with a larger best probability hardly depends on the random number drawn for it."""
 _LEAST = 50
-"""Fewest draws, or pairs of them, for a test."""
+"""Fewest draws, or pairs of draws, for a test."""
 _FIXED = 1 - 1e-6
 """A draft token with a larger probability was not drawn but chosen."""
 _MASS_SLACK = 1e-3
@@ -26,32 +26,34 @@ _MASS_SLACK = 1e-3
 
 
 def token_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
-    """Tests of sampled tokens: all, by depth in the step, after draft tokens and without any.
+    """Test that sampled tokens are draws from the distributions p that they should come from.
 
-    `tokens` has a column [tokens] for each number that is known about a token and its distribution.
-    A test has a part, a name, the number tested, the effect's size and unit, and a p-value. A token
-    is possible unless sampling settings rule it out beyond rounding.
+    Yields tests of impossible tokens (if any), of the least likely token, of means over all tokens
+    and over groups of them, and of correlations between tokens. `tokens` has numbers about each
+    token and its p.
     """
     if not (num_tokens := len(tokens)):
         return
+    # `is_possible` is false if the sampling settings rule a token out, beyond rounding.
     if num_impossible := int((~tokens.is_possible).sum()):
         yield AuditTest(
             "tokens", "impossible tokens", num_tokens, num_impossible, unit="tokens", p_value=0.0
         )
-    # A token's tail is the mass of the tokens that are at most as likely: its own p-value.
+    # A token's tail is the mass of all tokens that are at most as likely: a p-value of one draw.
     smallest_tail = float(tokens.tail.min())
-    p_value = min(1.0, num_tokens * smallest_tail)  # of the smallest of these tails
+    p_value = min(1.0, num_tokens * smallest_tail)  # corrected for the number of draws
     yield AuditTest("tokens", "least likely token", num_tokens, smallest_tail, "tail mass", p_value)
-    for stratum, is_kept in _strata(tokens).items():  # name of a group -> its tokens
-        yield from _mean_tests(tokens.where(is_kept), stratum)
+    for stratum, is_in_stratum in _strata(tokens).items():
+        yield from _mean_tests(tokens.where(is_in_stratum), stratum)
     yield from _serial_tests(tokens)
 
 
 def _strata(tokens: TokenNumbers) -> dict[str, Array]:
-    """Groups of tokens by facts that are known before a token is drawn: [tokens] each.
+    """Groups of tokens by the ends of their tests' names: True for tokens in the group [tokens].
 
-    Accepted and rejected tokens are not such groups: likely tokens are accepted more often, so
-    the accepted ones alone are not draws from p.
+    Groups are made by facts that are known before a token is drawn. Accepted and rejected tokens
+    are no such groups: likely tokens are accepted more often, so accepted tokens alone are not
+    draws from p.
     """
     depth, has_draft = tokens.depth, tokens.has_draft
     return {
@@ -75,135 +77,144 @@ class Residuals(NamedTuple):
 
 
 def _mean_tests(tokens: TokenNumbers, stratum: str) -> Iterator[AuditTest]:
-    """Tests that the means of surprises, ranks and likeliest tokens are the expected ones.
+    """Test that three means over tokens are as expected: surprise, rank, share of the likeliest.
 
-    `stratum` ends a test's name. Arrays are [tokens]. A surprise is -log p(token), a rank the mass
-    of the likelier tokens plus half of the token's own, `best` the likeliest token's probability;
-    "third" is a central moment.
+    A surprise is -log p(token). A rank is the mass of the likelier tokens plus half of the token's
+    own mass; 1/2 is expected. The likeliest token of p is expected with its probability b. The
+    tests' names end with `stratum`, the group of the tokens. All arrays are [tokens].
     """
-    best = tokens.best
-    # The likeliest token is drawn with probability b, `best`: a Bernoulli number, with variance
-    # b (1 - b) and third central moment b (1 - b) (1 - 2 b).
-    best_variance = best * (1 - best)
-    best_third = best_variance * (1 - 2 * best)
+    best_p = tokens.best  # b
+    # To draw the likeliest token or not is a Bernoulli number.
+    best_variance = best_p * (1 - best_p)
+    best_third = best_variance * (1 - 2 * best_p)  # third central moment
     surprise_residuals = Residuals(
         tokens.surprise - tokens.entropy, tokens.surprise_variance, tokens.surprise_third
     )
     rank_residuals = Residuals(tokens.rank - 0.5, tokens.rank_variance, tokens.rank_third)
-    best_residuals = Residuals(tokens.is_best - best, best_variance, best_third)
-    # `step` is the distance between neighbouring values of a sum; 0 if it is continuous.
+    best_residuals = Residuals(tokens.is_best - best_p, best_variance, best_third)
+    # `step` is the distance between neighbouring values of a sum; 0 for a continuous sum.
     for name, residuals, unit, step in (
         ("surprise", surprise_residuals, "nats", 0.0),
         ("rank", rank_residuals, "mass", 0.0),
         ("likeliest token", best_residuals, "share", 1.0),
     ):
         p_value = sum_test(*residuals, step)
-        if p_value is not None:
+        if p_value is not None:  # None: too little to test
             effect = float(residuals.residual.mean())
             yield AuditTest("tokens", f"{name}{stratum}", len(tokens), effect, unit, p_value)
 
 
 def sum_test(residual: Array, variance: Array, third: Array, step: float = 0.0) -> float | None:
-    """The two-sided p-value of a sum of independent residuals [n] with known moments.
+    """The two-sided p-value of a sum of independent residuals, whose expected sum is 0.
 
-    Each residual has mean 0, its own variance [n] and third central moment [n]. `step` is the
-    distance between neighbouring values of the sum. None if there is too little to test.
+    None if the sum has too little variance or too much skew to be tested.
+
+    Args:
+        residual: the residuals [n], of mean 0.
+        variance: variance of each residual [n].
+        third: third central moment of each residual [n].
+        step: distance between neighbouring values of the sum; 0 for a continuous sum.
     """
     total_variance = variance.sum()
     if total_variance <= 0:
         return None
     skew = third.sum() / total_variance**1.5
-    if abs(skew) > _MAX_SKEW:  # too few uncertain tokens for the law below
+    if abs(skew) > _MAX_SKEW:
         return None
-    # Half a step is the correction for continuity. A skew near 0 counts as the normal's, 0.
     residual_sum = residual.sum()
+    # with the correction for continuity, half a step towards 0
     corrected_sum = max(0.0, abs(residual_sum) - step / 2) * np.sign(residual_sum)
-    standard_law = pearson3(skew if abs(skew) > 1e-3 else 0.0)  # of sum / standard deviation
-    tail = standard_law.sf if corrected_sum > 0 else standard_law.cdf  # the sum's side
+    # The law of sum / standard deviation. A skew near 0 counts as 0, which is the normal law.
+    standard_law = pearson3(skew if abs(skew) > 1e-3 else 0.0)
+    tail = standard_law.sf if corrected_sum > 0 else standard_law.cdf  # on the side of the sum
     return float(min(1.0, 2 * tail(corrected_sum / np.sqrt(total_variance))))
 
 
 def _serial_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
-    """Correlation of the random numbers behind neighbouring tokens, steps and answers."""
-    number_of_answer = (tokens.depth == 0).cumsum()  # [tokens]; an answer begins at depth 0
-    first_of_steps = np.flatnonzero(tokens.depth == 1)
+    """Test that the random numbers of neighbouring tokens, steps and answers do not correlate."""
+    # An answer begins with a token of depth 0, so this counts answers from 1 [tokens].
+    answer_numbers = (tokens.depth == 0).cumsum()
+    first_of_steps = np.flatnonzero(tokens.depth == 1)  # indices of tokens
     all_tokens = np.arange(len(tokens))
-    yield from _test_of_neighbours(tokens, all_tokens, number_of_answer, "correlation of tokens")
-    yield from _test_of_neighbours(tokens, first_of_steps, number_of_answer, "correlation of steps")
-    yield from _test_of_answers(tokens, number_of_answer)
+    yield from _test_of_neighbours(tokens, all_tokens, answer_numbers, "correlation of tokens")
+    yield from _test_of_neighbours(tokens, first_of_steps, answer_numbers, "correlation of steps")
+    yield from _test_of_answers(tokens, answer_numbers)
 
 
 def _test_of_neighbours(
-    tokens: TokenNumbers, rows: Array, number_of_answer: Array, name: str
+    tokens: TokenNumbers, indices: Array, answer_numbers: Array, name: str
 ) -> Iterator[AuditTest]:
-    """Correlation of the position of each of these rows with that of the row before in its answer.
+    """Test that random numbers of tokens do not correlate with that of the tested token before.
 
-    `rows` are indices of tokens, in order; `number_of_answer` [tokens] is the answer of each token,
-    from 1. `name` is the test's name.
+    A token's position in its distribution is uniform in [0, 1), so the score sqrt(12) * (position -
+    1/2) has mean 0 and variance 1. Over pairs of a score with the score before:
 
-    A position is uniform in [0, 1), so sqrt(12) * (position - 1/2) has mean 0 and variance 1:
+        effect = sum(score * before) / sum(before**2)
+        z = sum(score * before) / sqrt(sum(before**2)), which is normal
 
-        effect = sum(now * before) / sum(before**2)
-        z = sum(now * before) / sqrt(sum(before**2)), which is normal
+    Args:
+        tokens: numbers about all tokens.
+        indices: indices of the tokens to test, in order [tested].
+        answer_numbers: number of the answer that each token belongs to [tokens].
+        name: name of the test.
     """
-    is_unsure = tokens.best[rows] < _SURE  # best: the likeliest token's probability
-    answers = number_of_answer[rows]  # numbers of the answers of these rows
-    # A pair is two successive rows of an answer. p made neither of their tokens nearly certain.
+    # A nearly certain token says nothing about its random number (`best`: the largest p).
+    is_unsure = tokens.best[indices] < _SURE
+    answers = answer_numbers[indices]
+    # A pair is two successive tokens of the same answer, both unsure [tested - 1].
     is_pair = is_unsure[1:] & is_unsure[:-1] & (answers[1:] == answers[:-1])
-    scores = np.sqrt(12) * (tokens.position[rows] - 0.5)  # of the rows
-    scores_now, scores_before = scores[1:][is_pair], scores[:-1][is_pair]
-    if len(scores_now) < _LEAST:  # pairs that a test needs
+    all_scores = np.sqrt(12) * (tokens.position[indices] - 0.5)
+    scores, scores_before = all_scores[1:][is_pair], all_scores[:-1][is_pair]  # [pairs]
+    if len(scores) < _LEAST:
         return
-    product_sum = float((scores_now * scores_before).sum())
+    product_sum = float((scores * scores_before).sum())
     square_sum = float((scores_before**2).sum())
     p_value = float(2 * norm.sf(abs(product_sum / np.sqrt(square_sum))))
-    yield AuditTest("tokens", name, len(scores_now), product_sum / square_sum, p_value=p_value)
+    yield AuditTest("tokens", name, len(scores), product_sum / square_sum, p_value=p_value)
 
 
-def _test_of_answers(tokens: TokenNumbers, number_of_answer: Array) -> Iterator[AuditTest]:
-    """Correlation of each answer's steps with the same steps of the answer before.
+def _test_of_answers(tokens: TokenNumbers, answer_numbers: Array) -> Iterator[AuditTest]:
+    """Test that the steps of each answer do not correlate with the same steps one answer before.
 
-    `number_of_answer` [tokens] is the answer of each token, from 1; 0 before the first answer.
+    They do if a method draws all answers with the same seed. A token's random point is not used,
+    since the audit draws it, and draws the same for equal answers; instead, the middle m of the
+    token's stretch of [0, 1) is. Given p, m has mean 1/2 and the variance of the rank:
 
-    If a method draws all answers with one seed, their random numbers are equal. Instead of a
-    token's position, the middle of its stretch is tested, which has no random part: equal answers
-    have equal random parts.
+        sum(products) = sum((m_before - 1/2) * (m - 1/2))
+        variance = sum((m_before - 1/2)**2 * rank_variance)
 
-    With m the middle of a token's stretch of [0, 1), whose variance given p is the rank's:
-
-        sum(products) = sum((m_before - 1/2) * (m_now - 1/2))
-        variance = sum((m_before - 1/2)**2 * rank_variance_now)
+    `answer_numbers` [tokens] has the number of the answer that each token belongs to, from 1; 0 for
+    tokens before the first answer.
     """
-    # First tokens of steps (depth 1), and the prefill's token (depth 0) as step 0: [steps of all
-    # answers]. `rows` are their indices in `tokens`, step_number the step's number in its answer.
-    is_first = (tokens.depth == 0) | (tokens.depth == 1)
-    rows = np.flatnonzero((number_of_answer > 0) & is_first)
-    answers = number_of_answer[rows]  # numbers of the answers of these rows
-    first_of_answer = np.flatnonzero(tokens.depth[rows] == 0)  # [answers]: indices in `rows`
-    step_number = np.arange(len(rows)) - first_of_answer[answers - 1]
-    # By step and then by answer: the same step of the answer before is the neighbour above.
-    order = np.lexsort((answers, step_number))
-    rows, answers, step_number = rows[order], answers[order], step_number[order]
-    before, now = rows[:-1], rows[1:]
-    # A pair is the same step of two successive answers. p made neither token nearly certain.
-    is_pair = (step_number[1:] == step_number[:-1]) & (answers[1:] == answers[:-1] + 1)
-    # `best` is the likeliest token's probability.
-    is_pair &= (tokens.best[now] < _SURE) & (tokens.best[before] < _SURE)
-    before, now = before[is_pair], now[is_pair]
-    centred = tokens.middle[before] - 0.5  # m_before - 1/2 of each pair
-    products = centred * (tokens.middle[now] - 0.5)  # of each pair
-    variance = (centred**2 * tokens.rank_variance[now]).sum()
-    if len(centred) >= _LEAST and variance > 0:  # pairs that a test needs
-        effect = float(12 * products.mean())  # 1 for equal uniform numbers
+    # the first token of each step (depth 1), and the prefill's token (depth 0) as step 0
+    is_first = (tokens.depth == 0) | (tokens.depth == 1)  # [tokens]
+    indices = np.flatnonzero((answer_numbers > 0) & is_first)  # of these tokens [steps]
+    answers = answer_numbers[indices]  # [steps]
+    first_of_answers = np.flatnonzero(tokens.depth[indices] == 0)  # indices of steps [answers]
+    # number of each step within its answer, from 0 [steps]
+    steps = np.arange(len(indices)) - first_of_answers[answers - 1]
+    # Sort by step, then by answer: neighbours are the same step of successive answers.
+    order = np.lexsort((answers, steps))
+    indices, answers, steps = indices[order], answers[order], steps[order]
+    before, after = indices[:-1], indices[1:]  # of neighbours
+    is_pair = (steps[1:] == steps[:-1]) & (answers[1:] == answers[:-1] + 1)
+    # A nearly certain token says nothing about its random number (`best`: the largest p).
+    is_pair &= (tokens.best[after] < _SURE) & (tokens.best[before] < _SURE)
+    before, after = before[is_pair], after[is_pair]  # [pairs]
+    centred_before = tokens.middle[before] - 0.5
+    products = centred_before * (tokens.middle[after] - 0.5)
+    variance = (centred_before**2 * tokens.rank_variance[after]).sum()
+    if len(products) >= _LEAST and variance > 0:
+        effect = float(12 * products.mean())  # about 1 for equal random numbers (variance 1/12)
         p_value = float(2 * norm.sf(abs(products.sum() / np.sqrt(variance))))
-        yield AuditTest("tokens", "correlation of answers", len(centred), effect, p_value=p_value)
+        yield AuditTest("tokens", "correlation of answers", len(products), effect, p_value=p_value)
 
 
 def smallest_tv(tokens: TokenNumbers, error_rate: float) -> float:
-    """The mean total variation that the test of the likeliest token finds in POWER of all audits.
+    """The smallest mean total variation that a test of these tokens finds in POWER of all audits.
 
-    It holds for errors that move probability to or from the likeliest token. No statistic between
-    0 and 1 changes by more than the total variation.
+    The error is one that moves probability to or from the likeliest token, and the test is that of
+    the likeliest token. `error_rate` is the test's rate of false alarms.
     """
     # A test at `error_rate` finds a mean difference d with probability POWER if
     #   d = (z(error_rate / 2) + z(1 - POWER)) * sqrt(sum(b * (1 - b))) / n
@@ -213,10 +224,11 @@ def smallest_tv(tokens: TokenNumbers, error_rate: float) -> float:
 
 
 def draft_tests(drafts: DraftNumbers) -> Iterator[AuditTest]:
-    """Tests of drawn draft tokens against the distributions q that they claim.
+    """Test that draft tokens are draws from the distributions q that they claim.
 
-    `drafts` has columns [draft tokens]. A token's positions in q, by rank and by id, are uniform in
-    [0, 1) if it was drawn from q (Kolmogorov-Smirnov test). Tokens of probability 1 say nothing.
+    Yields tests that each q sums to 1, that no token has probability 0 (if one has), and that the
+    tokens' positions in q, by rank and by id, are uniform in [0, 1) (Kolmogorov-Smirnov test).
+    `drafts` has numbers about each draft token and its q.
     """
     if not (num_drafts := len(drafts)):
         return
@@ -226,8 +238,9 @@ def draft_tests(drafts: DraftNumbers) -> Iterator[AuditTest]:
         yield AuditTest(
             "guesses", "impossible guesses", num_drafts, num_impossible, unit="guesses", p_value=0.0
         )
+    # the tokens that were left to chance
     drawn = drafts.where((drafts.probability > 0) & (drafts.probability < _FIXED))
-    if len(drawn) < _LEAST:  # draws that a test needs
+    if len(drawn) < _LEAST:
         return
     for name, positions in (("rank", drawn.by_rank), ("position", drawn.by_id)):
         ks_test = kstest(positions, "uniform")
@@ -242,25 +255,27 @@ def rule_tests(trees: Sequence[Outcomes]) -> list[AuditTest]:
 
 
 def rule_test(outcomes: Outcomes) -> AuditTest:
-    """A chi-square test of an acceptance rule's outcomes on one tree.
+    """A chi-square test of the tokens that an acceptance rule emits on a tree.
 
-    `counts` and `probs` [1 + 4, 4] are the emitted tokens and their probabilities: the first row is
-    of the first token after the root, the others of the token after each accepted token. The sum is
-    over the rows with draws. A row has (number of possible tokens - 1) degrees of freedom:
+    `outcomes` has counts of emitted tokens, and their probabilities [1 + 4, 4]: row 0 is of the
+    first token of each draw, row 1 + t of the tokens that follow an accepted token t. Rows without
+    draws are left out. A row has as many degrees of freedom as it has possible tokens, less 1:
 
         chi2 = sum((counts - expected)**2 / expected)
     """
-    is_used = outcomes.counts.sum(1) > 0
-    counts, probs = outcomes.counts[is_used], outcomes.probs[is_used]
-    draws_of_rows = counts.sum(1, keepdims=True)  # [rows, 1]; below [rows, 4] or [rows]
-    expected = probs * draws_of_rows
+    has_draws = outcomes.counts.sum(1) > 0
+    counts, probs = outcomes.counts[has_draws], outcomes.probs[has_draws]  # [rows, 4]
+    draws_of_rows = counts.sum(1, keepdims=True)  # [rows, 1]
+    expected = probs * draws_of_rows  # [rows, 4]
     is_possible = expected > 0
-    chi2_terms = (counts - expected) ** 2 / np.where(is_possible, expected, 1.0)
+    chi2_terms = (counts - expected) ** 2 / np.where(is_possible, expected, 1.0)  # no division by 0
     num_degrees = (is_possible.sum(1) - 1).sum()
-    total_variations = np.abs(counts / draws_of_rows - probs).sum(1) / 2  # of each row
+    total_variations = np.abs(counts / draws_of_rows - probs).sum(1) / 2  # [rows]
     p_value = float(chi2.sf(chi2_terms.sum(), num_degrees))
-    if counts[expected == 0].any():  # impossible tokens
+    if counts[expected == 0].any():  # an impossible token was emitted
         p_value = 0.0
-    num_trees = int(outcomes.counts[0].sum())
-    effect = float(total_variations.max())
-    return AuditTest("rule", outcomes.name, num_trees, effect, "total variation", p_value)
+    num_trees = int(outcomes.counts[0].sum())  # draws of the tree
+    largest_variation = float(total_variations.max())
+    return AuditTest(
+        "rule", outcomes.name, num_trees, largest_variation, "total variation", p_value
+    )

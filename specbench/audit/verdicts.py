@@ -11,17 +11,20 @@ from specbench.log.header import RunHeader
 
 
 def corrected(results: Sequence[MethodAudit]) -> list[MethodAudit]:
-    """The results with p-values corrected for the number of tests over all of them."""
-    p_values = holm(
+    """The results with each test judged; p-values are corrected for the number of all tests."""
+    p_values = holm(  # by index of the result and index of the test in it
         {
-            (number, test_number): test.p_value
-            for number, method_audit in enumerate(results)
-            for test_number, test in enumerate(method_audit.tests)
+            (index, test_index): test.p_value
+            for index, method_audit in enumerate(results)
+            for test_index, test in enumerate(method_audit.tests)
         }
     )
     corrected_results = []
-    for number, method_audit in enumerate(results):
-        tests = [_judged(test, p_values[number, i]) for i, test in enumerate(method_audit.tests)]
+    for index, method_audit in enumerate(results):
+        tests = [
+            _judged(test, p_values[index, test_index])
+            for test_index, test in enumerate(method_audit.tests)
+        ]
         corrected_results.append(replace(method_audit, tests=tuple(tests)))
     return corrected_results
 

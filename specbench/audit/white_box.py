@@ -97,36 +97,41 @@ class _Tester:
     def __init__(
         self, records: Records, header: RunHeader, model: RunModel, effort: Effort, parts: Parts
     ) -> None:
-        """Take a run's records by temperature and method, its header, and its model, loaded again.
+        """Take what an audit tests, and how much of it.
 
-        `effort` says how many tokens and outcomes to test, and `parts` tell the progress.
+        Args:
+            records: the run's measured records, by temperature and then by method.
+            header: the run's header.
+            model: the run's model, loaded again.
+            effort: how many tokens and outcomes to test.
+            parts: reports the progress.
         """
         self._records = records
         self._model = model
-        self._dtype = header.model.rounding(model.dtype)  # the dtype that rounds logits
+        self._dtype = header.model.rounding(model.dtype)  # name of the dtype that rounds logits
         self._effort = effort
         self._parts = parts
-        num_tested = 0  # pairs of a method and a sampling temperature
+        num_cells = 0  # pairs of a method and a sampling temperature, raised ones included
         for temperature, records_by_method in records.items():
-            # `levels`: the run's temperature and, above 0, a raised one.
-            num_tested += len(records_by_method) * len(levels(temperature))
-        # The share of false alarms of a single test, for which the size of a sample is planned:
-        # ALPHA for the whole audit, over the number of its tests.
-        self._error_rate = ALPHA / (TESTS_PER_CELL * max(num_tested, 1))
+            num_cells += len(records_by_method) * len(levels(temperature))
+        # The rate of false alarms that the size of a sample is planned for: of a single test, such
+        # that all tests of the audit together have ALPHA.
+        self._error_rate = ALPHA / (TESTS_PER_CELL * max(num_cells, 1))
 
     def results(self) -> Iterator[MethodAudit]:
-        """The results of every method at every level, vanilla's first.
+        """Test every method at every level; yields the tests of each, not corrected yet.
 
-        A level is a sampling temperature: the run's own, or a raised one.
+        A level is a sampling temperature: the run's own, or a raised one. At each level vanilla
+        comes first, since the logits of the other methods are compared with vanilla's.
         """
-        allowed_deviation = self._allowed_deviation()  # of a logit, in epsilons times its scale
+        allowed_deviation = self._allowed_deviation()  # of a logit, in epsilons times the scale
         for temperature, records_by_method in self._records.items():
             for level in levels(temperature):
-                baseline_logits = None  # vanilla itself has none to be compared with
+                baseline_logits = None  # vanilla's, once they are known
                 for method in sorted(records_by_method, key=lambda name: name != BASELINE):
                     self._parts.begin(f"T={level:g}: {method}")
-                    # Answers completed again or drawn, `watched` with numbers about their logits.
                     answers = self._gathered(method, temperature, level)
+                    # numbers about the logits of all answers
                     logits = LogitNumbers.join([answer.logits for answer in answers.watched])
                     tests = [
                         *logit_tests(logits, self._dtype, allowed_deviation, baseline_logits),
@@ -134,32 +139,32 @@ class _Tester:
                     ]
                     if method == BASELINE:
                         baseline_logits = logits
-                    yield self._result(answers, tests)  # p-values not corrected yet
+                    yield self._result(answers, tests)
 
     def _sampling_tests(self, answers: Answers) -> Iterator[AuditTest]:
-        """The tests of drafts and tokens as draws and, at the run's temperature, of the rule.
+        """Test the drafts and tokens of a method's answers as draws, and its acceptance rule.
 
-        `answers` are of one method at one level, its sampling temperature: that of the run, or a
-        raised one. Nothing is drawn at 0. `watched` has numbers about each answer's draft tokens,
-        `tokens` those of all tokens, `fault` the error that ended the answers, if any.
+        Yields no test of greedy answers. The rule does not depend on the level, so it is tested
+        only at the run's own temperature, and not if an error ended the answers (`fault`).
         """
-        if not answers.level:
+        if not answers.level:  # the sampling temperature
             return
         yield from draft_tests(DraftNumbers.join([answer.drafts for answer in answers.watched]))
         yield from token_tests(answers.tokens)
         is_raised = answers.level != answers.temperature
         if answers.method != BASELINE and not is_raised and not answers.fault:
             num_outcomes = self._effort.num_outcomes
-            # Tokens that the acceptance rule emits on small trees, counted.
+            # how often the rule emits each token on small trees
             yield from rule_tests(self._model.rule_outcomes(answers.method, num_outcomes))
 
     def of_servers(self, header: RunHeader) -> Iterator[MethodAudit]:
-        """The results of servers' sampled answers that came as token ids.
+        """Test the recorded sampled tokens of servers; yields the tests of each, not corrected yet.
 
-        There are none at temperature 0, and none for a server that sends only text.
+        Greedy answers are not tested here. A server that sends only text, without token ids, is
+        left out with a line of progress. `header` has the servers by method.
         """
         for temperature, records_by_method in self._records.items():
-            if not temperature:
+            if not temperature:  # greedy
                 continue
             for method, records in records_by_method.items():
                 server = header.servers.get(method)
@@ -169,27 +174,34 @@ class _Tester:
                     continue
                 self._parts.begin(f"T={temperature:g}: {method}")
                 answers = Answers(method, temperature, level=temperature)
-                answers.parts += map(self._model.token_numbers, records)  # about tokens, per answer
+                answers.parts += map(self._model.token_numbers, records)  # one per answer
                 yield self._result(answers, [*token_tests(answers.tokens)])
 
     def _gathered(self, method: str, temperature: float, level: float) -> Answers:
-        """Recorded answers and, above temperature 0, drawn ones. A raised level: drawn ones only.
+        """Collect the answers of a method at one level to test.
 
-        `temperature` is the run's and `level` the sampling temperature: the same, or a raised one.
-        An error of the method ends its answers.
+        At the run's temperature, recorded answers are completed again. Above 0 new answers are
+        drawn too, as many as are missing. At a raised level all answers are drawn. An error of the
+        method ends the collection, and is kept as `fault`.
+
+        Args:
+            method: the method, as records spell it.
+            temperature: the run's temperature, whose records are used.
+            level: the sampling temperature: the run's, or a raised one.
         """
         answers = Answers(method, temperature, level)
         records = self._records[temperature][method]
         try:
             if level == temperature:
-                self._replay(answers, records)  # adds recorded ones
+                self._replay(answers, records)
             if level:
-                self._draw(answers, records)  # adds drawn ones
+                self._draw(answers, records)
         except (MethodFault, NonFiniteError) as error:
             answers.fault = error.message
         return answers
 
     def _is_enough(self, answers: Answers) -> bool:
+        """True if the answers have the tokens that the effort asks for, and its power."""
         tokens = answers.tokens
         power = self._effort.power
         if len(tokens) < self._effort.num_tokens:
@@ -199,34 +211,33 @@ class _Tester:
         return smallest_tv(tokens, self._error_rate) <= power
 
     def _replay(self, answers: Answers, records: Sequence[Record]) -> None:
-        """Complete records again, spread over the run, and add the results to `answers`.
+        """Complete recorded answers again until there are enough, and add them to `answers`.
 
-        It stops when they are enough. A merge of runs with one seed has an answer twice, which
-        counts as one draw. `parts` are the numbers about the recorded tokens of each answer.
+        The records are taken from all over the run. Of records with the same prompt and seed, such
+        as in a merge of runs with one seed, only one is taken: they are one draw.
         """
-        # Prompt and seed -> a record.
         record_by_draw = {_draw_key(record.key, record.seed): record for record in records}
         for record in spread([*record_by_draw.values()]):
             if self._is_enough(answers):
                 return
-            # The new answer, with numbers about its tokens and logits.
+            # the new answer, with numbers about its tokens, logits and drafts
             evidence = self._model.watch(answers.method, self._model.request(record))
             is_same = evidence.token_ids == record.token_ids
             answers.num_replayed += 1
             answers.num_same += is_same
-            # The recorded tokens are tested even if other ones came out now.
+            # The recorded tokens are tested, even if other tokens came out now.
             answers.parts.append(evidence.tokens if is_same else self._model.token_numbers(record))
             answers.watched.append(evidence)
 
     def _draw(self, answers: Answers, records: Sequence[Record]) -> None:
-        """Draw new answers to the prompts of records, on new seeds, and add them to `answers`.
+        """Draw new answers to recorded prompts until there are enough, and add them to `answers`.
 
-        It stops when they are enough. The answers do not end at an end token. The seeds of two
-        methods differ.
+        Each answer has a new seed, which no other method uses. The answers do not end at an end
+        token.
         """
         run_sampling = self._model.sampling(answers.temperature)
-        sampling = replace(run_sampling, temperature=answers.level)  # the run's, or a raised one
-        spread_records = spread(records)  # shuffled: the first few are from the whole run
+        sampling = replace(run_sampling, temperature=answers.level)
+        spread_records = spread(records)  # in an order in which the first few span the run
         for draw_number, record in enumerate(cycle(spread_records)):
             if self._is_enough(answers):
                 return
@@ -237,7 +248,7 @@ class _Tester:
                 max_new_tokens=min(recorded_request.max_new_tokens, LONGEST),  # to save time
                 eos_ids=frozenset(),
             )
-            round_number = draw_number // len(spread_records)  # draws of each record so far
+            round_number = draw_number // len(spread_records)  # earlier draws for this record
             seed = _new_seed(answers.method, request, round_number)
             evidence = self._model.watch(answers.method, replace(request, seed=seed))
             answers.parts.append(evidence.tokens)
@@ -260,21 +271,21 @@ class _Tester:
         )
 
     def _allowed_deviation(self) -> float:
-        """The largest deviation of logits that rounding explains on this model.
+        """The largest deviation of logits from a plain forward that rounding explains.
 
-        In epsilons of the dtype times the logits' scale (their largest magnitude), measured on
-        chains of recorded tokens against one plain forward over prompt and answer.
+        In epsilons of the dtype times the logits' scale. It follows from the largest deviation of
+        the model's own steps over chains of recorded tokens, where nothing but rounding differs.
         """
-        # At the lowest temperature; vanilla's if there are any.
+        # of the lowest temperature: vanilla's records, or without them another method's
         records_by_method = next(iter(self._records.values()))
         records = spread(records_by_method.get(BASELINE) or next(iter(records_by_method.values())))
-        largest_epsilons = 0.0
-        for record in records[:NUM_CALIBRATED]:  # a few are enough
-            for num_rows in CHAINS:  # numbers of nodes, as steps of several shapes have
-                logits = self._model.chains(record, num_rows)
+        largest_deviation = 0.0
+        for record in records[:NUM_CALIBRATED]:
+            for num_rows in CHAINS:  # tokens of a chain
+                logits = self._model.chains(record, num_rows)  # numbers about each row
                 deviations = logits.deviation / (EPSILON[self._dtype] * logits.scale)  # [rows]
-                largest_epsilons = max([largest_epsilons, *deviations.tolist()])
-        return allowed_deviation(self._dtype, largest_epsilons)
+                largest_deviation = max([largest_deviation, *deviations.tolist()])
+        return allowed_deviation(self._dtype, largest_deviation)
 
 
 def _draw_key(key: RecordKey, seed: int) -> tuple[str, str, int, int]:
