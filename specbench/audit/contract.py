@@ -255,9 +255,9 @@ def repeats(subject: Subject) -> Iterator[AuditTest]:
 def sizes(subject: Subject) -> Iterator[AuditTest]:
     """Trees have the announced sizes.
 
-    For CUDA graphs a drafter announces the sizes of its trees: that all trees have one size, or
-    trees of all padded sizes. Yields a test at temperature 0 and a test at temperature 1, which
-    count the sizes that the method under test drafted without having announced them.
+    For CUDA graphs a drafter announces the sizes of its trees: one size for all trees, or a tree of
+    each padded size. Yields a test at temperature 0 and a test at temperature 1, which count the
+    sizes that the method under test drafted without having announced them.
     """
     drafter = subject.drafter
     for sampling in (Sampling(), Sampling(1.0)):  # greedy, and temperature 1

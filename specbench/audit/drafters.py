@@ -51,8 +51,9 @@ class WatchedDrafter(WrappedDrafter):
         self._drafter.start(state, prefill)
 
     def propose(self, state: State) -> DraftTree:
+        """The method's tree for a step. Its nodes are kept, and numbers about drawn tokens."""
         tree = self._drafter.propose(state)
-        num_nodes = int(tree.num_verify)
+        num_nodes = int(tree.num_verify)  # nodes that may be accepted, root included
         parents = tree.layout.parents[:num_nodes].tolist()
         self.trees.append(ProposedTree(tree.tokens[:num_nodes].tolist(), parents))
         if tree.q is not None and num_nodes > 1:
@@ -71,10 +72,11 @@ def draft_numbers(tokens: Tensor, q: Tensor, generator: torch.Generator) -> Draf
     """Numbers that show if draft tokens were drawn from the distributions q that they claim.
 
     All tokens of the vocabulary are laid end to end on [0, 1), each as a stretch as long as its
-    probability: once by falling probability, once by token id. The numbers have a point in the
-    stretch of the draft token, which is uniform in [0, 1) if the token was drawn from q:
+    probability: once by falling probability, where equally likely tokens share a stretch, and once
+    by token id. In each order the draft token gets a point of its stretch. If the token was drawn
+    from q, this point is uniform in [0, 1):
 
-        point = mass of the tokens before it + uniform(0, 1) * its own mass
+        point = mass of the stretches before it + uniform(0, 1) * mass of its stretch
 
     Args:
         tokens: token ids [draft tokens].
@@ -162,7 +164,7 @@ class Planted(WrappedDrafter):
         self.first_drafts[num_tokens] = [token for token, parent in nodes if parent == 0]
         # right token ids of the levels below the root
         level_ids = self._right_ids[num_tokens : num_tokens + tree.layout.max_depth]
-        most_accepted = state.remaining - 1  # the budget also has the target's own token
+        most_accepted = state.remaining - 1  # 1 of the remaining budget: the target's own token
         depth = min(int(tree.layout.depths[:num_nodes].max()), most_accepted)
         is_deepest_yet = depth > max(self.depths, default=0)
         # In even steps (0) `plant` takes the deepest path, in odd steps a path of changing ranks.

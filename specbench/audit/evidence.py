@@ -74,7 +74,7 @@ def watched_evidence(target: Target, drafter: Drafter, request: Request) -> Evid
         num_nodes = np.repeat((0, *completion.num_nodes), (1, *completion.accept_lengths))
         num_nodes = num_nodes[: len(is_exact)]
         for size in {*num_nodes[(is_exact == 0) & (num_nodes > 0)].tolist()}:
-            # If chains of this size have other bits too, the size says nothing about the method.
+            # If chains of this size have other bits too, these rows say nothing about the method.
             if not has_exact_steps(target, request.prompt_ids, token_ids, size):
                 is_exact[num_nodes == size] = UNKNOWN
         logits = replace(logits, is_exact=is_exact)
@@ -92,7 +92,7 @@ def token_numbers(logits: Tensor, token_ids: Sequence[int], sampling: Sampling) 
         token_ids: all tokens of the answer.
         sampling: the settings that the tokens should be drawn with.
     """
-    # Also keeps tokens just beyond top-p and top-k, which rounding may bring in.
+    # `loose_sampling` also keeps tokens just beyond top-p and top-k, which rounding may bring in.
     loose_sampling = _loosened(sampling, is_half=logits.dtype.itemsize < 4)  # bytes per number
     if sampling.is_greedy:
         sampling = loose_sampling = Sampling(1.0)
@@ -117,7 +117,8 @@ def _loosened(sampling: Sampling, *, is_half: bool) -> Sampling:
     """The sampling settings with their borders moved out as far as rounding may move them."""
     slack = _HALF_SLACK if is_half else _SLACK
     top_k = sampling.top_k
-    if top_k:
+    if top_k:  # 0: all tokens are kept
+        # by ten times the slack of top-p, and at least by one token
         top_k += max(1, round(10 * slack * top_k))
     return replace(sampling, top_p=min(1.0, sampling.top_p + slack), top_k=top_k)
 
@@ -139,15 +140,15 @@ def _numbers_of_chunk(
     shape, an array is [tokens]. A mass is a sum of probabilities, a third a third central moment.
     """
     p = samplers.sampler.probs(logits.double())  # [tokens, vocab]
-    token_column = p.gather(1, tokens)  # p of the drawn token [tokens, 1]
-    token_p = token_column[:, 0]
+    p_column = p.gather(1, tokens)  # p of the drawn token [tokens, 1]
+    token_p = p_column[:, 0]
     # -log p of each token of the vocabulary [tokens, vocab]; the entropy is its mean under p
     surprises = -p.clamp_min(torch.finfo(p.dtype).tiny).log()
     entropy = (p * surprises).sum(-1)
     centred = surprises - entropy[:, None]  # [tokens, vocab]
     surprise = surprises.gather(1, tokens)[:, 0]
-    likelier_mass = p.masked_fill(p <= token_column, 0.0).sum(-1)
-    equal_mass = p.masked_fill(p != token_column, 0.0).sum(-1)
+    likelier_mass = p.masked_fill(p <= p_column, 0.0).sum(-1)
+    equal_mass = p.masked_fill(p != p_column, 0.0).sum(-1)
     rank = likelier_mass + equal_mass / 2
     # The moments of the rank. Lay all tokens end to end on [0, 1) by falling probability, each as a
     # stretch of length w (its probability) with the middle m. The rank is the m of the drawn token.
@@ -159,7 +160,7 @@ def _numbers_of_chunk(
     rank_variance = (1 - (falling_p**3).sum(-1)) / 12
     rank_third = -(falling_p**3 * middle_from_half).sum(-1) / 4
     # mass of the tokens that are at most as likely as the drawn token
-    tail_mass = p.masked_fill(p > token_column, 0.0).sum(-1)
+    tail_mass = p.masked_fill(p > p_column, 0.0).sum(-1)
     # the drawn token's stretch of [0, 1) with tokens by id, and a random point in the stretch
     stretch_end = p.cumsum(-1).gather(1, tokens)[:, 0]
     position = stretch_end - token_p * (1 - place_in_stretch)

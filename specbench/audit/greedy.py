@@ -39,7 +39,7 @@ def agreement_with_ours(
         header: the header of the run.
         model: the run's model, loaded in this process.
     """
-    first_load = loads_of(header.spec.values)[0]  # a number of requests in flight
+    first_load = loads_of(header.spec.values)[0]  # a number of requests in flight, or a rate
     # the method's greedy records of the first pass (0) at the first load
     server_records = [
         record

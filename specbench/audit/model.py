@@ -110,7 +110,7 @@ class RunModel:
         # Stays open while this object is used. `before`: methods get the options of the run.
         self._backend = EngineBackend(plan.setup, before=run.header).__enter__()
         self.target = self._backend.target
-        self.dtype: str = plan.setup.dtype  # names
+        self.dtype: str = plan.setup.dtype  # a name, like the device
         self.device = plan.setup.device.name
 
     def prompt_ids(self, record: Record) -> tuple[int, ...]:
@@ -188,8 +188,8 @@ class RunModel:
         """Numbers about how far rounding moves the logits of steps over `num_rows` tokens.
 
         A step computes a chain of tokens of the record's answer, after a prefill of all tokens
-        before the chain. Its logits are compared with one plain forward of the model over prompt
-        and answer. At most about four chains are spread over the answer.
+        before the chain. The step's logits are compared with one plain forward of the model over
+        prompt and answer. At most about four chains are spread over the answer.
         """
         target = self.target
         prompt_ids = self.prompt_ids(record)

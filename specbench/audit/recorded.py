@@ -20,8 +20,8 @@ def usable_records(table: RecordTable) -> Records:
     """The measured records of a run, by temperature from low to high, and by method."""
     by_temperature: dict[float, dict[str, list[Record]]] = {}
     for record in compress(table.records, table.frame["is_measured"]):
-        methods = by_temperature.setdefault(record.key.temperature, {})
-        methods.setdefault(record.key.method, []).append(record)
+        by_method = by_temperature.setdefault(record.key.temperature, {})
+        by_method.setdefault(record.key.method, []).append(record)
     return dict(sorted(by_temperature.items()))
 
 

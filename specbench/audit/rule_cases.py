@@ -89,14 +89,14 @@ class Outcomes:
 
 @torch.inference_mode()
 def rule_outcomes(rule: Rule, num_draws: int) -> list[Outcomes]:
-    """The outcomes of a rule over all cases, `num_draws` in total.
+    """The outcomes of a rule per case, from `num_draws` draws in total.
 
-    The list is empty for a rule that fails on such a small vocabulary, and on one with
-    impossible tokens.
+    The list is empty if the rule raises an exception with both sizes of the vocabulary: the small
+    one, and the wide one, in which most tokens are impossible.
     """
-    num_per_case = -(-num_draws // len(CASES))
+    num_per_case = -(-num_draws // len(CASES))  # rounded up
     for vocab in (VOCAB, WIDE):
-        with suppress(Exception):  # any plug-in: its own completions show what it does
+        with suppress(Exception):  # a plug-in's rule may raise anything
             return [_outcomes(rule, case, num_per_case, vocab=vocab) for case in CASES]
     return []
 

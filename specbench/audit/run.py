@@ -60,7 +60,7 @@ def audit(
         UserError: there is nothing to compare, or the model or its prompts are not the run's.
     """
     header = run.header
-    header.refuse_import("audited")  # answers that were read from another tool's file
+    header.refuse_import("audited")  # raises for a run that was read from another tool's file
     table = make_table(run.records)
     # by method: its greedy answers against vanilla's (`history`: whose replies a chat has)
     agreements = find_agreements(table, header.spec.values.history)

@@ -53,6 +53,7 @@ class TestTexts(NamedTuple):
 
     @classmethod
     def of(cls, test: AuditTest) -> "TestTexts":
+        """The texts of a test."""
         bound = ""
         if test.p_value is not None:
             bound = f"{test.p_value:.2g}"

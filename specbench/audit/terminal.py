@@ -125,7 +125,8 @@ def _greedy_table(audit: Audit, header: RunHeader) -> Table:
     rows = []
     for greedy in audit.greedy:
         agreement = greedy.agreement  # with vanilla
-        first_position, largest_gap = agreement.first_position, greedy.largest_gap  # None: none
+        # both are None without a difference
+        first_position, largest_gap = agreement.first_position, greedy.largest_gap
         cell_texts = (  # all columns but the status
             f"{agreement.num_identical} of {agreement.num_compared}",
             "" if first_position is None else f"token {first_position}",

@@ -43,7 +43,7 @@ def token_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
     smallest_tail = float(tokens.tail.min())
     p_value = min(1.0, num_tokens * smallest_tail)  # corrected for the number of draws
     yield AuditTest("tokens", "least likely token", num_tokens, smallest_tail, "tail mass", p_value)
-    for stratum, is_in_stratum in _strata(tokens).items():
+    for stratum, is_in_stratum in _strata(tokens).items():  # the groups; all tokens are one too
         yield from _mean_tests(tokens.where(is_in_stratum), stratum)
     yield from _serial_tests(tokens)
 
@@ -176,9 +176,9 @@ def _test_of_neighbours(
 def _test_of_answers(tokens: TokenNumbers, answer_numbers: Array) -> Iterator[AuditTest]:
     """Test that the steps of each answer do not correlate with the same steps one answer before.
 
-    They do if a method draws all answers with the same seed. A token's random point is not used,
-    since the audit draws it, and draws the same for equal answers; instead, the middle m of the
-    token's stretch of [0, 1) is. Given p, m has mean 1/2 and the variance of the rank:
+    They do if a method draws all answers with the same seed. A token's position is not used: the
+    audit draws it within the token's stretch of [0, 1), and equal answers get equal positions. The
+    middle m of the stretch is used instead. Given p, m has mean 1/2 and the variance of the rank:
 
         sum(products) = sum((m_before - 1/2) * (m - 1/2))
         variance = sum((m_before - 1/2)**2 * rank_variance)
@@ -226,9 +226,9 @@ def smallest_tv(tokens: TokenNumbers, error_rate: float) -> float:
 def draft_tests(drafts: DraftNumbers) -> Iterator[AuditTest]:
     """Test that draft tokens are draws from the distributions q that they claim.
 
-    Yields tests that each q sums to 1, that no token has probability 0 (if one has), and that the
-    tokens' positions in q, by rank and by id, are uniform in [0, 1) (Kolmogorov-Smirnov test).
-    `drafts` has numbers about each draft token and its q.
+    Yields a test that each q sums to 1, a test that fails if draft tokens have probability 0, and
+    tests that the tokens' positions in q, by rank and by id, are uniform in [0, 1)
+    (Kolmogorov-Smirnov). `drafts` has numbers about each draft token and its q.
     """
     if not (num_drafts := len(drafts)):
         return

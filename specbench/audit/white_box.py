@@ -114,8 +114,8 @@ class _Tester:
         num_cells = 0  # pairs of a method and a sampling temperature, raised ones included
         for temperature, records_by_method in records.items():
             num_cells += len(records_by_method) * len(levels(temperature))
-        # The rate of false alarms that the size of a sample is planned for: of a single test, such
-        # that all tests of the audit together have ALPHA.
+        # Rate of false alarms of a single test, for which the size of a sample is planned: all
+        # tests of the audit together have the rate ALPHA.
         self._error_rate = ALPHA / (TESTS_PER_CELL * max(num_cells, 1))
 
     def results(self) -> Iterator[MethodAudit]:

@@ -120,8 +120,8 @@ class Bench:
         """Fill `self.thread_counts`, the numbers of CPU threads to measure, and `self.sequences`.
 
         Vanilla's number of threads is always measured. If runs choose their threads by measuring
-        (`self.threads.chosen_by`), the number with the fastest step of the most rows is measured
-        too. For the sequences, vanilla answers each request.
+        (`self.threads.chosen_by`), the number that is fastest for a step of the most rows is
+        measured too. For the sequences, vanilla answers each request.
         """
         self.thread_counts = (self.threads.num,)  # vanilla's number
         if self.threads.chosen_by == "measured":  # otherwise given by the user, or by default
@@ -184,7 +184,7 @@ class Bench:
         """
         vanilla_threads = self.thread_counts[0]
         num_threads = self.thread_counts[thread_index]
-        num_sizes = len(grids.STEP_ROWS)
+        num_sizes = len(grids.STEP_ROWS)  # a size is a number of rows
         size_indices = self.random.sample(range(num_sizes), num_sizes)  # in a random order
         # The first step follows the prefill: its time is not used.
         first_turn = Turn(rows=1, num_threads=vanilla_threads, num_steps=1)
@@ -233,7 +233,7 @@ class Bench:
         vanilla_before = self._visit(self.vanilla, length_index, thread_index=0)
         prefill_ratios = [vanilla_before.prefill_s / median(vanilla_before.seconds)]
         for knot, thread_index in self.random.sample(pairs, len(pairs)):
-            # Beside the times it has, per step, rows (nodes) and context (tokens before the step).
+            # This drafter also has the rows (nodes) and the context (tokens before) of each step.
             timed_drafter = self._visit(knot.drafter, length_index, thread_index)
             vanilla_after = self._visit(self.vanilla, length_index, thread_index=0)
             prefill_ratios.append(vanilla_after.prefill_s / median(vanilla_after.seconds))

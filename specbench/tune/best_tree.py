@@ -26,9 +26,8 @@ def best_tree(
 ) -> list[Ranks]:
     """The static tree of `num_nodes` nodes with the most accepted draft tokens.
 
-    Returns the paths of all nodes but the root. A path is a tuple of ranks, one per depth; the best
-    token of a depth has rank 0: (0, 2) is the third best token of depth 2 below the best of depth
-    1.
+    Returns the paths of all nodes but the root. A path is a tuple of ranks, one per depth, and the
+    best token has rank 0: (0, 2) is the third best token at depth 2, below the best at depth 1.
 
     The tree has the paths that the answers take most often at the starts of steps. A path is at
     most as frequent as its parent's path, so these paths form a tree. Where steps start depends on
@@ -89,11 +88,11 @@ def _paths_at_steps(paths: Sequence[Ranks], tree: Container[Ranks]) -> Iterator[
     the accepted tokens and the target's own token.
 
     Args:
-        paths: per position of the answer, from its first token on: the ranks of its next tokens
-            among the draft tokens.
+        paths: paths[i] has the ranks, among the draft tokens, of the tokens that follow the first
+            i + 1 tokens of the answer.
         tree: the paths of the tree's nodes.
     """
-    index = 0  # of a position in `paths`
+    index = 0  # in `paths`, of the step's start
     while index < len(paths):
         path = paths[index]
         yield path

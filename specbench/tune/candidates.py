@@ -12,29 +12,32 @@ from specbench.tune.replay import misfit
 
 
 def candidates(profile: Profile, label: str) -> list[str]:
-    """The settings of a profiled method that are tried, the paper's first.
+    """The settings of a profiled method that a tune tries, the paper's settings first.
 
-    Settings outside of the profile are left out.
+    They are spelled as on the command line. Settings that the profile does not cover are left out.
+    `label` is the method as it was profiled.
     """
     recorded = profile.header.methods[label]
-    paper_values: dict[str, Any] = {}
+    paper_values: dict[str, Any] = {}  # options that are not given have the paper's values
     grid = [paper_values, *find_kind(recorded.kind).grid(recorded.about.options)]
-    settings = dict.fromkeys(spelling(profile, label, values) for values in grid)
+    settings = dict.fromkeys(spelling(profile, label, values) for values in grid)  # each once
     methods = profile.methods_of([*settings])
     return [str(method.asked) for method in methods if not misfit(label, recorded, method)]
 
 
 def spelling(profile: Profile, label: str, values: Mapping[str, Any]) -> str:
-    """A setting of a profiled method on the command line, with paths, which labels lack.
+    """The spelling of a setting on the command line: a profiled method with options to try.
+
+    A label has only the last part of a path; the spelling has the whole path.
 
     Args:
         profile: has the method.
         label: the method as it was profiled.
-        values: options that are tried.
+        values: options to try, by name.
     """
     recorded = profile.header.methods[label]
-    free_options = find_kind(recorded.kind).free_options
-    profiled = read_label(label)
+    free_options = find_kind(recorded.kind).free_options  # those that a tune may change
+    profiled = read_label(label)  # the method's name, and the options of the label as texts
     options = {
         name: recorded.about.options[name] if name in PATHS else value
         for name, value in profiled.given.items()

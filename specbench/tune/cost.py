@@ -62,8 +62,8 @@ def cost(
 
     `cost("tiny", "eagle2:depth=5,top_k=6,pld", tasks="gsm8k", output="costs/mine")`
 
-    The options of a method are the largest ones that are measured, as in `profile`. The prompts
-    give the lengths.
+    The options of a method give the largest drafts that are measured. The prompts give the lengths
+    of the contexts.
 
     Args:
         model: a known model, a folder or a Hub id.
@@ -90,9 +90,9 @@ def cost(
 def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Progress) -> Curve:
     """Measure the cost curve of a plan's model and methods on this machine.
 
-    A method's drafts are timed at a few sizes; the curve interpolates between these. Its kind (the
-    kind of data that an acceptance profile would store of its drafts) names the sizes. A method
-    that can have no acceptance profile is left out.
+    A method's drafts are timed at a few sizes; the curve interpolates between these sizes. They
+    depend on the method's kind: the kind of data that an acceptance profile stores of its drafts. A
+    method that can have no acceptance profile is left out.
 
     Args:
         engine_plan: the model, the methods and the prompts.
@@ -113,7 +113,7 @@ def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Pro
             sizes = [*kind.sizes(method.options, loaded.drafters[method.label])]
             measured_kinds[method.label] = MeasuredKind(kind, kind.knots(sizes))
             timed_drafts += _knots(method, sizes, loaded)
-    # The backend warms up every drafter that is timed. They have numbers in place of labels.
+    # The backend warms up all drafters that are timed, by a number in place of a label.
     drafters = {BASELINE: vanilla}
     drafters |= {str(number): knot.drafter for number, knot in enumerate(timed_drafts)}
     with EngineBackend(setup, loaded=replace(loaded, drafters=drafters)) as backend:
@@ -197,12 +197,19 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
 
 
 def _knots(method: RunMethod, sizes: Sequence[SizedDraft], loaded: LoadedEngine) -> list[Knot]:
-    """The knots of a method, one per size, with a drafter each. The last size has two knots."""
+    """The knots of a method, one per size, with a drafter each.
+
+    The last size has a second knot with a drafter of its own: the two show how far the times of
+    equal drafters differ.
+    """
 
     def build(size: SizedDraft) -> Drafter:
-        sized = method.with_options(size.options)
-        return build_drafters(loaded.target, [sized], loaded.ledger)[method.label]
+        """A new drafter of the method that makes drafts of this size."""
+        sized_method = method.with_options(size.options)
+        return build_drafters(loaded.target, [sized_method], loaded.ledger)[method.label]
 
-    knots = [Knot(method.label, number, 0, build(size)) for number, size in enumerate(sizes)]
-    last = knots[-1]
-    return [*knots, last._replace(copy=1, drafter=build(sizes[-1]))]
+    knots = [
+        Knot(method.label, number, copy=0, drafter=build(size)) for number, size in enumerate(sizes)
+    ]
+    last_knot = knots[-1]
+    return [*knots, last_knot._replace(copy=1, drafter=build(sizes[-1]))]

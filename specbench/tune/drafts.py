@@ -42,14 +42,14 @@ def certain(num_nodes: int, num_accepted: int) -> Draft:
 
 
 def num_accepted(tokens: Sequence[int], parents: Sequence[int], answer: Sequence[int]) -> int:
-    """Depth of the longest path of a tree along which an answer continues.
+    """Number of a tree's draft tokens that are accepted if an answer continues like this.
 
     Args:
         tokens: tokens of the nodes, the root first.
-        parents: parents of the nodes. A node stands after its parent.
+        parents: index of each node's parent. A node stands after its parent.
         answer: the tokens that follow the root.
     """
-    depths = {0: 0}  # of the nodes whose path the answer has
+    depths = {0: 0}  # by node: its depth; only nodes whose path is the start of the answer
     for node in range(1, len(tokens)):
         depth = depths.get(parents[node])
         if depth is not None and depth < len(answer) and tokens[node] == answer[depth]:
@@ -65,13 +65,13 @@ class AcceptedShare(NamedTuple):
 
 
 def shares(chances: Sequence[float]) -> Iterator[AcceptedShare]:
-    """Each number of tokens that may be accepted, with its chance, from each token's own.
+    """Each number of draft tokens of a chain that may be accepted, with its chance.
 
-    A token is accepted only if all tokens before it are.
+    `chances` has the chance that each token is accepted if all tokens before it are accepted.
     """
     # P(a) = chance_1 * ... * chance_a * (1 - chance_{a+1}), and nothing follows the last token
-    reached = 1.0
-    for accepted, chance in enumerate([*chances, 0]):
-        if chance < 1 and reached:
-            yield AcceptedShare(accepted, reached * (1 - chance))
-        reached *= chance
+    chance_so_far = 1.0  # that all tokens before this token are accepted
+    for num_accepted, chance in enumerate([*chances, 0]):
+        if chance < 1 and chance_so_far:
+            yield AcceptedShare(num_accepted, chance_so_far * (1 - chance))
+        chance_so_far *= chance

@@ -40,12 +40,12 @@ class MeasuredKind(NamedTuple):
 
 
 def fit_curve(bench: Bench, about: dict[str, str], methods: Mapping[str, MeasuredKind]) -> Curve:
-    """The cost curve of all blocks.
+    """Make the cost curve from the times of all blocks.
 
     Args:
         bench: has measured at least one block.
-        about: the machine, the target and the versions.
-        methods: the measured methods, by label.
+        about: the machine, the target and the versions, by name.
+        methods: by label of each method: its kind, and the sizes of drafts that were timed.
     """
     lengths = tuple(len(request.prompt_ids) for request in bench.requests)
     curve = Curve(
@@ -59,8 +59,9 @@ def fit_curve(bench: Bench, about: dict[str, str], methods: Mapping[str, Measure
         prefill=_nested(bench.prefill),
         num_pairs=len(methods),
     )
-    # The times of drafts and prefills are ratios to steps of vanilla, which were timed beside them
-    # a few tokens after the prompt. `units` [lengths] has these steps in the curve's unit.
+    # The bench has the times of drafts and prefills as ratios to vanilla's step at the same length,
+    # a few tokens after the prompt. The curve has all times in vanilla's steps at the middle
+    # length; `units` has vanilla's step at each length in this unit [lengths].
     model = CostModel(curve)
     contexts = np.array(lengths) + (NUM_WARMUP_STEPS + STEPS_PER_VISIT - 1) // 2
     units = model.step(model.costs(None, 0), [1] * len(lengths), contexts)
@@ -188,13 +189,13 @@ def variance_of_pairs(differences: Sequence[float]) -> float:
 
 
 def _log_difference(visits: Sequence[Visit]) -> float:
-    """Log of a step's time, of one copy of the largest size minus the other."""
+    """The mean log of a step's time with one drafter of the largest size, less the other's."""
     import pandas as pd
 
-    largest = max(visit.knot.number for visit in visits)
+    largest = max(visit.knot.number for visit in visits)  # index of the largest size
     largest_visits = [visit for visit in visits if visit.knot.number == largest]
     logs = pd.Series([math.log(median(visit.ratios)) for visit in largest_visits])
-    means = logs.groupby([visit.knot.copy for visit in largest_visits]).mean()
+    means = logs.groupby([visit.knot.copy for visit in largest_visits]).mean()  # by copy: 0, 1
     return float(means[0] - means[1])
 
 

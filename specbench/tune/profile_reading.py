@@ -41,7 +41,7 @@ def read_profile(folder: str | Path) -> Profile:
         npz_bytes = arrays_path.read_bytes()
         digest = sha256(npz_bytes).hexdigest()
         if digest != header.arrays_sha256:  # the file was changed after the header was written
-            # 12 digits of a hash are enough for a reader to tell them apart
+            # 12 digits are enough to tell two hashes apart
             named_hash = f"{PROFILE_FILE} names {header.arrays_sha256[:12]}…"
             raise UserError(f"{arrays_path} has sha256 {digest[:12]}…, and {named_hash}.", hint)
         # by name: "prompt_ids", "token_ids", and "label/name" for drafts of a method

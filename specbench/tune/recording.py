@@ -139,7 +139,7 @@ def _record_answers(
     """
     runner = Runner(plan, backend, _NoRecords(), progress)
     total_bytes = 0  # of the drafts so far, compressed
-    # `run` yields a record per answer; the profile needs the answer alone, from the backend.
+    # `run` yields a record per request; its answer comes from the backend.
     for num_done, record in enumerate(runner.run(), start=1):
         prompt_name = f"{record.key.task}/{record.key.sample_id}/{record.key.turn}"
         if not record.is_ok:

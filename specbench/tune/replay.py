@@ -172,6 +172,7 @@ def _drafts_of(profile: Profile, setting: str) -> DraftAt:
     reasons = []  # why entries of this method in the profile do not cover the setting
     for label, recorded in profile.header.methods.items():
         kind = find_kind(recorded.kind)
+        # `is_recorded` is False for kinds that draft again from the tokens.
         if recorded.about.name == method.method.name and kind.is_recorded:
             reason = misfit(label, recorded, method)  # "" if the entry covers the setting
             if not reason:

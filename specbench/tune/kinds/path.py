@@ -146,17 +146,23 @@ class PathKind(Kind):
                 num_drafted = min(length, answer.about.limit - position - 1)
             # chance that each draft token is accepted, if all draft tokens before it are
             chances = self.chances(answer.drafts[label], position, num_drafted)
-            outcomes = [  # per number of accepted tokens: its chance, and the next draft's length
-                Outcome(accepted, chance, next_length(options.schedule, length, accepted))
-                for accepted, chance in shares(chances[:num_drafted])  # recorded ones may be longer
+            # Per number of accepted tokens: its chance, and the next draft's length. The recorded
+            # chain may be longer than this chain.
+            outcomes = [
+                Outcome(num_accepted, chance, next_length(options.schedule, length, num_accepted))
+                for num_accepted, chance in shares(chances[:num_drafted])
             ]
             return Draft(num_nodes=1 + num_drafted, outcomes=outcomes)  # root and chain
 
         return draft_at
 
     def chances(self, arrays: Arrays, position: int, num_drafted: int) -> list[float]:
-        """The chance that each token of a chain is accepted, if those before it are."""
-        path = arrays["path"]
+        """The chance that each token of a chain is accepted, if all tokens before it are.
+
+        The chain follows the first `position` tokens of an answer. `arrays` has the recorded
+        chains, which may be longer than `num_drafted`.
+        """
+        path = arrays["path"]  # number of right tokens [positions]; or chances [positions, tokens]
         if path.ndim == 1:  # a chain that is not drawn: its right tokens, and a wrong one
             return [1.0] * int(path[position - 1]) + [0.0]
         chances: list[float] = path[position - 1].tolist()

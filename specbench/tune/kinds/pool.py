@@ -67,7 +67,7 @@ class PoolKind(Kind):
                 `depth`, `top_k`.
         """
         options = method.options
-        # Returns a pool for trees of these nodes, depth and top-k; made once and used again.
+        # Returns the pool that trees of a size (nodes, depth, top-k) grow in; made once per size.
         pool_of_size = cache(HostPool)
 
         def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
@@ -92,6 +92,7 @@ class PoolKind(Kind):
         return draft_at
 
     def sizes(self, options: Any, drafter: Drafter) -> Iterator[SizedDraft]:
+        """The sizes of trees to time: up to three depths with several top-k, small trees."""
         # The time of a draft grows with the depth, but the first levels may differ.
         depths = sorted({0, min(2, options.depth), options.depth})
         top_ks = grids.up_to(options.top_k, grids.TIMED_TOP_K)

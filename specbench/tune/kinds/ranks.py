@@ -47,13 +47,27 @@ class RanksKind(Kind):
         return RanksRecorder(drafter, answer)
 
     def replay(self, profile: Profile, label: str, method: RunMethod) -> DraftAt:
+        """A function that returns a setting's tree at a position of a stored answer.
+
+        Args:
+            profile: has the ranks of the answers' tokens among the method's draft tokens.
+            label: the method as it was profiled.
+            method: the method with the options of the setting, which name the tree.
+
+        Raises:
+            UserError: the tree needs ranks that are not recorded.
+        """
         tree = _tree_within(profile, label, method.options)
-        ranks = tree.ranks.tolist()
-        parents = tree.layout.parents.tolist()
+        ranks = tree.ranks.tolist()  # of each node among its siblings
+        parents = tree.layout.parents.tolist()  # index of each node's parent
 
         def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
-            following = answer.drafts[label]["ranks"][position - 1].tolist()
-            return certain(len(ranks), num_accepted(ranks, parents, following))
+            """The tree after `position` tokens of an answer, and its number of accepted tokens.
+
+            The tree is the same everywhere. `wanted_length` is not used: it is for chains.
+            """
+            following_ranks = answer.drafts[label]["ranks"][position - 1].tolist()
+            return certain(len(ranks), num_accepted(ranks, parents, following_ranks))
 
         return draft_at
 

@@ -32,7 +32,14 @@ class TextKind(Kind):
     is_recorded = False
 
     def replay(self, profile: Profile, label: str, method: RunMethod) -> DraftAt:
-        drafter = _build(profile, method)
+        """A function that returns a setting's draft at a position of a stored answer.
+
+        The drafter of `method`, which has the options of the setting, drafts again.
+
+        Raises:
+            UserError: the method does not draft from tokens alone.
+        """
+        drafter = _build(profile, method)  # None if it reads a model
         if drafter is None or drafter.profile != self.name:
             profiled = ", ".join(profile.header.methods)
             raise UserError(
@@ -112,7 +119,8 @@ class _Redrafting:
         return certain(num_nodes=tree.num_nodes, num_accepted=num_right)
 
     def _begin(self, answer: Answer) -> None:
-        limit = answer.about.limit
+        """Start the drafter on an answer's prompt and first token."""
+        limit = answer.about.limit  # most tokens of the answer
         sampler = Sampler(Sampling(), self._device)
         self._answer = answer
         self._state = State(Request(answer.prompt_ids, limit), sampler, limit)

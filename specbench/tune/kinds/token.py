@@ -21,6 +21,7 @@ class TokenRecorder(ChainRecorder):
 
     @property
     def arrays(self) -> Arrays:
+        """Chances of drawn first tokens, or 1 for right and 0 for wrong greedy ones [positions]."""
         chances = self.chances
         if chances is not None:
             return {"token": chances[:, 0]}

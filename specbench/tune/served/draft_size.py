@@ -122,7 +122,7 @@ def tuned_methods(choices: Iterable[MethodChoice], engine: Engine) -> list[Tuned
         if choice.name == BASELINE:  # plain decoding is measured in every tune
             continue
         method = engine.methods[choice.name]
-        if not method.num_tokens:  # the engine's default number of draft tokens; 0: it varies
+        if not method.num_tokens:  # the engine's default number; 0: the method decides
             raise UserError(
                 f"{engine.title}'s {choice.name} decides the length of its drafts itself, so there "
                 "is nothing to tune.",
@@ -133,7 +133,7 @@ def tuned_methods(choices: Iterable[MethodChoice], engine: Engine) -> list[Tuned
                 raise UserError(f"{choice}: a tune finds {name} itself.", "Leave it out.")
         # the user's options that every size keeps
         kept_options = {name: text for name, text in choice.given.items() if name != NUM_TOKENS}
-        asked = MethodChoice(choice.name, kept_options)
+        asked = MethodChoice(choice.name, kept_options)  # the method without a size
         most_tokens = num_tokens_of(choice, method)  # as the user gave, or the engine's default
         if NUM_TOKENS not in choice.given:
             most_tokens *= _LARGEST_BY_DEFAULT

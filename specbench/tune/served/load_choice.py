@@ -126,8 +126,8 @@ class MethodResult:
 
     @property
     def sizes_by_load(self) -> list[SizeFrom]:
-        """The sizes by load. The last one holds for all larger loads."""
-        changes: list[SizeFrom] = []
+        """The size for every load: an entry holds up to the next, the last for all larger loads."""
+        changes: list[SizeFrom] = []  # the loads at which the size changes
         for load in range(1, self.choices[-1].load + 1):
             size = self.size_at(load)
             if not changes or changes[-1].size != size:
@@ -203,8 +203,8 @@ def noise_of(blocks_of_sizes: Sequence[Sequence[BlockHeader]]) -> float:
 
     Per task, log(tokens/s) of a size in a pass is modelled as an effect of the size + an effect of
     the pass + noise of standard deviation s. Two means over n blocks then differ by up to t * s *
-    sqrt(2 / n), with Student's t of the degrees of freedom. Infinite if there are none, as after
-    one pass.
+    sqrt(2 / n), with Student's t of the degrees of freedom. Infinite without degrees of freedom,
+    such as after one pass.
 
     `blocks_of_sizes` has the blocks of each size. A block has the tokens and the seconds of one
     task in one pass (`repeat`).
@@ -222,9 +222,12 @@ def noise_of(blocks_of_sizes: Sequence[Sequence[BlockHeader]]) -> float:
     squares = 0.0  # sum of squared noise
     degrees = 0  # of freedom
     for task in sorted({task for task, _ in shared_keys}):
-        task_keys = [key for key in shared_keys if key[0] == task]  # one per pass
-        # [sizes, passes]
-        logs = np.array([[log_by_key[key] for key in task_keys] for log_by_key in logs_of_sizes])
+        logs = np.array(  # [sizes, passes]; key[0] is the task
+            [
+                [log_by_key[key] for key in shared_keys if key[0] == task]
+                for log_by_key in logs_of_sizes
+            ]
+        )
         # what neither the mean of the size nor the mean of the pass explains
         noise = logs - logs.mean(0) - logs.mean(1, keepdims=True) + logs.mean()
         squares += float((noise**2).sum())

@@ -42,9 +42,10 @@ def tune_methods(
 ) -> list[MethodResult]:
     """Find the best draft size of each method at each load, in three measurements.
 
-    First the acceptance of each method's largest drafts is measured, if it gives the acceptance of
-    all sizes. Then every size runs once at every load, to predict speeds. Last, the sizes that are
-    predicted to be fastest run in turns with plain decoding; they decide.
+    First the acceptance of the largest drafts is measured, of methods whose shorter drafts are the
+    beginnings of longer drafts: it holds for all sizes. Then every size runs once at every load, to
+    predict speeds. Last, the sizes that are predicted to be fastest run in turns with plain
+    decoding, and the best of them are chosen.
 
     Args:
         bench: measures draft sizes on servers.

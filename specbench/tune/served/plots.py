@@ -21,8 +21,7 @@ def ratios_by_load(result: MethodResult, software: str) -> Plot:
     Points have 95 % intervals; the points of the chosen sizes are larger. The subtitle is
     `software`, the engine with its version.
     """
-    label = result.method.label
-    title = f"{label}: throughput relative to plain decoding"
+    title = f"{result.method.label}: throughput relative to plain decoding"
     loads = [choice.load for choice in result.choices]
     # names of the draft sizes in the legend
     size_titles = [
@@ -38,10 +37,10 @@ def ratios_by_load(result: MethodResult, software: str) -> Plot:
             for measured in choice.measured:
                 look = looks.get(measured.size.title)
                 if look:  # None: plain decoding, whose ratio is 1
-                    load, ratio = choice.load, measured.ratio
-                    marker_size = 11 if measured == choice.chosen else 5
-                    axes.plot(load, ratio.value, markersize=marker_size, **look.point)
-                    axes.errorbar(load, ratio.value, yerr=error(ratio), color=look.colour)
+                    point = (choice.load, measured.ratio.value)
+                    size = 11 if measured == choice.chosen else 5  # of the marker
+                    axes.plot(*point, markersize=size, **look.point)
+                    axes.errorbar(*point, yerr=error(measured.ratio), color=look.colour)
         for size_title, look in looks.items():
             loads_and_ratios = [
                 (choice.load, measured.ratio.value)

@@ -97,8 +97,8 @@ def smooth_tokens_per_s(
 
         t(K) = a + b * K + sum over j of c_j * max(0, K - K_j),  a, b, c_j >= 0
 
-    Neighbours thus correct the time of a size whose server happened to be slow or fast. The squares
-    of relative errors are least.
+    Neighbours thus correct the time of a size whose server happened to be slow or fast. The fit
+    minimises the squares of relative errors.
 
     Args:
         sizes: sizes with blocks at this load, the smallest first.
@@ -108,7 +108,7 @@ def smooth_tokens_per_s(
     """
     from scipy.optimize import nnls
 
-    step_s: dict[DraftSize, float] = {}  # seconds per draft of all requests together
+    step_s: dict[DraftSize, float] = {}  # seconds per step, of all requests together
     for size in sizes:
         blocks = short_blocks.at(size, load)
         step_s[size] = sum(block.duration_s for block in blocks) / _counted(blocks, "num_drafts")
@@ -116,7 +116,7 @@ def smooth_tokens_per_s(
     num_tokens = np.array([size.num_tokens for size in step_s], dtype=np.float64)  # K [sizes]
     bends = np.maximum(0, num_tokens[:, None] - num_tokens[1:-1])  # max(0, K - K_j) [sizes, bends]
     terms = np.column_stack([np.ones_like(num_tokens), num_tokens, bends])  # of a, b, c_j
-    # Divided by the measured seconds, the fit minimises relative errors.
+    # Divided by the measured seconds, errors are relative.
     factors, _ = nnls(terms / seconds[:, None], np.ones_like(seconds))  # a, b, c_j
     smooth_s = (terms @ factors).tolist()  # t(K), by size
     return {

@@ -67,7 +67,7 @@ def result_lines(result: MethodResult) -> Iterator[str]:
     # throughput of the best draft size / plain decoding's, by load
     ratios = {choice.load: choice.best_draft.ratio for choice in result.choices}
     loads = [{"ratio": ratio.value, "load": load} for load, ratio in ratios.items()]
-    break_even = break_even_numbers(ratios)  # what the sentence says about the break-even load
+    break_even = break_even_numbers(ratios)  # numbers and texts of the note, by name
     sentence = make_note("loads", method=result.method.label, loads=loads, **break_even).text
     yield sentence[0].upper() + sentence[1:]
     if all(math.isfinite(choice.noise) for choice in result.choices):  # infinite: not known

@@ -18,7 +18,7 @@ from specbench.measure.requests import warm_up_requests
 from specbench.measure.server.backend import ServerBackend
 from specbench.measure.spec import RunSpec
 from specbench.tune.served.draft_size import PLAIN, DraftSize, TunedMethod
-from specbench.tune.served.shared_servers import follow_reason, make_shared_setup
+from specbench.tune.served.shared_servers import make_shared_setup, unsupported_reason
 
 SHORT_TOKENS = 64
 """Most tokens of an answer if only the time of a step counts."""
@@ -78,9 +78,9 @@ class RunBench:
     def try_shared_servers(self, methods: Sequence[TunedMethod], loads: Sequence[int]) -> None:
         """From now on, start one server per method for all sizes, if every server allows it.
 
-        A server allows it if it follows the draft size that a request asks for. Each method's
-        server is started and tried with a request. If a server does not follow, nothing changes (a
-        server is started per size), and `progress` receives the reason.
+        A server allows it if it drafts as many tokens as a request asks for. Each method's server
+        is started and tried. If a server does not allow it, nothing changes (a server is started
+        per size), and `progress` receives the reason.
 
         Args:
             methods: the methods with the sizes to try.
@@ -92,9 +92,11 @@ class RunBench:
                 backend = plan.setup.open(Path(folder))
                 assert isinstance(backend, ServerBackend)  # the plans of a tune run on servers
                 with backend:
-                    request = warm_up_requests(plan)[0]  # a usual one
-                    # why the server does not follow a request's draft size; "" if it does
-                    reason = backend.run(follow_reason(backend.source, method.largest, request))
+                    request = warm_up_requests(plan)[0]  # the first prompt
+                    # why the server does not allow it; "" if it does
+                    reason = backend.run(
+                        unsupported_reason(backend.source, method.largest, request)
+                    )
             if reason:
                 self.progress.message(f"{reason} A server is started for each size.")
                 return

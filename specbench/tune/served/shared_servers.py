@@ -37,11 +37,11 @@ def sized_protocol(protocol: StreamProtocol, num_tokens: int) -> StreamProtocol:
     return replace(protocol, body=body)
 
 
-async def follow_reason(source: ServerSource, largest: DraftSize, request: Request) -> str:
-    """The reason why a server does not follow the draft size of a request; "" if it does.
+async def unsupported_reason(source: ServerSource, largest: DraftSize, request: Request) -> str:
+    """The reason why a server does not support a draft size per request; "" if it does.
 
     The server answers the same request twice: with drafts of one token, and with drafts of the
-    largest size. It follows the size if it counts different numbers of drafted tokens.
+    largest size. It supports sizes if it counts different numbers of drafted tokens.
 
     Args:
         source: starts the server.
@@ -52,20 +52,20 @@ async def follow_reason(source: ServerSource, largest: DraftSize, request: Reque
         SpecbenchError: the server did not start, or did not answer.
     """
     server = await source.open(largest.label)
-    draft_counts = []  # drafted tokens of both answers; None if the server does not count them
+    # by draft size: drafted tokens of the answer; None if the server does not count them
+    draft_counts: dict[int, int | None] = {}
     for num_tokens in (1, largest.num_tokens):
         sized_server = _sized(server, num_tokens)
         answer = await sized_server.complete(
             ChatRequest(request, [{"role": "user", "content": "Hello"}])
         )
-        draft_counts.append(answer.counts.num_drafted)
-    with_one, with_largest = draft_counts
-    if with_one is None:
+        draft_counts[num_tokens] = answer.counts.num_drafted
+    if draft_counts[1] is None:
         return "The server does not count drafted tokens (draft_n)."
-    if with_one == with_largest:
+    if draft_counts[1] == draft_counts[largest.num_tokens]:
         return (
-            f"The server ignores {_FIELD} of a request: it drafted {with_one} tokens (draft_n) "
-            f"both with 1 and with {largest.num_tokens}."
+            f"The server ignores {_FIELD} of a request: it drafted {draft_counts[1]} tokens "
+            f"(draft_n) both with 1 and with {largest.num_tokens}."
         )
     return ""
 

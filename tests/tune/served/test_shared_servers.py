@@ -18,7 +18,7 @@ from specbench.measure.server.servers import OpenServer
 from specbench.measure.server.stream import ChatRequest
 from specbench.registry import MethodChoice
 from specbench.tune.served.draft_size import DraftSize
-from specbench.tune.served.shared_servers import SharedServers, follow_reason
+from specbench.tune.served.shared_servers import SharedServers, unsupported_reason
 from specbench.types import Request
 from tests.support.sized_llama import SizedLlama
 from tests.support.stub_server import serving
@@ -68,7 +68,7 @@ def opened(client: Client) -> OpenServer:
 def test_a_server_that_ignores_the_number_is_found_out(drafted: str, reason: str) -> None:
     async def ask(root: str) -> str:
         async with Client(root) as client:
-            return await follow_reason(OneServer(opened(client)), LARGEST, REQUEST)
+            return await unsupported_reason(OneServer(opened(client)), LARGEST, REQUEST)
 
     with serving(SizedLlama(drafted=drafted)) as stub:
         said = asyncio.run(ask(stub.root))
