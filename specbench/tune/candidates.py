@@ -17,12 +17,12 @@ def candidates(profile: Profile, label: str) -> list[str]:
     They are spelled as on the command line. Settings that the profile does not cover are left out.
     `label` is the method as it was profiled.
     """
-    recorded = profile.header.methods[label]
+    profiled_method = profile.header.methods[label]
     paper_values: dict[str, Any] = {}  # options that are not given have the paper's values
-    grid = [paper_values, *find_kind(recorded.kind).grid(recorded.about.options)]
+    grid = [paper_values, *find_kind(profiled_method.kind).grid(profiled_method.about.options)]
     settings = dict.fromkeys(spelling(profile, label, values) for values in grid)  # each once
     methods = profile.methods_of([*settings])
-    return [str(method.asked) for method in methods if not misfit(label, recorded, method)]
+    return [str(method.asked) for method in methods if not misfit(label, profiled_method, method)]
 
 
 def spelling(profile: Profile, label: str, values: Mapping[str, Any]) -> str:
@@ -35,14 +35,14 @@ def spelling(profile: Profile, label: str, values: Mapping[str, Any]) -> str:
         label: the method as it was profiled.
         values: options to try, by name.
     """
-    recorded = profile.header.methods[label]
-    free_options = find_kind(recorded.kind).free_options  # those that a tune may change
-    profiled = read_label(label)  # the method's name, and the options of the label as texts
+    profiled_method = profile.header.methods[label]
+    free_options = find_kind(profiled_method.kind).free_options  # those that a tune may change
+    choice = read_label(label)  # the method's name, and the options of the label as texts
     options = {
-        name: recorded.about.options[name] if name in PATHS else value
-        for name, value in profiled.given.items()
+        name: profiled_method.about.options[name] if name in PATHS else value
+        for name, value in choice.given.items()
         if name not in free_options
     }
     options |= values
     given = {name: str(value) for name, value in options.items()}
-    return str(MethodChoice(profiled.name, given))
+    return str(MethodChoice(choice.name, given))

@@ -65,8 +65,8 @@ def _problems(header: ProfileHeader, arrays: Arrays) -> Iterator[str]:
         arrays: by name, each with the rows of all answers, one answer after the other: token ids
             "prompt_ids" and "token_ids", and drafts "label/name" with a row per position.
     """
-    prompt_tokens = sum(about.prompt_tokens for about in header.answers)
-    num_tokens = sum(about.num_tokens for about in header.answers)
+    prompt_tokens = sum(answer_header.prompt_tokens for answer_header in header.answers)
+    num_tokens = sum(answer_header.num_tokens for answer_header in header.answers)
     num_positions = num_tokens - len(header.answers)  # all tokens of an answer but the last
     lengths_of_ids = {"prompt_ids": prompt_tokens, "token_ids": num_tokens}
     if missing_names := lengths_of_ids.keys() - arrays.keys():
@@ -80,18 +80,18 @@ def _problems(header: ProfileHeader, arrays: Arrays) -> Iterator[str]:
         if len(array) != length:
             yield f"{name} has {len(array)} rows, but the answers need {length}."
     prompt_start = answer_start = 0  # rows of the answers before
-    for about in header.answers:
-        prompt_ids = arrays["prompt_ids"][prompt_start : prompt_start + about.prompt_tokens]
-        token_ids = arrays["token_ids"][answer_start : answer_start + about.num_tokens]
-        prompt_start += about.prompt_tokens
-        answer_start += about.num_tokens
-        if ids_hash(prompt_ids.tolist(), token_ids.tolist()) != about.sha256:
-            yield f"the tokens of the answer to {about.prompt} do not match their hash."
+    for answer_header in header.answers:
+        prompt_ids = arrays["prompt_ids"][prompt_start : prompt_start + answer_header.prompt_tokens]
+        token_ids = arrays["token_ids"][answer_start : answer_start + answer_header.num_tokens]
+        prompt_start += answer_header.prompt_tokens
+        answer_start += answer_header.num_tokens
+        if ids_hash(prompt_ids.tolist(), token_ids.tolist()) != answer_header.sha256:
+            yield f"the tokens of the answer to {answer_header.prompt} do not match their hash."
 
 
 def _wrong_kinds(header: ProfileHeader, arrays: Arrays) -> Iterator[str]:
     """A sentence per method whose kind is unknown, or whose arrays are not those of its kind."""
-    has_positions = any(about.num_tokens > 1 for about in header.answers)
+    has_positions = any(answer_header.num_tokens > 1 for answer_header in header.answers)
     for label, method in header.methods.items():
         stored = {name.rpartition("/")[2] for name in arrays if name.rpartition("/")[0] == label}
         is_known = method.kind in NAMES
@@ -109,10 +109,10 @@ def _split_by_answer(header: ProfileHeader, arrays: Arrays) -> tuple[Answer, ...
             "token_ids", and drafts "label/name" with a row per position of an answer.
     """
     # the row after each answer's rows
-    ends_of_prompts = np.cumsum([about.prompt_tokens for about in header.answers])
-    ends_of_answers = np.cumsum([about.num_tokens for about in header.answers])
+    ends_of_prompts = np.cumsum([answer_header.prompt_tokens for answer_header in header.answers])
+    ends_of_answers = np.cumsum([answer_header.num_tokens for answer_header in header.answers])
     # Every token of an answer but the last is a position: a step may begin there.
-    ends_of_drafts = np.cumsum([about.num_tokens - 1 for about in header.answers])
+    ends_of_drafts = np.cumsum([answer_header.num_tokens - 1 for answer_header in header.answers])
     # Arrays by answer. `np.split` takes the ends of all answers but the last.
     prompt_ids = np.split(arrays["prompt_ids"], ends_of_prompts[:-1])
     token_ids = np.split(arrays["token_ids"], ends_of_answers[:-1])
@@ -122,7 +122,7 @@ def _split_by_answer(header: ProfileHeader, arrays: Arrays) -> tuple[Answer, ...
         if name not in ("prompt_ids", "token_ids")
     }
     answers = []
-    for answer_index, about in enumerate(header.answers):
+    for answer_index, answer_header in enumerate(header.answers):
         # this answer's arrays by label, then by the array's name
         drafts: dict[str, dict[str, NDArray[Any]]] = {label: {} for label in header.methods}
         for name, arrays_by_answer in draft_arrays.items():
@@ -130,7 +130,7 @@ def _split_by_answer(header: ProfileHeader, arrays: Arrays) -> tuple[Answer, ...
             drafts[label][array_name] = arrays_by_answer[answer_index]
         answers.append(
             Answer(
-                about=about,
+                about=answer_header,
                 prompt_ids=tuple(prompt_ids[answer_index].tolist()),
                 token_ids=tuple(token_ids[answer_index].tolist()),
                 drafts=drafts,

@@ -144,8 +144,8 @@ def misfit(label: str, recorded: ProfiledMethod, method: RunMethod) -> str:
         method: the same method with the options of the setting.
     """
     kind = find_kind(recorded.kind)
-    profiled = read_label(label)
-    named_options = {*method.asked.given, *profiled.given}  # the setting's, and the profile's
+    choice = read_label(label)  # the method, with the options of the label
+    named_options = {*method.asked.given, *choice.given}  # the setting's, and the profile's
     for name, recorded_value in recorded.about.options.items():
         wanted_value = getattr(method.options, name)
         if name in kind.bounded_options and wanted_value > recorded_value:

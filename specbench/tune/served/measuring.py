@@ -30,7 +30,7 @@ class Bench(Protocol):
 
         Args:
             name: name of the measurement and of its folder.
-            sizes: sizes to measure, with a server for each.
+            sizes: sizes to measure.
             loads: requests at once.
             passes: passes over the prompts.
             is_short: answers are short, since only the time of a step counts.

@@ -57,7 +57,7 @@ class RunBench:
 
         Args:
             name: name of the measurement, and of the run's folder in the tune's folder.
-            sizes: sizes to measure, each with a server.
+            sizes: sizes to measure.
             loads: requests at once.
             passes: passes over the prompts.
             is_short: True if only the time of steps counts, so that short answers are enough.
