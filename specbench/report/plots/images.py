@@ -6,6 +6,7 @@ are restored.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,8 @@ DPI = 120
 PLAIN_TEXT: Any = {"text.parse_math": False}
 """Names from outside may have a "$", which would begin a formula."""
 
-
+_SVG_SHAPE = re.compile(rb"<(?:path|use) [^>]*>")
+_LONG_NUMBER = re.compile(rb"\d+\.\d{3,}")
 _SETTINGS: Any = {
     **PLAIN_TEXT,
     "svg.hashsalt": "specbench",  # ids of elements are the same in each run
@@ -54,7 +56,13 @@ def save(figure: Figure) -> Images:
         figure.set_layout_engine("none")  # keeps the layout that the PNG made
         FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
     figure.set_dpi(DPI)  # as before: drawing an SVG changes it to 72
-    return Images(svg.getvalue(), png.getvalue())
+    short_svg = _SVG_SHAPE.sub(lambda shape: _rounded(shape[0]), svg.getvalue())
+    return Images(short_svg, png.getvalue())
+
+
+def _rounded(shape: bytes) -> bytes:
+    """A shape of an SVG with its coordinates in hundredths of a point, which look the same."""
+    return _LONG_NUMBER.sub(lambda number: b"%.2f" % float(number[0]), shape)
 
 
 def save_pdf(figure: Figure) -> bytes:
