@@ -97,8 +97,9 @@ def contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Iterat
     num_drafted = counts.num_drafted  # draft tokens of all steps
     num_accepted = counts.num_accepted or 0  # accepted draft tokens; 0 if not reported
     per_step = counts.accepted_per_step  # accepted draft tokens of each step with a draft [steps]
-    # The most draft tokens that can be accepted: all draft tokens. If their number is unknown, the
-    # tokens of the answer, and those that the last draft may have beyond its end.
+    # The most draft tokens that can be accepted: all that were drafted. If that number is unknown,
+    # it is the number of the answer's tokens plus LONGEST_DRAFT, because the last draft may go on
+    # beyond the end of the answer.
     most_accepted = num_tokens + LONGEST_DRAFT if num_drafted is None else num_drafted
     if num_drafts is not None and draft_length:  # no draft is longer than `draft_length`
         most_accepted = min(most_accepted, num_drafts * draft_length)
@@ -112,7 +113,12 @@ def contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Iterat
         )
     if num_drafts is not None and num_drafts > num_tokens:  # each step makes a token or more
         yield f"{_COUNTS}: {num_drafts} steps made {num_tokens} tokens."
-    if per_step is not None and (len(per_step), sum(per_step)) != (num_drafts, num_accepted):
+    are_totals_reported = None not in (num_drafts, counts.num_accepted)
+    if (
+        per_step is not None
+        and are_totals_reported
+        and (len(per_step), sum(per_step)) != (num_drafts, num_accepted)
+    ):
         yield (
             f"{_COUNTS}: {num_drafts} steps accepted {num_accepted} tokens, but the list of steps "
             f"has {len(per_step)} with {sum(per_step)}."

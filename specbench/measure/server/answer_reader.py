@@ -75,7 +75,7 @@ class AnswerReader(Struct):
         self._num_bytes += len(piece)
         if self._num_bytes > MOST_BYTES:
             raise RequestFailed(f"The server sent an answer of more than {MOST_BYTES >> 20} MiB.")
-        num_events_before = self.num_events  # those with new tokens or text
+        num_events_before = self.num_events  # events with new text, new tokens or an end token
         for line in lines:
             name, _, content = line.removeprefix(BOM_UTF8).partition(b":")
             content = content.strip().removeprefix(BOM_UTF8)
@@ -88,8 +88,8 @@ class AnswerReader(Struct):
         # Cut off an endless answer. The limit is far above the budget: whether an answer has a few
         # tokens too many is checked when it has ended.
         most_tokens = 2 * self.budget + 64
-        num_tokens = len(self._ids or ())
-        if num_tokens > most_tokens or self._num_characters > most_tokens * _LONGEST_TOKEN:
+        num_ids = len(self._ids or ())  # 0 if the server sends text only
+        if num_ids > most_tokens or self._num_characters > most_tokens * _LONGEST_TOKEN:
             raise RequestFailed(
                 f"The server went on after the {self.budget} tokens that it was asked for."
             )

@@ -71,7 +71,8 @@ class ServedSettings:
 
         Raises:
             UserError: by the settings, plain decoding is at least as fast at the loads of the run
-                (with a table: at all loads), or one size is needed and the settings have several.
+                (with a table: at all loads). Or one size is needed, and the settings have several,
+                or the run has a rate and no loads.
         """
         # Rows of the method with its weights (the label), else of the method by its name alone.
         rows = self.rows_by_label.get(label_of(choice), self.rows_by_label.get(choice.name))
@@ -79,6 +80,7 @@ class ServedSettings:
         if rows is None or any(choice.given.keys() & {*row.options, _TABLE} for row in rows):
             return SizedChoice(choice, None)
         if _TABLE in method.options:
+            # `starts` of the table are the loads at which the number of draft tokens changes.
             table = LoadTable.of((row.load, int(row.options.get("num_tokens", 0))) for row in rows)
             options = {_TABLE: json.dumps(table.vllm_rows(), separators=(",", ":"))}
             is_plain = not any(start.num_tokens for start in table.starts)  # no drafts at any load
@@ -102,7 +104,13 @@ class ServedSettings:
         """
         # The options at each load of the run: those of the last row up to this load.
         sizes = [dict([row.options for row in rows if row.load <= load][-1]) for load in self.loads]
-        if not sizes or any(size != sizes[0] for size in sizes):
+        if not sizes:
+            raise UserError(
+                f"{self.engine.title} drafts with one size at all loads, and {self.source.source} "
+                f"has sizes of {choice} by requests at once, not by a rate.",
+                f"Give the size: --method {choice.name}:num_tokens=N.",
+            )
+        if any(size != sizes[0] for size in sizes):
             raise UserError(
                 f"{self.engine.title} drafts with one size at all loads, and "
                 f"{self.source.source} has several sizes for {choice}.",

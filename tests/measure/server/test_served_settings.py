@@ -90,6 +90,12 @@ def test_settings_that_do_not_fit_are_refused(
         )
 
 
+def test_a_rate_is_no_load_of_settings_with_one_size(tmp_path: Path) -> None:
+    file = settings(tmp_path, rows=[[1, "num_tokens=3"]], engine="sglang")
+    with pytest.raises(UserError, match="sizes of ngram by requests at once, not by a rate"):
+        setup_of("ngram", engine="sglang", settings=file, concurrency=(), request_rates=(2.0,))
+
+
 def test_settings_of_another_engine_or_of_none_are_refused(tmp_path: Path) -> None:
     file = settings(tmp_path)
     with pytest.raises(UserError, match="for the engine vllm, not for sglang"):
