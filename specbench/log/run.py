@@ -177,7 +177,8 @@ class Run:
         the run of each repeat, since each run is a unit of variance.
 
         Raises:
-            UserError: the runs differ in work, machine or methods, or one is given twice.
+            UserError: a run was imported, two runs differ in command, machine or methods, or one
+                run is given twice.
         """
         _check_poolable(runs)
         records: list[Record] = []

@@ -58,14 +58,16 @@ def make_plan(
 ) -> Plan:
     """Resolve and check everything that `spec` names, the cheap checks first.
 
-    `setup_maker` makes the setup of a run on other machines; None for a run from this machine.
-    With `is_offline`, nothing is downloaded. The plan has the spec with its defaults, the setup,
-    the prompts of each task, and the largest number of new tokens per answer.
+    `setup_maker` makes the setup of a run on other machines; None if this machine runs it or asks
+    the servers. With `is_offline`, nothing is downloaded. The plan has the spec with its defaults,
+    the setup, the prompts of each task, and the largest number of new tokens per answer.
 
     Raises:
-        UserError: an unknown name, a wrong value, or a missing or broken file.
+        UserError: an unknown name, a wrong value, a missing or broken file, or work that cannot be
+            done: an interval out of reach, too few prompts for the requests at once, prompts that
+            are too long or have tokens without an embedding, or too little memory.
     """
-    is_here = setup_maker is None  # the run is on this machine
+    is_here = setup_maker is None  # this machine runs the methods or asks the servers
     if is_here:
         check_early(spec)
     spec = with_defaults(spec)
@@ -98,9 +100,10 @@ def make_plan(
     # A server refuses a request that could outgrow its context, so the whole budget must fit. Our
     # engine ends an answer at the end of the context, so room for a single new token is enough.
     num_reserved = budget if spec.backend == "server" else 1
-    check_ids(setup, prompt_sets)
+    check_ids(setup, prompt_sets)  # the model has an embedding for the prompts' tokens
     check_lengths(setup, prompt_sets, spec, num_reserved=num_reserved)
     if isinstance(setup, ChecksMemory):  # it completes the requests on a device of its own
+        # Raises if the longest prompt with its answer does not fit into the device's memory.
         setup.check_memory(longest_chat(setup, prompt_sets, budget))
     return Plan(spec, setup, prompt_sets, budget)
 

@@ -133,8 +133,8 @@ def write_table(table: ImportedTable, path: Path, url: str = "") -> list[Path]:
 def write_figures(runs: Sequence[Run], path: Path) -> list[Path]:
     """Write the publisher's numbers of imported runs as a published table: NAME.toml and NAME.csv.
 
-    The column `settings` has the rule of each number. Title, address and arithmetic are those of
-    the first run. Returns the paths of both files.
+    Title, address and arithmetic (the rules of a format, in words) are those of the first run.
+    Returns the paths of both files.
 
     Raises:
         RunFolderError: the files cannot be written.
@@ -153,12 +153,14 @@ def write_figures(runs: Sequence[Run], path: Path) -> list[Path]:
         headers.append(run.header.imported)
     files = [file for imported in headers for file in imported.files]
     (first_header, *_), (first_file, *_) = headers, files
+    # `given` has what the user told `convert`, by option; "url" is the address of the files.
     url = first_header.given.get("url", "")
     origin = TableOrigin(
         name=_publisher(url, first_file.tool),
         title=f"publisher's numbers from {first_file.format}",
         settings=first_header.arithmetic,
         files={file.name: file.sha256 for file in files},
+        # The CSV's column `settings` has the rule of each number.
         columns=dict.fromkeys(_COLUMNS_OF_FIGURES.values(), "by the rule in settings"),
         hardware="",
         url=url,

@@ -171,10 +171,10 @@ class TrialWatch(Stopwatch):
         self.num_steps = 0  # steps that were timed
 
     def lap(self, phase: Phase) -> None:
-        """Give the trial the seconds of a step that ends, and set the threads of the next step.
+        """When a step ends, give the trial its seconds, and set the threads of the next step.
 
-        `phase` is the phase of a step that ends. Its last phase is "host"; at the end of the other
-        phases, nothing is done.
+        `phase` is the phase that has just ended. The last phase of a step is "host"; at the end of
+        any other phase, nothing is done.
 
         Raises:
             TrialOver: the trial needs no more steps.

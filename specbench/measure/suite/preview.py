@@ -89,7 +89,7 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
         stand_in=stand_in_of(spec.card) if spec.weights == "stand-in" else None,
     )
     need = survey.target_memory()  # bytes of weights and caches; None if unknown
-    # `survey.target` is the model's folder or shape. The number is None if it is unknown.
+    # The number of parameters is None if it is unknown.
     num_parameters = memory.target_parameters(spec.card, survey.target)
     selected = select_methods(  # sorted by whether they have weights
         spec,
@@ -168,7 +168,7 @@ class _Survey:
     missing: list[str] = field(default_factory=list)
     """Sentences about what the run lacks."""
     target: Path | Shape | None = None
-    """The target's folder, the target's shape or its stand-in's shape; None if all are unknown."""
+    """The target's folder, or its stand-in's shape; None for a model that is not here."""
 
     def target_memory(self) -> memory.MemoryNeed | None:
         """The memory of the target with its cache, in bytes; None if unknown.

@@ -100,10 +100,11 @@ def speedup_by_load(report: Report) -> Plot | None:
 
 
 def _lines(report: Report, numbers_of: Callable[[RunMetrics, str, float], _Numbers]) -> _Lines:
-    """The points of every method's line, at the lowest temperature in the order of the loads.
+    """The points of each method's line, by method, at the lowest temperature.
 
-    `numbers_of(run, method, temperature)` gives the numbers along both axes. A source is one
-    load of a run, with its numbers (`metrics`). Empty if the report has servers of several runs.
+    A line has the loads in their order. There are no lines if the report has servers of several
+    runs. `numbers_of(run, method, temperature)` gives the numbers along both axes. A source has the
+    numbers (`metrics`) of a run at one of its loads.
     """
     # `serving` has the numbers of servers, and is empty without any
     served_sources = [source for source in report.sources if source.metrics.serving]
@@ -115,7 +116,7 @@ def _lines(report: Report, numbers_of: Callable[[RunMetrics, str, float], _Numbe
     looks_by_method = looks(report.labels)
     lines: _Lines = defaultdict(list)  # points by method
     for source in served_sources:
-        # a point per method at this load: its numbers along both axes, and the load
+        # a point per method at the source's load
         for method, point in _points(source, numbers_of):
             if method in looks_by_method:
                 lines[method].append(point)
@@ -128,8 +129,8 @@ def _points(
     """Pairs of a method and its point, at the lowest temperature of a run with one load.
 
     `numbers_of(run, method, temperature)` gives the numbers along both axes; a method that
-    lacks either is left out. Nothing if the run (`source`) has several loads. A load is a number
-    of requests at once, or of requests per second.
+    lacks either is left out. There is no point if the source has several loads of a run. A load is
+    a number of requests at once, or of requests per second.
     """
     metrics = source.metrics  # the numbers of the run
     loads = loads_of(source.info.spec.values)  # that its settings ask for

@@ -152,14 +152,15 @@ def looks(labels: Mapping[str, str]) -> dict[str, Look]:
 
 
 def _colour(name: str) -> str:
-    """The colour of a method, as in HTML ("#1F77B4"): declared, or made from its name's hash."""
+    """The declared or the baseline's colour ("#1F77B4"), else one from the hash of the name."""
     method = described().get(name)  # its declaration; None for a plug-in's method
     if method and method.colour:  # empty if it declares none
         return method.colour
     if name == BASELINE:
         return _BASELINE_COLOUR
-    hue, light = (byte / 255 for byte in sha256(name.encode()).digest()[:2])  # each 0 to 1
-    lightness = 0.3 + 0.35 * light  # neither dark nor pale
+    # The first two bytes of the hash of the name, each as a number from 0 to 1.
+    hue, share = (byte / 255 for byte in sha256(name.encode()).digest()[:2])
+    lightness = 0.3 + 0.35 * share  # neither dark nor pale
     red_green_blue = hls_to_rgb(hue, lightness, 0.6)  # each 0 to 1; 0.6 is saturation
     return "#" + "".join(f"{round(255 * channel):02X}" for channel in red_green_blue)
 
