@@ -64,17 +64,18 @@ def make_plan(
 
     Raises:
         UserError: an unknown name, a wrong value, a missing or broken file, or work that cannot be
-            done: an interval out of reach, too few prompts for the requests at once, prompts that
-            are too long or have tokens without an embedding, or too little memory.
+            done: --until-ci without a possible interval, fewer prompts than requests at once, a
+            prompt that is too long, no prompt that the model can read, or too little memory.
     """
     is_here = setup_maker is None  # this machine runs the methods or asks the servers
     if is_here:
         check_early(spec)
     spec = with_defaults(spec)
     tasks = plan_tasks(spec.tasks, spec.prompts)
-    # `check_goal` raises if an interval of the width of --until-ci is out of reach. This first call
-    # runs before torch is imported, when neither the prompts nor the default methods are known. It
-    # assumes the largest possible number of prompts per task, and two methods if none is named.
+    # `check_goal` raises for --until-ci with too few methods, passes or prompts for any
+    # confidence interval. This first call runs before torch is imported, when neither the prompts
+    # nor the default methods are known. It assumes the largest possible number of prompts per task,
+    # and two methods if none is named.
     # `limit` and `sample` are the numbers of prompts to take and to draw per task; None for all.
     max_prompts = min(spec.limit or MAX_PROMPTS, spec.sample or MAX_PROMPTS)
     num_methods = len({*spec.methods, BASELINE}) if spec.methods else 2
@@ -100,8 +101,9 @@ def make_plan(
     # A server refuses a request that could outgrow its context, so the whole budget must fit. Our
     # engine ends an answer at the end of the context, so room for a single new token is enough.
     num_reserved = budget if spec.backend == "server" else 1
-    check_ids(setup, prompt_sets)  # the model has an embedding for the prompts' tokens
-    check_lengths(setup, prompt_sets, spec, num_reserved=num_reserved)
+    # Raises if each prompt, or the chat template, has a token that the model has no embedding for.
+    check_ids(setup, prompt_sets)
+    check_lengths(setup, prompt_sets, spec, num_reserved=num_reserved)  # raises for a long prompt
     if isinstance(setup, ChecksMemory):  # it completes the requests on a device of its own
         # Raises if the longest prompt with its answer does not fit into the device's memory.
         setup.check_memory(longest_chat(setup, prompt_sets, budget))

@@ -79,7 +79,7 @@ def pick_device(requested: str) -> Device:
     `requested` is the option's value: "auto", "cpu", "cuda", "cuda:1" or "cuda:0-3".
 
     Raises:
-        UserError: the GPU that is asked for does not exist.
+        UserError: a requested GPU does not exist, or the text is not a device.
     """
     import torch
 

@@ -105,6 +105,7 @@ def _build(target: Target, method: RunMethod) -> Drafter:
 
     from specbench.engine.drafter import BuildContext, Drafter
 
+    # `method.weights` is a folder or file, or makes a stand-in's weights; None if it needs none.
     drafter = method.method.build(method.options, BuildContext(target, method.weights))
     if not isinstance(drafter, Drafter):
         raise TypeError(f"build returned a {type(drafter).__name__}, no Drafter")

@@ -21,7 +21,7 @@ from specbench.log.machine import Threads
 from specbench.log.usage import BUSY_SHARE
 from specbench.machine.cpu_sampler import read_moment, share_of_others
 from specbench.machine.threads import is_number_given, thread_counts, waiting
-from specbench.measure.local.trial import LEAST_S, Trial, TrialOver, TrialWatch
+from specbench.measure.local.trial import LEAST_S, Trial, TrialWatch
 from specbench.measure.local.trial import set_threads as set_threads
 from specbench.settings.grids import ROWS
 from specbench.settings.step_times import FASTER, StepTimes, rounded_times
@@ -105,9 +105,9 @@ def _sustained(counts: Sequence[int], time_step: Callable[[], float]) -> dict[in
     `counts` are the numbers of threads; `time_step` runs a step, and returns its seconds.
 
     A `Trial` changes the number at each step, and takes the median. While other programs are busy,
-    the median hides a cost of many threads: threads that have slept run first, so most steps are
-    fast, and the few steps that wait for a thread take many times as long. The means of steps
-    without changes include this cost.
+    the median hides a cost of many threads. The system prefers threads that have slept, so most
+    steps are fast, and the few steps that wait for a thread take many times as long. The means of
+    steps without changes include this cost.
     """
     mean_s = {}
     for count in counts:
@@ -185,8 +185,8 @@ def choose_for_methods(
         chosen: has vanilla's number. Prefills and methods keep it unless another number is faster.
         prefill: reads a usual prompt, and returns the seconds it took.
         decode: completes a request with the method of a label, watched by a stopwatch.
-        rows: the rows of a usual step, by the method's label. Methods with equally many rows get
-            the same number of threads.
+        rows: the rows (tokens) of a usual step, by the method's label. Methods with equally many
+            rows get the same number of threads.
     """
     counts = _counts_beside(chosen)  # numbers of threads to try
     usual = chosen.num  # vanilla's number
@@ -201,7 +201,7 @@ def choose_for_methods(
         has_steps = True  # False if a completion ends, or fails, without a timed step
         while has_steps and trial.next() is not None:  # None: the trial is over
             watch = TrialWatch(trial)  # times steps, and ends the completion with the trial
-            with suppress(TrialOver, Exception):  # if the method fails, its samples fail too
+            with suppress(Exception):  # TrialOver, or a failure: then its samples fail too
                 decode(method, watch)
             has_steps = watch.num_steps > 0
         return trial

@@ -99,7 +99,7 @@ class AnswerReader(Struct):
 
         Raises:
             RequestFailed: the stream has no token or no finish reason, the reason is not one of
-                `_ENDS`, or the last line is not an event of the protocol.
+                `_ENDS`, or the last line is an error or not an event of the protocol.
         """
         if self._unfinished_line.strip():
             # The last line has no line end. It gets the time of the last arrival.

@@ -64,7 +64,8 @@ class BlockRunner:
                 continue
             if block.first.repeat != running_pass:  # the block is of another pass
                 running_pass = block.first.repeat
-                self.backend.run(self.backend.source.end_pass())  # servers forget earlier requests
+                # Servers that the run started end, and so forget earlier requests.
+                self.backend.run(self.backend.source.end_pass())
             try:
                 self.backend.run(self._run_block(block))
             except BaseExceptionGroup as group:  # errors of the block's tasks: raise the first

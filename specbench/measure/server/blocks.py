@@ -30,7 +30,7 @@ from specbench.types import Record, RecordKey
 Work = Callable[[Sample], Coroutine[Any, Any, None]]
 """Completes a sample."""
 Repeat = Callable[[Sample], Coroutine[Any, Any, bool]]
-"""Completes a sample without records; false if that failed."""
+"""Completes a sample again, and makes no records. False if that failed."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ async def at_load(
         seed: draws the random times of the samples at a rate.
         complete: completes a sample.
         block_samples: all samples of the block, in order.
-        repeat: completes a sample without records; False if that failed.
+        repeat: completes a sample again, and makes no records. False if that failed.
     """
     unfinished = {sample.key(0) for sample in samples}  # the keys of their first turns
     if load.request_rate:

@@ -79,7 +79,7 @@ class AnswerCounts:
         before = self.counters  # counts by name
         deadline = perf_counter() + SETTLE_S
         self.counters = await self.read()
-        # The server's count of tokens as soon as it has the answer's.
+        # The server's count of tokens, once it has counted this answer.
         num_expected = before.get("num_tokens", 0.0) + record.num_tokens
         while self.counters.get("num_tokens", 0.0) < num_expected and perf_counter() < deadline:
             await asyncio.sleep(_POLL_S)

@@ -272,8 +272,9 @@ async def _is_lossy(client: Client, software: _Software) -> bool:
     engine = software.engine
     if engine is None:
         return False
+    # The server's settings by name. `info_path` is empty if they are beside the version.
     settings = await _object_at(client, engine.info_path or software.version_path)
-    return engine.is_lossy(engine.info_options(settings))
+    return engine.is_lossy(engine.info_options(settings))  # the options of its speculation
 
 
 async def _object_at(client: Client, path: str) -> dict[str, Any]:

@@ -91,9 +91,11 @@ async def find_offset(
 def tokens_read(answer: Answer, request: Request, turn: int, offset: PromptOffset) -> int:
     """The tokens of a prompt that a server read, by its own count; 0 if they are unknown.
 
-    They are unknown if the server gives no count, or leaves out the tokens that it takes from a
-    cache. The cache may have all but the last token of the prompt, or the beginning that the prompt
-    shares with an earlier prompt and its answer.
+    They are unknown without a count. A count may leave out tokens that come from a cache: all but
+    the last token of the prompt, or the beginning that the prompt shares with an earlier prompt and
+    its answer. Then they are unknown too, except that the result is the tokens of the whole prompt
+    if the server reports that the missing beginning came from a cache. Any other low count is
+    returned as it is: the server cut the prompt.
 
     Args:
         answer: what the server sent, with its counts of the prompt's tokens (`prompt_tokens`) and
@@ -132,7 +134,7 @@ def _num_shared(prompt: tuple[int, ...], sent_prompts: Collection[tuple[int, ...
 def cut_text(num_read: int, num_sent: int, turn: int, offset: PromptOffset) -> str:
     """The message about a prompt that a server cut; empty if it read the whole prompt.
 
-    `num_read` is the server's count, 0 without one. `num_sent` counts tokens rendered here.
+    `num_read` is the result of `tokens_read`, 0 if unknown. `num_sent` counts tokens rendered here.
     """
     num_expected = offset.tokens_expected(num_sent, turn)
     if not num_read or num_read >= num_expected - offset.most_missing(num_expected):

@@ -66,7 +66,7 @@ def make_record(
     token_ids = _token_ids(answer, codec)  # tokens as sent, else tokens of the text
     num_tokens = _num_tokens(answer, token_ids)
     num_sent = len(request.prompt_ids)
-    num_read = tokens_read(answer, request, key.turn, offset)  # 0: no count
+    num_read = tokens_read(answer, request, key.turn, offset)  # 0: unknown
     problems = chain(  # a sentence per problem
         prompt_problems(num_read, num_sent, key.turn, offset, is_sent=is_prompt_sent),
         answer_problems(request, answer, codec, token_ids, num_tokens),
@@ -182,8 +182,8 @@ def _token_ids(answer: Answer, codec: ChatCodec) -> tuple[int, ...]:
 
     An end token that the server left out is added. llama.cpp also leaves out tokens that end in the
     middle of a character (of several bytes). So if the server counted more tokens than it sent
-    (`answer.num_tokens`, None without a count), the tokens of the text are used instead. They must
-    be as many as the server counted, and contain all ids that it sent, in this order.
+    (`answer.num_tokens`, None without a count), the tokens of the text are used instead, provided
+    that they are as many as the server counted, and contain all ids that it sent, in this order.
 
     `codec` turns the text into tokens.
     """

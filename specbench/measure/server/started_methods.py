@@ -236,7 +236,7 @@ def _engine_options(choice: MethodChoice, method: EngineMethod) -> _EngineOption
     """The user's options of a method that are the engine's own, for the engine and for the header.
 
     An option may name a file, whose content the engine gets: a table of draft tokens by load, or
-    for the method WHOLE its whole configuration.
+    for the method WHOLE the engine's whole configuration of speculation.
 
     Args:
         choice: the method's name, with the user's texts of its options (`given`) by option.

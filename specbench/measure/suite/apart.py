@@ -106,7 +106,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     try:
-        with lasting_interrupts():
+        with lasting_interrupts():  # Ctrl-C ends the run also where Python would drop it
             complete(order, Progress(print))
     except SpecbenchError as error:
         print(f"{error.message} {error.hint}".strip().replace("\n", " "))

@@ -198,16 +198,18 @@ class _Survey:
         return estimate(shape)
 
     def resolve_weights(self, method: RunMethod) -> ResolvedWeights:
-        """Find a method's weights on this machine. `weights` is None if they are not here.
+        """Find a method's weights on this machine.
 
-        Adds the weights' bytes in memory to `draft_bytes`. If the weights are not here, also
-        appends the bytes of their files to `sizes`: STORED_BYTES per parameter, or None if the
-        number of parameters is unknown.
+        The result's `weights` are None if they are not here, the method needs none, or the model
+        has none for it. Adds the weights' bytes in memory to `draft_bytes`. If the weights are not
+        here, also appends the bytes of their files to `sizes`: STORED_BYTES per parameter, or None
+        if the number of parameters is unknown.
         """
         bytes_per_number = memory.BYTES[self.dtype]  # in memory
         try:
             resolved = find_checkpoint(self.card, method, is_offline=True, stand_in=self.stand_in)
-            weights = resolved.weights  # a path, the plan of a stand-in's weights, or None
+            # A path, the maker of a stand-in's weights with their number, or None.
+            weights = resolved.weights
             if not isinstance(weights, Path | None):
                 self.draft_bytes += weights.num_numbers * bytes_per_number
             elif weights and weights.is_dir():  # files, such as datastores, are not estimated
