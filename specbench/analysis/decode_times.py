@@ -74,6 +74,7 @@ def decode_times(
     server_s = np.array([_server_s(record.serving) for record in records], dtype=np.float64)
     draft_lengths = _draft_lengths(blocks)  # by method
     # The prefill gives the first token, so only an answer of two tokens or more has a decode time.
+    # `is_measured`: the answer did not fail.
     is_decoded = (frame["is_measured"] & (frame["num_tokens"] > 1)).to_numpy()
     is_burst = all_false.copy()
     for row in np.flatnonzero(is_decoded).tolist():
@@ -119,8 +120,8 @@ def _is_burst(record: Record, draft_length: float) -> bool:
     if not num_arrivals:
         return record.decode_s == 0  # above 0: there were later arrivals, but without a record
     least_steps = (record.num_tokens - 1) / (1 + draft_length)  # for the tokens after the first
-    # Not 1 but 2 steps per arrival are allowed: `draft_length` may be a mean, and a single step may
-    # emit as many tokens as two steps of mean length.
+    # A single arrival may have the tokens of 2 steps: `draft_length` may be a mean, and a single
+    # step may emit as many tokens as two steps of mean length.
     return num_arrivals < LEAST_ARRIVALS * least_steps or (num_arrivals == 1 and least_steps > 2)
 
 

@@ -63,7 +63,7 @@ def may_draft_nothing(header: RunHeader, method: str) -> bool:
 
 
 def drafts_in_every_step(header: RunHeader, method: str) -> bool:
-    """True for a method whose server drafts in every step, judged by its name."""
+    """True for a method that drafts in every step by its name and its server's schedule."""
     is_named = any(part in method.partition(":")[0].lower() for part in _EVERY_STEP)
     return is_named and not may_draft_nothing(header, method)
 
@@ -112,9 +112,9 @@ class Drafting:
     def checked_cell(self, cell: CellMetrics, key: CellKey) -> CellMetrics:
         """The cell without the numbers that do not describe the method.
 
-        MAT and the numbers of steps are missing if some answers have no drafts, the numbers of
-        listed steps if some answers list none. Speedups are missing for the reasons of
-        `_no_speedup`.
+        MAT and the numbers of steps are missing if drafts were off in some answers (see `_reason`),
+        the numbers of listed steps if some answers list none. Speedups are missing for the reasons
+        of `_no_speedup`.
         """
         if reason := self._reason(key):
             cell = _without_mat(cell, reason)
@@ -139,8 +139,9 @@ class Drafting:
     def checked_cost(self, cost: Cost, key: CellKey) -> Cost:
         """The cost without the numbers that do not describe the method.
 
-        If some of the method's answers have no drafts or list no steps, all numbers of steps are
-        missing. If vanilla drafted, the numbers relative to vanilla are missing.
+        If drafts were off in some of the method's answers (see `_reason`), or only some list their
+        steps, all numbers of steps are missing. If vanilla drafted, the numbers relative to vanilla
+        are missing.
         """
         if reason := self._reason(key) or self._part_listed(key):
             cost = replace(cost, mat=reason, step_s=reason)
@@ -168,8 +169,8 @@ class Drafting:
     def _no_speedup(self, key: CellKey) -> Missing | None:
         """The reason why a cell has no speedup; None if it may have a speedup.
 
-        No method has a speedup if vanilla's server drafted, nor a method with answers without
-        drafts (see `_reason`). An exception are cells without any draft at a load of several
+        No method has a speedup if vanilla's server drafted, nor a method whose drafts were off in
+        some answers (see `_reason`). An exception are cells without any draft at a load of several
         requests, if the server's command is unknown: a schedule may have asked for no drafts.
         """
         if self.baseline_drafts and key.method != BASELINE:

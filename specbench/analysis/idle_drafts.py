@@ -38,11 +38,11 @@ def find_idle_drafts(records: Iterable[Record], header: RunHeader) -> Iterable[R
     """Warnings about methods with an accepted token in fewer than LEAST_ACCEPTING of their drafts.
 
     A warning needs LEAST_DRAFTS drafts of a method at a temperature. If no token at all was
-    accepted, fewer are enough: one draft by the counters of a server, or LEAST_TRAINED_DRAFTS
-    drafts of a method that drafts with trained weights alone.
+    accepted, fewer are enough: one draft by the counters of a server; or, if a method drafts with
+    trained weights alone, LEAST_TRAINED_DRAFTS drafts in first answers to LEAST_ANSWERS requests.
     """
     # Both by method and temperature: drafts of the steps in `records`, and drafts that the counters
-    # of servers show.
+    # of servers show. Answers of servers list no trees: a method on a server has 0 recorded drafts.
     recorded_counts: dict[tuple[str, float], _DraftCounts] = defaultdict(_DraftCounts)
     for record in records:
         counts = recorded_counts[record.key.method, record.key.temperature]

@@ -55,7 +55,7 @@ def seconds_between_arrivals(table: RecordTable, rows: IntArray) -> FloatArray:
     left out, has no gaps. `rows` are numbers of records of the table.
     """
     gaps_s: list[float] = []
-    # Of each row: seconds of decoding, tokens, steps (0: unknown), and two flags.
+    # Of each row: seconds of decoding, tokens, steps (may be fractions; 0: unknown), and two flags.
     columns = table.values(
         rows, "decode_s", "num_tokens", "mat_steps", "is_of_server", "is_left_out"
     )

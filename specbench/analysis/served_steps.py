@@ -208,9 +208,9 @@ def _num_drafts_of(record: Record) -> int | None:
 
 
 def _may_have_more(record: Record) -> bool:
-    """True if an accepted end token may have hidden a step."""
-    has_no_drafts = _num_drafts_of(record) is None
-    return record.stop_reason == "eos" and bool(_num_accepted(record)) and has_no_drafts
+    """True if an accepted end token may have hidden a step, which no count of drafts shows."""
+    lacks_draft_count = _num_drafts_of(record) is None
+    return record.stop_reason == "eos" and bool(_num_accepted(record)) and lacks_draft_count
 
 
 def _num_drafts(blocks: Sequence[BlockHeader], num_answers: int) -> float | None:

@@ -35,7 +35,7 @@ def mat_of_blocks(blocks: Iterable[BlockHeader]) -> Value:
 
     A block is a group of requests that the server completed together, with the increase of its
     counters; blocks without a count of accepted draft tokens are left out. Missing with the reason
-    if no block is left, or if the counters include other requests.
+    if no block is left, or if the counters include other or failed requests.
     """
     counting_blocks = [block for block in blocks if "num_accepted" in block.counters]
     if not counting_blocks:
@@ -57,7 +57,7 @@ def engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
     The numbers are those of the answers (`done`, the completed records). If no answer has a draft
     by its own counts, they are those of the server's counters. A block is a group of requests that
     the server completed together, with the increase of its counters. Missing, with the reason,
-    without drafts, or if the counters include other requests.
+    without drafts, or if the counters include other or failed requests.
     """
     # the server's figures of each answer with drafts
     drafted_answers = [
@@ -141,13 +141,13 @@ def acceptance_rates(
 
     The numbers are those of the server's counters: `accepted_at_2` counts accepted second tokens of
     drafts. Without a counter of drafts, they are those of the completed records `done`. Empty if
-    neither counts them, or if the counters include other requests. A block is a group of requests
-    that the server completed together, with the increase of its counters.
+    neither counts them, or if the counters include other or failed requests. A block is a group of
+    requests that the server completed together, with the increase of its counters.
     """
     num_drafts = counter_total(blocks, "num_drafts")
     if not num_drafts:
         return _rates_of_answers(done)
-    if _counters_problem(blocks):  # the counters include other requests
+    if _counters_problem(blocks):  # the counters include other or failed requests
         return ()
     counter_names = {name for block in blocks for name in block.counters}
     rates = []

@@ -141,7 +141,8 @@ def add_speedups(entries: list[dict[str, Any]], frame: DataFrame, header: RunHea
     untimed_seconds = _untimed_seconds(frame, header)  # by method
     for entry in entries:
         method = entry["method"]
-        is_paired = frame["is_measured"] & (frame["baseline_row"] >= 0)  # vanilla answered too
+        # neither the method nor vanilla failed
+        is_paired = frame["is_measured"] & (frame["baseline_row"] >= 0)
         rows = frame[(frame["method"] == method) & is_paired]
         wall_s, base_wall_s = rows["wall_s"].sum(), rows["baseline_wall_s"].sum()
         if not wall_s or not base_wall_s:
@@ -159,7 +160,7 @@ def _untimed_seconds(frame: DataFrame, header: RunHeader) -> dict[str, float]:
     warm-up, and to prime samples) that take about as long as the timed ones. All seconds in the
     method's own code after completions (`remember`) and before passes (`forget`) count. Vanilla is
     left out, since methods are compared with it. `frame` has one row per record; `header.hooks` has
-    the seconds of each method.
+    each method's seconds, and the numbers of its untimed steps and prefills.
     """
     measured = frame[frame["is_measured"]]  # without failed records
     untimed_seconds = {}  # by method

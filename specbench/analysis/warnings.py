@@ -106,6 +106,7 @@ def _throttling(frame: DataFrame) -> Iterable[RunWarning]:
     equally long. Times are relative to the median of the group. `frame` has one row per record, in
     the order in which they ran. The warning's `change` is the share by which steps became slower.
     """
+    # `is_measured`: the answer has tokens and did not fail
     is_timed = frame["is_measured"] & (frame["num_steps"] > 0) & (frame["decode_s"] > 0)
     vanilla_rows = frame[is_timed & (frame["method"] == BASELINE)]
     log_step_s = np.log(vanilla_rows["decode_s"] / vanilla_rows["num_steps"])  # seconds of a step
@@ -157,7 +158,7 @@ def _few_samples(
             continue
         estimate, *_ = estimates  # the speedup, or else MAT
         has_interval |= estimate.shown_interval is not None
-        if estimate.interval is None:
+        if estimate.interval is None:  # too few samples for a claim
             fewest_samples[key.task] = min(
                 cell.num_samples, fewest_samples.get(key.task, cell.num_samples)
             )
@@ -199,8 +200,8 @@ def _not_significant(rankings: Mapping[float, Ranking]) -> Iterable[RunWarning]:
             method: _factor(speedup)
             for method, speedup in ranking.speedups.items()
             if speedup.interval is not None
-            and speedup.machine is not None
-            and not is_claimed(ranking.against_baseline[method])
+            and speedup.machine is not None  # the machine's variance is known
+            and not is_claimed(ranking.against_baseline[method])  # p-value of "as fast as vanilla"
         }
         if factors:
             yield not_significant(temperature, factors)
@@ -235,7 +236,8 @@ def _factor(speedup: Estimate) -> float:
     machine = speedup.machine
     variance = speedup.variance
     assert prompts is not None and machine is not None and variance is not None
-    # 1 is at the interval's end if log(speedup)^2 / t^2 = prompts / factor + machine
+    # The interval of log(speedup) ends at 0 if t * its standard deviation is |log(speedup)|. Hence
+    # log(speedup)^2 / t^2 = prompts / factor + machine.
     standard_deviation = abs(math.log(speedup.value)) / quantile(variance.degrees)
     left_for_prompts = standard_deviation**2 - machine.value
     return prompts.value / left_for_prompts if left_for_prompts > 0 else math.inf

@@ -111,7 +111,7 @@ def pick_answers(run: Run) -> tuple[Answers, ...]:
     Requests are of the first pass and of up to `SAMPLES_PER_TASK` samples per task, in the order
     in which they ran. A record is the answer of one method to one request.
     """
-    # request (task, sample, turn, temperature, pass) -> method spelling -> its record
+    # request (task, sample, turn, temperature, pass, load) -> method spelling -> its record
     records_by_request: dict[RequestKey, dict[str, Record]] = defaultdict(dict)
     shown_ids_by_task: dict[str, set[str]] = defaultdict(set)  # ids of the samples chosen so far
     for record in run.records:

@@ -29,7 +29,8 @@ def slow_on_cpu(run: RunMetrics) -> Numbers:
         reason = reason_by_name.get(method.partition(":")[0])
         if not reason:
             continue
-        cost = run.cost(method, temperature)  # of a step, over the steps of all tasks
+        # of the steps of all tasks; `mat` and `relative` are an `Estimate`, or `Missing`
+        cost = run.cost(method, temperature)
         slow_by_design.append(
             {
                 "method": method,

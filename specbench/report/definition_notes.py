@@ -25,7 +25,7 @@ def definitions(runs: Sequence[RunMetrics]) -> Iterator[Note]:
     """The notes that define the numbers and marks of a report on these runs.
 
     A note is a sentence of `texts.toml` under its key, filled with the numbers given. `run.info`
-    is the header of a run.
+    is the header of a run, which names the methods among them.
     """
     # the formula of the speedup: "ours" or "paper"
     for arithmetic in dict.fromkeys(run.arithmetic for run in runs):
@@ -50,6 +50,7 @@ def definitions(runs: Sequence[RunMetrics]) -> Iterator[Note]:
 
 
 def _intervals(runs: Sequence[RunMetrics]) -> Note:
+    """The note on intervals: what they cover ("passes" or "runs"), and how they were resampled."""
     draws = sorted({(run.bootstrap.num_resamples, run.bootstrap.seed) for run in runs})
     kinds = dict.fromkeys(run.scope.kind for run in runs if run.scope.is_estimated)
     return make_note(

@@ -58,7 +58,7 @@ def model_text(info: RunHeader) -> str:
 
 def prompts_text(info: RunHeader) -> str:
     """The number of the prompts by their source; empty if unknown."""
-    sets: dict[str, list[PromptsHeader]] = defaultdict(list)
+    sets: dict[str, list[PromptsHeader]] = defaultdict(list)  # by source in words
     for prompts in info.prompts:
         sets[_source(prompts)].append(prompts)
     return ", ".join(_counted(same_source, words) for words, same_source in sets.items())
@@ -184,7 +184,7 @@ def drafting_shares(run: RunMetrics) -> list[Numbers]:
         # the lengths with their shares, if drafts have several, else empty
         lengths = server.draft_lengths if len(server.draft_lengths) > 1 else ()
         is_whole = share >= _WHOLE_SHARE
-        # `drafts_in_every_step`: by the method's name and options
+        # `drafts_in_every_step`: by the method's name and its server's schedule
         if is_whole and drafts_in_every_step(run.info, method) and not lengths:
             continue
         methods.append(
@@ -248,7 +248,11 @@ def weights_text(weights: WeightsHeader | None) -> str:
 
 
 def thinking(info: RunHeader) -> dict[str, Any]:
-    """The thinking mode, and the template's values that switch it."""
+    """The thinking mode for a note; empty without one.
+
+    `state` is "on" or "off" if the template can switch the mode, by the `values` of its switches;
+    else "fixed" or "unknown" (see `ThinkingHeader`).
+    """
     mode = info.model.chat and info.model.chat.thinking
     if not mode:
         return {}

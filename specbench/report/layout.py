@@ -103,8 +103,9 @@ class _Layout:
         labels = [self._table.heading, *map(_label, self._table.rows)]
         longest = max(map(cell_len, labels))
         half = min(_MOST_LABEL, self._width // 2)
+        # labels get this width even if columns have to continue in a further table
         least = min(longest, max(_LEAST_LABEL, half))
-        # beside the columns of all units
+        # left by the columns of all units
         room = self._width - sum(_GAP + unit.width for unit in self._units)
         return min(longest, max(least, min(_MOST_LABEL, room)))
 

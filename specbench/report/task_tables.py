@@ -60,7 +60,7 @@ def tone(result: TaskResult) -> Tone:
 
 
 def _speedup(spread: Callable[[Value], str]) -> Callable[[TaskResult], Cell]:
-    """A speedup followed by the text of its interval, which `spread` writes."""
+    """The maker of cells with a speedup and the text of its interval, which `spread` writes."""
 
     def cell(task: TaskResult) -> Cell:
         return Cell(

@@ -97,9 +97,9 @@ def notes_grid(notes: Sequence[Note]) -> Group:
 def _short_block(report: Report, block: Block, width: int) -> Iterable[RenderableType]:
     """The part of the short report on one temperature, in `width` characters: tables, verdicts.
 
-    The main table has a row per method and a column per task. It has intervals if there is room,
-    and leaves out tasks if there is no room even without intervals. `block` has the results at the
-    temperature.
+    The main table has a row per method, and columns over all tasks and for each task. It has
+    intervals if there is room, and leaves out tasks if there is no room even without intervals.
+    `block` has the results at the temperature.
     """
     forms = [  # of the main table: speedups with intervals, speedups alone
         sections.screen(report, block, task_tables.on_screen(report, block)),
@@ -118,11 +118,11 @@ def _short_block(report: Report, block: Block, width: int) -> Iterable[Renderabl
     yield from _titled(server_tables[:num_above], width)
     yield Text(title, style="bold")
     yield from draw(main_table, width)
-    # `relative_phases` are the times of a step's phases (draft, verify, commit), None if not timed
+    # `relative_phases`: a step's times (draft, verify, commit, host) / vanilla's step, or None
     if any(method.cost.relative_phases for method in block.methods):
         yield from draw(step_costs(report, block), width)
     yield from _titled(server_tables[num_above:], width)
-    yield from _verdicts(report, block)  # which method is the fastest, a sentence per run
+    yield from _verdicts(report, block)  # a sentence per run on the fastest method, and advice
 
 
 def _num_tasks(table: Table) -> int:
