@@ -153,7 +153,8 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
     acceptance, of the depth that was reached, and of the logits.
     """
     num_wrong = 0  # answers with a token that is not the target's best, beyond rounding
-    num_planted = num_refused = 0  # right tokens in the trees, and those that were not accepted
+    # right tokens in the trees, as far as the budget allows, and those that were not accepted
+    num_planted = num_refused = 0
     deepest_tree = deepest_accepted = 0  # levels below the root: of the trees, of accepted paths
     logits: list[LogitNumbers] = []  # per answer: how its logits differ from a plain forward's
     long_answers = [subject.complete(Plain(), prompt).token_ids for prompt in subject.long_prompts]

@@ -26,9 +26,9 @@ from specbench.types import Request, Sampling
 _CHUNK = 32
 """Number of tokens whose distributions are in memory at once."""
 _SLACK = 1e-3
-"""Rounding may move the border of the kept tokens by this share of top-p."""
+"""Probability that is added to top-p, since rounding may move the border of the kept tokens."""
 _HALF_SLACK = 0.05
-"""The share of top-p by which rounding may move this border in half precision."""
+"""The same in half precision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,13 @@ class Evidence:
     """Numbers about one answer."""
 
     token_ids: tuple[int, ...]
+    """The answer."""
     tokens: TokenNumbers
+    """Its tokens and the distributions that they should come from [tokens]."""
     logits: LogitNumbers
+    """The logits of its prefill and steps against a plain forward's [rows]."""
     drafts: DraftNumbers
+    """The draft tokens that were drawn [draft tokens]."""
 
 
 @torch.inference_mode()
@@ -67,14 +71,16 @@ def watched_evidence(target: Target, drafter: Drafter, request: Request) -> Evid
     step_rows = torch.cat([*watched.logits, plain_rows[:0]])
     logits = logit_numbers(step_rows, plain_rows[: len(step_rows)])
     if max(completion.num_nodes, default=0) <= target.max_exact_rows:
-        # Steps with so few nodes should give the same bits in a tree as in a chain.
+        # Steps with so few nodes should give the same bits in any tree. They are compared with the
+        # engine's steps over chains of `max_exact_rows` tokens of the answer [rows, vocab].
         chain_rows = plain_steps(target, request.prompt_ids, token_ids[: len(step_rows)])
         is_exact = (step_rows == chain_rows).all(-1).long().cpu().numpy()  # 1 or 0 [rows]
         # nodes of each row's step; 0 for the prefill's row
         num_nodes = np.repeat((0, *completion.num_nodes), (1, *completion.accept_lengths))
         num_nodes = num_nodes[: len(is_exact)]
         for size in {*num_nodes[(is_exact == 0) & (num_nodes > 0)].tolist()}:
-            # If chains of this size have other bits too, these rows say nothing about the method.
+            # If chains of only `size` tokens have other bits than those longer chains, or do not
+            # fit into the context, these rows say nothing about the method.
             if not has_exact_steps(target, request.prompt_ids, token_ids, size):
                 is_exact[num_nodes == size] = UNKNOWN
         logits = replace(logits, is_exact=is_exact)
@@ -118,7 +124,7 @@ def _loosened(sampling: Sampling, *, is_half: bool) -> Sampling:
     slack = _HALF_SLACK if is_half else _SLACK
     top_k = sampling.top_k
     if top_k:  # 0: all tokens are kept
-        # by ten times the slack of top-p, and at least by one token
+        # ten times the slack, as a share of top-k; at least one token
         top_k += max(1, round(10 * slack * top_k))
     return replace(sampling, top_p=min(1.0, sampling.top_p + slack), top_k=top_k)
 
@@ -197,13 +203,13 @@ def logit_numbers(logits: Tensor, reference: Tensor) -> LogitNumbers:
     reference = reference.double()
     best_ids = reference.topk(min(NUM_BEST, reference.shape[1])).indices
     best_logits = reference.gather(1, best_ids)  # [rows, NUM_BEST]
-    deviation = (logits.gather(1, best_ids) - best_logits).abs().amax(-1)
-    is_flipped = logits.argmax(-1) != best_ids[:, 0]
+    deviation = (logits.gather(1, best_ids) - best_logits).abs().amax(-1)  # the largest [rows]
+    is_flipped = logits.argmax(-1) != best_ids[:, 0]  # True if another token is best [rows]
     return LogitNumbers(
         deviation=deviation.cpu().numpy(),
         scale=best_logits.abs().amax(-1).cpu().numpy(),
         is_flipped=is_flipped.cpu().numpy(),
-        is_exact=np.full(len(logits), float(UNKNOWN)),
+        is_exact=np.full(len(logits), float(UNKNOWN)),  # bits are not compared here
     )
 
 

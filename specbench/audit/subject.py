@@ -63,6 +63,7 @@ class Subject:
 
     @property
     def dtype(self) -> str:
+        """Name of the target's dtype; "float32" for a dtype without known epsilon, as float64."""
         name = str(self.target.dtype).removeprefix("torch.")
         return name if name in EPSILON else "float32"
 

@@ -67,7 +67,7 @@ def cost(
 
     Args:
         model: a known model, a folder or a Hub id.
-        methods: methods with options, in one text or several.
+        methods: methods with options, in one text or several; if empty, a plain run's methods.
         output: the folder of `cost.json`; by default nothing is written.
         minutes: no further block begins after this time; at least three are measured.
         offline: use no network.

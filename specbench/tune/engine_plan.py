@@ -91,6 +91,7 @@ def kinds_of(
 
     Raises:
         UserError: `say` is None, and a method can have no profile.
+        SpecbenchError: a method failed to load.
     """
     kinds: dict[str, ProfileKind] = {}
     for label in setup.labels:
@@ -113,9 +114,13 @@ def _reason_for_no_profile(drafter: Drafter, sampling: Sampling) -> str:
     "" if the drafter can have a profile. `drafter.profile` is the name of its kind of profile; None
     if the method names no kind. `drafter.rule` decides which draft tokens are accepted; the rule
     `lossless` keeps the target's distribution.
+
+    Raises:
+        SpecbenchError: the method failed to load.
     """
     if drafter.profile is None:
-        # If the method failed to load, reading `needs` raises its error in place of this reason.
+        # `needs` are the target's outputs that the drafter reads. If the method failed to load, its
+        # drafter is a stand-in, whose `needs` raises the error.
         _ = drafter.needs
         return "its drafts depend on earlier trees or answers, or the method does not say"
     if sampling.is_greedy:

@@ -30,7 +30,7 @@ class Prediction:
     settings: str
     """The setting as it is spelled on the command line."""
     options: dict[str, Any]
-    """Options that are tuned."""
+    """The options that `settings` names, with their values."""
     speedup: float
     """Mean over tasks."""
     low: float
@@ -42,7 +42,7 @@ class Prediction:
     threads: int
     """CPU threads that the setting decodes with."""
     seconds: float
-    """Predicted seconds of all answers."""
+    """Predicted seconds of all answers with the setting."""
     missed: float
     """Share of a dynamic tree's expansions that the profile lacks."""
     machine: str
@@ -157,7 +157,7 @@ def _predict_setting(profile: Profile, model: CostModel, setting: str) -> Predic
     label = curve_label(curve, method)  # the method as the curve spells it
     options = asdict(method.options)  # all options of the setting, by name
     walks = replay(profile, setting)  # the setting's steps over each answer
-    # how often each sample's answers pay each cost of the curve
+    # how often vanilla and the setting pay each cost of the curve, a row per sample
     cost_weights = weigh(walks, model, label, options)
     estimated = estimate(cost_weights, model, label)
     # expansions of dynamic trees (nodes that got children), and expansions that were not recorded
@@ -173,7 +173,7 @@ def _predict_setting(profile: Profile, model: CostModel, setting: str) -> Predic
         high=estimated.speedup * math.exp(estimated.half_width),
         mat=mat(walks),  # mean accepted tokens of all steps
         threads=curve.threads[estimated.thread_index],  # the number that a run would choose
-        # `vanilla_steps` is the time of all answers in steps of vanilla
+        # `vanilla_steps`: the time of all answers with the setting, in steps of vanilla
         seconds=estimated.vanilla_steps * curve.vanilla_s,
         missed=num_missed / max(1, num_expanded),  # 1: methods without expansions miss none
         machine=curve.about["machine"],

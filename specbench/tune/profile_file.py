@@ -193,7 +193,10 @@ def too_large(size: int) -> UserError:
 
 
 def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """The rows of all answers. Drawn chains of a short answer may be shorter than others."""
+    """The rows of all answers in one array, padded with zeros to the same width.
+
+    Drawn chains of a short answer may be shorter than others.
+    """
     if arrays[0].ndim == 2:
         width = max(array.shape[1] for array in arrays)
         arrays = [np.pad(array, ((0, 0), (0, width - array.shape[1]))) for array in arrays]

@@ -71,11 +71,11 @@ def tune(
     `tune("tiny", "eagle2,medusa", output="tunes/mine", minutes=2)`
 
     The folder gets `profile/`, `cost/` and `run/`, which a second call uses again, and
-    `settings.toml`, `predictions.csv` and plots.
+    `predictions.csv`, a plot and `settings.toml`. `--settings auto` may take these settings later.
 
     Args:
         model: a known model, a folder or a Hub id.
-        methods: methods with options; they bound the settings that are tried.
+        methods: their options bound the settings that are tried; if empty, a plain run's methods.
         output: the folder of the tune.
         minutes: a goal for the whole tune, which decides the numbers of blocks and drawn settings.
         offline: use no network.
@@ -108,7 +108,7 @@ def tune(
     settings_by_method = _settings_by_method(engine_plan, ranked_by_label, num_drawn)  # to measure
     run = _run_settings(folder / "run", engine_plan, settings_by_method, prompts.second, progress)
     metrics = measure(run)
-    is_steady = _is_steady(metrics, curve, progress)  # the machine kept its speed
+    is_steady = _is_steady(metrics, curve, progress)  # if not, `--settings auto` gets nothing
     choices = _choices(cost_model, profile, settings_by_method, prompts.second, metrics)
     if chosen:
         chosen(choices)
@@ -123,7 +123,7 @@ def _choices(
     answers: Collection[str],
     metrics: RunMetrics,
 ) -> list[Choice]:
-    """The choice of each method among its measured settings, with predictions of these answers."""
+    """The choice of each method among its measured settings; `answers` are names to predict for."""
     return [
         choose(
             label,

@@ -99,8 +99,8 @@ def _tree_within(profile: Profile, label: str, options: Any) -> StaticTree:
         options: options of the setting; `tree` and `nodes` name the tree.
 
     Raises:
-        UserError: the tree is deeper than the recorded ranks, or has a rank of `NUM_RANKS` or more:
-            such ranks are never recorded.
+        UserError: `tree` names no tree, or the tree is deeper than the recorded ranks, or has a
+            rank of `NUM_RANKS` or more: such ranks are never recorded.
     """
     # An answer of a single token has no position, so it has no array of ranks.
     recorded = [answer.drafts[label]["ranks"] for answer in profile.answers if answer.drafts[label]]

@@ -42,10 +42,10 @@ def tune_methods(
 ) -> list[MethodResult]:
     """Find the best draft size of each method at each load, in three measurements.
 
-    First the acceptance of the largest drafts is measured, of methods whose shorter drafts are the
-    beginnings of longer drafts: it holds for all sizes. Then every size runs once at every load, to
-    predict speeds. Last, the sizes that are predicted to be fastest run in turns with plain
-    decoding, and the best of them are chosen.
+    First the acceptance of the largest drafts is measured at the largest load, of methods whose
+    shorter drafts are the beginnings of longer drafts: it holds for all sizes and loads. Then every
+    size runs once at every load, to predict speeds. Last, the sizes that are predicted to be
+    fastest run in turns with plain decoding, and the best of them are chosen.
 
     Args:
         bench: measures draft sizes on servers.
@@ -56,7 +56,8 @@ def tune_methods(
     Raises:
         UserError: plain decoding, or every size of a method, gave no answer.
     """
-    # by label: shares of accepted drafts by position; empty if they do not hold for all sizes
+    # by label: shares of accepted drafts by position; empty if they do not hold for all sizes, or
+    # if the server does not count accepted tokens by position
     acceptance_of = _acceptance(bench, methods, loads[-1])
     methods_with_acceptance = [method for method in methods if acceptance_of[method.label]]
     other_methods = [method for method in methods if not acceptance_of[method.label]]

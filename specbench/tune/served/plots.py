@@ -8,7 +8,6 @@ import math
 from typing import TYPE_CHECKING
 
 from specbench.report.plots.style import FAINT, LINE, Plot, error, frame, points, shades, tiles
-from specbench.tune.served.draft_size import PLAIN
 from specbench.tune.served.load_choice import MethodResult
 
 if TYPE_CHECKING:
@@ -23,10 +22,10 @@ def ratios_by_load(result: MethodResult, software: str) -> Plot:
     """
     title = f"{result.method.label}: throughput relative to plain decoding"
     loads = [choice.load for choice in result.choices]
-    # names of the draft sizes in the legend
-    size_titles = [
-        measured.size.title for measured in result.choices[0].measured if measured.size != PLAIN
-    ]
+    # names in the legend, of the sizes that were measured at any load; [1:]: without plain decoding
+    size_titles = dict.fromkeys(
+        measured.size.title for choice in result.choices for measured in choice.measured[1:]
+    )
 
     def draw() -> Figure:
         """Draw the ratios over the loads, a line at 1, and the interval of the break-even load."""
@@ -34,13 +33,12 @@ def ratios_by_load(result: MethodResult, software: str) -> Plot:
         # `handles` are of the legend; `height` is in inches
         figure, (axes,) = tiles(title, software, 1, height=4.0, handles=points(looks.values()))
         for choice in result.choices:
-            for measured in choice.measured:
-                look = looks.get(measured.size.title)
-                if look:  # None: plain decoding, whose ratio is 1
-                    point = (choice.load, measured.ratio.value)
-                    size = 11 if measured == choice.chosen else 5  # of the marker
-                    axes.plot(*point, markersize=size, **look.point)
-                    axes.errorbar(*point, yerr=error(measured.ratio), color=look.colour)
+            for measured in choice.measured[1:]:
+                look = looks[measured.size.title]
+                point = (choice.load, measured.ratio.value)
+                marker_size = 11 if measured == choice.chosen else 5
+                axes.plot(*point, markersize=marker_size, **look.point)
+                axes.errorbar(*point, yerr=error(measured.ratio), color=look.colour)
         for size_title, look in looks.items():
             loads_and_ratios = [
                 (choice.load, measured.ratio.value)

@@ -51,7 +51,7 @@ def acceptance_by_position(blocks: Sequence[BlockHeader]) -> tuple[float, ...]:
     """The share of drafts whose first i tokens are all accepted, for i = 1, 2, ...
 
     Computed from the growth of the server's counters. Empty if the server does not count by
-    position.
+    position, or made no draft.
     """
     num_drafts = _counted(blocks, "num_drafts")
     if not num_drafts:

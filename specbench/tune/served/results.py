@@ -43,7 +43,7 @@ class TuneResult:
 
     @property
     def software(self) -> str:
-        """The engine with its version."""
+        """The engine with its version; its name alone if no server was started."""
         servers = self.run.header.servers.values()
         return next((server.software_phrase for server in servers), self.spec.serving_engine)
 
@@ -178,9 +178,9 @@ def _ends(measured: MeasuredSize) -> list[float] | None:
 
 
 def speculation_flags(command: Sequence[str]) -> list[str]:
-    """The options of a server's command that set its speculation, with their arguments.
+    """The options of a server's command that begin with `--spec`, with their arguments.
 
-    They are the words from an option that begins with `--spec` up to the next other option.
+    The path of llama.cpp's draft weights, `--model-draft`, is not among them.
     """
     words: list[str] = []
     is_speculation = False  # True from an option of the speculation on

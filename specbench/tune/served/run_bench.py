@@ -61,6 +61,9 @@ class RunBench:
             loads: requests at once.
             passes: passes over the prompts.
             is_short: True if only the time of steps counts, so that short answers are enough.
+
+        Raises:
+            UserError: the folder has a run with other inputs, or of another machine or version.
         """
         self.progress.message(f"{name}: {', '.join(size.label for size in sizes)}")
         plan = self._plan(sizes, loads, passes=passes, is_short=is_short)
@@ -79,12 +82,15 @@ class RunBench:
         """From now on, start one server per method for all sizes, if every server allows it.
 
         A server allows it if it drafts as many tokens as a request asks for. Each method's server
-        is started and tried. If a server does not allow it, nothing changes (a server is started
-        per size), and `progress` receives the reason.
+        is started with the largest size, and tried. If one does not allow it, nothing changes (a
+        server is started per size), and `progress` receives the reason.
 
         Args:
             methods: the methods with the sizes to try.
             loads: requests at once, as in the measurements.
+
+        Raises:
+            SpecbenchError: a server did not start, or did not answer.
         """
         for method in methods:
             plan = self._plan([method.largest], loads, passes=1, is_short=True)
@@ -92,7 +98,7 @@ class RunBench:
                 backend = plan.setup.open(Path(folder))
                 assert isinstance(backend, ServerBackend)  # the plans of a tune run on servers
                 with backend:
-                    request = warm_up_requests(plan)[0]  # the first prompt
+                    request = warm_up_requests(plan)[0]  # for its limits; the prompt is not sent
                     # why the server does not allow it; "" if it does
                     reason = backend.run(
                         unsupported_reason(backend.source, method.largest, request)

@@ -1,5 +1,7 @@
 """The texts, the plot and the flags of a tune of servers."""
 
+from dataclasses import replace
+
 import pytest
 
 from specbench.analysis.stats.estimates import Estimate
@@ -45,6 +47,16 @@ def test_the_plot_has_a_line_for_each_size() -> None:
     labels = [text.get_text() for text in plot.figure.legends[0].get_texts()]
     assert labels == ["K=1", "K=2"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "8"]
+
+
+def test_a_size_that_failed_at_the_first_load_has_a_line_too() -> None:
+    result = tuned(FixedBench(ratio), [1, 8])
+    first_choice, *later_choices = result.choices
+    plain, _, *larger_sizes = first_choice.measured  # without K=1
+    first_choice = replace(first_choice, measured=(plain, *larger_sizes))
+    plot = ratios_by_load(replace(result, choices=(first_choice, *later_choices)), "vLLM 0.33.0")
+    labels = [text.get_text() for text in plot.figure.legends[0].get_texts()]
+    assert labels == ["K=2", "K=1"]
 
 
 @pytest.mark.parametrize("number", range(9))
