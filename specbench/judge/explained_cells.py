@@ -67,7 +67,7 @@ def explain_cells(
         subject=product_row.factor.subject,
         reference=product_row.factor.reference,
         factors=tuple(bounded.factor for bounded in factors),
-        steps=(),
+        steps=(),  # tables do not have the times of steps
         num_shared=0,  # tables have no requests to share
         has_prefill=False,
     )

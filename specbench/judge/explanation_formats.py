@@ -50,7 +50,7 @@ def explained_document(explanations: Sequence[Explanation]) -> ExplainedDocument
             else waterfall(
                 explanation.product,
                 explanation.factors,
-                claimed=[*filter(explanation.is_claimed, explanation.p_values)],
+                claimed=[*filter(explanation.is_claimed, explanation.p_values)],  # factors' names
             )
             for explanation in explanations
         ],
@@ -131,12 +131,13 @@ def _values(explanation: Explanation) -> dict[str, Any]:
             for setting in explanation.settings
         ],
         "not_separable": not_separable(explanation),
-        "other_work": list(explanation.work),
+        "other_work": list(explanation.work),  # why `compare` would refuse the two runs
     }
 
 
 def explanation_frame(explanations: Sequence[Explanation]) -> DataFrame:
-    """The data frame of explanations: a row per factor, per step under cost, and per bin of MAT.
+    """The data frame of explanations: a row per factor, per line under cost (the method's step and
+    the baseline's), and per bin of MAT (the steps in a range of positions, for example).
 
     The first columns are the same in all rows of an explanation: method, temperature, concurrency
     and request_rate of the subject, and reference_method if there is a reference. The others are
@@ -156,8 +157,8 @@ def explanation_frame(explanations: Sequence[Explanation]) -> DataFrame:
 
 
 def _side_values(name: str, explanation: Explanation) -> dict[str, Any]:
-    """The run, method, temperature, load, printed number and phases of a side in JSON, under the
-    side's name, which is "subject" or "reference". Empty if there is no such side.
+    """The run, method, temperature, load, printed number and phases (shares of a step) of a side in
+    JSON, under the side's name, which is "subject" or "reference". Empty without such a side.
     """
     side = explanation.subject if name == "subject" else explanation.reference
     if side is None:
@@ -169,10 +170,11 @@ def _side_values(name: str, explanation: Explanation) -> dict[str, Any]:
 
 def _rows(explanation: Explanation) -> Iterator[dict[str, Any]]:
     """Rows of column -> string, number, list or None: one per factor in the order of the product,
-    then one per step under cost, and one per bin of MAT.
+    then one per line under cost, and one per bin of MAT.
 
-    A bin has the steps in a range of positions, context lengths or turns. Such a row has "MAT" in
-    the column `part_of`, and the row of a step "cost".
+    The lines under cost are the method's step and the baseline's. They have "cost" in the column
+    `part_of`. A bin has the steps in a range of positions, context lengths or turns, and "MAT"
+    in this column.
     """
     factors = [factor for factor in explanation.product.factors if factor in explanation.factors]
     for factor in (*factors, *explanation.step_lines):

@@ -39,7 +39,7 @@ def explanation_html(
         blocks=[*zip(tables.blocks, falls, strict=True)],
         is_pair=is_pair,
         label_width=_LABEL,
-        width=_LABEL + _WIDTH + 80,
+        width=_LABEL + _WIDTH + 80,  # with room for the number behind the last bar
         row_height=_ROW,
     )
 
@@ -55,7 +55,7 @@ def waterfall(
 
     Args:
         product: the ratio A / B, or A's number alone, as a product of factors.
-        factors: the factors of the product that are shown, in this order.
+        factors: all factors of the product, in the order of the bars.
         claimed: names of the factors that differ significantly from 1. With a reference, the bars
             of the others are faint.
     """

@@ -137,7 +137,10 @@ def _failures_text(failures: Sequence[Check]) -> str:
 
 
 def _remedy(skipped: Sequence[Check]) -> str:
-    """The number of samples that these numbers need, or the reason why more would not help."""
+    """The number of samples that these numbers need, or the reason why more would not help.
+
+    If some of the numbers are means over tasks, only these say how many samples they need.
+    """
     means = [check for check in skipped if check.cell and check.cell.task == MEAN]
     if needs := [check.needs for check in means or skipped if check.needs]:
         return f"Measure both runs with about {median_high(needs)} samples per task (--limit)."

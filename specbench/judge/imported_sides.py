@@ -59,7 +59,9 @@ def file_notes(explanation: Explanation) -> Iterator[Note]:
 
 
 def steps_by_counters(side: ExplainedSide) -> str:
-    """MAT of all answers by the counters of a server that does not give steps of single answers."""
+    """MAT of all answers by the counters of a server that does not give steps of single answers, in
+    words; empty if it is unknown.
+    """
     blocks = [block for block in side.run.header.blocks if block.method == side.key.method]
     mat = mat_of_blocks(blocks)
     return f" ({formats.mat(mat)} by its server's counters)" if isinstance(mat, Estimate) else ""

@@ -224,7 +224,10 @@ def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteR
 
 
 def _cells(run: RunMetrics, method: str, temperature: float) -> dict[str, CellMetrics]:
-    """A method's cell of each task and, of several tasks, of their mean."""
+    """Task -> a method's cell, and of several tasks the cell of their mean.
+
+    If the method lacks tasks, the mean of tokens/s is missing, for this reason (`partial`).
+    """
     cells = {task: run.cell(method, temperature, task) for task in run.tasks}
     if len(cells) > 1:
         overall = run.overall[method, temperature]
@@ -256,9 +259,8 @@ def published_rows() -> Iterator[SiteRow]:
     models_by_name = known_models()
     cards = load_cards().values()  # a card is of a task, or of a suite of several tasks
     task_titles = {task.name: task.title for card in cards for task in card.tasks}
-    task_titles |= {
-        card.name: card.title for card in cards
-    }  # a suite's name stands for all its questions
+    # a suite's name stands for all its questions
+    task_titles |= {card.name: card.title for card in cards}
     method_titles = {name: registry.get(name).title for name in registry.names()}
     for published in published_values():
         if published.speedup is None:

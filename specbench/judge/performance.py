@@ -22,7 +22,8 @@ from specbench.judge.pairs import CellPair, Pair
 MOST_TIMES = 10
 """A number is judged only if its test would find this many times the allowed change."""
 MOST_UNSEEN = 0.2
-"""Even if less is allowed, the test need not find a change below this share."""
+"""The test need not find a change below this share, even if MOST_TIMES the allowed change is less.
+"""
 LEAST_SAMPLES = 8
 """Samples per task that have enough degrees of freedom for a test, regardless of their lengths."""
 _MOST_DROP = 0.999
@@ -53,6 +54,7 @@ class _NumberTest:
 
     def smallest(self, level: float) -> float | None:
         """The smallest change, a share, that would fail at this p-value; None if none can."""
+        # from the allowed change to the smallest that fails, as a logarithm
         distance = _largest([margin(now, before, EXACT, level) for now, before in self._sides])
         if distance is None:
             return None
@@ -72,9 +74,9 @@ class _NumberTest:
         errors beyond the allowed one. Standard errors fall as 1 / sqrt(samples), so half the
         distance takes four times the samples. So the ratio of the distances is squared.
         """
-        allowed = self._log_factor(self.allowed)
-        found_distance = self._log_factor(smallest) - allowed
-        needed_distance = self._log_factor(self.most) - allowed
+        allowed_log = self._log_factor(self.allowed)
+        found_distance = self._log_factor(smallest) - allowed_log
+        needed_distance = self._log_factor(self.most) - allowed_log
         return math.ceil(self.num_samples * (found_distance / needed_distance) ** 2)
 
     @property
@@ -113,8 +115,9 @@ def check_performance(
     that rose is a check of its own only if it rose too much. One baseline does not show how far
     runs differ on a machine: the allowed change covers that.
 
-    A number is skipped if its test would not have found ten times the allowed change.
-    `allowed` has the largest share by which each number may be worse.
+    A number is skipped if it is missing. It is also skipped if it does not fail, but its test is
+    too weak to find ten times the allowed change, or 20 % if that is more. `allowed` has the
+    largest share by which each number may be worse.
     """
     tests = [  # of one number of one cell each
         test

@@ -258,7 +258,7 @@ def _exact_texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
 
 
 def _file_texts(first: FileHeader | None, second: FileHeader | None) -> tuple[str, str] | None:
-    """Both hashes of a checkpoint's file, or both sizes, in words; None if neither differs."""
+    """In words, both hashes or sizes of a file, or "there" and "missing"; None if none differ."""
     if first is None or second is None:
         return ("there" if first else "missing", "there" if second else "missing")
     if first.sha256 and second.sha256 and first.sha256 != second.sha256:

@@ -161,7 +161,8 @@ def _size_faults(record: Record, header: RunHeader) -> Iterator[str]:
     method = header.methods.get(record.key.method)
     if method is None:
         return
-    # `most_nodes` is 0 in older headers. An option of dynamic trees has the number, too.
+    # `most_nodes` is 0 if the options do not say, and in older headers. An option of dynamic trees
+    # has the number, too.
     allowed_nodes = method.most_nodes or method.options.get("total_tokens", 0)  # 0 if unknown
     num_nodes = max(record.num_nodes, default=0)  # of the largest tree
     if allowed_nodes and num_nodes > allowed_nodes:

@@ -166,7 +166,7 @@ def scratch_files(path: Path) -> list[Path]:
 
 
 def _scratch_prefix(path: Path) -> str:
-    """The beginning of the names of a file's scratch files. It ends with this machine's name."""
+    """How names of a file's scratch files begin: the file's name, a hash of file and machine."""
     name = os.fsencode(path.name)[:_LONGEST_NAME].decode(errors="ignore")
     return f".{name}.{crc32(path.name.encode(errors='replace') + _MACHINE):08x}-"
 

@@ -170,7 +170,7 @@ class Environment(Struct, frozen=True):
         if not gpu_numbers(device):
             return None
         index = gpu_numbers(device)[0]
-        if index >= len(self.torch.devices):
+        if index >= len(self.torch.devices):  # torch does not list it: the driver's first GPU
             return self.gpus[0] if self.gpus else None
         name = self.torch.devices[index]
         return next((gpu for gpu in self.gpus if gpu.name == name), Gpu(name))

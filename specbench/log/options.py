@@ -162,9 +162,7 @@ class Option:
                 raise UserError(f"{self.flag} {number:g} is {fault}.", hint)
         if self.choices and option_value not in self.choices:
             noun = self.noun or self.name  # what the choices are, for the message
-            raise unknown_name(
-                noun, option_value, filter(None, self.choices), self.hint
-            )  # an error
+            raise unknown_name(noun, option_value, filter(None, self.choices), self.hint)
 
     def _fault(self, number: float) -> str:
         """The reason why a number is not allowed, such as "too small"; empty if it is allowed.
@@ -185,8 +183,8 @@ class Option:
 def option(text: str, group: Group, role: Role, metavar: str = "N", **more: Any) -> Meta:
     """The declaration of an option, for the `Annotated` type of its field.
 
-    If a text ends with a colon, the help lists the choices after it. Options in the group
-    "server" are for servers only.
+    `text` is the help; after a colon at its end, the help lists the choices. `more` has further
+    fields of `Option`. Options in the group "server" are for servers only.
     """
     if group == "server":
         more["backend"] = "server"

@@ -215,7 +215,7 @@ def _prompts(sources: Sequence[ImportedSource], task: str) -> Iterator[PromptsHe
     # Category -> ids of its prompts, as the keys of a dict, which keeps their order.
     ids_by_category: dict[str, dict[str, None]] = defaultdict(dict)
     for source in sources:
-        # In a file's record, the task is a category. The run's record has the id of the run.
+        # The category is the task of the file's record, and the prompt's id is that of the run's.
         for file_record, run_record in zip(source.content.records, source.records, strict=True):
             ids_by_category[file_record.key.task][run_record.key.sample_id] = None
     if "" in ids_by_category:
