@@ -21,7 +21,13 @@ from msgspec import Struct
 
 from specbench.errors import UserError
 from specbench.log.exchange.arithmetic import draft_figures
-from specbench.log.exchange.format import FileContent, Format, answer_key, counts_from_drafts
+from specbench.log.exchange.format import (
+    FileContent,
+    Format,
+    answer_key,
+    counts_from_drafts,
+    failed,
+)
 from specbench.log.exchange.source import Fields, SourceFile
 from specbench.types import Record
 
@@ -195,17 +201,18 @@ def _record(columns: Mapping[str, Column], scopes: Scopes, number: int) -> Recor
         answer_hash=text("hash"),
     )
     error = text("error")
-    question = text("question") or f"row {number}"
-    return Record(
-        answer_key(question, method=text("method"), task=text("category")),
-        "error" if error else "ok",
+    record = Record(
+        answer_key(
+            text("question") or f"row {number}", method=text("method"), task=text("category")
+        ),
+        "ok",
         round(amount("prompt_tokens") or 0),
         text=text("text"),
         prefill_s=amount("prefill_s"),
         decode_s=amount("decode_s"),
-        error=error or None,
         imported=counts,
     )
+    return failed(record, error) if error else record
 
 
 def _rows(mapping: FileMapping, source: SourceFile) -> Iterator[Scopes]:

@@ -18,7 +18,14 @@ from specbench.log.exchange.mapping import read_mapping, shipped_mappings
 from specbench.log.exchange.source import read_source
 from specbench.log.exchange.tables import ImportedTable, read_table, table_mapping, write_table
 from specbench.report.published import read_publication
-from tests.log.exchange.files import PUBLISHED, about, imported, needs_published, published
+from tests.log.exchange.files import (
+    PUBLISHED,
+    about,
+    imported,
+    needs_published,
+    published,
+    write_lines,
+)
 from tests.log.exchange.test_vllm_bench import RESULT
 
 Cells = list[dict[str, Any]]
@@ -157,6 +164,27 @@ speedup = { path = "x" }
     path.write_text("title = 3")
     with pytest.raises(UserError, match="is not a mapping"):
         read_mapping(path)
+
+
+def test_a_row_of_answers_with_an_error_is_a_failed_answer(tmp_path: Path) -> None:
+    path = tmp_path / "answers.toml"
+    path.write_text("""
+title = "answers of a tool"
+tool = "a tool"
+has = ["tokens"]
+gives = "answers"
+rows = ""
+[columns]
+tokens = { path = "tokens" }
+total_s = { path = "seconds" }
+error = { path = "error" }
+""")
+    rows = [{"tokens": 5, "seconds": 1.0}, {"tokens": 3, "seconds": 2.0, "error": "cut off"}]
+    answers = write_lines(tmp_path / "answers.jsonl", *rows)
+    answer, failure = imported(tmp_path, f"m={answers}", mapping=read_mapping(path)).records
+    assert (answer.is_ok, answer.num_tokens) == (True, 5)
+    assert (failure.is_ok, failure.num_tokens, failure.error) == (False, 0, "cut off")
+    assert failure.imported and failure.imported.published_tokens == 3
 
 
 SGLANG = {
