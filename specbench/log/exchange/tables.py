@@ -9,6 +9,7 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -216,7 +217,7 @@ def _write(origin: TableOrigin, cells: Cells, path: Path) -> list[Path]:
     writer.writerows(cells)
     with os_errors(f"{path} cannot be written", "Give another --out.", RunFolderError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(toml_path, _about(origin).encode())
+        write_whole(toml_path, _about(origin).encode(errors="replace"))
         write_whole(csv_path, csv_text.getvalue().encode())
     return [toml_path, csv_path]
 
@@ -225,20 +226,23 @@ def _about(origin: TableOrigin) -> str:
     """The text of a table's TOML file: the source of its numbers, with the hash of each file and
     the path or rule of each column.
 
-    JSON texts are TOML texts, too. An empty value is left out.
+    JSON texts are TOML texts, too, if only ASCII is escaped. An empty value is left out.
     """
+    quoted = partial(json.dumps, ensure_ascii=False)
     facts = {
         "name": origin.name,
         "title": f"{origin.title}, imported",
         "url": origin.url,
         "settings": origin.settings,
     }
-    lines = [f"{key} = {json.dumps(fact)}" for key, fact in facts.items() if fact]
+    lines = [f"{key} = {quoted(fact)}" for key, fact in facts.items() if fact]
     lines.append("[files]")
-    lines += [f"{json.dumps(file)} = {json.dumps(sha256)}" for file, sha256 in origin.files.items()]
+    lines += [f"{quoted(file)} = {quoted(sha256)}" for file, sha256 in origin.files.items()]
     lines.append("[columns]")
-    lines += [f"{column} = {json.dumps(rule)}" for column, rule in origin.columns.items()]
-    lines.append("[table.table]")  # the only table, whose key is "table"
-    lines.append(f"title = {json.dumps(origin.title)}")
-    lines.append(f"hardware = {json.dumps(origin.hardware or 'not stated')}")
+    lines += [f"{column} = {quoted(rule)}" for column, rule in origin.columns.items()]
+    lines += [
+        "[table.table]",  # the only table, whose key is "table"
+        f"title = {quoted(origin.title)}",
+        f"hardware = {quoted(origin.hardware or 'not stated')}",
+    ]
     return "\n".join(lines) + "\n"

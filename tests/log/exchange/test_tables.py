@@ -124,14 +124,14 @@ def write_json(path: Path, content: object) -> Path:
 
 def test_a_table_is_read_back_as_a_publication(tmp_path: Path) -> None:
     totals = {name: RESULT[name] for name in RESULT if name not in ("itls", "ttfts")}
-    table = table_of(write_json(tmp_path / "r.json", totals))
+    table = table_of(write_json(tmp_path / "\N{ROCKET}.json", totals))
     toml_path, csv_path = write_table(table, tmp_path / "tables" / "bench")
     with csv_path.open(newline="") as file:
         (row,) = csv.DictReader(file)
     assert (row["model"], row["load"], row["tokens_per_s"]) == ("m", "2.0", "2.0")
     (value,) = read_publication(toml_path)
     assert (value.model, value.tokens_per_s, value.load, value.speedup) == ("m", 2.0, 2.0, None)
-    assert value.publication.files == {"r.json": table.sources[0].sha256}
+    assert value.publication.files == {"\N{ROCKET}.json": table.sources[0].sha256}
     with pytest.raises(UserError, match="exists already"):
         write_table(table, tmp_path / "tables" / "bench")
 
