@@ -49,7 +49,7 @@ class _NumberTest:
     @property
     def p_value(self) -> float | None:
         """The largest p-value of the pairs; None if nothing can be tested."""
-        allowed_rise = math.expm1(self._log_factor(self.allowed))
+        allowed_rise = math.expm1(self._log_factor(self.allowed))  # the factor - 1
         return _largest([slower(now, before, allowed_rise, EXACT) for now, before in self._sides])
 
     def smallest(self, level: float) -> float | None:

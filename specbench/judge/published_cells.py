@@ -163,14 +163,14 @@ def _side_of_cell(cell_name: str, repetitions: Sequence[PublishedValue]) -> Cell
     numbers: dict[str, float] = {}  # by the names in NUMBERS, as is `rounding`
     rounding: dict[str, float] = {}
     published_cells = _read_table(cell_name.partition(":")[0])  # "TABLE:model/method/task"
-    table = [row for row in published_cells if row.table == cell.table]  # one of its tables
+    table_rows = [row for row in published_cells if row.table == cell.table]
     for name, field in NUMBERS.items():
         printed = [  # of each repetition that has the number
             number for row in repetitions if (number := getattr(row, field)) is not None
         ]
         if printed:
             numbers[name] = fmean(printed)
-            column = [getattr(row, field) for row in table]
+            column = [getattr(row, field) for row in table_rows]
             num_decimals = max(map(_num_decimals, filter(None, column)), default=0)
             rounding[name] = 0.5 / 10**num_decimals
     optional = {"requests at once": cell.load, "draft tokens": cell.num_draft_tokens}

@@ -142,7 +142,7 @@ def _file(source: ImportedSource) -> ImportedFile:
 
 
 def _method(spelling: str, title: str) -> MethodHeader:
-    """A method of the files. Whether it keeps the target's distribution is not known."""
+    """A method of the files. Whether it is lossless is not known: no table calls it lossy."""
     return MethodHeader(spelling, title, options={}, is_lossless=True, weights=None)
 
 
