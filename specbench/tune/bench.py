@@ -141,11 +141,11 @@ class Bench:
         return len(self.requests) // 2
 
     def measure_block(self) -> None:
-        """Measure one block: at each prompt length, the target's steps and all drafts, once.
+        """Measure one block: at each prompt length, steps of all numbers of rows, and all drafts.
 
-        There is one request per prompt length; the lengths are measured in a random order. The
-        block's times are appended to `self.steps`, `self.prefill` and `self.vanilla_s`; the times
-        of drafts are appended to `self.visits`.
+        Both are measured with each number of threads. There is one request per prompt length; the
+        lengths are measured in a random order. The block's times are appended to `self.steps`,
+        `self.prefill` and `self.vanilla_s`; the times of drafts are appended to `self.visits`.
         """
         num_lengths = len(self.requests)
         num_thread_counts = len(self.thread_counts)
@@ -158,7 +158,7 @@ class Bench:
             for thread_index in range(num_thread_counts):
                 row_times = self._time_rows(length_index, thread_index)
                 step_ratios[thread_index, length_index] = row_times.ratios
-                if thread_index == 0:  # measured along with vanilla's number of threads
+                if thread_index == 0:  # vanilla is measured beside every number: keep the first
                     vanilla_s[length_index] = row_times.vanilla_s
             prefill_ratios[length_index] = self._time_drafts_and_prefill(length_index)
         # Stored steps of all lengths are ratios to vanilla's step at the middle length. The factors

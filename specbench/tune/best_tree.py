@@ -24,20 +24,20 @@ class _TriedTree(NamedTuple):
 def best_tree(
     profile: Profile, label: str, num_nodes: int, prompts: Container[str] | None = None
 ) -> list[Ranks]:
-    """The static tree of `num_nodes` nodes with the most accepted draft tokens.
+    """The static tree of at most `num_nodes` nodes with the fewest steps, of those that are tried.
 
-    Returns the paths of all nodes but the root. A path is a tuple of ranks, one per depth, and the
-    best token has rank 0: (0, 2) is the third best token at depth 2, below the best at depth 1.
+    Returns the paths of all nodes but the root; none if no token of an answer has a rank. A path is
+    a tuple of ranks, one per depth, and the best token has rank 0: (0, 2) is the third best token
+    at depth 2, below the best at depth 1.
 
     The tree has the paths that the answers take most often at the starts of steps. A path is at
     most as frequent as its parent's path, so these paths form a tree. Where steps start depends on
-    the tree of the round before, so the tree is made in rounds. The tree with the fewest steps
-    wins.
+    the tree of the round before, so a tree is made per round.
 
     Args:
         profile: has the ranks of the answers' tokens among the method's draft tokens.
         label: the method as it was profiled.
-        num_nodes: nodes of the tree, the root included.
+        num_nodes: most nodes of the tree, the root included.
         prompts: names of the answers to make the tree from; by default all.
 
     Raises:
@@ -89,7 +89,7 @@ def _paths_at_steps(paths: Sequence[Ranks], tree: Container[Ranks]) -> Iterator[
 
     Args:
         paths: paths[i] has the ranks, among the draft tokens, of the tokens that follow the first
-            i + 1 tokens of the answer.
+            i + 1 tokens of the answer, up to the first token without a rank.
         tree: the paths of the tree's nodes.
     """
     index = 0  # in `paths`, of the step's start

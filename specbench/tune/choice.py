@@ -87,8 +87,8 @@ def choose(
 
     Args:
         label: the requested method.
-        methods: the method with each of the settings that were measured, the best by prediction
-            first, the paper's included.
+        methods: the method with each of the settings that were measured, the paper's included.
+            The first is the best by prediction, or the paper's if there are no predictions.
         predictions: predictions of the settings that acceptance profile and cost curve cover.
         metrics: metrics of the run that measured the settings, at one temperature.
     """

@@ -96,7 +96,8 @@ def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Pro
 
     Args:
         engine_plan: the model, the methods and the prompts.
-        minutes: no further block begins after this time; None: `MOST_BLOCKS` blocks are measured.
+        minutes: no block begins after this time; None: no such bound. Yet at least `LEAST_BLOCKS`
+            and at most `MOST_BLOCKS` blocks are measured.
         progress: receives messages.
     """
     setup = engine_plan.setup  # names the model, and the methods with their options
@@ -104,7 +105,7 @@ def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Pro
     target, vanilla = loaded.target, loaded.drafters[BASELINE]
     # name of each method's kind, by label; lacks methods that can have no profile
     kind_names = kinds_of(setup, loaded.drafters, engine_plan.sampling, progress.message)
-    timed_drafts: list[Knot] = []  # of all methods, with a drafter per timed size
+    timed_drafts: list[Knot] = []  # of all methods: a drafter per timed size, two of the last
     measured_kinds: dict[str, MeasuredKind] = {}  # by label: the kind, and its timed sizes
     for method in setup.methods:
         if method.label in kind_names and method.label != BASELINE:
@@ -119,7 +120,7 @@ def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Pro
     with EngineBackend(setup, loaded=replace(loaded, drafters=drafters)) as backend:
         # with prompts of at most three lengths, the shortest first
         requests = _requests(engine_plan.plan, target)
-        backend.warm_up(requests[len(requests) // 2 :])  # the median length, and the longest
+        backend.warm_up(requests[len(requests) // 2 :])  # from the middle length on
         threads = backend.describe().threads  # numbers of CPU threads
         assert threads is not None  # this backend always describes them
         bench = Bench(target, DeviceClock(target.device), vanilla, timed_drafts, requests, threads)
@@ -130,8 +131,8 @@ def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Pro
 def _measure_blocks(bench: Bench, minutes: float | None, progress: Progress) -> None:
     """Measure `MOST_BLOCKS` blocks, or as many as begin in `minutes`, at least `LEAST_BLOCKS`.
 
-    A block measures each step and each draft once, at every prompt length. The bench keeps the
-    times. `minutes` is None for no bound; `progress` receives a message per block.
+    A block has steps of each number of rows and drafts of each size, at every prompt length. The
+    bench keeps the times. `minutes` is None for no bound; `progress` receives a message per block.
     """
     began_s = perf_counter()
     most_s = 60 * minutes if minutes else float("inf")  # in seconds
@@ -158,10 +159,10 @@ def about_of(setup: EngineSetup, target: Target) -> dict[str, str]:
 def _requests(plan: Plan, target: Target) -> list[Request]:
     """The requests whose steps are timed, the one with the shortest prompt first.
 
-    There are three: for the plan's shortest prompt, the median one, and the longest one, which is
-    repeated up to the most tokens that may come before a step of the plan (the user's texts of a
-    whole chat with all answers), or that the target's context holds. Of prompts with equal numbers
-    of tokens only one gets a request. No request ends at EOS.
+    There are three: for the plan's shortest prompt, the median one, and the longest one, repeated
+    or cut to the most tokens that may come before a step of the plan (the user's texts of a whole
+    chat with all answers), or that the target's context holds beside the timed steps. Of prompts
+    with equal numbers of tokens only one gets a request. No request ends at EOS.
 
     Args:
         plan: its prompts are chats: `turns` has the user's text of each turn. Only the text of the

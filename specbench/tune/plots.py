@@ -72,9 +72,9 @@ def cost_curve(curve: Curve) -> Plot:
 def heat_map(predictions: Sequence[Prediction]) -> Plot | None:
     """A heat map of a method's best predicted speedup, by the depth and the nodes of its tree.
 
-    The best is over all `top_k`. All predictions are of one method on one machine. Predictions
-    without the options `depth` and `total_tokens` (nodes) are left out; None if no prediction is
-    left. The map is drawn when the plot is saved.
+    The best is over all other options, such as `top_k`. All predictions are of one method on one
+    machine. Predictions that do not name `depth` and `total_tokens` (nodes) are left out; None if
+    no prediction is left. The map is drawn when the plot is saved.
     """
     import pandas as pd
 

@@ -92,7 +92,7 @@ def predict_with(
         model: computes the time of steps and prefills from the curve (`model.curve`).
         profile: has what methods draft at each position of vanilla's answers.
         settings: methods with options, as on the command line; by default all candidates of the
-            curve's methods, without those that the curve does not cover.
+            curve's methods (which the profile must have), less those outside of the curve.
         prompts: names of the prompts whose answers are predicted; by default all.
         is_strict: raise for a setting outside of profile or curve; False leaves the setting out.
 
@@ -160,7 +160,7 @@ def _predict_setting(profile: Profile, model: CostModel, setting: str) -> Predic
     # how often vanilla and the setting pay each cost of the curve, a row per sample
     cost_weights = weigh(walks, model, label, options)
     estimated = estimate(cost_weights, model, label)
-    # expansions of dynamic trees (nodes that got children), and expansions that were not recorded
+    # expansions of dynamic trees (nodes whose children were drafted), and those not recorded
     num_expanded = sum(walk.num_expanded for walk in walks)
     num_missed = sum(walk.num_missed for walk in walks)
     return Prediction(

@@ -57,8 +57,9 @@ def read_profile(folder: str | Path) -> Profile:
 def _problems(header: ProfileHeader, arrays: Arrays) -> Iterator[str]:
     """Sentences about the arrays of a profile that do not fit the answers in its header.
 
-    There is a sentence if token ids are missing; otherwise a sentence per array of no known method,
-    per array of a wrong length, and per answer whose tokens do not have the hash in the header.
+    There is a sentence if token ids are missing; otherwise a sentence per array of a method that
+    the header lacks, per array of a wrong length, and per answer whose tokens do not have the hash
+    in the header.
 
     Args:
         header: describes each answer, in the order of the arrays: its lengths in tokens, its hash.

@@ -76,7 +76,7 @@ def ranked_settings(
     # every n-th name, so that at least `NUM_SCREENING_ANSWERS` are left
     stride = max(1, len(prompts) // NUM_SCREENING_ANSWERS)
     screening_prompts = set(sorted(prompts)[::stride])
-    # the usual settings to try, and settings with trees made for these answers
+    # the usual settings to try, and settings with trees made for all answers to `prompts`
     settings = [*candidates(profile, label), *_tree_settings(profile, label, prompts)]
     ranked = by_speed(settings, screening_prompts)
     # The settings after the first `NUM_KEPT` stay in the order of the first prediction.

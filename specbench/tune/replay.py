@@ -56,8 +56,8 @@ def oracle(profile: Profile, label: str) -> list[Walk]:
     """The steps over each answer if a method always drafted the best path of its candidates.
 
     The best path has the most tokens that the answer continues with. The draft of a step is the
-    root and this path alone, so no tree of the recorded candidates has a higher mean of accepted
-    tokens.
+    root and this path alone: from its position, no tree of the recorded candidates has more
+    accepted tokens.
 
     Args:
         profile: has the candidates of the method's trees.
@@ -100,7 +100,7 @@ def walk_of(answer: Answer, draft_at: DraftAt) -> Walk:
     ]
     visits[1][None] = 1  # the first step, with the setting's own draft length
     steps: list[Step] = []
-    num_expanded = 0  # expansions of dynamic trees: nodes that got children
+    num_expanded = 0  # expansions of dynamic trees: nodes whose children were drafted
     num_missed = 0  # expansions that the profile lacks
     for position in range(1, num_tokens):
         for wanted_length, num_visits in visits[position].items():

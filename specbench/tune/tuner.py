@@ -47,7 +47,8 @@ SHORT_MINUTES = 2
 CURVE_SHARE = 3
 """The cost curve gets the minutes / CURVE_SHARE."""
 CHANGED = 1.2
-"""The machine's speed has changed if the ratio of vanilla's step times exceeds this."""
+"""The machine's speed has changed if one of two step times of vanilla is this many times the other.
+"""
 CHANGED_WARNING = (
     "Vanilla's step took {:.0%} of the time in the cost curve: the machine's speed changed. "
     "--settings auto will not take these settings; repeat on a quiet machine with another --out."
@@ -141,7 +142,7 @@ def _profile_in(folder: Path, engine_plan: EnginePlan, progress: Progress) -> Pr
     A new profile has all methods of the plan that can have a profile. `progress` receives messages.
 
     Raises:
-        UserError: the stored profile has another model or other prompts or methods than the plan.
+        UserError: the stored profile does not fit the plan (see `_check_profile`).
     """
     if (folder / PROFILE_FILE).is_file():
         profile = read_profile(folder)

@@ -124,7 +124,7 @@ class PathKind(Kind):
         """A function that returns a setting's chain at a position of a stored answer.
 
         Args:
-            profile: has the recorded chains.
+            profile: its answers have the recorded chains; here only its header is read.
             label: the method as it was profiled.
             method: the method with the options of the setting: `num_tokens`, the draft's length,
                 and `schedule`, the rule by which a step's result changes the next length.

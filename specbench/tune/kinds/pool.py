@@ -73,8 +73,8 @@ class PoolKind(Kind):
         def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
             """The tree after `position` tokens of an answer, and its number of accepted tokens.
 
-            The draft also has its number of expansions (nodes that got children), and of those
-            that were not recorded. `wanted_length` is not used: it is for chains.
+            The draft also has the number of expansions (nodes whose children were drafted, in the
+            tree or not), and of those that were not recorded. `wanted_length` is for chains alone.
             """
             stored = _stored_pool(answer, label, position)  # all candidates at this position
             # at most the recorded top-k: `token_ids` are [expanded nodes, top-k]

@@ -81,10 +81,7 @@ def _build(profile: Profile, method: RunMethod) -> Drafter | None:
         if not method.options.datastore:  # the file that the user named; "" for none
             return None
         card = RunSpec(model=profile.header.model.name).card  # describes the model
-        resolved = find_checkpoint(card, method, is_offline=True)
-        weights = resolved.weights
-        if not weights:
-            return None
+        weights = find_checkpoint(card, method, is_offline=True).weights
     context = BuildContext(host_target(profile), weights)
     with suppress(AttributeError):  # `host_target` has no other attributes of a target
         return method.method.build(method.options, context)

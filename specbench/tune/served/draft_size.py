@@ -106,8 +106,8 @@ class TunedMethod:
 def tuned_methods(choices: Iterable[MethodChoice], engine: Engine) -> list[TunedMethod]:
     """The methods to tune, each with the draft sizes to try.
 
-    The largest number of draft tokens is the number that the user gave (`num_tokens`), otherwise
-    `_LARGEST_BY_DEFAULT` times the engine's default.
+    The longest chain has as many draft tokens as the user gave (`num_tokens`), otherwise
+    `_LARGEST_BY_DEFAULT` times the engine's default. A tree has at most as many steps of drafting.
 
     Args:
         choices: methods with the options that the user gave, as texts by name; vanilla is ignored.
@@ -134,7 +134,7 @@ def tuned_methods(choices: Iterable[MethodChoice], engine: Engine) -> list[Tuned
         # the user's options that every size keeps
         kept_options = {name: text for name, text in choice.given.items() if name != NUM_TOKENS}
         asked = MethodChoice(choice.name, kept_options)  # the method without a size
-        most_tokens = num_tokens_of(choice, method)  # as the user gave, or the engine's default
+        most_tokens = num_tokens_of(choice, method)  # of a chain: the user's, or the default
         if NUM_TOKENS not in choice.given:
             most_tokens *= _LARGEST_BY_DEFAULT
         sizes = [

@@ -166,7 +166,8 @@ def choose(sizes: Sequence[DraftSize], blocks: Blocks, load: int) -> LoadChoice:
 
     The choice is the smallest size that is about as fast as the fastest size: it has at least the
     share NOT_WORSE of the fastest size's throughput, and is slower by no more than two equal
-    servers may differ. Plain decoding counts as the smallest size.
+    servers may differ. Plain decoding counts as the smallest size. A size is left out if it has no
+    block of a task and pass of which plain decoding has one. Only complete blocks count.
 
     Args:
         sizes: the draft sizes, the smallest first.
@@ -174,7 +175,7 @@ def choose(sizes: Sequence[DraftSize], blocks: Blocks, load: int) -> LoadChoice:
         load: requests at once.
 
     Raises:
-        UserError: plain decoding, or every size, gave no answer at this load.
+        UserError: plain decoding has no blocks at this load, or every size is left out.
     """
     plain_blocks = blocks.at(PLAIN, load)
     draws = Draws(Bootstrap(), f"load {load}")  # resamples for the interval of a ratio
@@ -182,7 +183,7 @@ def choose(sizes: Sequence[DraftSize], blocks: Blocks, load: int) -> LoadChoice:
     for size in sizes:
         size_blocks = blocks.at(size, load)
         ratio = throughput_ratio(size_blocks, plain_blocks, draws)
-        if isinstance(ratio, Estimate):  # otherwise the size or plain decoding gave no answer
+        if isinstance(ratio, Estimate):  # otherwise the two share no task and pass
             measured_sizes.append(MeasuredSize(size, tokens_per_s(size_blocks), ratio))
     if len(measured_sizes) == 1:
         failed = "All draft sizes" if plain_blocks else "Plain decoding"

@@ -45,7 +45,7 @@ def tune_methods(
     First the acceptance of the largest drafts is measured at the largest load, of methods whose
     shorter drafts are the beginnings of longer drafts: it holds for all sizes and loads. Then every
     size runs once at every load, to predict speeds. Last, the sizes that are predicted to be
-    fastest run in turns with plain decoding, and the best of them are chosen.
+    fastest run in turns with plain decoding, and the best, drafts or plain decoding, is chosen.
 
     Args:
         bench: measures draft sizes on servers.
@@ -54,10 +54,10 @@ def tune_methods(
         passes: passes over the prompts in the last measurement.
 
     Raises:
-        UserError: plain decoding, or every size of a method, gave no answer.
+        UserError: plain decoding, or every size of a method, has no complete block at a load.
     """
     # by label: shares of accepted drafts by position; empty if they do not hold for all sizes, or
-    # if the server does not count accepted tokens by position
+    # could not be counted
     acceptance_of = _acceptance(bench, methods, loads[-1])
     methods_with_acceptance = [method for method in methods if acceptance_of[method.label]]
     other_methods = [method for method in methods if not acceptance_of[method.label]]
@@ -91,8 +91,8 @@ def _acceptance(
     """Measure the acceptance of each method's largest drafts at a load, by label.
 
     It is the share of drafts whose first i tokens are all accepted, for i = 1, 2, ... Empty if a
-    method's shorter drafts are not the beginnings of its longer drafts, or if its server does not
-    count accepted tokens by position.
+    method's shorter drafts are not the beginnings of its longer drafts, if its server does not
+    count accepted tokens by position, or without drafts in a complete block.
     """
     chains = [method for method in methods if method.is_chain]
     blocks = Blocks()

@@ -1,4 +1,4 @@
-"""The speed of each draft size by load, predicted from acceptance and steps, or from short blocks.
+"""The speed of each draft size by load, from acceptance and steps, or measured in one pass.
 
 A step with a draft of K tokens emits the accepted ones and one more. With a_i, the share of drafts
 whose first i tokens are all accepted, and steps/s of all requests together at K and a load:
@@ -43,7 +43,7 @@ class Blocks:
         return cls(by_cell)
 
     def at(self, size: DraftSize, load: int) -> Sequence[BlockHeader]:
-        """The blocks of a size at a load; empty if all failed."""
+        """The blocks of a size at a load; empty if none counts."""
         return self.by_cell.get((size.label, load), ())
 
 
@@ -75,7 +75,7 @@ def tokens_per_s(blocks: Sequence[BlockHeader]) -> float:
 def predicted_tokens_per_s(
     size: DraftSize, acceptance: Sequence[float], blocks: Sequence[BlockHeader]
 ) -> float:
-    """The tokens/s of a size at a load; 0 if its blocks failed.
+    """The tokens/s of a size at a load; 0 without blocks.
 
     `blocks` are the size's blocks at this load. If `acceptance` by position is known, only their
     steps are used; if it is empty, their tokens are used.
@@ -101,7 +101,7 @@ def smooth_tokens_per_s(
     minimises the squares of relative errors.
 
     Args:
-        sizes: sizes with blocks at this load, the smallest first.
+        sizes: sizes with blocks and drafts at this load, the smallest first.
         acceptance: the share of drafts whose first i tokens are all accepted, for i = 1, 2, ...
         short_blocks: blocks of short answers, with their seconds and numbers of drafts.
         load: requests at once.
@@ -126,7 +126,7 @@ def smooth_tokens_per_s(
 
 
 def candidates(
-    method: TunedMethod, acceptance: Sequence[float], short_blocks: Blocks, loads: Sequence[int]
+    method: TunedMethod, acceptance: Sequence[float], blocks: Blocks, loads: Sequence[int]
 ) -> list[DraftSize]:
     """The sizes of a method that are predicted to be fastest at some load, the smallest first.
 
@@ -137,19 +137,19 @@ def candidates(
         method: has the sizes to try.
         acceptance: the share of drafts whose first i tokens are all accepted, for i = 1, 2, ...;
             empty if it is not known.
-        short_blocks: blocks of requests with every size at every load.
+        blocks: blocks with every size at every load; if `acceptance` is known, of short answers.
         loads: requests at once.
     """
     chosen: set[DraftSize] = set()
     for load in loads:
-        tokens_per_s_of = {  # predicted; 0 if the size failed at this load
-            size: predicted_tokens_per_s(size, acceptance, short_blocks.at(size, load))
+        tokens_per_s_of = {  # predicted; 0 without blocks or drafts at this load
+            size: predicted_tokens_per_s(size, acceptance, blocks.at(size, load))
             for size in method.sizes
         }
         working_sizes = [size for size in method.sizes if tokens_per_s_of[size]]
         fastest_first = sorted(working_sizes, key=lambda size: -tokens_per_s_of[size])
         if acceptance and working_sizes:
-            smooth_speed_of = smooth_tokens_per_s(working_sizes, acceptance, short_blocks, load)
+            smooth_speed_of = smooth_tokens_per_s(working_sizes, acceptance, blocks, load)
             chosen.add(fastest_first[0])
             fastest_first = sorted(working_sizes, key=lambda size: -smooth_speed_of[size])
         chosen.update(fastest_first[:NUM_CANDIDATES])

@@ -59,7 +59,8 @@ def result_lines(result: MethodResult) -> Iterator[str]:
     """The lines below a method's table: acceptance, break-even load, noise, and sizes by load.
 
     A load is a number of requests at once. The lines on noise say by how much two equal servers
-    may differ at each load, and where a slower size was chosen because of that.
+    may differ at each load, and where a slower size was chosen because of that; if the noise of any
+    load is unknown, one line says so.
     """
     if result.acceptance:
         shares = " ".join(f"{share:.2f}" for share in result.acceptance)

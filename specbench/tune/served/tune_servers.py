@@ -40,7 +40,8 @@ def tune_servers(
     Args:
         engine: a serving engine that specbench starts.
         model: a known model, a folder or a Hub id.
-        methods: methods of the engine with options; `num_tokens` is the largest size to try.
+        methods: methods of the engine with options, at least one; `num_tokens` is the longest chain
+            to try, and the most drafting steps of trees.
         output: the folder of the tune.
         offline: use no network.
         progress: receives the events.
