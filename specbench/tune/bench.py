@@ -184,17 +184,18 @@ class Bench:
         """
         vanilla_threads = self.thread_counts[0]
         num_threads = self.thread_counts[thread_index]
-        num_sizes = len(grids.STEP_ROWS)  # a size is a number of rows
-        size_indices = self.random.sample(range(num_sizes), num_sizes)  # in a random order
+        num_row_counts = len(grids.STEP_ROWS)
+        # indices in `STEP_ROWS`, in a random order
+        row_indices = self.random.sample(range(num_row_counts), num_row_counts)
         # The first step follows the prefill: its time is not used.
         first_turn = Turn(rows=1, num_threads=vanilla_threads, num_steps=1)
         vanilla_turns = [
             Turn(rows=1, num_threads=vanilla_threads, num_steps=VANILLA_STEPS)
-            for _ in range(num_sizes + 1)
+            for _ in range(num_row_counts + 1)
         ]
         timed_turns = [
             Turn(rows=grids.STEP_ROWS[index], num_threads=num_threads, num_steps=STEPS_PER_TURN)
-            for index in size_indices
+            for index in row_indices
         ]
         turns = [first_turn, vanilla_turns[0]]
         for timed_turn, vanilla_turn in zip(timed_turns, vanilla_turns[1:], strict=True):
@@ -203,12 +204,12 @@ class Bench:
         # step's turn.
         turn_drafter = TurnDrafter(turns, self.vanilla, self.clock, self.target)
         self._complete(turn_drafter, length_index, vanilla_threads)
-        ratios = np.empty(num_sizes)  # in the order of STEP_ROWS
+        ratios = np.empty(num_row_counts)  # in the order of STEP_ROWS
         # `settled_seconds` of a turn: the seconds of each of its steps but the first
-        turns_and_neighbours = zip(size_indices, timed_turns, pairwise(vanilla_turns), strict=True)
-        for size_index, timed_turn, (vanilla_before, vanilla_after) in turns_and_neighbours:
+        turns_and_neighbours = zip(row_indices, timed_turns, pairwise(vanilla_turns), strict=True)
+        for row_index, timed_turn, (vanilla_before, vanilla_after) in turns_and_neighbours:
             vanilla_s = median([*vanilla_before.settled_seconds, *vanilla_after.settled_seconds])
-            ratios[size_index] = median(timed_turn.settled_seconds) / vanilla_s
+            ratios[row_index] = median(timed_turn.settled_seconds) / vanilla_s
         if thread_index == 0:  # A step of 1 row (STEP_ROWS[0]) with vanilla's threads is vanilla's.
             ratios[0] = 1.0
         vanilla_seconds = [seconds for turn in vanilla_turns for seconds in turn.settled_seconds]

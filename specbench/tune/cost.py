@@ -180,8 +180,8 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
     most_context = most_chat_tokens + most_chat_turns * plan.max_new_tokens
     # A request needs an answer that is long enough for the steps that are timed in it: either the
     # target's steps, which emit a token each, or the steps of a visit of a drafter. The sum is
-    # enough for both. There is a turn per number of rows, and a turn of vanilla before each turn
-    # and after the last (+ 1).
+    # enough for both. Vanilla's steps come before those of each number of rows, and after the last
+    # (+ 1).
     target_steps = (len(grids.STEP_ROWS) + 1) * (VANILLA_STEPS + STEPS_PER_TURN)
     most_step_tokens = max(PLANTED_TOKENS) + 2  # the target's own token, and one to spare
     num_new_tokens = target_steps + STEPS_PER_VISIT * most_step_tokens

@@ -34,7 +34,7 @@ class Halves(NamedTuple):
 def halves(profile: Profile) -> Halves:
     """The names of a profile's answers in two halves, to choose settings by and to measure on.
 
-    The samples of a task go to the first and the second half in turn, with all their turns. A name
+    The samples of a task go to the first and the second half alternately, with all turns. A name
     is "task/sample_id/turn". If no task has a second sample, both halves have all names.
     """
     split = Halves(first=set(), second=set())

@@ -121,8 +121,8 @@ def tuned_methods(choices: Iterable[MethodChoice], engine: Engine) -> list[Tuned
     for choice in choices:
         if choice.name == BASELINE:  # plain decoding is measured in every tune
             continue
-        method = engine.methods[choice.name]
-        if not method.num_tokens:  # the engine's default number; 0: the method decides
+        engine_method = engine.methods[choice.name]
+        if not engine_method.num_tokens:  # the engine's default number; 0: the method decides
             raise UserError(
                 f"{engine.title}'s {choice.name} decides the length of its drafts itself, so there "
                 "is nothing to tune.",
@@ -134,17 +134,18 @@ def tuned_methods(choices: Iterable[MethodChoice], engine: Engine) -> list[Tuned
         # the user's options that every size keeps
         kept_options = {name: text for name, text in choice.given.items() if name != NUM_TOKENS}
         asked = MethodChoice(choice.name, kept_options)  # the method without a size
-        most_tokens = num_tokens_of(choice, method)  # of a chain: the user's, or the default
+        most_tokens = num_tokens_of(choice, engine_method)  # of a chain: the user's, or the default
         if NUM_TOKENS not in choice.given:
             most_tokens *= _LARGEST_BY_DEFAULT
         sizes = [
             _sized(asked, {NUM_TOKENS: num_tokens}, num_tokens)
             for num_tokens in up_to(most_tokens, SERVED_CHAINS)
         ]
-        if TOP_K in method.options:  # the method can draft trees too
+        if TOP_K in engine_method.options:  # the method can draft trees too
             sizes += _trees(asked, most_steps=most_tokens)
         # A head that drafts all tokens in parallel drafts other tokens if the draft is shorter.
-        is_chain = method.is_chain and kept_options.get("parallel_drafting") != "true"
+        is_parallel = kept_options.get("parallel_drafting") == "true"
+        is_chain = engine_method.is_chain and not is_parallel
         sizes.sort(key=lambda size: size.num_tokens)
         methods.append(TunedMethod(asked, tuple(sizes), is_chain))
     check_labels([method.label for method in methods])  # raises if two are the same

@@ -220,7 +220,7 @@ def noise_of(blocks_of_sizes: Sequence[Sequence[BlockHeader]]) -> float:
     ]
     # the pairs of a task and a pass that all sizes have
     shared_keys = sorted(set.intersection(*({*log_by_key} for log_by_key in logs_of_sizes)))
-    squares = 0.0  # sum of squared noise
+    squares = 0.0  # sum of squared residuals
     degrees = 0  # of freedom
     for task in sorted({task for task, _ in shared_keys}):
         logs = np.array(  # [sizes, passes]; key[0] is the task
@@ -229,9 +229,9 @@ def noise_of(blocks_of_sizes: Sequence[Sequence[BlockHeader]]) -> float:
                 for log_by_key in logs_of_sizes
             ]
         )
-        # what neither the mean of the size nor the mean of the pass explains
-        noise = logs - logs.mean(0) - logs.mean(1, keepdims=True) + logs.mean()
-        squares += float((noise**2).sum())
+        # the noise: what neither the mean of the size nor the mean of the pass explains
+        residuals = logs - logs.mean(0) - logs.mean(1, keepdims=True) + logs.mean()
+        squares += float((residuals**2).sum())
         degrees += (logs.shape[0] - 1) * (logs.shape[1] - 1)  # (sizes - 1) * (passes - 1)
     if not degrees:
         return math.inf

@@ -184,7 +184,7 @@ def speculation_flags(command: Sequence[str]) -> list[str]:
     The path of llama.cpp's draft weights, `--model-draft`, is not among them.
     """
     words: list[str] = []
-    is_speculation = False  # True from an option of the speculation on
+    is_speculation = False  # True at such an option and its arguments
     for word in command:
         if word.startswith("--"):  # the next option
             is_speculation = word.startswith("--spec")
