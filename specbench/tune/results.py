@@ -85,8 +85,8 @@ def _settings_file(choices: Sequence[Choice], setup: EngineSetup, run: Run) -> S
     """The content of `settings.toml`: the chosen options of each method.
 
     It also has the machine, the model and the weights that they were measured with. A method that
-    was tuned with several weights has an entry per weights. Of several choices for the same method
-    and weights, the one with the fastest measured speedup is kept.
+    was tuned with several values of `NO_SETTINGS`, such as two weights, has an entry for each. Of
+    several choices for an entry, the one with the fastest measured speedup is kept.
 
     `setup` has the model and the machine. The header of `run` has the methods' weights.
     """
