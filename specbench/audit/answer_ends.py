@@ -28,7 +28,8 @@ def ends(subject: Subject) -> Iterator[AuditTest]:
             num_answers += 1
             num_wrong += completion.num_tokens != budget
     yield counted("budget", num=num_answers, num_wrong=num_wrong)
-    # Wrong: answers that do not end with the end token, go on after it, or have a wrong token.
+    # Wrong: answers that do not end with the end token, go on after it, or have a token that is
+    # not the target's best.
     num_answers = num_wrong = 0
     for prompt, answer in prompts_and_answers:
         # About six tokens of the greedy answer serve as the end token, one per completion.

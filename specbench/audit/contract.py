@@ -75,8 +75,8 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
     unseen_draws, task_draws = Draws(Bootstrap(), "fresh"), Draws(Bootstrap(), "known")
     unseen_mat = unseen_draws.estimate(unseen_ratio)
     task_mat = task_draws.estimate(task_ratio)
-    # p-value of "unseen prompts have at least the task prompts' MAT / MOST_MAT_RATIO"; EXACT: only
-    # the choice of prompts adds variance.
+    # p-value of "unseen prompts have at least the task prompts' MAT / MOST_MAT_RATIO"; None, which
+    # passes, with too few prompts. EXACT: only the choice of prompts adds variance.
     p_value = slower(unseen_mat, task_mat, MOST_MAT_RATIO - 1, EXACT)
     mat_ratio = task_mat.value / unseen_mat.value
     name = "tokens per step on prompts of tasks, against new ones"
@@ -153,7 +153,8 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
     acceptance, of the depth that was reached, and of the logits.
     """
     num_wrong = 0  # answers with a token that is not the target's best, beyond rounding
-    # right tokens in the trees, as far as the budget allows, and those that were not accepted
+    # Right tokens in the trees, and those that were not accepted. Here and in the next line, the
+    # budget bounds what counts in a step: one token less than it has left, for the target's own.
     num_planted = num_refused = 0
     deepest_tree = deepest_accepted = 0  # levels below the root: of the trees, of accepted paths
     logits: list[LogitNumbers] = []  # per answer: how its logits differ from a plain forward's
@@ -167,7 +168,8 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
         num_wrong += subject.is_wrong(prompt, evidence.token_ids)
         drafter = Planted(subject.drafter, right_ids)
         completion = subject.complete(drafter, prompt)
-        # accepted draft tokens per step: all emitted tokens but the target's own
+        # Accepted draft tokens per step: all emitted tokens but the target's own. If the budget
+        # cuts the target's own off, the last draft token does not count: see above.
         num_accepted = [num_emitted - 1 for num_emitted in completion.accept_lengths]
         num_planted += sum(drafter.num_planted)  # a number per step
         for num_right, num_kept in zip(drafter.num_planted, num_accepted, strict=True):
@@ -209,7 +211,7 @@ def sampled(subject: Subject) -> Iterator[AuditTest]:
         answers: list[Evidence] = []  # with numbers about tokens, logits and drafts
         while sum(len(answer.token_ids) for answer in answers) < num_tokens:
             prompt = subject.prompts[len(answers) % len(subject.prompts)]  # in turn
-            # a new seed per answer, which no other part of the contract uses
+            # another seed per answer of a setting, which no other part of the contract uses
             request = Request(prompt, subject.budget, sampling, seed=1000 + len(answers))
             answers.append(watched_evidence(subject.target, subject.drafter, request))
         tokens = TokenNumbers.join([answer.tokens for answer in answers])  # of all answers
@@ -256,9 +258,9 @@ def repeats(subject: Subject) -> Iterator[AuditTest]:
 def sizes(subject: Subject) -> Iterator[AuditTest]:
     """Trees have the announced sizes.
 
-    For CUDA graphs a drafter announces the sizes of its trees: one size for all trees, or a tree of
-    each padded size. Yields a test at temperature 0 and a test at temperature 1, which count the
-    sizes that the method under test drafted without having announced them.
+    For CUDA graphs a drafter announces that all its trees have one size, or a tree of each padded
+    size. Yields a test at temperature 0 and a test at temperature 1, which count wrong sizes among
+    those that the method under test drafted: all sizes but one, or, padded, those not announced.
     """
     drafter = subject.drafter
     for sampling in (Sampling(), Sampling(1.0)):  # greedy, and temperature 1
@@ -268,7 +270,7 @@ def sizes(subject: Subject) -> Iterator[AuditTest]:
         sampler = subject.target.sampler(sampling, seed=0)
         announced_trees = drafter.trees_to_record(subject.budget, sampler)
         announced_sizes = {padded_size(tree.num_nodes) for tree in announced_trees}
-        if drafter.has_fixed_size:  # announced: every tree has the same size
+        if drafter.has_fixed_size:  # every tree has the same size, whichever it is
             num_wrong = len(drafted_sizes) - 1
         else:  # trees are padded to an announced size
             num_wrong = len({*map(padded_size, drafted_sizes)} - announced_sizes)
@@ -291,7 +293,8 @@ def run_contract(
 ) -> MethodAudit:
     """Run all parts of the contract of a method; returns its tests with a status.
 
-    A part makes several tests. An exception of the method ends a part, and is a fault.
+    A part makes several tests. An exception of the method ends a part, and is a fault; the part's
+    earlier tests count.
 
     Args:
         name: name of the method.
@@ -305,7 +308,7 @@ def run_contract(
     faults: list[str] = []  # messages of the method's errors, one per part that ended early
     parts = Parts(len(contract), say)  # reports each part as it begins
     for contract_test in contract:
-        # of the docstring's first line
+        # the docstring's first line, up to a colon if it has one
         part_subject = (contract_test.__doc__ or "").partition("\n")[0].partition(":")[0]
         parts.begin(f"{name}: {part_subject.lower()}")
         try:

@@ -41,7 +41,8 @@ class WatchedDrafter(WrappedDrafter):
         """
         super().__init__(drafter)
         self.trees: list[ProposedTree] = []  # one per step: tokens and parents of its nodes
-        # The target's: first the prefill's [1, vocab], then [accepted nodes, vocab] per step.
+        # The target's: first the prefill's [1, vocab], then [root and accepted nodes, vocab] per
+        # step.
         self.logits: list[Tensor] = []
         self.drafts: list[DraftNumbers] = []  # one per step whose draft tokens were drawn
         self._generator = torch.Generator().manual_seed(seed)
@@ -76,7 +77,7 @@ def draft_numbers(tokens: Tensor, q: Tensor, generator: torch.Generator) -> Draf
     by token id. In each order the draft token gets a point of its stretch. If the token was drawn
     from q, this point is uniform in [0, 1):
 
-        point = mass of the stretches before it + uniform(0, 1) * mass of its stretch
+        point = (mass of the stretches before + uniform(0, 1) * mass of its own) / mass of all
 
     Args:
         tokens: token ids [draft tokens].
@@ -127,9 +128,11 @@ class Planted(WrappedDrafter):
     first_drafts: dict[int, list[int]]
     """The method's own draft tokens for the next position, by the number of tokens before it."""
     num_planted: list[int]
-    """Right tokens in the tree of each step, as far as the budget allows."""
+    """Right tokens in the tree of each step; at most the tokens left of the budget less one, the
+    target's own.
+    """
     depths: list[int]
-    """The depth of each tree, as far as the budget allows."""
+    """The depth of the tree of each step, with the same bound."""
 
     def __init__(self, drafter: Drafter, right_ids: Sequence[int], first_step: int = 0) -> None:
         """Take a method's drafter, and the right token ids with the prompt's.
@@ -164,7 +167,8 @@ class Planted(WrappedDrafter):
         self.first_drafts[num_tokens] = [token for token, parent in nodes if parent == 0]
         # right token ids of the levels below the root
         level_ids = self._right_ids[num_tokens : num_tokens + tree.layout.max_depth]
-        most_accepted = state.remaining - 1  # 1 of the remaining budget: the target's own token
+        # draft tokens that may count: all tokens left of the budget, less one for the target's own
+        most_accepted = state.remaining - 1
         depth = min(int(tree.layout.depths[:num_nodes].max()), most_accepted)
         is_deepest_yet = depth > max(self.depths, default=0)
         # In even steps (0) `plant` takes the deepest path, in odd steps a path of changing ranks.

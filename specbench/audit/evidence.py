@@ -70,6 +70,7 @@ def watched_evidence(target: Target, drafter: Drafter, request: Request) -> Evid
     # shape if there is nothing else.
     step_rows = torch.cat([*watched.logits, plain_rows[:0]])
     logits = logit_numbers(step_rows, plain_rows[: len(step_rows)])
+    # `is_exact` is UNKNOWN so far, and stays so if a step has more nodes than this.
     if max(completion.num_nodes, default=0) <= target.max_exact_rows:
         # Steps with so few nodes should give the same bits in any tree. They are compared with the
         # engine's steps over chains of `max_exact_rows` tokens of the answer [rows, vocab].
@@ -91,7 +92,7 @@ def token_numbers(logits: Tensor, token_ids: Sequence[int], sampling: Sampling) 
     """Numbers that show if the tokens of an answer were drawn from the target's distributions.
 
     Greedy tokens get the numbers that they would have as draws at temperature 1. The steps of the
-    answer are not known here, so the tokens' depths in steps are unknown, except for the first.
+    answer are not known here: `depth` and `has_draft` are UNKNOWN, but for the first token's depth.
 
     Args:
         logits: the target's logits before each token [tokens, vocab].
@@ -172,8 +173,9 @@ def _numbers_of_chunk(
     position = stretch_end - token_p * (1 - place_in_stretch)
     stretch_middle = stretch_end - token_p / 2
     best_p = falling_p[:, 0]
-    # A token that p rules out, but looser settings do not, may be drawn because of rounding. It
-    # gets the expected numbers: 1/2 for a rank and a middle, 1 for a tail.
+    # A token that p rules out gets the expected numbers: the entropy for a surprise, 1/2 for a rank
+    # and a middle. If looser settings do not rule it out, rounding may be why it was drawn: it also
+    # gets a tail of 1. Otherwise it is impossible, with the tail 0.
     is_ruled_out = token_p <= 0
     loose_p = samplers.loose.probs(logits.double()).gather(1, tokens)[:, 0]
     is_possible = ~is_ruled_out | (loose_p > 0)
@@ -234,7 +236,8 @@ def numbers_in_steps(
         trees: the draft tree of each step; empty if they are not known.
     """
     depths = [0]  # of each token: its number in its step from 1; 0 for the prefill's token
-    has_drafts = [0]  # of each token: 1 if the tree had draft tokens for its place, 0 if not
+    # of each token: 1 if the tree had draft tokens for its place, 0 if not, UNKNOWN without trees
+    has_drafts = [0]
     for step, num_emitted in enumerate(accept_lengths):
         depths += range(1, num_emitted + 1)
         if not trees:
@@ -250,6 +253,7 @@ def numbers_in_steps(
                 child for child, parent in enumerate(tree.parents) if parent == node and child != 0
             ]
             has_drafts.append(int(bool(children)))
-            # The step's last token, the target's own, has no node: the walk ends there.
+            # The step's last token ends the walk: it is the target's own, without a node, or the
+            # end of the answer.
             node = next((child for child in children if tree.tokens[child] == token_id), 0)
     return InSteps(np.array(depths), np.array(has_drafts))

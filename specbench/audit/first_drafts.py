@@ -51,11 +51,11 @@ class _FirstDrafts(NamedTuple):
 
 
 def _steps_of_both(subject: Subject) -> Iterator[_FirstDrafts]:
-    """First draft tokens of the method's used drafter and of a fresh drafter, at each step.
+    """First draft tokens of the method's used drafter and of a fresh one, for the same positions.
 
     The used drafter completes each prompt with right tokens planted in its trees, so that it
-    reaches later steps over accepted paths. For each of these steps, the fresh drafter starts on
-    the text before the step.
+    reaches later steps over accepted paths. For each of these steps, another drafter of the method
+    starts anew ("fresh") on the text before the step.
     """
     fresh_drafter = subject.build()
     prompts_and_answers = zip(subject.prompts, subject.answers, strict=True)

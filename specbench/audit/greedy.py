@@ -31,7 +31,8 @@ def agreement_with_ours(
 
     Returns the number of answers compared, and the first difference of each answer that differs.
     Every prompt is compared once. The model here gives as many tokens as the server gave, so an
-    answer of the server that ends too early is not noticed.
+    answer of the server that ends too early is not noticed. If the server sent text only, its
+    tokens are those of the text.
 
     Args:
         method: the method that the server runs, as records spell it.
@@ -99,16 +100,17 @@ class Examiner:
     def examine(self, divergence: Divergence) -> Difference:
         """Measure how far both tokens of a divergence lie below the target's best token.
 
-        Returns the difference with these gaps of logits (None if an answer had ended) and the
-        largest gap that rounding explains. In a re-check the step is also run again.
+        Returns the difference with these gaps of logits and the largest gap that rounding explains.
+        In a re-check the step is also run again. If one answer had ended, both gaps are None, and
+        nothing is run.
 
         Args:
             divergence: the first position at which a record's answer differs from vanilla's, with
                 both tokens at this position.
         """
         record = self._records[divergence.key]
-        # Vanilla's record gives the prompt. The method's own record may give a chat with the
-        # method's earlier replies.
+        # Vanilla's record, if there is one, gives the prompt. The method's own record may give a
+        # chat with the method's earlier replies.
         baseline_record = self._records.get(replace(record.key, method=BASELINE), record)
         prompt_ids = self._model.prompt_ids(baseline_record)
         # the target's logits after the tokens that both answers share [vocab]
@@ -138,7 +140,8 @@ class Examiner:
         # first step begins at 1. `accept_lengths`: tokens emitted per step.
         ends_of_steps = accumulate(record.accept_lengths)
         first_indices = [1, *(1 + end for end in ends_of_steps)]
-        first_index = max(  # of the step that has the position; 1 for the prefill's token too
+        # of the step that has the position; 1 for position 0 too, for which only the prefill runs
+        first_index = max(
             (first_index for first_index in first_indices if first_index <= position), default=1
         )
         # The step's root is the token before its first token.

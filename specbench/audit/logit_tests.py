@@ -14,19 +14,20 @@ def logit_tests(
 ) -> Iterator[AuditTest]:
     """Test the logits of a method's steps: their largest deviation, flips, and bits.
 
-    Yields up to three tests. A row is the logits for one token.
+    Yields up to three tests, none without rows. A row is the logits for one token.
     - The largest deviation from a plain forward may not exceed a limit.
     - The share of flips, rows with another best token than the plain forward's, may not be
       significantly larger than vanilla's share.
-    - No row may have other bits than the engine's steps over chains of the same tokens. Rows whose
-      bits depend on the shape of a step are left out. This is tested only if all rows of vanilla
-      have these bits; then the deviation of a row with these bits passes, however large.
+    - No row may have other bits than the engine's steps over chains of the same tokens. Rows with
+      unknown `is_exact` are left out. This is tested only if all rows of vanilla have these bits;
+      then the limit of deviations is at least the largest deviation of a row with these bits.
 
     Args:
         logits: numbers about the method's rows.
         dtype: name of the dtype that the logits are rounded to.
         allowed: the limit of deviations, in epsilons of the dtype times the logits' scale.
-        baseline: numbers about vanilla's rows; None if the method is vanilla itself.
+        baseline: numbers about vanilla's rows; None for vanilla itself, or if vanilla was not run.
+            Without them only the deviation is tested.
     """
     if not (num_rows := len(logits)):
         return

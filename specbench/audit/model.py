@@ -73,8 +73,9 @@ class RunModel:
 
         Args:
             run: the run.
-            dtype: name of the dtype to load the model in; None: the run's.
-            device: name of the device; None: the run's.
+            dtype: name of the dtype to load the model in; None: the run's, or "auto" if the run's has
+                no known name.
+            device: name of the device; None: by the run's option, which may be "auto".
             has_methods: True to load all methods of the run too; False for vanilla alone.
             is_offline: download nothing.
         """
@@ -104,7 +105,7 @@ class RunModel:
         # The next three decide which recorded replies later turns of a chat have seen.
         self._asked = RunSpec(**structs.asdict(asked_values))
         self._records = {record.key: record for record in run.records}
-        # If servers ran already, no option named their methods, but the header lists them in order.
+        # Options need not name the methods of servers, but the header lists them in order.
         methods = run.header.methods if run.header.servers else run.header.spec.values.methods
         self._first_method = next(iter(methods), BASELINE)
         # Stays open while this object is used. `before`: methods get the options of the run.
@@ -189,7 +190,8 @@ class RunModel:
 
         A step computes a chain of tokens of the record's answer, after a prefill of all tokens
         before the chain. The step's logits are compared with one plain forward of the model over
-        prompt and answer. At most about four chains are spread over the answer.
+        prompt and answer. A few chains are spread over the answer; there is none, and no number, if
+        the answer is not longer than a chain.
         """
         target = self.target
         prompt_ids = self.prompt_ids(record)

@@ -44,7 +44,7 @@ class TokenNumbers(Columns):
     """Emitted tokens and the distributions p that they should be drawn from: [tokens] each.
 
     A surprise and a rank come with the variance and third central moment that they have if the
-    token is a draw.
+    token is a draw. A token that p rules out has the expected surprise, rank and middle instead.
     """
 
     surprise: Array
@@ -66,7 +66,7 @@ class TokenNumbers(Columns):
     middle: Array
     """The middle of the token's stretch of [0, 1) with tokens by id. It has the rank's variance."""
     tail: Array
-    """The mass of the tokens that are at most as likely."""
+    """The mass of the tokens that are at most as likely; 1 for a token that only rounding allows."""
     is_possible: Array
     """False if p rules the token out beyond rounding."""
     depth: Array
@@ -74,8 +74,8 @@ class TokenNumbers(Columns):
     begins; UNKNOWN without steps.
     """
     has_draft: Array
-    """1 if the step tried a draft token there, 0 if the token could only be the bonus; UNKNOWN
-    without steps.
+    """1 if the step tried a draft token there, 0 if the token could only be the bonus or is the
+    prefill's; UNKNOWN if the step's tree is not known.
     """
 
 
@@ -91,7 +91,7 @@ class LogitNumbers(Columns):
     """True if the best token differs."""
     is_exact: Array
     """1 if all logits have the bits that the engine's own steps over the plain answer give, 0 if
-    not; UNKNOWN where bits depend on the shape of a step.
+    not; UNKNOWN where bits depend on the shape of a step, or were not compared.
     """
 
 

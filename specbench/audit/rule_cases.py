@@ -129,6 +129,7 @@ def _outcomes(rule: Rule, case: RuleCase, num_draws: int, *, vocab: int) -> Outc
         q = drafts.q  # [nodes, 4]; None if the tokens are fixed
         if q is not None:
             q = pad(q, (0, vocab - VOCAB))  # zeros for the other tokens
+        # row of logits for the token after each node [nodes]
         row_of_node = torch.tensor([0, *(1 + token for token in drafts.tokens[1:])])
         tree = DraftTree(torch.tensor(drafts.tokens), layout, case.num_verify, q)
         verdict = Verdict.read(rule(tree, logits[row_of_node], sampler))
@@ -151,7 +152,7 @@ def _draw_tree(case: RuleCase, generator: np.random.Generator) -> _Drafts:
     """Draw the tokens of a case's tree; or take fixed tokens, if the case says so (`is_drawn`).
 
     A node's token is drawn from the q that follows the parent's token, without the tokens of the
-    siblings before. If nothing is left of q, the node takes the first token that no sibling has.
+    siblings before. If nothing is left of q, the node takes the first token that they do not have.
     """
     num_nodes = len(case.parents)
     tokens = [0] * num_nodes  # token ids, by node; the root's (node 0) stays 0
@@ -161,7 +162,7 @@ def _draw_tree(case: RuleCase, generator: np.random.Generator) -> _Drafts:
         sibling_tokens = [  # of the siblings before this node
             tokens[sibling] for sibling in range(1, node) if case.parents[sibling] == parent
         ]
-        # what is left of q for this node, not normalized [4]; None: the parent is the root
+        # What is left of q for this node, not normalized [4]. `_q_after` takes None for the root.
         left_q = _q_after(case, tokens[parent] if parent else None)
         left_q[sibling_tokens] = 0
         if case.is_drawn and left_q.sum():

@@ -63,7 +63,7 @@ def _contract_page(method_audit: MethodAudit, *, is_full: bool) -> Iterator[Part
     """The tests of a method's contract, its faults, and the result, as parts of a page.
 
     With `is_full` there is a table of all tests, otherwise two lines per failed test. The last
-    sentence is about the smallest difference that the tests of sampled tokens would find.
+    sentence, if tokens were sampled, is about the smallest difference that their tests would find.
     """
     if is_full:
         without_fault = replace(method_audit, fault="")  # faults follow, in lines of their own
@@ -104,7 +104,7 @@ def _contract_result(method_audit: MethodAudit) -> tuple[str, str]:
     failed_of_all = f"{num_failed} of {num_tests} tests of {method_audit.method}"
     if method_audit.status == "lossy":  # the method does not claim to be lossless
         return f"lossy, as declared: {failed_of_all} failed.", "yellow"
-    if method_audit.status != "no difference":  # a test failed
+    if method_audit.status != "no difference":  # a test failed, or an error ended a part
         return f"FAILED: {failed_of_all}.", "red"
     if is_idle(method_audit):  # the method never drafted, so its drafts were not tested
         return (
@@ -120,12 +120,13 @@ def _greedy_table(audit: Audit, header: RunHeader) -> Table:
 
     The columns are the number of identical answers; the earliest position at which an answer
     differs; the largest gap of logits between the target's best token and a method's token that
-    differs; and the status. Without a difference, the two in the middle are empty.
+    differs; and the status. Without a difference, the two in the middle are empty. The gap is also
+    empty if answers differ only in that they ended early.
     """
     rows = []
     for greedy in audit.greedy:
         agreement = greedy.agreement  # with vanilla
-        # both are None without a difference
+        # the position is None without a difference, the gap without any gap
         first_position, largest_gap = agreement.first_position, greedy.largest_gap
         cell_texts = (  # all columns but the status
             f"{agreement.num_identical} of {agreement.num_compared}",
@@ -138,9 +139,10 @@ def _greedy_table(audit: Audit, header: RunHeader) -> Table:
 
 
 def _differences(audit: Audit, header: RunHeader) -> Iterator[Part]:
-    """A table of the differences from vanilla's greedy answers, bugs and largest gaps first.
+    """A table of the differences from vanilla's greedy answers: bugs first, then others.
 
-    The table has at most MOST_DIFFERENCES rows; a line below counts the other differences.
+    Both by falling gap, as a multiple of the largest that rounding explains. The table has at most
+    MOST_DIFFERENCES rows; a line below counts the other differences.
     """
     # a method's greedy audit, and one of its differences
     pairs = [(greedy, difference) for greedy in audit.greedy for difference in greedy.differences]

@@ -92,28 +92,28 @@ def _mean_tests(tokens: TokenNumbers, stratum: str) -> Iterator[AuditTest]:
     )
     rank_residuals = Residuals(tokens.rank - 0.5, tokens.rank_variance, tokens.rank_third)
     best_residuals = Residuals(tokens.is_best - best_p, best_variance, best_third)
-    # `step` is the distance between neighbouring values of a sum; 0 for a continuous sum.
-    for name, residuals, unit, step in (
+    # `spacing` is the distance between neighbouring values of a sum; 0 for a continuous sum.
+    for name, residuals, unit, spacing in (
         ("surprise", surprise_residuals, "nats", 0.0),
         ("rank", rank_residuals, "mass", 0.0),
         ("likeliest token", best_residuals, "share", 1.0),
     ):
-        p_value = sum_test(*residuals, step)
-        if p_value is not None:  # None: too little to test
+        p_value = sum_test(*residuals, spacing)
+        if p_value is not None:  # None: no variance, or too much skew
             effect = float(residuals.residual.mean())
             yield AuditTest("tokens", f"{name}{stratum}", len(tokens), effect, unit, p_value)
 
 
-def sum_test(residual: Array, variance: Array, third: Array, step: float = 0.0) -> float | None:
+def sum_test(residual: Array, variance: Array, third: Array, spacing: float = 0.0) -> float | None:
     """The two-sided p-value of a sum of independent residuals, whose expected sum is 0.
 
-    None if the sum has too little variance or too much skew to be tested.
+    None if the sum has no variance, or too much skew to be tested.
 
     Args:
         residual: the residuals [n], of mean 0.
         variance: variance of each residual [n].
         third: third central moment of each residual [n].
-        step: distance between neighbouring values of the sum; 0 for a continuous sum.
+        spacing: distance between neighbouring values of the sum; 0 for a continuous sum.
     """
     total_variance = variance.sum()
     if total_variance <= 0:
@@ -122,8 +122,8 @@ def sum_test(residual: Array, variance: Array, third: Array, step: float = 0.0) 
     if abs(skew) > _MAX_SKEW:
         return None
     residual_sum = residual.sum()
-    # with the correction for continuity, half a step towards 0
-    corrected_sum = max(0.0, abs(residual_sum) - step / 2) * np.sign(residual_sum)
+    # with the correction for continuity, half a spacing towards 0
+    corrected_sum = max(0.0, abs(residual_sum) - spacing / 2) * np.sign(residual_sum)
     # The law of sum / standard deviation. A skew near 0 counts as 0, which is the normal law.
     standard_law = pearson3(skew if abs(skew) > 1e-3 else 0.0)
     tail = standard_law.sf if corrected_sum > 0 else standard_law.cdf  # on the side of the sum
@@ -226,9 +226,9 @@ def smallest_tv(tokens: TokenNumbers, error_rate: float) -> float:
 def draft_tests(drafts: DraftNumbers) -> Iterator[AuditTest]:
     """Test that draft tokens are draws from the distributions q that they claim.
 
-    Yields a test that each q sums to 1, a test that fails if draft tokens have probability 0, and
-    tests that the tokens' positions in q, by rank and by id, are uniform in [0, 1)
-    (Kolmogorov-Smirnov). `drafts` has numbers about each draft token and its q.
+    Yields a test that each q sums to 1, a failed test if draft tokens have probability 0, and tests
+    that the positions in q of the tokens that were left to chance, by rank and by id, are uniform
+    in [0, 1) (Kolmogorov-Smirnov). `drafts` has numbers about each draft token and its q.
     """
     if not (num_drafts := len(drafts)):
         return

@@ -42,18 +42,16 @@ TESTS_PER_CELL = 40
 
 @dataclass(slots=True)
 class Answers:
-    """The answers of one method at one temperature: their tokens, and everything else that was
-    watched.
-    """
+    """The answers of one method at one temperature: their tokens, and all else that was watched."""
 
     method: str
     temperature: float
     """The run's sampling temperature."""
     level: float
     """The sampling temperature: the run's, or a raised one."""
-    parts: list[TokenNumbers] = field(default_factory=list)
+    token_numbers: list[TokenNumbers] = field(default_factory=list)
     """The numbers of the tokens of each answer."""
-    watched: list[Evidence] = field(default_factory=list)
+    watched: list[Evidence] = field(default_factory=list)  # of the answers that were made here
     num_replayed: int = 0
     """Recorded answers that were completed again."""
     num_same: int = 0
@@ -64,7 +62,7 @@ class Answers:
     @property
     def tokens(self) -> TokenNumbers:
         """The numbers of all tokens."""
-        return TokenNumbers.join(self.parts)
+        return TokenNumbers.join(self.token_numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +122,17 @@ class _Tester:
         A level is a sampling temperature: the run's own, or a raised one. At each level vanilla
         comes first, since the logits of the other methods are compared with vanilla's.
         """
-        allowed_deviation = self._allowed_deviation()  # of a logit, in epsilons times the scale
+        most_deviation = self._allowed_deviation()  # of a logit, in epsilons times the scale
         for temperature, records_by_method in self._records.items():
             for level in levels(temperature):
-                baseline_logits = None  # vanilla's, once they are known
+                baseline_logits = None  # vanilla's, once they are known; None if it was not run
                 for method in sorted(records_by_method, key=lambda name: name != BASELINE):
                     self._parts.begin(f"T={level:g}: {method}")
                     answers = self._gathered(method, temperature, level)
                     # numbers about the logits of all answers
                     logits = LogitNumbers.join([answer.logits for answer in answers.watched])
                     tests = [
-                        *logit_tests(logits, self._dtype, allowed_deviation, baseline_logits),
+                        *logit_tests(logits, self._dtype, most_deviation, baseline_logits),
                         *self._sampling_tests(answers),
                     ]
                     if method == BASELINE:
@@ -160,8 +158,8 @@ class _Tester:
     def of_servers(self, header: RunHeader) -> Iterator[MethodAudit]:
         """Test the recorded sampled tokens of servers; yields the tests of each, not corrected yet.
 
-        Greedy answers are not tested here. A server that sends only text, without token ids, is
-        left out with a line of progress. `header` has the servers by method.
+        Greedy answers are not tested here. A method whose server sends no token ids, or is not in
+        `header` (the servers by method), is left out with a line of progress.
         """
         for temperature, records_by_method in self._records.items():
             if not temperature:  # greedy
@@ -174,7 +172,7 @@ class _Tester:
                     continue
                 self._parts.begin(f"T={temperature:g}: {method}")
                 answers = Answers(method, temperature, level=temperature)
-                answers.parts += map(self._model.token_numbers, records)  # one per answer
+                answers.token_numbers += map(self._model.token_numbers, records)
                 yield self._result(answers, [*token_tests(answers.tokens)])
 
     def _gathered(self, method: str, temperature: float, level: float) -> Answers:
@@ -206,7 +204,7 @@ class _Tester:
         power = self._effort.power
         if len(tokens) < self._effort.num_tokens:
             return False
-        if not power or not answers.level or not answers.parts:
+        if not power or not answers.level or not answers.token_numbers:
             return True
         return smallest_tv(tokens, self._error_rate) <= power
 
@@ -226,14 +224,16 @@ class _Tester:
             answers.num_replayed += 1
             answers.num_same += is_same
             # The recorded tokens are tested, even if other tokens came out now.
-            answers.parts.append(evidence.tokens if is_same else self._model.token_numbers(record))
+            answers.token_numbers.append(
+                evidence.tokens if is_same else self._model.token_numbers(record)
+            )
             answers.watched.append(evidence)
 
     def _draw(self, answers: Answers, records: Sequence[Record]) -> None:
         """Draw new answers to recorded prompts until there are enough, and add them to `answers`.
 
         Each answer has a new seed, which no other method uses. The answers do not end at an end
-        token.
+        token, and have at most LONGEST tokens.
         """
         run_sampling = self._model.sampling(answers.temperature)
         sampling = replace(run_sampling, temperature=answers.level)
@@ -251,17 +251,17 @@ class _Tester:
             round_number = draw_number // len(spread_records)  # earlier draws for this record
             seed = _new_seed(answers.method, request, round_number)
             evidence = self._model.watch(answers.method, replace(request, seed=seed))
-            answers.parts.append(evidence.tokens)
+            answers.token_numbers.append(evidence.tokens)
             answers.watched.append(evidence)
 
     def _result(self, answers: Answers, tests: Sequence[AuditTest]) -> MethodAudit:
         """The result of tests, not corrected yet."""
-        tokens = answers.tokens if answers.level and answers.parts else None
+        tokens = answers.tokens if answers.level and answers.token_numbers else None
         return MethodAudit(
             method=answers.method,
             temperature=answers.temperature,
             level=answers.level,
-            num_answers=len(answers.parts),
+            num_answers=len(answers.token_numbers),
             num_replayed=answers.num_replayed,
             num_same=answers.num_same,
             num_tokens=0 if tokens is None else len(tokens),
