@@ -73,8 +73,8 @@ class RunModel:
 
         Args:
             run: the run.
-            dtype: name of the dtype to load the model in; None: the run's, or "auto" if the run's has
-                no known name.
+            dtype: name of the dtype to load the model in; None: the run's, or "auto" if that has no
+                known name.
             device: name of the device; None: by the run's option, which may be "auto".
             has_methods: True to load all methods of the run too; False for vanilla alone.
             is_offline: download nothing.
@@ -152,7 +152,7 @@ class RunModel:
     def request(self, record: Record) -> Request:
         """The request that a record answers, with its seed; errors as for `prompt_ids`."""
         request = make_request(self._plan.work, self.prompt_ids(record), record.key.request)
-        return replace(request, seed=record.seed)  # a merged run counts repeats anew
+        return replace(request, seed=record.seed)  # not by `repeat`, which a merge renumbers
 
     @torch.inference_mode()
     @without_cudnn_attention()
@@ -174,7 +174,10 @@ class RunModel:
     @torch.inference_mode()
     @without_cudnn_attention()
     def token_numbers(self, record: Record) -> TokenNumbers:
-        """Numbers about the tokens of a record. Depths are unknown if no steps are recorded."""
+        """Numbers about the tokens of a record, without drafts (`has_draft` is UNKNOWN).
+
+        Depths, but for the first, are UNKNOWN too if the recorded steps do not give all tokens.
+        """
         token_ids = record.token_ids
         logits = plain_logits(self.target, self.prompt_ids(record), token_ids)
         numbers = token_numbers(logits, token_ids, self.sampling(record.key.temperature))

@@ -66,7 +66,7 @@ class TokenNumbers(Columns):
     middle: Array
     """The middle of the token's stretch of [0, 1) with tokens by id. It has the rank's variance."""
     tail: Array
-    """The mass of the tokens that are at most as likely; 1 for a token that only rounding allows."""
+    """The mass of the tokens that are at most as likely; 1 for one that only rounding allows."""
     is_possible: Array
     """False if p rules the token out beyond rounding."""
     depth: Array

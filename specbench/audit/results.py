@@ -106,6 +106,7 @@ class GreedyAudit:
 
     @property
     def largest_gap(self) -> float | None:
+        """The largest gap of its differences; None if none has a gap."""
         return max((d.gap for d in self.differences if d.gap is not None), default=None)
 
 

@@ -165,7 +165,9 @@ def _differences(audit: Audit, header: RunHeader) -> Iterator[Part]:
 
 
 def _severity(difference: Difference) -> tuple[bool, float]:
-    """A key to sort by: bugs are largest, then large gaps; an answer that ended counts as one."""
+    """A key to sort by: bugs are largest, then gaps that are large for their threshold. An answer
+    that had ended counts as an infinite gap.
+    """
     gap = float("inf") if difference.gap is None else difference.gap
     return difference.status == "bug", gap / difference.threshold
 

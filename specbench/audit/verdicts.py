@@ -30,7 +30,10 @@ def corrected(results: Sequence[MethodAudit]) -> list[MethodAudit]:
 
 
 def _judged(test: AuditTest, p_value: float | None) -> AuditTest:
-    """The test with its corrected p-value, or compared with its limit if it has none."""
+    """The test with its corrected p-value, or compared with its limit if it has none.
+
+    A test without both passes.
+    """
     if p_value is not None:
         is_failed = p_value < ALPHA
     else:
