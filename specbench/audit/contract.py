@@ -153,8 +153,8 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
     acceptance, of the depth that was reached, and of the logits.
     """
     num_wrong = 0  # answers with a token that is not the target's best, beyond rounding
-    # Right tokens in the trees, and those that were not accepted. Here and in the next line, the
-    # budget bounds what counts in a step: one token less than it has left, for the target's own.
+    # Right tokens in the trees, and those that were not accepted. In these numbers and the next, a
+    # step counts at most the tokens left of the budget less one, the target's own.
     num_planted = num_refused = 0
     deepest_tree = deepest_accepted = 0  # levels below the root: of the trees, of accepted paths
     logits: list[LogitNumbers] = []  # per answer: how its logits differ from a plain forward's
@@ -168,8 +168,8 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
         num_wrong += subject.is_wrong(prompt, evidence.token_ids)
         drafter = Planted(subject.drafter, right_ids)
         completion = subject.complete(drafter, prompt)
-        # Accepted draft tokens per step: all emitted tokens but the target's own. If the budget
-        # cuts the target's own off, the last draft token does not count: see above.
+        # Accepted draft tokens per step: all emitted tokens but the target's own, or but the last
+        # draft token if the budget cuts the target's own off.
         num_accepted = [num_emitted - 1 for num_emitted in completion.accept_lengths]
         num_planted += sum(drafter.num_planted)  # a number per step
         for num_right, num_kept in zip(drafter.num_planted, num_accepted, strict=True):
@@ -259,8 +259,8 @@ def sizes(subject: Subject) -> Iterator[AuditTest]:
     """Trees have the announced sizes.
 
     For CUDA graphs a drafter announces that all its trees have one size, or a tree of each padded
-    size. Yields a test at temperature 0 and a test at temperature 1, which count wrong sizes among
-    those that the method under test drafted: all sizes but one, or, padded, those not announced.
+    size. Yields a test at temperature 0 and a test at temperature 1, which count wrong sizes of the
+    trees of the method under test: all but one, or all padded sizes that were not announced.
     """
     drafter = subject.drafter
     for sampling in (Sampling(), Sampling(1.0)):  # greedy, and temperature 1

@@ -70,7 +70,7 @@ def watched_evidence(target: Target, drafter: Drafter, request: Request) -> Evid
     # shape if there is nothing else.
     step_rows = torch.cat([*watched.logits, plain_rows[:0]])
     logits = logit_numbers(step_rows, plain_rows[: len(step_rows)])
-    # `is_exact` is UNKNOWN so far, and stays so if a step has more nodes than this.
+    # `is_exact` is UNKNOWN so far, and stays so if a step has more nodes than `max_exact_rows`.
     if max(completion.num_nodes, default=0) <= target.max_exact_rows:
         # Steps with so few nodes should give the same bits in any tree. They are compared with the
         # engine's steps over chains of `max_exact_rows` tokens of the answer [rows, vocab].

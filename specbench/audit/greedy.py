@@ -31,8 +31,8 @@ def agreement_with_ours(
 
     Returns the number of answers compared, and the first difference of each answer that differs.
     Every prompt is compared once. The model here gives as many tokens as the server gave, so an
-    answer of the server that ends too early is not noticed. If the server sent text only, its
-    tokens are those of the text.
+    answer of the server that ends too early is not noticed. The tokens of a server that
+    sent text only are those of its text.
 
     Args:
         method: the method that the server runs, as records spell it.

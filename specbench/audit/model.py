@@ -54,8 +54,6 @@ _outcomes = cache(rule_outcomes)  # methods share their rules
 class RunModel:
     """The target of a run, with its methods or with vanilla alone.
 
-    `dtype` and `device` are the run's own unless they are given.
-
     Raises:
         UserError: the model, its drafters or the prompts are missing or have changed.
     """
@@ -193,7 +191,7 @@ class RunModel:
 
         A step computes a chain of tokens of the record's answer, after a prefill of all tokens
         before the chain. The step's logits are compared with one plain forward of the model over
-        prompt and answer. A few chains are spread over the answer; there is none, and no number, if
+        prompt and answer. A few chains are spread over the answer; none, which gives no numbers, if
         the answer is not longer than a chain.
         """
         target = self.target
