@@ -57,7 +57,7 @@ class ClusterBackend:
         self._names: dict[Any, str] = {}  # names of workers, by actor
         self._infos: dict[str, BackendInfo] = {}  # descriptions of workers, by worker's name
         self._idle = deque[Any]()  # actors that have loaded their models and have no job
-        # A job is a prompt to complete, with all its turns, in one pass over the prompts.
+        # A job is a sample to complete: a prompt with all its turns, in one pass over the prompts.
         self._waiting = deque[Job]()  # jobs of the present pass that no worker has yet
         # The worker and the job of each call that has not ended, by Ray's reference to its result.
         self._calls: dict[Any, Call] = {}
@@ -131,10 +131,11 @@ class ClusterBackend:
     def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
         """Run the samples on idle workers. Yields each new record after it is stored.
 
-        A sample is a prompt in one pass over the prompts, with all turns and methods; a record is
-        the answer of one method to one turn. The records of a sample are written when the sample is
-        complete. If its worker is lost before, another worker repeats the sample. A pass ends
-        before the next pass begins. `done` are the records that the run has already.
+        A sample is a prompt at one temperature in one pass over the prompts, with all turns and
+        methods; a record is the answer of one method to one turn. The records of a sample are
+        written when the sample is complete. If its worker is lost before, another worker repeats
+        the sample. A pass ends before the next pass begins. `done` are the records that the run
+        has already.
 
         Raises:
             SpecbenchError: a worker refuses the model, the cluster fails, or no worker is left and
@@ -170,9 +171,9 @@ class ClusterBackend:
         result of the call.
 
         Returns:
-            The records of the sample, with the worker's name: error records if the sample is given
-            up. Empty if the worker has only loaded its model, or is lost and another worker will
-            repeat the sample.
+            The records of the sample, with the worker's name; error records, without one, if the
+            sample is given up. Empty if the worker has only loaded its model, or is lost: another
+            worker will repeat its sample, if it had one.
 
         Raises:
             SpecbenchError: a worker refuses the model (`get` raises its error), the cluster fails,

@@ -112,7 +112,8 @@ def _check_agreement(reports: Sequence[WorkerReport]) -> None:
     label), with the hardware and versions of the worker's machine as `environment`.
 
     Raises:
-        UserError: a worker has other files or versions, or a method cannot run on several workers.
+        UserError: a worker has other files or versions, or a method remembers earlier prompts (this
+            is refused for a single worker, too).
     """
     about = reports[0].about  # the first worker's
     this_machine = environment.capture()  # hardware and versions of this process

@@ -58,7 +58,7 @@ def answer_problems(
         codec: has the size of the model's vocabulary (`vocab_size`); 0 if unknown.
         token_ids: the tokens that the server sent, or the tokens of its text if it sent text only.
         num_tokens: the number of the answer's tokens. If the server sent text only, this is its
-            own count, which may differ from the length of `token_ids`.
+            own count, if any, which may differ from the length of `token_ids`.
     """
     if answer.num_tokens is not None and answer.num_tokens != num_tokens:
         yield f"The server counted {answer.num_tokens} tokens and sent {num_tokens}."
@@ -93,10 +93,10 @@ def contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Iterat
         num_tokens: number of the answer's tokens.
         draft_length: the most tokens of a draft; 0 if unknown.
     """
-    num_drafts = counts.num_drafts  # steps with a draft
+    num_drafts = counts.num_drafts  # steps with a draft, and those without that `per_step` lists
     num_drafted = counts.num_drafted  # draft tokens of all steps
     num_accepted = counts.num_accepted or 0  # accepted draft tokens; 0 if not reported
-    per_step = counts.accepted_per_step  # accepted draft tokens of each step with a draft [steps]
+    per_step = counts.accepted_per_step  # accepted draft tokens of each listed step [steps]
     # The most draft tokens that can be accepted: all that were drafted. If that number is unknown,
     # it is the number of the answer's tokens plus LONGEST_DRAFT, because the last draft may go on
     # beyond the end of the answer.
@@ -123,7 +123,7 @@ def contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Iterat
             f"{_COUNTS}: {num_drafts} steps accepted {num_accepted} tokens, but the list of steps "
             f"has {len(per_step)} with {sum(per_step)}."
         )
-    if counts.drafted_per_step is not None:
+    if counts.drafted_per_step is not None:  # without a list of accepted tokens, it contradicts
         yield from _drafted_problems(counts.drafted_per_step, per_step or ())
 
 

@@ -134,7 +134,7 @@ class AnswerReader(Struct):
         Most servers send the new text and the new token ids. With `event.is_whole`, the event has
         the text from the beginning of the answer, and only its end is new. The same is true of
         the ids if there are `event.num_so_far` of them. What an event does not report, such as a
-        count, stays as it was.
+        count, stays as it was; `cached_tokens` is taken with `prompt_tokens`, also if it is None.
 
         Raises:
             RequestFailed: the JSON is not an event of the protocol, or the server reports an error.

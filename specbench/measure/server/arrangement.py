@@ -25,9 +25,10 @@ def arrange(
 ) -> Arrangement | None:
     """Decide if a run's servers are up side by side, or one at a time; None for a single server.
 
-    They are side by side if their weights, caches and processes fit into the free memory of the
-    device: the machine's on a CPU, else the GPU's. Beside a GPU, the machine's memory has to hold
-    the processes. If the engine takes all of a GPU, each server gets an equal share.
+    They are side by side if their weights, caches and processes need at most _USED of the free
+    memory of the device: the machine's on a CPU, else the first GPU's. Beside a GPU, the processes
+    alone must fit into the machine's memory in the same way. If the engine takes all of a GPU,
+    each server gets an equal share, which must hold the largest; the engine needs a flag for it.
 
     Args:
         engine: the engine of all servers.
@@ -48,7 +49,7 @@ def arrange(
     if not on_machine.is_side_by_side:
         return on_machine
     gpu = gpu_memory()
-    if gpu is None:
+    if gpu is None:  # the driver does not report its memory
         return Arrangement(is_side_by_side=False, reason="the memory of the GPU cannot be read")
     if not engine.fills_gpu:  # a server takes no more than it needs
         return _by_free_bytes(sum(server_bytes), gpu.free_bytes)
@@ -104,7 +105,7 @@ def _needed_bytes(engine: Engine, launch: Launch) -> int:
 def _dtype(requested: str, config: Mapping[str, object]) -> Dtype:
     """The dtype of a server: as requested, or if that is empty, as the model is stored.
 
-    `config` is the model's config.json. If neither says a dtype, it is float32, the largest.
+    `config` is the model's config.json. It is float32, the largest, if neither has one of Dtype.
     """
     wanted = requested or config.get("dtype") or config.get("torch_dtype")
     dtypes: tuple[Dtype, ...] = get_args(Dtype)

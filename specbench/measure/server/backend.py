@@ -52,9 +52,9 @@ class BlockRunner:
     def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
         """Run all blocks of the plan. Yields the new records of each block when it has ended.
 
-        A block has the requests of one method, on one task, at one load, in one pass over the
-        prompts. `done` has the records of earlier parts of the run, which are not measured again.
-        Raises UserError if the server of the baseline, decoding without drafts, made drafts.
+        A block has the requests of one method, on one task, at one temperature and load, in one
+        pass over the prompts. `done` has the records of earlier parts of the run, which are not
+        measured again. Raises UserError if the baseline's server made drafts.
         """
         self._records = {record.key: record for record in done}
         running_pass = 0  # number of the pass that runs, from 0
@@ -79,15 +79,15 @@ class BlockRunner:
         """Complete the missing records of a block, and add its header to `backend.blocks`.
 
         The header has the block's time, memory and energy, and the growth of the server's counters.
-        A sample is a prompt with its turns; each turn has a record. If the server does not answer,
-        the missing records become error records, and the block has no header.
+        A sample is a prompt with its turns; each turn has a record. If the server does not answer
+        at the start, the missing records become error records, and the block has no header.
         """
         try:
             server = await self.backend.open(block.method)
         except SpecbenchError as error:
             self._fail_block(block, error)
             return
-        # Raises UserError if the baseline's server made drafts in the warm-up.
+        # Raises UserError if the baseline's server drafted when it was found or warmed up.
         refuse_drafts(block.method, server.num_untimed_drafts, "before the first timed request")
         num_records_before = len(self._records)
         unfinished = [
@@ -106,7 +106,7 @@ class BlockRunner:
         if are_drafts_counted and block.first.load.concurrency == 1:
             answer_counts = AnswerCounts(server.counters, counters_before)
         num_repeats = await self._complete_samples(block, unfinished, server, clock, answer_counts)
-        client_s = clock.client_s  # CPU seconds of this process; the wait below is not counted
+        client_s = clock.client_s  # CPU seconds of this thread; the wait below is not counted
         meter_fields = meter.header_fields()  # fields of the block's header, by name
         growth: dict[str, float] = {}  # increase of the counters in this block, by name
         if counters_before:
@@ -127,7 +127,7 @@ class BlockRunner:
         """Complete samples of a block at its load, and write their records.
 
         `samples` are the prompts of the block, with their turns, that lack a record. `server` is
-        the server of the block's method. `clock` gets the time of each request. `answer_counts`
+        the server of the block's method. `clock` gets the time of each new record. `answer_counts`
         counts an answer's drafts by the server's counters; None if they cannot count one answer.
         Returns the number of requests that have records already, and were sent again only to keep
         the load.
@@ -192,8 +192,8 @@ class BlockRunner:
             clock.add(sent, perf_counter())
             record = self._error_record(key, num_prompt_tokens, error)
             is_dead = server.client.dead_reason is not None  # the server no longer answers
-            # The end of its process in words; empty while it runs. Connections fail a little before
-            # the process ends.
+            # The end of its process in words; empty while it runs, or if the run did not start it.
+            # Connections fail a little before the process ends.
             death_text = await server.wait_for_death() if is_dead else server.death()
             if death_text:
                 return replace(record, error=f"{record.error} {death_text}")
@@ -236,8 +236,8 @@ class BlockRunner:
 class ServerBackend:
     """The servers of a source. `run` runs a coroutine in the event loop of the servers' clients.
 
-    `blocks` are the headers of the blocks that were run. `num_at_once` is the most requests that a
-    server gets at once in the run.
+    `blocks` are the headers of the blocks that were run. `num_at_once` is the run's largest
+    --concurrency, for the warm-up; 1 if requests only come at a rate.
     """
 
     def __init__(self, source: ServerSource, num_at_once: int) -> None:

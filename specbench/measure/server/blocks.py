@@ -27,7 +27,7 @@ from specbench.log.run import Load
 from specbench.measure.base import Plan, Sample
 from specbench.types import Record, RecordKey
 
-Work = Callable[[Sample], Coroutine[Any, Any, None]]
+Complete = Callable[[Sample], Coroutine[Any, Any, None]]
 """Completes a sample."""
 Repeat = Callable[[Sample], Coroutine[Any, Any, bool]]
 """Completes a sample again, and makes no records. False if that failed."""
@@ -97,7 +97,7 @@ class BlockClock:
 
     @property
     def client_s(self) -> float:
-        """CPU seconds of the client."""
+        """CPU seconds of the client: of this thread, without the untimed ones."""
         return thread_time() - self._cpu_began
 
 
@@ -111,7 +111,7 @@ def block_header(
     """The description of a block that was measured.
 
     `records` are its new records; earlier parts of the run made `num_before` others. `client_s` are
-    CPU seconds of this process, and `counters` the growth of the server's counters.
+    CPU seconds of the client, and `counters` the growth of the server's counters.
     """
     first = block.first
     return BlockHeader(
@@ -169,7 +169,7 @@ async def at_load(
     load: Load,
     samples: Sequence[Sample],
     seed: int,
-    complete: Work,
+    complete: Complete,
     block_samples: Sequence[Sample],
     repeat: Repeat,
 ) -> None:
@@ -203,9 +203,9 @@ async def at_load(
 
 
 @asynccontextmanager
-async def beside(works: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """Run `works` while the block of code runs, and cancel them at its end."""
-    tasks = [asyncio.create_task(work) for work in works]
+async def beside(coroutines: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """Run coroutines while the block of code runs, and cancel them at its end."""
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
         await asyncio.sleep(0)  # lets the tasks send their first requests
         yield
@@ -221,13 +221,13 @@ async def repeat_on(samples: Iterator[Sample], repeat: Repeat) -> None:
         pass
 
 
-async def closed_loop(samples: Sequence[Sample], concurrency: int, work: Work) -> None:
-    """Work on `concurrency` samples at once. When a sample is done, the next one begins."""
+async def closed_loop(samples: Sequence[Sample], concurrency: int, complete: Complete) -> None:
+    """Complete `concurrency` samples at once. When a sample is done, the next one begins."""
     waiting = iter(samples)
 
     async def worker() -> None:
         for sample in waiting:
-            await work(sample)
+            await complete(sample)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(min(concurrency, len(samples))):
@@ -253,10 +253,10 @@ def arrivals(samples: Sequence[Sample], rate: float, seed: int) -> list[Arrival]
     return [Arrival(due_s, sample) for due_s, sample in zip(times_s, samples, strict=True)]
 
 
-async def at_times(arriving: Sequence[Arrival], work: Work | Repeat) -> None:
+async def at_times(arriving: Sequence[Arrival], complete: Complete | Repeat) -> None:
     """Begin each sample at its time, without waiting for earlier ones, and complete all."""
     began = perf_counter()
     async with asyncio.TaskGroup() as group:
         for arrival in arriving:
             await asyncio.sleep(max(0.0, began + arrival.due_s - perf_counter()))
-            group.create_task(work(arrival.sample))
+            group.create_task(complete(arrival.sample))

@@ -20,7 +20,8 @@ def chat_request(
     same without the method.
 
     Raises:
-        SpecbenchError: a reply to an earlier turn is missing, or is an error.
+        SpecbenchError: a reply to an earlier turn is missing, or is an error, or the prompt has a
+            token that the model cannot read.
     """
     codec = plan.setup.codec
     # With a shared history, the replies are those of the first method.
@@ -49,13 +50,13 @@ class Repeats:
     async def send(self, sample: Sample) -> bool:
         """Send the turns of a sample in order, and drop the answers. False if a request fails.
 
-        If an earlier turn of the run has no answer, the turns after it cannot be sent: they are
-        left out, and this is no failure.
+        A turn without a request is left out, with the turns after it, and this is no failure: an
+        earlier turn of the run has no answer, or the model cannot read a token of the prompt.
         """
         for key in sample.keys(self.method):
             try:
                 ask = chat_request(self.plan, self.records, key, sample)
-            except SpecbenchError:  # an earlier turn has no answer
+            except SpecbenchError:  # the turn has no request
                 break
             self.num_sent += 1
             try:

@@ -76,7 +76,8 @@ class Client:
     async def complete(self, protocol: StreamProtocol, model: str, ask: ChatRequest) -> Answer:
         """The answer to a request, timed from its first attempt.
 
-        A request that the server refuses is sent again after a wait, MOST_ATTEMPTS times in all.
+        A request that the server refuses, or that gets no connection to a server that still
+        answers, is sent again after a wait, MOST_ATTEMPTS times in all.
 
         Args:
             protocol: the form of requests and answers that the server takes.
@@ -89,7 +90,7 @@ class Client:
         """
         body = msgspec.json.encode(protocol.body(model, ask))
         first_sent = perf_counter()  # time of the first attempt
-        num_refused = 0  # attempts that the server refused
+        num_refused = 0  # attempts that were refused or got no connection
         while not self.dead_reason:
             try:
                 answer = await self._stream(protocol, body, ask.request.max_new_tokens)
@@ -133,8 +134,8 @@ class Client:
         """The text at a path of the server, such as "/metrics", without the user's API key.
 
         Raises:
-            RequestFailed: the status is not 200, the text has more than MOST_TEXT bytes, or it has
-                not arrived within SHORT_S seconds.
+            RequestFailed: the connection fails, the status is not 200, the text has more than
+                MOST_TEXT bytes, or it has not arrived within SHORT_S seconds.
         """
         from aiohttp import ClientError, ClientTimeout
 

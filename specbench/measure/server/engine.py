@@ -175,7 +175,7 @@ class Engine:
     own_flags: tuple[str, ...] = ()
     """Other spellings of flags that specbench sets, and flags that would set them from a file."""
     speculation_flags: tuple[str, ...] = ()
-    """Flags of speculation whose names do not begin like one."""
+    """Flags of speculation whose names do not begin like one (see `engine_arguments`)."""
     counters: Mapping[str, str] = field(default_factory=dict)
     """Our names of its metrics, by their names without prefix and suffix. The metric of
     `accepted_at` has a label with the position.

@@ -14,14 +14,15 @@ def check_engine_args(engine: Engine, arguments: Sequence[str], command: Sequenc
 
     Args:
         engine: the serving engine. `own_flags` are other spellings of flags that specbench sets,
-            `speculation_flags` are flags that choose or change a speculation.
+            and flags that would set them from a file. `speculation_flags` are the flags of
+            speculation that do not begin like one (_SPECULATION_BEGINNINGS).
         arguments: the words of --engine-args.
         command: the words of the server's command without speculation, as specbench makes it.
 
     Raises:
-        UserError: an argument is a flag of speculation, or a flag that specbench sets. The flag may
-            have any spelling: `--flag=value`, `--no-flag`, underscores, or the beginning of its
-            name, which the engine completes.
+        UserError: an argument is a flag of speculation, or a flag that specbench sets, also as
+            `--flag=value`, `--no-flag` or with underscores. Of a flag that specbench sets, the
+            beginning of its name is refused too, since engines complete it.
     """
     # The names of the flags that specbench sets.
     taken_names = {_name(word) for word in command if word.startswith("-")}

@@ -20,8 +20,8 @@ def find_version(engine: Engine, program: str, arguments: Sequence[str] = ()) ->
     """The version of an installed engine; empty if it cannot be found out.
 
     The version is in the metadata of the engine's Python package, if the environment of `program`
-    has it. Else it is what `program --version` prints. A program that only starts the engine, such
-    as python, would print its own version, so it is not asked.
+    has it. Else it is what `program --version` prints. A program that only starts the engine
+    (python, or any with `arguments`) would print its own version, so it is not asked.
 
     Args:
         engine: the serving engine, with the names of its Python packages.

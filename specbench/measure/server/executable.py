@@ -19,14 +19,14 @@ class Executable(NamedTuple):
     wheel: str = ""
     """The name and version of the wheel that has the engine; empty without one."""
     version: str = ""
-    """The engine's version; empty if it is unknown."""
+    """The engine's version; empty if it is unknown, and for a wheel."""
 
 
 def find_executable(spec: RunSpec, engine: Engine) -> Executable:
     """The engine's command: as the user gave it, from the PATH, or for the engine's wheel.
 
     A wheel (a Python package with the engine in it) has no command of its own, and is served by
-    the script `launcher`.
+    the script `launcher`, if the user gave no command and the engine's own is not installed.
 
     Args:
         spec: the run's options. `threads` are CPU threads (None: not given), `engine_command` are
@@ -36,8 +36,8 @@ def find_executable(spec: RunSpec, engine: Engine) -> Executable:
             (`executable`), how to install it, and the name of its wheel (empty without one).
 
     Raises:
-        UserError: no command is installed, and no wheel; or the engine cannot take the user's
-            threads or arguments.
+        UserError: the program that begins the command does not exist, and no wheel can be used; or
+            the engine cannot take the user's threads or arguments.
     """
     if spec.threads and not engine.thread_variables:  # it has no variable that sets threads
         raise UserError(

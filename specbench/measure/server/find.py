@@ -68,7 +68,7 @@ async def find_server(
         client: sends requests to the server, whose address is `client.root`.
         card: the model that it should serve.
         codec: chats to tokens and back, for this model.
-        served_model: the model's name at the server, if the user gave it; else empty.
+        served_model: the model's name at the server, if it is known; else empty.
 
     Returns:
         The server's part of the run's header, the first protocol that works, and what is known of
@@ -172,7 +172,7 @@ def _served_model(
         models_json: the server's answer at `/v1/models`.
         address: the server's address, for messages.
         card: the model: its name for `--model`, and its repository (a Hub id or a path).
-        served_model: the model's name at the server, if the user gave it; else empty.
+        served_model: the model's name at the server, if it is known; else empty.
 
     Raises:
         UserError: the answer is not a list of models, the list lacks the model, or the server says
@@ -227,7 +227,7 @@ class _Software(NamedTuple):
     protocols: Sequence[StreamProtocol]
     """Forms of requests to try, the best first."""
     engine: Engine | None = None
-    """Its engine; None if it is unknown."""
+    """Its engine; None if `engines` has none for it."""
     version_path: str = ""
     """The path at which it gave its version."""
 
@@ -238,7 +238,8 @@ async def _software(client: Client, owner: str | None) -> _Software:
     `client` sends requests to the server. `owner` is the owner of the served model, as the server
     gives it, or None. Each engine gives its version at a path of its own, as JSON with a key
     (`engine.version_keys`). The first engine whose version is there is the server's. If the engine
-    has a form of requests of its own, it is tried before those of the OpenAI API.
+    has a form of requests of its own, it is tried before those of the OpenAI API. TensorRT-LLM, and
+    a server that gives no version, have no engine here: they get the forms of the OpenAI API.
     """
     # Prompts as tokens, or as messages (`is_chat`); answers with token ids, or as text alone.
     openai_protocols = (  # the most exact form first

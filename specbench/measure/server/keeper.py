@@ -22,7 +22,7 @@ _POLL_S = 0.02
 
 
 def main() -> int:
-    """Run the command. Returns its exit status, or 1 if it was ended.
+    """Run the command. Returns its exit status, 1 if it was ended, 127 if it cannot be started.
 
     This script's first argument is the file of the command's output, the others are the command.
     A signal, or the end of standard input, ends the command.

@@ -65,8 +65,8 @@ async def find_offset(
     """The tokens that a server adds to prompts that are rendered here, by its counts of two chats.
 
     The server has answered a chat of one turn. Now a chat of two turns is sent. The offset is
-    unknown if the server does not count the tokens of these prompts, or a second turn adds more
-    than _MOST_PER_TURN tokens: then the server counts something else.
+    unknown if the server fails or does not count the tokens of these prompts, or a second turn adds
+    or lacks more than _MOST_PER_TURN tokens: then the server counts something else.
 
     Args:
         client: sends requests to the server.
@@ -91,11 +91,12 @@ async def find_offset(
 def tokens_read(answer: Answer, request: Request, turn: int, offset: PromptOffset) -> int:
     """The tokens of a prompt that a server read, by its own count; 0 if they are unknown.
 
-    They are unknown without a count. A count may leave out tokens that come from a cache: all but
-    the last token of the prompt, or the beginning that the prompt shares with an earlier prompt and
-    its answer. Then they are unknown too, except that the result is the tokens of the whole prompt
-    if the server reports that the missing beginning came from a cache. Any other low count is
-    returned as it is: the server cut the prompt.
+    A count may leave out tokens that come from a cache. The first case that fits decides:
+    - no count, or 1 (all but the last token may come from a cache): unknown;
+    - the count lacks at most `offset.most_missing` tokens of the whole prompt: the count;
+    - the server reports that exactly the missing tokens came from a cache: the whole prompt's;
+    - the missing tokens may be the beginning of an earlier prompt, with its answer: unknown;
+    - else the count: the server cut the prompt.
 
     Args:
         answer: what the server sent, with its counts of the prompt's tokens (`prompt_tokens`) and
@@ -113,7 +114,7 @@ def tokens_read(answer: Answer, request: Request, turn: int, offset: PromptOffse
     if num_counted + (answer.cached_tokens or 0) == num_expected:  # the rest is from a cache
         return num_expected
     # The tokens after the beginning that an earlier prompt has too. After the first turn, the cache
-    # may also have the answer to that prompt, of up to `max_new_tokens`.
+    # may also have the answer to that prompt, of up to `max_new_tokens`. Templates may add a few.
     most_new = num_expected - _num_shared(request.prompt_ids, offset.sent_prompts)
     least_new = most_new - (request.max_new_tokens if turn else 0)
     are_new_counted = least_new - _MOST_PER_TURN <= num_counted <= most_new + _MOST_PER_TURN

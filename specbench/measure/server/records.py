@@ -60,8 +60,8 @@ def make_record(
 
     Raises:
         ClockError: the clock went back, or stood still.
-        RequestFailed: counts of the server contradict what was sent, or the user's API key is in
-            the answer.
+        RequestFailed: counts of the server contradict each other, or what was sent or asked for;
+            the baseline's server drafted; or the user's API key is in the answer.
     """
     token_ids = _token_ids(answer, codec)  # tokens as sent, else tokens of the text
     num_tokens = _num_tokens(answer, token_ids)
@@ -221,7 +221,7 @@ def _accept_lengths(method: str, answer: Answer, num_tokens: int) -> tuple[int, 
     """Tokens emitted per step [steps]; empty if the server does not list the steps with a draft.
 
     A step emits its accepted draft tokens and one token more. Tokens that a step accepted beyond
-    the end of the answer are left out. Steps without a draft are not listed, and emit one token
+    the end of the answer are left out. Steps that are not listed had no draft, and emit one token
     each. Their places are unknown, so they are put at the end. The baseline has only such steps.
 
     Args:
@@ -244,10 +244,10 @@ def _accept_lengths(method: str, answer: Answer, num_tokens: int) -> tuple[int, 
     if counts.accepted_per_step is None:
         return ()
     lengths: list[int] = []
-    for num_accepted in counts.accepted_per_step:  # accepted tokens of each step with a draft
+    for num_accepted in counts.accepted_per_step:  # accepted draft tokens of each listed step
         if num_remaining <= 0:
             break
         length = min(num_accepted + 1, num_remaining)
         lengths.append(length)
         num_remaining -= length
-    return (*lengths, *[1] * num_remaining)  # one token for each step without a draft
+    return (*lengths, *[1] * num_remaining)  # one token for each step that is not listed

@@ -90,7 +90,7 @@ class RunningSetup(ServedSetup):
 def make_running_setup(spec: RunSpec, *, is_offline: bool = False) -> RunningSetup:
     """Find the model's tokenizer and ask every server what it is.
 
-    The setup has the servers by the label that the user gave for each address.
+    The setup has the servers by label, one per address.
 
     Args:
         spec: the run's options: addresses (`urls`) and their labels, the model's card, the name of

@@ -56,7 +56,8 @@ class ServerMeters:
 
     def __init__(self, meter: EnergyMeter) -> None:
         self._meter = meter
-        self._idle_w: dict[int, dict[str, float]] = {}  # watts by server's process, then by counter
+        # By the server's process id, then by counter: watts of the GPU or package while it idled.
+        self._idle_w: dict[int, dict[str, float]] = {}
 
     async def of_block(self, process_ids: Mapping[str, int], method: str) -> BlockMeter:
         """The meter of a block that begins now. Waits IDLE_S before a server's first block.
@@ -85,8 +86,8 @@ class BlockMeter:
     Args:
         process_ids: process ids of the servers on this machine, by method.
         method: the method of the block.
-        meter: the energy counters of this machine.
-        idle_w: watts of the idle server, by counter.
+        meter: the energy counters of this machine. `meter.cards` are the GPUs that have one.
+        idle_w: watts of each counter's GPU or package while the server was idle; empty if unknown.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class BlockMeter:
         meter: EnergyMeter,
         idle_w: Mapping[str, float],
     ) -> None:
-        """Read all counters: the numbers of the block are their increase from now on."""
+        """Read all counters. Times and energy of the block are their increase from now on."""
         self._process_ids = process_ids
         self._method = method
         self._meter = meter
@@ -130,7 +131,8 @@ class BlockMeter:
     def idle_gpu(self) -> dict[str, float]:
         """Shares of a GPU's time that other servers than the block's used, by method; without 0.
 
-        The share of a server is the largest of any sample of any GPU since the block began.
+        The share of a server is the largest of any sample since the block began, of any GPU that
+        has a counter of energy.
         """
         percents: dict[str, int] = {}  # of all servers, by method
         for gpu, card in self._meter.cards.items():
@@ -148,9 +150,11 @@ class BlockMeter:
     def use(self) -> ServerUse:
         """Memory of the block's server now, and its energy in the block.
 
-        Energy has a counter per GPU and per processor package. A counter is used if the server, and
-        no other program than servers, used the GPU or package. The energy of the idle server is
-        subtracted. Numbers that are unknown are absent, and the reasons are given.
+        Energy has a counter per GPU and per processor package. A GPU's is used if the server now
+        has a process on it, and no other program than servers has one; a package's, if other
+        programs took at most BUSY_SHARE of the processor. The energy at the power of the idle
+        server, which must be known, is subtracted. Numbers that are unknown are absent; `absent`
+        has reasons why energy is missing.
         """
         process_id = self._process_ids.get(self._method)
         if not process_id:

@@ -41,8 +41,9 @@ def read_table(file: str) -> list[Row]:
     `file` is the table's path, or the rows themselves in JSON.
 
     Raises:
-        UserError: there is no such file, it has no rows, or a row is wrong: the last number is
-            below the first, ranges overlap, or the draft tokens are negative.
+        UserError: there is no such file, it has no rows, or a row is wrong: the first number is
+            below 1 or above the last, or not above the last of the row before, or the draft tokens
+            are negative.
     """
     try:
         rows = msgspec.convert(_read(file), list[Row])

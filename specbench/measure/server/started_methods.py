@@ -45,8 +45,8 @@ def engine_choices(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
     """The methods that run, with vanilla first: the named methods, or the engine's defaults.
 
     A choice is a method's name with the options that the user gave. `spec` has the run's choices
-    (empty if none were named), and whether vanilla, the baseline, is to run too. `engine.methods`
-    has the methods that the engine can run, by name.
+    (empty if none were named), and whether vanilla, the baseline, is to run beside named methods:
+    it is one of the defaults. `engine.methods` has the methods of the engine, by name.
 
     Raises:
         UserError: the engine lacks a method or an option, or two methods have one label.
@@ -140,7 +140,7 @@ def make_launches(
         engine: the engine, which has these methods.
         card: the model, with the repositories of its draft weights.
         vanilla: the server to start for the model alone, without drafts.
-        settings: draft sizes from a file, for methods whose size the user did not give.
+        settings: draft sizes from a file, for methods whose size the user did not give; or None.
         is_named: the user named the methods, so that none is left out.
         is_offline: use no network.
 

@@ -39,7 +39,7 @@ class _ServerState:
     server: OpenServer | None = None
     """The server that runs."""
     num_starts: int = 0
-    """Starts since a block of its requests last ended well."""
+    """Starts in a row: of the server that last answered before a block, and those after it."""
     failure: str = ""
     """The reason why it is not started again."""
 
@@ -100,17 +100,18 @@ class StartedServers:
     async def _open(self, method: str) -> OpenServer:
         """The server of a method, started unless it runs and answers.
 
-        A server that died is started again, until it has been started MOST_STARTS times since a
-        block of requests last ended well. A start that failed is not repeated in the same pass.
+        A server that died is started again, but not after MOST_STARTS deaths in a row. A server
+        that answers before a block ends the row: it outlived the block before. A start that failed
+        is not repeated in the same pass.
 
         Raises:
-            SpecbenchError: the server did not start, or died MOST_STARTS times.
+            SpecbenchError: the server did not start, or died MOST_STARTS times in a row.
         """
         state = self._states.setdefault(method, _ServerState())
         server = state.server
         # `death` and `check_alive` give the reason why the server is gone; else they are empty.
         if server and not server.death() and not await server.client.check_alive():
-            state.num_starts = 1  # the last block ended well: count from this start again
+            state.num_starts = 1  # it outlived the last block: count from its start again
             return server
         if state.num_starts >= MOST_STARTS:
             raise SpecbenchError(state.failure)

@@ -34,15 +34,15 @@ class Counts(Struct, frozen=True):
     """Counts and times that a server reports for one answer; None if it does not report them."""
 
     num_drafts: int | None = None
-    """Steps with a draft."""
+    """Steps with a draft. Servers that list steps without a draft count these too."""
     num_drafted: int | None = None
     """Draft tokens of all steps."""
     num_accepted: int | None = None
     """Draft tokens that were accepted."""
     accepted_per_step: tuple[int, ...] | None = None
-    """Accepted draft tokens of each step with a draft [steps]."""
+    """Accepted draft tokens of each step [steps]. Some servers list steps without a draft too."""
     drafted_per_step: tuple[int, ...] | None = None
-    """Draft tokens of each step [steps]. Some servers list steps without a draft too."""
+    """Draft tokens of the same steps [steps]."""
     drafts_by_accepted: tuple[int, ...] | None = None
     """Drafts of which 0, 1, 2, ... tokens were accepted."""
     prefill_ms: float | None = None

@@ -18,9 +18,10 @@ WARM_UP_TOKENS = 32
 async def warm_up(server: OpenServer, requests: Sequence[Request], num_at_once: int) -> None:
     """Send every request to a server, with a short answer, and note the drafts that it made.
 
-    The first of `requests` is a usual request. As many copies are sent at once as the run sends
-    requests at once (`num_at_once`); the other requests are sent alone. The drafts of the server so
-    far are noted in `server.num_untimed_drafts`. At the end, its counters are up to date.
+    The first of `requests` is a usual request, of which `num_at_once` copies are sent at once: the
+    run's largest --concurrency, or 1 if requests only come at a rate. The others are sent alone.
+    The drafts of the server so far, those before the warm-up too, are noted in
+    `server.num_untimed_drafts`. At the end, its counters are up to date.
     """
     counters_before = await server.counters()
     for i, request in enumerate(requests):

@@ -79,12 +79,12 @@ def _arguments(launch: Launch) -> list[str]:
     """The words of a server's command line, without the executable.
 
     `launch` is the server to start. Its `num_tokens` are the most tokens of a draft (0 if the
-    method decides), its `options` are the user's further options of the method, by name. Flags of
-    `set_flags` that are None, 0 or empty are left out.
+    method decides), its `options` are the user's further options of the method, by name, or with
+    WHOLE the whole configuration. Flags of `set_flags` that are None, 0 or empty are left out.
     """
     method = METHODS[launch.method]
     is_ngram = launch.method == "ngram"
-    # True if the user did not choose the length of the n-gram that is looked up.
+    # For ngram, True if the user did not choose the length of the n-gram that is looked up.
     has_default_size = is_ngram and "ngram_simple_size_n" not in launch.options
     flags = set_flags(
         model=gguf_file(launch.model),

@@ -61,8 +61,8 @@ _CHAINS = ("sps", "eagle", "eagle3", "mtp")
 def _arguments(launch: Launch) -> list[str]:
     """The words of a server's command line, without the executable.
 
-    A method drafts chains unless its options, by name, say otherwise. Flags of `set_flags` that are
-    None, 0 or empty are left out.
+    Methods of _CHAINS draft chains unless their options, by name, say otherwise. Flags of
+    `set_flags` that are None, 0 or empty are left out.
     """
     options = launch.options
     is_chain = launch.method in _CHAINS
