@@ -26,7 +26,7 @@ def prompt_problems(
     """Describe how the prompt that a server read differs from ours, if that is an error.
 
     If the prompt was sent as tokens (`is_sent`), the server must count as many as were sent.
-    `num_read` is the server's count of the prompt's tokens, 0 without a count.
+    `num_read` is the result of `tokens_read`, 0 if unknown.
     """
     if is_sent and num_read and num_read != num_sent:
         yield (

@@ -114,7 +114,7 @@ class Client:
         raise RequestFailed(self.dead_reason)
 
     async def check_alive(self) -> str | None:
-        """Ask the server for its models. Keeps and returns the reason if it is dead."""
+        """Ask the server for its models. Keeps and returns the reason if it is dead, else None."""
         self.dead_reason = None
         try:
             await self.get("/v1/models")
@@ -205,7 +205,7 @@ class Client:
 async def _refusal(response: ClientResponse) -> RequestFailed:
     """The failure that a status other than 200 means."""
     reason = await _start_of(response)
-    wait_s = response.headers.get("Retry-After", "")
+    wait_s = response.headers.get("Retry-After", "")  # a text: seconds, or a date
     return RequestFailed(
         f"The server answered with HTTP status {response.status}: {reason}",
         is_refused=response.status in _REFUSALS,

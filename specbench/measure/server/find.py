@@ -132,7 +132,7 @@ async def _models_at(client: Client) -> str:
 
 
 def _num_drafts(answer: Answer, growth: Mapping[str, float]) -> int:
-    """Drafts of an answer by its own counts, or by the growth of the server's counters."""
+    """Drafts of an answer: the larger of its own count and the growth of the server's counters."""
     return max(answer_drafts(answer.counts), counted_drafts(growth))
 
 

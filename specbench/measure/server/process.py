@@ -25,8 +25,8 @@ _MOST_BYTES_SHOWN = 64 * 2**10
 class ServerProcess:
     """A running command, under a keeper that ends it whatever happens to this program.
 
-    The command gets this process's environment variables, and those of `variables` that this
-    process has not set. Its output is appended to the file `log`.
+    The command gets this process's environment variables, but not those that specbench set for its
+    own threads, and those of `variables` that are not among them. Its output is appended to `log`.
     """
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str], log: Path) -> None:

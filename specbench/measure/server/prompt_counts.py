@@ -28,7 +28,10 @@ _MOST_PER_TURN = 8
 
 @dataclass(frozen=True, slots=True)
 class PromptOffset:
-    """Additional tokens of a server's own prompts, compared with prompts rendered here."""
+    """Additional tokens of a server's own prompts, compared with prompts rendered here.
+
+    A negative number means fewer tokens.
+    """
 
     of_chat: int = 0
     """Additional tokens of every chat."""

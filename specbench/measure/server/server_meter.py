@@ -60,9 +60,11 @@ class ServerMeters:
         self._idle_w: dict[int, dict[str, float]] = {}
 
     async def of_block(self, process_ids: Mapping[str, int], method: str) -> BlockMeter:
-        """The meter of a block that begins now. Waits IDLE_S before a server's first block.
+        """The meter of a block that begins now.
 
-        `process_ids` are process ids of the servers on this machine, by method.
+        Before the first block of a server whose process is known, it waits IDLE_S to measure the
+        idle power, if there are counters of energy. `process_ids` are process ids of the servers on
+        this machine, by method.
         """
         process_id = process_ids.get(method, 0)
         if process_id and process_id not in self._idle_w:

@@ -52,7 +52,7 @@ class OpenServer:
         return self.end() if self.end else ""
 
     async def wait_for_death(self) -> str:
-        """The end of its process, for a server that no longer answers; empty if it still runs.
+        """The end of the process of a server that no longer answers; empty in the cases of `death`.
 
         Connections fail before the process has ended, so this waits for its end. All requests share
         one deadline.

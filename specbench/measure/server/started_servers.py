@@ -173,7 +173,7 @@ class StartedServers:
         except UserError as error:
             # With the end of its process in words; empty if it runs.
             raise SpecbenchError(f"{error.message} {process.death()}".strip()) from error
-        software = found_server.header.software  # name and version, which may be "-unknown"
+        software = found_server.header.software  # name and version; may end in "-unknown"
         if self.wheel:  # the package with the engine, which may not know its version itself
             software = f"{software.removesuffix('-unknown')} ({self.wheel})"
         self._headers[method] = replace_header(

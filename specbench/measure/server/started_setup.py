@@ -148,7 +148,7 @@ class StartedSetup(ServedSetup):
         return {label: replace(launch, gpu_share=share) for label, launch in self.servers.items()}
 
     def _arrangement(self, before: RunHeader | None) -> Arrangement | None:
-        """The turns of the servers. A continued run keeps its first part's turns (`before`)."""
+        """The turns of the servers. A continued run keeps those of its blocks so far (`before`)."""
         if before is not None and before.blocks:
             return before.arrangement
         return arrange(self.engine, [*self.servers.values()], self.spec.engine_args)
