@@ -24,7 +24,7 @@ def chat_request(
             token that the model cannot read.
     """
     codec = plan.setup.codec
-    # With a shared history, the replies are those of the first method.
+    # With a shared history, the replies are those of the first method, pass and load.
     key_of_reply = reply_key(plan.spec, plan.setup.labels[0], key)
     reply_keys = [replace(key_of_reply, turn=turn) for turn in range(key.turn)]
     replies = [records[turn_key] for turn_key in reply_keys if turn_key in records]

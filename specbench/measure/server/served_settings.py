@@ -53,7 +53,7 @@ class ServedSettings:
     rows_by_label: Mapping[str, Sequence[_Row]]
     """Rows by the method as it was tuned: by its name, with weights if they were given."""
     source: SettingsHeader
-    """The file."""
+    """The file: its name (`source.source`) and hash."""
     engine: Engine
     """The engine that the run starts."""
     loads: tuple[int, ...]

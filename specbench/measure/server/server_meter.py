@@ -56,7 +56,7 @@ class ServerMeters:
 
     def __init__(self, meter: EnergyMeter) -> None:
         self._meter = meter
-        # By the server's process id, then by counter: watts of the GPU or package while it idled.
+        # By the server's process id, then by counter: watts while the server was idle.
         self._idle_w: dict[int, dict[str, float]] = {}
 
     async def of_block(self, process_ids: Mapping[str, int], method: str) -> BlockMeter:
