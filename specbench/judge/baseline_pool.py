@@ -70,8 +70,8 @@ def check_speeds(
     """The checks of speed: one per cell, and one of all methods together.
 
     A cell is a method at a temperature, over all tasks; vanilla's are cells too. A cell of the
-    first baseline that this run or another baseline lacks gets a skipped check. If there is only
-    one cell, the check of all methods together is its check.
+    first baseline that this run or another baseline lacks gets a skipped check. If only one cell
+    is left, the check of all methods together is its check; without any, there is no such check.
 
     Args:
         run: the checked run at one load, with its table of records.
@@ -105,7 +105,7 @@ def check_speeds(
     common_changes = np.median(changes, axis=0)  # of all methods together: [pairs of runs]
     if num_cells > 1:
         relative_changes = changes - common_changes  # [cells, pairs of runs]
-        # degrees of freedom between baselines * between methods
+        # degrees of freedom between baselines * between cells
         degrees = (num_baselines - 1) * (num_cells - 1)
         # the variance of a cell's mean change between equal runs, the same for all cells
         variance = _machine_variance(relative_changes, num_baselines, degrees)
@@ -181,7 +181,10 @@ def _machine_variance(changes: FloatArray, num_baselines: int, degrees: int) -> 
 def _check(
     key: CellKey, change: float, variance: Variance, rule: _SpeedRule, against: str
 ) -> Check:
-    """The check of the speed of one cell.
+    """The check of the speed of one cell, or of all methods together.
+
+    It fails if the time rose significantly by more than is allowed. It is skipped if equal runs
+    differ too much to tell, and passes otherwise.
 
     Args:
         key: the cell: method, temperature and load.
@@ -206,9 +209,10 @@ def _check(
         status = "failed"
         phrase += f"; {rule.max_slowdown * 100:g} % is allowed"
     elif change > allowed_log or smallest_failing > MOST_UNSEEN:
-        # slower than allowed, but not significantly; or only a very large slowdown would fail
+        # slower than allowed, but not significantly; or only a slowdown above 20 % would fail
         status = "skipped"
         phrase = f"{CANNOT_TELL}: {phrase}"
+    # as wide as the test's level, so wider than 95 %
     interval = Interval(math.expm1(change - half_width), math.expm1(change + half_width))
     slowdown = Estimate(math.expm1(change), interval)  # the share by which the time rose
     return Check("speed", status, phrase, key, value=slowdown, allowed=rule.max_slowdown)

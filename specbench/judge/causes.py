@@ -176,7 +176,7 @@ def _options_text(subject: Mapping[str, Any], reference: Mapping[str, Any]) -> s
 
 
 def _of_keys(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
-    """A setting for each that differs: the method's name, the temperature, and the load."""
+    """A setting for each known one that differs: the name of the method, temperature, load."""
     sides = (subject, reference)
     # a method is spelled NAME or NAME:OPTIONS
     names = [side.key.method.partition(":")[0] for side in sides]
@@ -185,7 +185,7 @@ def _of_keys(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setti
     temperatures = [side.temperature_text for side in sides]
     if UNKNOWN not in temperatures and temperatures[0] != temperatures[1]:
         yield Setting(f"temperature: {' against '.join(temperatures)}", (MAT,))
-    loads = [side.load_text for side in sides]  # in words; empty if unknown
+    loads = [side.load_text for side in sides]  # empty if unknown
     if all(loads) and loads[0] != loads[1]:
         # engines draft less under load, so the load moves MAT as well
         yield Setting(f"load: {' against '.join(loads)}", _BY_MODEL_OR_ENGINE)
@@ -241,7 +241,7 @@ def _of_texts(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Sett
         texts = [value_in_words(subject), value_in_words(reference)]
         if all(texts) and texts[0] != texts[1]:  # both are known
             yield Setting(f"{name}: {' against '.join(texts)}", factors)
-    # `cpu` is how busy the processor was. A server in another process counts as other programs.
+    # `cpu` says how busy the processor was (None: unknown). Servers count as other programs.
     if all(header.cpu and not header.servers for header in headers):
         # mean shares of the processor that other programs took, 0 to 1
         shares = [header.cpu.share_of_others.mean for header in headers if header.cpu]
@@ -277,7 +277,8 @@ def _of_counting(
     subject: ExplainedSide, reference: ExplainedSide, product: Product
 ) -> Iterator[Setting]:
     """A setting for each of these that differs between the sides: the average behind the printed
-    number, the prompts and turns, the tasks, and the rule by which tokens are counted.
+    number, the prompts and turns, the tasks, and the rule by which tokens are counted. A rule that
+    both share is a setting too, if it is not ours and moves the ratio.
 
     `product` is the ratio of the sides' printed numbers, as a product of factors.
     """

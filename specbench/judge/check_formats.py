@@ -38,10 +38,11 @@ def to_json(runs: Sequence[CheckedRun], kind: str) -> str:
 
 def _check_values(check: Check) -> dict[str, Any]:
     """The check as a JSON object: field -> string, number or interval. Fields that the check
-    lacks are left out.
+    lacks are left out, as is a missing `value`.
 
-    A check of a number has a `value`, the share by which the number became worse, and `allowed`,
-    the share by which it may. A check of the whole run has no `cell`.
+    In a check of a number, `value` is the share by which the number became worse (of a MAT that
+    rose too much, it is negative), and `allowed` the largest share by which the number may change.
+    A check of the whole run has no `cell`.
     """
     fields: dict[str, Any] = {"name": check.name, "status": check.status, "text": check.text}
     if cell := check.cell:
@@ -58,7 +59,8 @@ def _check_values(check: Check) -> dict[str, Any]:
 
 
 def to_junit(runs: Sequence[CheckedRun]) -> bytes:
-    """The XML document: a case for each cell of the baseline run and each check of a whole run.
+    """The XML document: a case for each cell with checks, and for each name of checks of a whole
+    run, such as "lines".
 
     A cell is a method on a task; its case has all checks of the cell. A case fails if any of its
     checks fails. It is skipped if all its checks of numbers (MAT and speed) are skipped or, without
@@ -123,8 +125,8 @@ def _add_result(testcase: ElementTree.Element, checks: Sequence[Check]) -> None:
 
     Args:
         testcase: the element of the case.
-        checks: the checks of one cell (a method on a task), or one check of the whole run, which
-            has no cell.
+        checks: those of one cell (a method on a task); or those of one name that are about the
+            whole run and have no cell, such as one per fault.
     """
     failed = [check for check in checks if check.status == "failed"]
     number_checks = [check for check in checks if check.name in NUMBERS]

@@ -28,7 +28,9 @@ class Check:
     """The answer in words."""
     cell: CellKey | None = None
     value: Value = NOT_RUN
-    """The relative change for the worse, if a number is checked. A negative one is better."""
+    """The relative change for the worse, if a number is checked. A negative one is better; that of
+    a MAT is a rise, which may be checked too.
+    """
     allowed: float | None = None
     """The largest change that is allowed, if a number is checked."""
     before: Value = NOT_RUN

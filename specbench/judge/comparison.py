@@ -68,8 +68,8 @@ class Comparison:
 
     @property
     def pass_spreads(self) -> list[float]:
-        """The standard deviation of log tokens/s between the passes of a run, as the median over
-        the cells: a number for each of the two runs that has several passes.
+        """The standard deviation of log tokens/s between the passes of a run (or the runs of a
+        pool), as the median over the cells: a number for each side that has several.
         """
         pairs = [cell.tokens_per_s for key, cell in self.cells.items() if key.task == MEAN]
         spreads = []
@@ -183,12 +183,12 @@ def compare_tabled(
     compared, as on two machines or backends.
 
     Raises:
-        UserError: the runs did different work (unless `is_forced`), share no finished sample
-            (unless the comparison `may_be_empty`), or lack a crossed method.
+        UserError: the runs did different work (unless `is_forced`); have no finished answers of a
+            common method, temperature and task (unless `may_be_empty`); or lack a crossed method.
     """
     if not is_forced:
         require_same_work(reference.run.header, subject.run.header)
-    # A pool is several runs of one command, joined; it has the run of each of its repeats.
+    # A pool is several runs of one command, joined. A single run has no `run_of_repeat`.
     are_pools = bool(reference.run.run_of_repeat and subject.run.run_of_repeat)
     reference_side = make_side(reference, are_pools=are_pools)
     subject_side = make_side(subject, are_pools=are_pools)
@@ -218,8 +218,8 @@ def _compare(
 
     `methods` maps each compared method of the subject to the method of the reference that it is
     compared with. There is a cell for each temperature, method and shared task, and for the mean
-    over tasks and all tasks pooled. A side has the measured records of a run or, with `are_pools`,
-    of several runs. Its units are the runs of the pool, or the passes of the run.
+    over tasks and all tasks pooled. A side has the measured records of a run or a pool of runs. Its
+    units are the passes of the run, or the runs of the pool. `are_pools`: both sides are pools.
     """
     temperatures = [t for t in reference.temperatures if t in subject.temperatures]
     # name -> title
@@ -277,8 +277,8 @@ def _unshared_loads(run_a: Run, run_b: Run) -> Iterator[str]:
 def _unshared(reference: Side, subject: Side) -> Iterator[str]:
     """Methods, tasks, temperatures, runs and passes that only one side has, in words.
 
-    A side's `tasks` map names to titles. `num_runs` is 1 unless both sides are pools of runs, and
-    `num_passes` are the passes of each run.
+    A side's `tasks` map names to titles. `num_runs` is 1 unless both sides are pools of runs, whose
+    `num_passes` are those of each run.
     """
     for side, other_side in ((reference, subject), (subject, reference)):
         header = side.run.header

@@ -120,8 +120,8 @@ def _rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
     """A row for each cell: column -> string, number or None.
 
     For each metric there are the numbers of both runs, their ratio with its interval or the reason
-    if it is missing, and the p-value of "the ratio is 1", corrected for all tests; None if not
-    tested.
+    if it is missing, and the p-value of "the ratio is 1", None if not tested. P-values are
+    corrected among the means over tasks, and among the single tasks.
     `key` is the cell's method, temperature and task.
     """
     for key, cell in comparison.cells.items():

@@ -260,7 +260,7 @@ def _notes(comparison: Comparison, letters: Letters) -> Iterator[Note]:
     and warnings of differences between them.
 
     `differences` are of the runs' work, which makes them incomparable; `cautions` are others,
-    such as of the machine.
+    such as of methods' options and versions.
     """
     # the single tasks' cells, without means
     task_cells = [cell for key, cell in comparison.cells.items() if key.task in comparison.tasks]

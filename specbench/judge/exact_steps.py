@@ -39,7 +39,8 @@ class _ExactPair(NamedTuple):
 
 
 def check_steps(run: Run, baseline: Run, allowed: Allowed, load: Load) -> Iterator[Check]:
-    """A check for each method and task whose equal answers took other steps than in the baseline.
+    """A check for each method and task some of whose equal answers at temperature 0 took other
+    steps than in the baseline.
 
     The drafts of a method that draws nothing at random and remembers no other request follow from
     the prompt and the answer. In float32 on the same kind of machine, two equal answers then take
@@ -115,7 +116,8 @@ def _is_same(now: Record | None, before: Record | None) -> bool:
 def _check(cell: CellKey, pairs: list[_ExactPair], allowed: Allowed, *, may_fail: bool) -> Check:
     """The check of the steps of a cell's equal answers, some of which took other steps than before.
 
-    It fails if MAT changed by more than is allowed, and several answers took more or fewer steps.
+    It fails if it `may_fail`, MAT changed by more than is allowed, and several answers took more or
+    fewer steps (LEAST_ANSWERS).
 
     Args:
         cell: the method, the temperature, the task and the load.

@@ -34,7 +34,8 @@ def bin_rows(explanation: Explanation) -> Iterator[Row]:
     two, and the interval of the ratio. A bin has the steps in a range of positions of the answer,
     of context lengths, or of turns.
 
-    A dash stands for a number that is missing, because too few prompts have steps in the bin.
+    A dash stands for a number or interval that is missing, because too few prompts have steps in
+    the bin.
     """
     for step_bin in _shown(explanation):
         mat_texts = [formats.mat(step_bin.subject), formats.mat(step_bin.reference)]

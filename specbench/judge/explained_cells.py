@@ -47,8 +47,9 @@ def explain_cells(
     The number, a speedup or tokens/s, is the product of MAT and the rest: tables have no answers
     that would give further factors.
 
-    `texts` has the name of a cell or the folder of a run, for each side; one at least is a cell.
-    `methods` has the method of each side that is a run; without it, that of the first cell counts.
+    `texts` has the name of a cell or the folder of a run, for each of one or two sides; one at
+    least is a cell. `methods` has a method per side, of which those of runs count; if it is None,
+    the first cell's method counts.
 
     Raises:
         UserError: a side is unknown, or the sides have neither a speedup nor tokens/s in common.
@@ -62,6 +63,7 @@ def explain_cells(
     if MAT in names:
         factors.append(_bounded(sides, MAT, MAT))
         factors.sort(key=lambda row: -abs(math.log(row.factor.effect.value)))  # larger first
+    # shown beside the product: they are no factors of it
     other_numbers = [_bounded(sides, name, name) for name in names if name not in (explained, MAT)]
     product = Product(
         subject=product_row.factor.subject,
@@ -121,7 +123,7 @@ def _bounded(sides: Sequence[CellSide], name: str, label: str, divisor: str = ""
 
     A side's part of the factor is the number called `name`, over the number called `divisor` if
     that is not empty. The effect is the part of the only side, or the quotient of both parts.
-    `label` becomes the factor's name.
+    `label` becomes the factor's name. A run's number is not rounded.
     """
 
     def quotients(direction: int) -> list[float]:

@@ -65,7 +65,7 @@ class ExplainedSide:
     phases: Mapping[str, float]
     """Shares of a step, by phase; empty if phases were not timed."""
     reading_s: float | None
-    """Seconds in which the machine reads the target's weights; None if unknown."""
+    """Seconds in which the machine reads the target's weights; None if unknown or no limit."""
     table: RecordTable
     """The records of the run."""
     rows: IntArray
@@ -127,7 +127,7 @@ class ExplainedSide:
 
     @property
     def no_times(self) -> str:
-        """The reason why its times are no evidence; empty if they are."""
+        """The reason why its times are no evidence; empty if they are evidence."""
         if self.phases:
             return "the phases of steps were timed, which slows them down"
         has_times = bool(np.isfinite([self.pairs.method.wall_s, self.pairs.vanilla.wall_s]).all())
@@ -198,7 +198,7 @@ def make_side(
     )
     # the bytes of a step and the machine's bytes/s, or the reason why they are missing
     roofline = read_roofline(run.header.roofline, run.records, run.header.threads)
-    reading_s = None  # seconds in which the machine reads the target's weights; None if unknown
+    reading_s = None  # seconds in which the machine reads the target's weights
     if isinstance(roofline, Roofline) and not roofline.no_bound:  # memory limits the speed
         reading_s = roofline.target_bytes / roofline.bandwidth
     return ExplainedSide(
@@ -223,7 +223,7 @@ def _arithmetic(header: RunHeader, *, is_throughput: bool) -> Arithmetic:
 def _answers(tabled: TabledRun, rows: IntArray, blocks: Mapping[BlockKey, BlockHeader]) -> Answers:
     """The counts and seconds of the answers in these rows. Unknown steps and decode times are NaN.
 
-    `blocks` are those whose seconds count (see `_block_seconds`).
+    `blocks` are those whose seconds count; empty unless a throughput is explained.
     """
     names = ("num_tokens", "wall_s", "decode_s", "mat_steps", "mat_emitted")
     # [requests] each; `emitted` are the tokens of an answer that steps emitted
@@ -241,7 +241,7 @@ def _answers(tabled: TabledRun, rows: IntArray, blocks: Mapping[BlockKey, BlockH
         decode_s=decode_s,
         # An answer of one token needs no step after the prefill. Else, no steps are unknown steps.
         steps=np.where(has_steps | (tokens < 2), steps, np.nan),
-        first_tokens=np.where(has_steps, tokens - emitted, 1.0),  # the prefill's
+        first_tokens=np.where(has_steps, tokens - emitted, 1.0),  # the prefill's; 1 if unknown
         source_tokens=np.array(source_tokens, dtype=np.float64),
         block_s=_block_seconds(tabled, rows, wall_s, blocks),
     )
@@ -259,7 +259,7 @@ def _block_seconds(
         tabled: the run, with a table of a row per record.
         rows: the numbers of the answers' rows in the table.
         wall_s: the answers' own seconds [rows].
-        blocks: those whose seconds are known, by key.
+        blocks: those whose seconds count, by key.
     """
     positions_of_block: dict[BlockKey, list[int]] = defaultdict(list)  # of its answers in `rows`
     for position, row in enumerate(rows.tolist()):

@@ -65,8 +65,8 @@ class Explanation:
     """The side that the subject is compared with; None if the subject is explained alone."""
     product: Product
     step_unit: str = "s"
-    """Unit of the two lines under cost: seconds, or the time in which a machine reads the weights.
-    Empty if neither is known for all sides.
+    """Unit of the two lines under cost: "s" or `READINGS`. Empty if the sides' steps can be
+    compared in neither.
     """
     settings: Sequence[Setting] = ()
     """Settings that differ and can move a factor."""
@@ -75,7 +75,7 @@ class Explanation:
     work: Sequence[str] = ()
     """Differences for which `compare` would refuse the two runs."""
     p_values: dict[str, float | None] = field(default_factory=dict)
-    """P-values of "the factor is 1", corrected for all factors; None: not tested."""
+    """P-values of "the factor is 1", corrected for all factors; None or absent: not tested."""
 
     @property
     def sides(self) -> tuple[ExplainedSide, ...]:
@@ -84,7 +84,7 @@ class Explanation:
 
     @property
     def no_times(self) -> str:
-        """The reason why times are no evidence; empty if they are."""
+        """The reason why times are no evidence; empty if they are evidence."""
         return next(filter(None, (side.no_times for side in self.sides)), "")
 
     @property
@@ -106,7 +106,7 @@ class Explanation:
 
     @property
     def factors(self) -> tuple[Factor, ...]:
-        """The factors that count, the largest first; without times if these are no evidence."""
+        """The factors that count, the largest first; MAT alone if times are no evidence."""
         names = [MAT] if self.no_times else FACTORS
         factors = [factor for factor in self.product.factors if factor.name in names]
         return tuple(sorted(factors, key=lambda factor: -abs(np.log(factor.effect.value))))
@@ -173,8 +173,8 @@ def explain_runs(
     Args:
         subject: the run whose numbers are explained.
         reference: the run that the subject is compared with; None: the subject is explained alone.
-        methods: a method of each run, instead of the common methods.
-        loads: a load of each run, instead of the loads that both have.
+        methods: a method of each run, instead of the common methods; for one run, the first.
+        loads: a load of each run, instead of the loads that both have; for one run, the first.
         bootstrap: the draws of the intervals; None for the default.
 
     Raises:
@@ -205,9 +205,9 @@ def _explanation(
     """The explanation of one method of one or two runs, whose factors are not yet tested; None if a
     run has no answers to explain.
 
-    The explained number is a speedup; or tokens/s, if a run lacks vanilla's answers or vanilla
-    itself is explained. Under load, it is a throughput or the ratio to vanilla's throughput, if the
-    seconds of the servers' blocks of requests are known.
+    The explained number is a speedup; or tokens/s, if a run lacks vanilla's answers or the method
+    of all runs is vanilla. Under load, it is a throughput or the ratio to vanilla's throughput, if
+    the seconds of the servers' blocks of requests are known.
 
     Args:
         runs: the subject, and the reference if there is one, at one load each.
@@ -262,8 +262,8 @@ def _explanation(
 
 
 def _step_unit(sides: Sequence[ExplainedSide]) -> str:
-    """The unit in which the steps of all sides are shown: "s" if the sides are of one machine and
-    load; else `READINGS` if all sides know the seconds of a reading; else empty.
+    """The unit of the steps of all sides: "s" for one side, or if both are of one machine (known,
+    so not imported), model and load; else `READINGS` if all know the seconds of one; else empty.
     """
     subject, reference = sides[0], sides[-1]  # the same side if there is only one
     is_machine_unknown = len(sides) > 1 and any(side.header.imported for side in sides)
@@ -284,8 +284,8 @@ def _with_p_values(explanations: Sequence[Explanation]) -> list[Explanation]:
     """The explanations with the p-values of their factors and bins.
 
     P-values are of "the factor is 1" and of "the ratio of MAT is 1". They are corrected (Holm) for
-    the number of all factors, and for the number of all bins. A factor that is exactly 1 is not
-    tested, nor is a run that is explained alone.
+    the number of all factors, and for the number of all bins. A factor that is 1 (but for rounding)
+    is not tested, nor one of times that are no evidence, nor a run that is explained alone.
     """
     no_change = without_spread(1.0)
     # (index of the explanation, name of the factor) -> p-value; None: it cannot be tested
@@ -296,7 +296,7 @@ def _with_p_values(explanations: Sequence[Explanation]) -> list[Explanation]:
         for factor in explanation.factors
         if factor.name in explanation.moved
     }
-    # (index of the explanation, index of the bin) -> corrected p-value
+    # (index of the explanation, index of the bin) -> corrected p-value; None as above
     p_values_of_bins = holm(
         {
             (i, bin_index): differs(step_bin.ratio, no_change, EXACT)

@@ -36,8 +36,8 @@ def percent_text(factor: Factor) -> str:
 
 
 def sentence(explanation: Explanation) -> str:
-    """The ratio in words, the factor that carries most of it, and the possible causes of that
-    factor. For a run alone, the explained number instead.
+    """The ratio in words, the factor that carries most of it (or that none does), and the possible
+    causes of that factor. For a run alone, the explained number instead.
 
     A change of a factor is |log(effect)|: the logarithms of all factors add up to the
     ratio's. `explanation.factors` are sorted, the largest change first.
@@ -67,7 +67,8 @@ def _evidence(explanation: Explanation) -> str:
     """The end of the sentence on the largest factor: whether the factor is shown to differ from 1.
     Then sentences on the settings that can move the factor, and on other factors that are shown.
 
-    A factor is without a cause if it is claimed, but no setting that can move it differs.
+    A factor is without a cause if it is claimed, but no setting that can move it differs (with
+    exceptions, see `is_without_cause`). Then no sentences follow.
     """
     largest, *others = explanation.factors
     causes = explanation.causes(largest.name)  # settings that differ and can move it, in words

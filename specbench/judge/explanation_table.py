@@ -113,7 +113,8 @@ def _table(explanation: Explanation) -> Table:
     """The table of an explanation: a row per factor that is not 1, the largest change first.
 
     The method's step and vanilla's follow the cost, and MAT in bins follows MAT. The phases of a
-    step and the product, which is the printed number or ratio, are last.
+    step and the product, which is the printed number or ratio, are last. If times are no evidence,
+    MAT is the only factor, and there is no product.
     """
     is_pair = explanation.reference is not None
     headings = ("A", "B", "A / B", "95 %") if is_pair else ("value", "factor", "95 %")
@@ -197,7 +198,7 @@ def _cause_notes(settings: Sequence[Setting], names: Sequence[str]) -> Iterator[
 
 
 def _doubts(explanation: Explanation) -> Iterator[Note]:
-    """Notes on factors without a cause, and on factors that cannot be separated."""
+    """Notes on factors without a cause, on those that cannot be separated, and on timed phases."""
     for factor in explanation.factors:
         if explanation.is_without_cause(factor.name):
             doubt = (

@@ -85,8 +85,8 @@ class _Findings:
             yield Check(name, "skipped", "no baseline: files only")
 
     def notes(self) -> Iterator[Note]:
-        """Notes for a terminal: the model, the first faults, the exclusions, and the checks that
-        were not made.
+        """Notes for a terminal: the model, the first faults, doubts about speed and answers, the
+        exclusions, what was not checked, and the audit.
 
         Faults are things that `specbench run` cannot have written. Exclusions keep a run off the
         leaderboard. `unchecked` names things that cannot be checked on this machine. All are

@@ -46,10 +46,11 @@ def check(
 
     `allowed` has the changes for the worse that pass; None stands for its defaults.
     With `more` baselines, speed is checked against all of them (see `check_speeds`), and all
-    else against the first. Nothing is judged if the runs chose settings of methods differently.
+    else against the first. Nothing is judged if the run and the first baseline chose settings of
+    methods differently.
 
     Raises:
-        UserError: two runs are not comparable, or there are two baselines.
+        UserError: two runs are not comparable, or speed is to be checked against two baselines.
     """
     baselines = [baseline, *more]
     for reference in baselines:
@@ -161,8 +162,8 @@ def _asked_numbers(baseline: RunTables, *, has_speed: bool) -> dict[str, set[str
 
 
 def _warnings(baselines: Sequence[Run], comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """Sentences on baselines that lack records, on parts that only one run has, and on the
-    machine.
+    """Sentences on baselines that lack records, on parts that only one run has, and on further
+    differences from the first baseline, such as of versions.
     """
     for baseline in baselines:
         if baseline.missing_text:

@@ -33,8 +33,8 @@ class GateResult:
     def unjudged(self) -> dict[str, list[str]]:
         """For each kind of number, "MAT" or "speed", the methods without a judged number, in words.
 
-        Kinds with a judged number of every method are left out. The list of a kind that has no
-        check at all is empty.
+        Kinds that no method is asked for, and kinds with a judged number of every method, are left
+        out. The list of a kind without a check of these methods is empty.
 
         `asked` has the methods of each kind that need a judged number. They are spelled as in
         records, as is a check's `cell.method`; its `method` is for readers, with temperature and
@@ -95,7 +95,7 @@ class GateResult:
         """
         yield Note("Model", self.model)
         yield from _passed_notes(self.checks)
-        # Equal answers that took other steps than in the baseline, though not by too much.
+        # Equal answers that took other steps than in the baseline: not too many, or not judged.
         changed_steps = [
             f"{check.method}, {check.task}: {check.text}"
             for check in self.checks

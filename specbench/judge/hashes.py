@@ -62,7 +62,7 @@ def _check_prompts(
     if not _SHA256.fullmatch(stored.sha256) and not header.origins:
         faults.append(f"The prompts of {stored.task} have no sha256.")
     prompts = prompts_of_run(header, stored)
-    if prompts is None:  # their file is not here
+    if prompts is None:  # from the Hub or a user's file, or their file is not here or has changed
         unchecked = (
             f"The prompts of {stored.task} are not on this machine: their hash is not checked."
         )
@@ -99,7 +99,8 @@ def _beyond_model(header: RunHeader, records: Sequence[Record]) -> Iterator[str]
 
 def _config_of(header: RunHeader) -> Mapping[str, Any]:
     """The config of the target: key -> value, empty if the config is not on this machine. If the
-    target is a model of several media, the config of its text model.
+    target is a model of several media, the config of its text model. Of a stand-in, only the size
+    of the vocabulary is known.
     """
     if header.model.shape:  # of a stand-in, a small model in a real one's shape; else None
         return {"vocab_size": header.model.shape.vocab_size}

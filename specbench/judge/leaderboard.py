@@ -79,7 +79,8 @@ def _subject(header: RunHeader) -> Iterator[str]:
 def _machine(header: RunHeader) -> Iterator[str]:
     """A sentence for each reason in the machine that keeps the run off the leaderboard.
 
-    These are a checkout with changes, other programs, throttling, and several machines.
+    These are a checkout with changes, other programs, throttling, several machines, and a load or
+    GPU that was not recorded.
     """
     # What was measured on one machine each: the workers and the merged runs that make up the run,
     # or else the run itself. Each has an environment, and the use of its CPU and its GPU.

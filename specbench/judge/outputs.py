@@ -88,7 +88,7 @@ def _gains(joined: DataFrame, table: RecordTable, baseline: RecordTable) -> Seri
     run's answer.
     """
     is_same = joined["is_same"].eq(True).to_numpy(copy=True)
-    # Vanilla is compared with itself in the baseline run, where it is always the same.
+    # Vanilla's answer is compared with the baseline run's; its `is_same_before` is always true.
     for i in np.flatnonzero(joined["is_compared"] & (joined["method"] == BASELINE)):
         old_record = baseline.records[joined["row_before"].iat[i]]
         new_record = table.records[int(joined["row"].iat[i])]
@@ -124,7 +124,9 @@ def _is_among(rows: DataFrame, other_rows: DataFrame, columns: Sequence[str]) ->
 
 
 def _num_shared_tokens(table: RecordTable, row: int) -> int:
-    """The number of tokens until an answer leaves vanilla's; all of its tokens if it never does."""
+    """The number of tokens until an answer leaves vanilla's; all of its tokens if it never does,
+    even if one of the two is longer.
+    """
     token_ids = table.records[row].token_ids
     vanilla_row = table.columns["baseline_row"][row]
     vanilla_ids = table.records[vanilla_row].token_ids
@@ -136,6 +138,7 @@ def _num_shared_tokens(table: RecordTable, row: int) -> int:
 
 def _check_samples(key: CellKey, cell_rows: DataFrame) -> Check:
     """Check that all completions of a cell are there, and that none fails that did not fail before.
+    Requests that this run asked no method, as with a smaller limit, are not missed.
 
     `key` is the cell's method, temperature and task. `cell_rows` has a row for each of its
     completions in the baseline run, with these columns on this run:

@@ -75,7 +75,7 @@ class Pair:
     ratio: Value
     """subject / reference."""
     p_value: float | None = None
-    """The p-value of "the ratio is 1", corrected for the comparison's tests; None if not tested."""
+    """The p-value of "the ratio is 1", corrected (see `with_p_values`); None if not tested."""
 
     @property
     def is_claimed(self) -> bool:

@@ -175,8 +175,8 @@ def _check(test: _NumberTest, level: float, *, is_significant: bool) -> Check:
     """The check of a tested number, which fails if the test is significant.
 
     Otherwise it is skipped if the test is too weak: if the smallest change that would fail is
-    unknown, or larger than the change that the test must find (`most`). A skipped check says how
-    many samples per task it `needs`.
+    unknown, or larger than the change that the test must find (`most`). The check then says how
+    many samples per task it `needs`. A missing number is skipped, with its reason.
 
     Args:
         test: of MAT or speed (`name`) of one cell. `allowed` is the share by which the number may

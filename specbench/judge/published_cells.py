@@ -118,8 +118,8 @@ def _is_equal(field_value: object, wanted: str) -> bool:
 def compare_cells(texts: Sequence[str], methods: tuple[str, str] | None = None) -> list[CellSide]:
     """The two sides of a comparison, of which at least one is a cell.
 
-    A text names a cell, or the folder of a run. `methods` has the method of each side that is a
-    run; without it, a run's method is the cell's.
+    A text names a cell, or the folder of a run. `methods` has a method per side, which counts if
+    the side is a run; if it is None, a run's method is the cell's.
 
     Raises:
         UserError: there are not two sides, or a run lacks the method.
@@ -135,7 +135,7 @@ def read_sides(texts: Sequence[str], methods: tuple[str, str] | None = None) -> 
 
     Args:
         texts: of each side, the name of a cell, or the folder of a run.
-        methods: of each side that is a run, its method; without it, that of the first cell.
+        methods: a method per side, which counts if the side is a run; None: the first cell's.
 
     Raises:
         UserError: a side is unknown, or a run lacks the method.
@@ -183,7 +183,7 @@ def _side_of_cell(cell_name: str, repetitions: Sequence[PublishedValue]) -> Cell
         "hardware": cell.table.known_hardware,
         "settings": cell.settings,
     }
-    source = ", ".join(filter(None, (cell.where, cell_name)))
+    source = ", ".join(filter(None, (cell.where, cell_name)))  # where: publication and hardware
     return CellSide(
         label=f"{source} (published table)",
         numbers=numbers,

@@ -33,7 +33,8 @@ class Letters(NamedTuple):
 def change_sentences(
     comparison: Comparison, letters: Letters, *, temperature: float, task: str
 ) -> str:
-    """The changes on one task or the mean: vanilla's speed, then the methods' speedups and MAT.
+    """The changes on one task or the mean: vanilla's speed, then the methods' speedups (without
+    vanilla, their tokens/s) and MAT.
 
     Args:
         comparison: the comparison of a run, the subject, with the reference.
@@ -110,6 +111,7 @@ def cross_sentence(comparison: Comparison, letters: Letters, key: CellKey) -> st
         compared = f"{subject_text} and {reference_text}"
         return f"{model_text}{compared} are not compared: {ratio.reason}."
     interval = ratio.shown_interval
+    # in place of an interval, if one prompt or task decides the number
     interval_text = f" {formats.one_decides(len(comparison.tasks))}"
     if interval:
         interval_text = f" ± {interval.half_width:.2f}"

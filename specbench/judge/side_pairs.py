@@ -54,7 +54,8 @@ def pair_loads(runs: Sequence[Run], loads: tuple[Load, Load] | None) -> list[tup
 def pair_keys(
     runs: Sequence[CountedRun], loads: Sequence[Load], methods: tuple[str, str] | None
 ) -> Iterator[tuple[SideKey, ...]]:
-    """What is explained of one or two runs: a method, a temperature and a load per run.
+    """What is explained of one or two runs: a method, a temperature and a load per run, at each
+    temperature that the runs share, or else at the only one of each run.
 
     Args:
         runs: the runs at one load each.

@@ -35,13 +35,14 @@ class Side:
     num_runs: int
     """Runs of the pool if both sides are pools, which are paired run by run; else 1."""
     num_passes: int
-    """Passes of each run."""
+    """Passes of each run; of all runs together, if only this side is a pool."""
     has_phases: bool
     """The phases of steps were timed."""
 
 
 def make_side(tabled_run: TabledRun, *, are_pools: bool) -> Side:
-    """One side of a comparison. Two pools are paired run by run, and pass by pass of each run.
+    """One side of a comparison. Two pools are paired run by run, and pass by pass of each run. If
+    only one side is a pool, its passes are numbered on, as if it were one run.
 
     Args:
         tabled_run: a run, or a pool of several runs joined, with its table of a row per record.
