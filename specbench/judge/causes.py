@@ -102,7 +102,7 @@ def settings_that_differ(
 
 
 def _of_headers(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
-    """A setting for each field of the headers that differs and can move a factor.
+    """A setting for each field, known in both headers, that differs and can move a factor.
 
     Only vanilla and the explained method count. Records spell a method "NAME:OPTIONS"; both sides'
     methods get the subject's name, so that different methods are compared field by field.
@@ -176,7 +176,7 @@ def _options_text(subject: Mapping[str, Any], reference: Mapping[str, Any]) -> s
 
 
 def _of_keys(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
-    """A setting for each known one that differs: the name of the method, temperature, load."""
+    """A setting for each of these that differs, if known: method's name, temperature, load."""
     sides = (subject, reference)
     # a method is spelled NAME or NAME:OPTIONS
     names = [side.key.method.partition(":")[0] for side in sides]

@@ -88,8 +88,8 @@ class Comparison:
         for key, cell in self.cells.items():
             ratio = cell.tokens_per_s.ratio  # the subject's speed / the reference's
             if key.task == MEAN and isinstance(ratio, Estimate):
-                # `units` has arrays: the log speed of each side, or of their ratio, in each pass
-                # or run. NaN stands for a pass or run that lacks most requests.
+                # `units` has arrays: the log speed of each side or, within one run, of their ratio
+                # in each pass or run. NaN stands for a pass or run that lacks most requests.
                 nums_complete += [int(np.isfinite(log_speeds).sum()) for log_speeds in ratio.units]
         scope = self.repetition.scope  # with the number of passes or runs that both sides have
         if not nums_complete:
@@ -183,8 +183,8 @@ def compare_tabled(
     compared, as on two machines or backends.
 
     Raises:
-        UserError: the runs did different work (unless `is_forced`); have no finished answers of a
-            common method, temperature and task (unless `may_be_empty`); or lack a crossed method.
+        UserError: the runs did different work (unless `is_forced`), their finished answers share no
+            method, temperature or task (unless `may_be_empty`), or a crossed method is missing.
     """
     if not is_forced:
         require_same_work(reference.run.header, subject.run.header)

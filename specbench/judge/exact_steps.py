@@ -39,8 +39,8 @@ class _ExactPair(NamedTuple):
 
 
 def check_steps(run: Run, baseline: Run, allowed: Allowed, load: Load) -> Iterator[Check]:
-    """A check for each method and task some of whose equal answers at temperature 0 took other
-    steps than in the baseline.
+    """A check for each method and task with equal answers, at temperature 0, that took other steps
+    than in the baseline.
 
     The drafts of a method that draws nothing at random and remembers no other request follow from
     the prompt and the answer. In float32 on the same kind of machine, two equal answers then take

@@ -60,6 +60,7 @@ class ExplainedSide:
     """The run, at one load."""
     key: SideKey
     pairs: AnswerPairs
+    """The method's answers that count, each with vanilla's to the same request if that counts."""
     measured: Mapping[str, FloatArray]
     """Measured lengths of prompts and answers, and sizes of drafts, by name in words [requests]."""
     phases: Mapping[str, float]
@@ -187,8 +188,7 @@ def make_side(
     pairs = AnswerPairs(
         requests=[table.records[row].key.request for row in rows],
         method=_answers(tabled, rows, blocks),
-        # Without a baseline, each answer is paired with one of 1 token/s, so that the speedup
-        # over it is in tokens/s.
+        # the speedup over an answer of 1 token/s is in tokens/s
         vanilla=_answers(tabled, baseline_rows, blocks)
         if is_over_baseline
         else one_per_second(len(rows)),

@@ -65,10 +65,11 @@ def sentence(explanation: Explanation) -> str:
 
 def _evidence(explanation: Explanation) -> str:
     """The end of the sentence on the largest factor: whether the factor is shown to differ from 1.
-    Then sentences on the settings that can move the factor, and on other factors that are shown.
 
-    A factor is without a cause if it is claimed, but no setting that can move it differs (with
-    exceptions, see `is_without_cause`). Then no sentences follow.
+    Sentences follow: if the factor is claimed, on the settings that can move it and on other
+    claimed factors; if it is only tested, on the latter; if it is not tested, on the former. A
+    claimed factor is without a cause if no setting that can move it differs (with exceptions, see
+    `is_without_cause`): then no sentence follows.
     """
     largest, *others = explanation.factors
     causes = explanation.causes(largest.name)  # settings that differ and can move it, in words

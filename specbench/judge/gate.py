@@ -227,7 +227,8 @@ def _check_complete(run: Run) -> Check:
 def _no_speed_reason(run: Run, baselines: Sequence[Run], rule: SpeedRule) -> str | None:
     """The reason not to check speed; None if it is checked.
 
-    The rule is "never", "always", or "matching": to check it if all runs are of one machine.
+    The rule is "never", "always", or "matching": to check it if all runs are of equal hardware and
+    none is imported.
     """
     if rule == "never":
         return "--speed never"

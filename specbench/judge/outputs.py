@@ -183,7 +183,7 @@ class _AnswerRule(NamedTuple):
         return self.baseline.model.dtype == "float32"
 
     def is_bound(self, method: str) -> bool:
-        """True if the method's greedy answers must be those of the baseline run."""
+        """True if greedy answers are checked: vanilla's in float32, those of lossless methods."""
         return self.is_exact if method == BASELINE else self.baseline.method(method).is_lossless
 
 
@@ -206,8 +206,8 @@ def _check_answers(completions: DataFrame, rule: _AnswerRule, load: Load) -> Ite
     there is nothing to compare. `lead` is how many tokens longer the answer follows vanilla's than
     before. `load` is the load of the checked cells.
 
-    A method that is not lossless may give any answer. So may vanilla in half precision. The `rule`
-    says which methods must repeat the baseline's answers.
+    A method that is not lossless may give any answer. So may vanilla in half precision. Neither
+    they nor sampled answers are checked.
     """
     method, temperature = completions["method"].iloc[0], completions["temperature"].iloc[0]
     if temperature > 0 or not rule.is_bound(method):

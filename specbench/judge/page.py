@@ -123,8 +123,8 @@ def write_site(
     ):
         say(f"{run_number + 1} of {len(stored_runs)}: {stored_run.folder}")
         report = make_report(stored_run, bootstrap, sort="speedup")
-        for source in report.sources:  # the run at each of its loads
-            rows += run_rows(source.metrics, run_number, num_tasks)
+        for run_at_load in report.sources:  # the run at each of its loads
+            rows += run_rows(run_at_load.metrics, run_number, num_tasks)
         raw_names = _write_run(stored_run, report, out / run_folder)  # of the run's own files
         header = stored_run.header
         label = f"{facts.model_label(header)} on {header.hardware_name}, {header.id}"

@@ -26,8 +26,9 @@ def check_sources(run: RunTables, baseline: RunTables) -> Iterator[Check]:
     vanilla's, if they are in the baseline run too; and untimed work, if no method's speedup falls
     below 1 when this work is counted.
 
-    A warning has the `key` of its rule, and the `numbers` of the methods that it names. Two keys,
-    STEPS, are about fast steps: of one method, or of several. UNTIMED is about untimed work.
+    A warning has the `key` of its rule and, if the rule is about methods, the `numbers` of each.
+    Two keys, STEPS, are about fast steps: of one method, or of several. UNTIMED is about untimed
+    work.
     """
     warnings = _find_cheats(run)
     fast_methods_before = {  # methods with fast steps in the baseline run
@@ -65,7 +66,7 @@ def _is_honest_work(warning: RunWarning) -> bool:
     """True for untimed work that takes no method from a speedup of at least 1 to below 1.
 
     A warning has the numbers of each method that it names: `timed` is the speedup as it was
-    measured, and `counted` the speedup with the untimed work.
+    measured, and `counted` the speedup with the untimed work; both are absent if it is unknown.
     """
     return warning.key == UNTIMED and not any(
         numbers.get("counted", 1.0) < 1.0 <= numbers.get("timed", 0.0)
