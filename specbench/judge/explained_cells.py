@@ -47,9 +47,8 @@ def explain_cells(
     The number, a speedup or tokens/s, is the product of MAT and the rest: tables have no answers
     that would give further factors.
 
-    `texts` has the name of a cell or the folder of a run, for each of one or two sides; one at
-    least is a cell. `methods` has a method per side, of which those of runs count; if it is None,
-    the first cell's method counts.
+    `texts` has the name of a cell or the folder of a run, for each side; one at least is a cell.
+    `methods` has a method per side, which counts if the side is a run; None: the first cell's.
 
     Raises:
         UserError: a side is unknown, or the sides have neither a speedup nor tokens/s in common.
@@ -63,7 +62,6 @@ def explain_cells(
     if MAT in names:
         factors.append(_bounded(sides, MAT, MAT))
         factors.sort(key=lambda row: -abs(math.log(row.factor.effect.value)))  # larger first
-    # shown beside the product: they are no factors of it
     other_numbers = [_bounded(sides, name, name) for name in names if name not in (explained, MAT)]
     product = Product(
         subject=product_row.factor.subject,
@@ -91,7 +89,7 @@ def explain_cells(
         "remainder": product.remainder,
         "sentence": block.sentence,
         "factors": [*map(_json_values, factors)],
-        "other_numbers": [*map(_json_values, other_numbers)],
+        "other_numbers": [*map(_json_values, other_numbers)],  # no factors of the product
         "settings": settings,
         "not_separable": [not_separable],
     }
