@@ -41,7 +41,7 @@ def _check_values(check: Check) -> dict[str, Any]:
     lacks are left out, as is a missing `value`.
 
     In a check of a number, `value` is the share by which the number became worse (of a MAT that
-    rose too much, it is negative), and `allowed` the largest share by which the number may change.
+    rose too much, it is negative), and `limit` the largest share by which the number may change.
     A check of the whole run has no `cell`.
     """
     fields: dict[str, Any] = {"name": check.name, "status": check.status, "text": check.text}
@@ -59,8 +59,8 @@ def _check_values(check: Check) -> dict[str, Any]:
 
 
 def to_junit(runs: Sequence[CheckedRun]) -> bytes:
-    """The XML document: a case for each cell with checks, and for each name of checks of a whole
-    run, such as "lines".
+    """The XML document: a case for each cell with checks, and for each series of checks of one
+    name that are about a whole run.
 
     A cell is a method on a task; its case has all checks of the cell. A case fails if any of its
     checks fails. It is skipped if all its checks of numbers (MAT and speed) are skipped or, without

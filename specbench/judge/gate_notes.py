@@ -95,7 +95,7 @@ class GateResult:
         """
         yield Note("Model", self.model)
         yield from _passed_notes(self.checks)
-        # Equal answers that took other steps than in the baseline: not too many, or not judged.
+        # checks of equal answers that took other steps than in the baseline, but did not fail
         changed_steps = [
             f"{check.method}, {check.task}: {check.text}"
             for check in self.checks

@@ -52,8 +52,8 @@ def join_completions(run: TabledRun, baseline: TabledRun) -> DataFrame:
     """The completions that the baseline run measured, one per row, joined with this run's.
 
     Columns of the baseline run end in `_before`. `row` is the completion's row in the run's table,
-    NaN if it has none; `baseline_row` is that of vanilla's answer to the same request, or -1;
-    `error` is the error's text if the completion failed. The new columns are:
+    `baseline_row` that of vanilla's answer to the same request, or -1, and `error` the error's text
+    if the completion failed; all are NaN if this run lacks the completion. The new columns are:
 
     - `is_present`: this run has a record of the completion. `is_measured`: it has, and the
       completion did not fail.

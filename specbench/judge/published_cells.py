@@ -183,7 +183,7 @@ def _side_of_cell(cell_name: str, repetitions: Sequence[PublishedValue]) -> Cell
         "hardware": cell.table.known_hardware,
         "settings": cell.settings,
     }
-    source = ", ".join(filter(None, (cell.where, cell_name)))  # where: publication and hardware
+    source = ", ".join(filter(None, (cell.where, cell_name)))  # publication, hardware, settings
     return CellSide(
         label=f"{source} (published table)",
         numbers=numbers,
