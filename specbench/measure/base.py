@@ -68,7 +68,7 @@ class BackendInfo:
     weights_print: WeightsPrint | None = None
     threads: Threads | None = None
     methods: dict[str, MethodHeader] = field(default_factory=dict)
-    """Headers of the methods whose settings were chosen in the warm-up, by label."""
+    """Headers of the methods with settings of the warm-up, a tune, a file or a run, by label."""
     roofline: RooflineHeader | None = None
     kernels: Kernels | None = None
     execution: dict[str, ExecutionHeader] = field(default_factory=dict)

@@ -74,7 +74,7 @@ def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
     no_gpu = f"; no GPU, because {device.reason}" if device.reason else ""
     yield Diagnosis("device", f"{device.name}{no_gpu}")
     yield Diagnosis("memory", f"{free_bytes(device.name) / 1e9:.1f} GB free on {device.name}")
-    # The first folder of tunes is in the cache; the other folder is that of older versions.
+    # New tunes are stored in the first folder, which is in the cache; older ones may be elsewhere.
     cache = tunes_folders()[0].parent
     num_tunes = len(stored_tunes())  # files of settings that `specbench tune` has stored
     yield Diagnosis("cache", f"{cache} ({CACHE_VARIABLE} moves it), tunes: {num_tunes}")
@@ -195,7 +195,7 @@ def _tree(target: Target) -> Diagnosis:
         layout = TreeLayout.from_parents([0, 0, 0, 2, 3], target.device)
         # The token of each node: the prompt's last token, that of the other branch, the branch.
         node_ids = torch.tensor([prompt[-1], 11, *branch], device=target.device)
-        tree = DraftTree(node_ids, layout, num_verify=5)  # the target computes all nodes
+        tree = DraftTree(node_ids, layout, num_verify=5)  # all nodes, though none is accepted
         # The cache drops the prompt's last token, since node 0 computes it again.
         target.crop(len(prompt) - 1)
         tree_logits = target.forward(tree).logits[-1].float()  # logits of node 4 [vocab]
@@ -237,8 +237,8 @@ def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]
     tokens_per_s = NUM_TOKENS / statistics.median(loop_s)
     speed_text = f"{tokens_per_s:.0f} tokens/s, {1 / time_ratio:.1f} times as fast as generate"
     yield Diagnosis("baseline speed", speed_text, time_ratio <= MARGIN)
-    # The memory's bandwidth, the bytes of weights that a step reads (`target_bytes`), and the
-    # size of the processor's last-level cache (`cache_bytes`).
+    # The memory's bandwidth, the bytes of weights that a step reads (`target_bytes`, with all
+    # experts of a mixture), and the size of the last-level cache (`cache_bytes`, 0 if unknown).
     traffic = measure_traffic(target)
     bandwidths = {  # bytes per second, by the way of measuring; 0 if this way is not possible
         "by reads": traffic.bandwidth_bytes_per_s,

@@ -37,11 +37,11 @@ def earlier_runs(plan: Plan, root: Path) -> Iterator[tuple[Path, RunHeader]]:
 def expected_seconds(plan: Plan, root: Path) -> float | None:
     """Seconds that a plan's answers will take, from the latest comparable run; None without one.
 
-    `root` is the folder of all runs. A comparable run did the same kind of work, at the same loads,
-    and has at least `MIN_TOKENS` tokens. Runs that were continued on another machine (`segments`)
-    are left out. An answer is expected to take the mean seconds of its method's answers in the
-    comparable run, or the mean over all methods if that run lacks the method. The seconds are
-    scaled by the ratio of the runs' `max_new_tokens`.
+    `root` is the folder of all runs. A comparable run is one of `earlier_runs` of the same `_kind`,
+    at the same loads, with at least `MIN_TOKENS` tokens. Runs that were continued on another
+    machine or with other versions (`segments`) are left out. An answer is expected to take the mean
+    seconds of its method's answers in the comparable run, or the mean over all methods if that run
+    lacks the method. The seconds are scaled by the ratio of the runs' `max_new_tokens`.
     """
     kind = _kind(plan.spec, plan.about.model)
     for path, earlier in earlier_runs(plan, root):

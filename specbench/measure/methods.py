@@ -47,12 +47,13 @@ def check_choices(choices: Sequence[MethodChoice]) -> None:
 
 
 def check_sources(card: ModelCard, choices: Sequence[MethodChoice]) -> None:
-    """Check the local files of methods, before torch is imported. At least one must have weights.
+    """Check the local files of methods, before torch is imported.
 
-    `card` is the model's card; `choices` are the methods that were named, with their options.
+    `card` is the model's card; `choices` are the methods that were named, with their options. The
+    members of a group that was named, such as `all`, are not checked.
 
     Raises:
-        UserError: no method has weights, or a file is missing or damaged.
+        UserError: all named methods but vanilla lack weights, or a file is missing or damaged.
     """
     methods = [choice for choice in choices if choice.name != BASELINE]  # vanilla needs none
     missing = []  # names of methods without weights
@@ -116,14 +117,15 @@ def select_methods(
         try:
             resolved = resolve_weights(method)
         except CheckpointError as error:
-            errors.append(error)  # the caller raises all of them
+            errors.append(error)  # raised by the caller; until then the method counts as running
             resolved = ResolvedWeights(weights=None)
         # The model's card may say which layers of the target the method reads. The user's option
         # `layers` goes first; "" if it was not given.
         if resolved.layers and method.options.layers == "":
             method = method.with_options(method.options.replaced(layers=resolved.layers))
         if num_parameters is not None:
-            method = method.for_target(num_parameters)  # the paper's options for this size
+            # The paper's options for this size; options that the user gave stay.
+            method = method.for_target(num_parameters)
         method = replace(method, weights=resolved.weights)
         # `exists` is False if the method needs weights, and the model has none for it.
         (running if resolved.exists else missing).append(method)

@@ -64,7 +64,8 @@ def width_after(header: RunHeader, records: Sequence[Record]) -> Width | None:
 
     `header` and `records` are those of the run after some whole passes. A width is relative: the
     half width of an interval divided by its speedup. The widest interval counts: its width is the
-    `half_width` of the result, or None while some speedup has no interval.
+    `half_width` of the result, or None while some speedup has no interval. Methods without a mean
+    speedup do not count.
     """
     from specbench.analysis.metrics import measure  # imports numpy
 
@@ -72,7 +73,7 @@ def width_after(header: RunHeader, records: Sequence[Record]) -> Width | None:
     if goal is None:
         return None
     metrics = measure(Run(header, tuple(records)))  # all that a report shows
-    # Mean speedups over vanilla. `rankings` are by temperature, `speedups` by method.
+    # Mean speedups over vanilla. `rankings` are by temperature, `speedups` by method that has one.
     speedups = [
         speedup for ranking in metrics.rankings.values() for speedup in ranking.speedups.values()
     ]

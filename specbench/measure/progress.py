@@ -138,8 +138,9 @@ def sample_line(record: Record, tally: Tally) -> str:
 
     [12/336] gsm8k/3 pld 128 tokens 410 tok/s MAT 1.62, 0:04:10 left
 
-    `tally` counts the records of the run. MAT is the mean accepted tokens of the steps of this
-    record. Speed, MAT and time left are missing if they are unknown.
+    `tally` has the numbers of finished records and of all that were to come. MAT is the mean
+    accepted tokens of this record's steps. Speed, MAT and time left are absent if they are unknown.
+    The line of a failed record ends with its error instead.
     """
     key = record.key
     prefix = f"[{tally.num_finished}/{tally.total}] {_sample_name(record)} {key.method}"
@@ -157,7 +158,7 @@ def _sample_name(record: Record) -> str:
     """The request of a record in words: "gsm8k/3 turn 2 pass 2 T=0.7".
 
     The key counts turns and passes (`repeat`) from 0, the text from 1. The first turn, the first
-    pass and temperature 0 are left out.
+    pass and temperature 0 are left out, and so is the load.
     """
     key = record.key
     # The prompt's id may begin with the name of its task already.

@@ -33,15 +33,15 @@ def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[s
     """Complete a request with each method of a setup in turn.
 
     Yields a label and the completion for each method. The label is the method's name, with its
-    settings in parentheses if they were chosen for this machine. `watch` is called with that label
-    and the tokens so far after every step. The seconds that `watch` takes are not part of
-    `decode_s`, the seconds of all steps.
+    settings in parentheses if they are not the paper's. `watch` is called with that label
+    and the tokens so far, after the prefill and after every step. The seconds that `watch` takes
+    are not part of `decode_s`, the seconds of all steps.
     """
     with EngineBackend(setup) as backend:
         backend.warm_up([request])
-        # Headers, by label, of the methods whose settings were chosen in the warm-up.
-        # `settings_text` is a text such as "6 tokens; paper: 10"; it is empty for the paper's
-        # settings.
+        # Headers, by label, of the methods that got settings: in the warm-up, from `specbench tune`
+        # or from a file. `settings_text` is a text such as "6 tokens; paper: 10"; it is empty if
+        # the settings are the paper's all the same.
         tuned_methods = backend.describe().methods
         watched_drafters: dict[str, _WatchedDrafter] = {}
         for label, drafter in backend.drafters.items():

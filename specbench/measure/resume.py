@@ -24,7 +24,8 @@ def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader
     `new` is the header that a new run of the same plan would have here. The policy RESUME compares
     both: `conflicts` are differences (of inputs) that forbid to resume, `cautions` are differences
     (of machine or versions) that `is_forced` allows. With cautions, a segment with the new
-    environment and a warning are added. The other fields keep their values.
+    environment and a warning are added. The id and further warnings come from `new`. All other
+    fields but the status keep their values.
 
     Raises:
         UserError: another tool measured the run.
@@ -99,6 +100,7 @@ def as_before(new: MethodHeader, before: MethodHeader | None) -> MethodHeader:
     """
     if before is None:
         return new
+    # Options that the settings of either run changed have the values of the stored run.
     options = {**new.options, **kept_options(before, new.settings)}
     method = replace(new, settings=before.settings)
     if options == new.options:

@@ -61,9 +61,9 @@ class SampleRunner:
     def _complete(self, key: RecordKey, prompt: Prompt, history: Sequence[Record]) -> Record:
         """Complete one request with a method, and return its record.
 
-        Any exception of the method becomes an error record. The key names the method, prompt, turn,
-        pass, temperature and load; `key.request` is the same without the method. `history` has the
-        records of the answers to the prompt's earlier turns.
+        Any exception, of the prompt or the method, becomes an error record. The key names the
+        method, prompt, turn, pass, temperature and load; `key.request` is the same without the
+        method. `history` has the records of the answers to the prompt's earlier turns.
         """
         codec = self.work.codec
         seed = seed_of(self.work.spec.seed, key.request)
@@ -77,8 +77,7 @@ class SampleRunner:
             self.watch.take()
             completion = self.backend.complete(key.method, request)
             is_paused = self.watch.take() > 0
-            # Raises if `least_s`, the shortest of the answer's times, is not positive: then a clock
-            # of this machine went back or stood still.
+            # Raises if a clock of this machine went back (`least_s` < 0) or stood still (0).
             checked_seconds(completion.least_s, "the answer")
             self.backend.remember(key.method)  # lets a method of scope "run" keep what it learnt
         except Exception as error:  # any method, any plug-in, any model

@@ -41,8 +41,8 @@ def run_plan(
 ) -> Run:
     """Measure the records of a plan that are missing, and return the complete run.
 
-    The folder holds a valid run however this ends: every exception is raised again after the
-    header got the status `interrupted` (by the user) or `failed`.
+    Once the header is written, the folder holds a valid run however this ends: every exception is
+    raised again after the header got the status `interrupted` (by the user) or `failed`.
 
     Args:
         plan: what to run.
@@ -51,7 +51,7 @@ def run_plan(
         given: names of the options that the user gave, for the header.
         command: arguments of the command line, for the header.
         is_forced: True if earlier parts of the run may be from another machine or other versions.
-        repeats_failed: True to repeat the requests that failed in an earlier part.
+        repeats_failed: True to repeat requests that failed in an earlier part (`without_failed`).
     """
     with RunFolder(path) as folder:
         new_header = make_header(plan, path, given=given, command=command)

@@ -132,7 +132,8 @@ def find_checkpoint(
     """A method's weights for a model: the user's, those of the model's card, or made-up weights.
 
     Searches in this order: a datastore that the user named, the weights of a stand-in, a folder or
-    Hub id that the user named, the checkpoint of the card. `stand_in` has made-up weights in the
+    Hub id that the user named, the checkpoint of the card. If the method needs weights and there
+    are none of these, the result's `exists` is False. `stand_in` has made-up weights in the
     shapes of a real model and its drafters; None if the target has real weights. `method` has the
     user's options. With `is_offline`, nothing is downloaded.
 

@@ -94,7 +94,7 @@ def choose_settings(
 
     Args:
         setup: names the target, for which the acceptance with several settings may be known.
-        methods: the methods to give settings, with the paper's options.
+        methods: the run's methods. Settings that they have, and options of the user, are kept.
         target: the loaded model, whose steps are timed.
         drafters: the methods' drafters, by label.
         threads: vanilla's number of CPU threads, and who chose it.

@@ -157,7 +157,7 @@ def _with_more_gpus(device: Device, requested: str, error: TooLarge) -> Device:
     than before. `requested` is the value of `--device`.
 
     Raises:
-        TooLarge: this machine has no more GPUs, or the user named one.
+        TooLarge: the device is a CPU, this machine has too few GPUs, or the user named the GPUs.
     """
     import torch
 

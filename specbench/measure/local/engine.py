@@ -102,7 +102,7 @@ class EngineBackend:
         self.drafters: dict[str, Drafter] = {}  # by the method's label, like the other mappings
         self._num_late_before = 0  # CUDA graphs captured late until the end of the warm-up
         self._stopwatch: Stopwatch | None = None  # times the phases of steps; None without --phases
-        self._sampler: GpuSampler | None = None  # samples the GPU's clocks and energy, if metered
+        self._sampler: GpuSampler | None = None  # of clocks, energy; None: unmetered or no driver
         self._rows: dict[str, int] = {}  # the most rows (tree nodes) of a step
         self._paces: dict[str, _Pace] = {}  # the fastest completion so far
         self._usual_request: Request | None = None  # None before the warm-up
@@ -113,7 +113,7 @@ class EngineBackend:
 
         `_loaded` has target and drafters if they are loaded already. `_choices` has the methods
         with their settings, and the numbers of threads of a continued run. `spec.threads` is the
-        user's number, None to measure it. After an error, all that was started here is ended.
+        user's number, None if there is none. After an error, all that was started here is ended.
         """
         import torch
 
@@ -149,7 +149,7 @@ class EngineBackend:
         self._stack.close()
 
     def _measure_at_end(self, fingerprint: Fingerprint | None, began_s: float) -> None:
-        """Compare the weights with their fingerprint at load, and measure the bandwidth again.
+        """Compare the weights with any fingerprint from loading, and measure the bandwidth again.
 
         `began_s` is the time by the outer clock at which the backend was opened.
         """
@@ -213,14 +213,14 @@ class EngineBackend:
         with without_cudnn_attention():
             if self._choices.are_settings_open and self._choices.threads:
                 self._choose_settings(requests[0], self._choices.threads)
-            # By label, the reason why a method's steps are not replayed as graphs; None if they are
+            # By label, why steps of a method cannot be graphs; None if they are, or all are eager
             eager_reasons = warm_up(self.target, self.drafters, self._check, requests=requests)
             self._choose_threads(requests[0])
         self._usual_request = requests[0]
         self._compare_vanilla()
         is_joined = self.target.execution.is_joined  # True if a graph is a whole step
         for label, method_reason in eager_reasons.items():
-            eager_reason = method_reason or self._setup.mode.reason  # else that for all methods
+            eager_reason = method_reason or self._setup.mode.reason  # the mode's: for all methods
             mode = "eager" if eager_reason else self._setup.mode.name
             header = describe_execution(self.drafters[label], mode, eager_reason, is_joined)
             self._info.execution[label] = header
@@ -275,7 +275,7 @@ class EngineBackend:
         return Runner(plan, self, log, progress)
 
     def complete(self, method: str, request: Request) -> Completion:
-        """Complete a request with the method of this label; on a GPU with peak memory and energy.
+        """Complete a request with the method of this label; if metered on a GPU, with peak memory.
 
         If steps could not be replayed as graphs, the method counts as eager from now on.
         """

@@ -225,7 +225,8 @@ def describe_execution(
 ) -> ExecutionHeader:
     """The execution of a method's steps, and its drafter's facts about its checkpoint.
 
-    `reason` says why its steps are not replayed as graphs; None if they are. With `is_joined`, one
+    `reason` says why its steps are not replayed as graphs; None if they are, or if eager steps were
+    requested. With `is_joined`, one
     graph is a whole step.
     """
     layer_inputs: tuple[int, ...] = ()  # target layers whose inputs the drafter reads

@@ -99,8 +99,9 @@ def _digest(sums: list[int]) -> str:
 def _chunks(model: nn.Module) -> list[Tensor]:
     """The memory of the model's weights, cut into flat tensors of integers [at most CHUNK].
 
-    An integer has 4 bytes, or 1 if the memory is not aligned to 4 bytes. Tensors that share their
-    memory, such as fused layers, are taken once. Weights on torch's meta device are left out.
+    An integer has 4 bytes, or 1 if the memory's address or size is no multiple of 4. Tensors that
+    share their memory, such as fused layers, are taken once. Weights on torch's meta device are
+    left out.
     """
     import torch
 

@@ -27,7 +27,8 @@ def stand_in_of(card: ModelCard) -> StandIn:
     ships with specbench.
 
     Raises:
-        UserError: the card's shape is unknown, or too small to hold tiny's weights.
+        UserError: the model is tiny itself, or its shape is unknown, not Llama-like, or too small
+            to hold tiny's weights.
     """
     from specbench.zoo.stand_in.plan import plan_stand_in
 

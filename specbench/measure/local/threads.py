@@ -76,8 +76,8 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
     counts = thread_counts()  # numbers of threads to try, the largest first
     largest = counts[0]
     time_step = token_step(target)  # runs a step of one token, and returns its seconds
-    # A trial times steps for VANILLA_S seconds. The largest number wins unless another number is
-    # faster. If a smaller number wins, the trial is repeated.
+    # A trial times steps for at most VANILLA_S seconds. The largest number wins unless another
+    # number is faster. If a smaller number wins, the trial is repeated.
     moment_before = read_moment()
     trial = _confirmed(lambda: Trial(counts, largest, VANILLA_S).measure(time_step), largest)
     others_share = share_of_others(moment_before, read_moment())  # of the processors' time, 0 to 1
@@ -146,9 +146,9 @@ def step_times(
     """Times of steps of the target, by number of rows and number of threads.
 
     A row is a token that a step computes. Several numbers of threads are tried only if vanilla's
-    number was chosen by measuring. Each number of rows is timed twice, for ROW_S seconds, and the
-    smaller median counts, so that another program's short burst does not slow one number of rows
-    alone.
+    number was chosen by measuring. Each number of rows is timed twice, for ROW_S seconds (or
+    NUM_STEPS steps with a single number of threads), and the smaller median counts, so that another
+    program's short burst does not slow one number of rows alone.
 
     Args:
         target: its step over a chain of rows is timed.

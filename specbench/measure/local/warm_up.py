@@ -37,7 +37,8 @@ def warm_up(
         requests: requests of the run's sizes and temperatures. A usual request is the first.
 
     Returns:
-        By label, the reason why the method's steps are not replayed as graphs; None if they are.
+        By label, the reason why the method's steps cannot be replayed as graphs; None if they are
+        replayed, and if the run's steps are eager anyway.
     """
     execution = target.execution
     usual = requests[0]

@@ -46,7 +46,7 @@ class Order(msgspec.Struct, frozen=True):
 def complete(order: Order, progress: Progress, setup_maker: SetupMaker | None = None) -> Run:
     """Run in this process what a run's folder lacks, and return the complete run.
 
-    A complete run is left unchanged.
+    A complete run that has all its records is left unchanged.
 
     Args:
         order: what to run, and in which folder.

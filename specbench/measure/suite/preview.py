@@ -174,8 +174,8 @@ class _Survey:
         """The memory of the target with its cache, in bytes; None if unknown.
 
         Sets `target` to the model's folder, or to the shape of its stand-in. If the model's files
-        are not on this machine, adds their bytes to `sizes`. If they are damaged, adds a sentence
-        to `missing`.
+        are not on this machine, adds their bytes (None if unknown) to `sizes`. If they are damaged
+        in a folder of the user, adds a sentence to `missing`.
         """
         what = f"Model {self.card.name}"  # the name in errors
         # Estimates the memory of a shape, or of a checkpoint in a folder.
@@ -202,8 +202,8 @@ class _Survey:
 
         The result's `weights` are None if they are not here, the method needs none, or the model
         has none for it. Adds the weights' bytes in memory to `draft_bytes`. If the weights are not
-        here, also appends the bytes of their files to `sizes`: STORED_BYTES per parameter, or None
-        if the number of parameters is unknown.
+        here, or damaged, also appends the bytes of their files to `sizes`: STORED_BYTES per
+        parameter, or None if the number of parameters is unknown.
         """
         bytes_per_number = memory.BYTES[self.dtype]  # in memory
         try:
@@ -234,7 +234,8 @@ class _Survey:
     def num_answers(self) -> int | None:
         """Answers of one method in one pass at one temperature; None if unknown.
 
-        Prompts that are not on this machine count as having one turn.
+        Prompts that are not on this machine count as having one turn. For an unknown number, adds a
+        sentence to `missing`.
         """
         total_answers = 0
         # `spec.prompts` is the source of the prompts, such as "paper".
@@ -250,7 +251,8 @@ class _Survey:
         """The number of answers to the prompts of a task; None if unknown.
 
         If the prompts are not on this machine, adds a file of unknown size to `sizes`, and counts
-        one answer for each prompt that `--limit` or `--sample` asks for, or that the paper has.
+        one answer per prompt: as many as `--limit` or `--sample` asks for, or as the paper has if
+        these are fewer.
 
         Raises:
             UserError: the prompts are on this machine, but cannot be read.

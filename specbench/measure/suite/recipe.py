@@ -76,7 +76,8 @@ def read_recipe(path: Path) -> Suite:
     `path` is the recipe's TOML file.
 
     Raises:
-        UserError: the file is unreadable, or a key or value is wrong. The message has the line.
+        UserError: the file is unreadable, or a key or value is wrong. The message has the line
+            if it is known.
     """
     recipe = read_toml(path, RecipeFile, what="Recipe", hint="docs/suites.md shows one.")
     runs: list[SuiteRun] = []
