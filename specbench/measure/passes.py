@@ -23,8 +23,8 @@ MIN_PASSES = 3
 def default_passes(spec: RunSpec, *, is_ours: bool) -> int:
     """Default number of passes over the prompts, if the user gives none.
 
-    `is_ours` is True for the embedded model (tiny) and for stand-ins. `spec.limit` is the number of
-    prompts to use per task, None for all; `spec.prompts` is their source ("bundled" has few).
+    `is_ours` is True for the embedded model (tiny) and for stand-ins. `spec.limit` is the
+    user's number of prompts per task, or None; `spec.prompts` is their source ("bundled" has few).
     """
     if spec.until_ci:  # the run may end earlier
         return MAX_PASSES

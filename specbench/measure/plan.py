@@ -76,7 +76,7 @@ def make_plan(
     # confidence interval. This first call runs before torch is imported, when neither the prompts
     # nor the default methods are known. It assumes the largest possible number of prompts per task,
     # and two methods if none is named.
-    # `limit` and `sample` are the numbers of prompts to take and to draw per task; None for all.
+    # `limit` and `sample` are the user's numbers of prompts to take and to draw per task, or None.
     max_prompts = min(spec.limit or MAX_PROMPTS, spec.sample or MAX_PROMPTS)
     num_methods = len({*spec.methods, BASELINE}) if spec.methods else 2
     check_goal(spec, num_methods, [max_prompts] * len(tasks))
@@ -87,7 +87,7 @@ def make_plan(
         tasks,
         spec.prompts,
         num_prompts=spec.limit,
-        is_spread=spec.limit_order == SPREAD,  # over a task's categories; else the first prompts
+        is_spread=spec.limit_order == SPREAD,  # over the categories; else the first prompts
         offline=is_offline,
     )
     # The model or the servers, found and checked; nothing is loaded yet.

@@ -76,9 +76,9 @@ class Tally:
 
 
 def time_left(began: float, num_finished: int, total: int) -> str:
-    """The time for the rest at the pace since `began`, "0:04:10 left"; empty if it is unknown.
+    """The time for the rest at the pace since `began`, such as "0:04:10 left".
 
-    `began` is a time of `perf_counter`.
+    `began` is a time of `perf_counter`. Empty before the first record, and if none is left.
     """
     if not 0 < num_finished < total:
         return ""

@@ -24,8 +24,7 @@ def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader
     `new` is the header that a new run of the same plan would have here. The policy RESUME compares
     both: `conflicts` are differences (of inputs) that forbid to resume, `cautions` are differences
     (of machine or versions) that `is_forced` allows. With cautions, a segment with the new
-    environment and a warning are added. The id and further warnings come from `new`. All other
-    fields but the status keep their values.
+    environment and a warning are added. The id and more warnings come from `new`.
 
     Raises:
         UserError: another tool measured the run.

@@ -38,7 +38,7 @@ class Fingerprint:
         self._sizes = [chunk.nbytes for chunk in _chunks(model)]  # bytes of each chunk
         self._order = [*range(len(self._sizes))]  # indices of the chunks, shuffled
         random.Random(seed).shuffle(self._order)
-        # The sum of each chunk, in this order.
+        # The sums of the first chunks in this order, as many as the time allowed.
         self._at_load = self._sums(MIN_S + MAX_SHARE * load_s, len(self._order))
 
     def compared(self, run_s: float) -> WeightsPrint:
@@ -47,7 +47,7 @@ class Fingerprint:
         Both are of the same chunks: those that are read now, as far as the time allows.
         """
         allowed_s = max(MIN_S, MAX_SHARE * run_s - self._seconds)
-        at_end = self._sums(allowed_s, len(self._at_load))  # a sum per chunk
+        at_end = self._sums(allowed_s, len(self._at_load))  # a sum per chunk read
         at_load = self._at_load[: len(at_end)]  # the sums of the same chunks
         compared_bytes = sum(self._sizes[chunk_index] for chunk_index in self._order[: len(at_end)])
         share = compared_bytes / sum(self._sizes)
@@ -60,7 +60,7 @@ class Fingerprint:
         )
 
     def _sums(self, allowed_s: float, max_chunks: int) -> list[int]:
-        """The sum of each chunk of the model's weights, in the shuffled order of the chunks.
+        """The sums of the first chunks of the model's weights, in the shuffled order of the chunks.
 
         A chunk is a tensor of integers. Its sum is integer[0] * factor[0] + integer[1] * factor[1]
         + ..., modulo 2^64, where factor[k] is the odd number (k + 1) * _FACTOR | 1.

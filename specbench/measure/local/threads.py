@@ -132,7 +132,7 @@ def _fastest(step_s: Mapping[int, float]) -> int:
 def _counts_beside(chosen: Threads) -> list[int]:
     """Numbers of threads to try for other steps than vanilla's.
 
-    If other programs are busy, they are at most vanilla's, which a sustained trial has chosen.
+    If other programs are busy, they are at most vanilla's, which was chosen beside these programs.
     """
     counts = thread_counts()
     if chosen.share_of_others:

@@ -49,7 +49,7 @@ class Trial:
         self._ends_s = perf_counter() + seconds
 
     def next(self) -> int | None:
-        """The number to try next; None if the choice is made, or the time is up.
+        """The number to try next; None if the choice is made, or the time or MAX_STEPS is used up.
 
         In a round, every number that is not dropped has one step.
         """

@@ -37,8 +37,7 @@ def warm_up(
         requests: requests of the run's sizes and temperatures. A usual request is the first.
 
     Returns:
-        By label, the reason why the method's steps cannot be replayed as graphs; None if they are
-        replayed, and if the run's steps are eager anyway.
+        By label, why the method's steps cannot be graphs; None if they are, or all are eager.
     """
     execution = target.execution
     usual = requests[0]

@@ -269,7 +269,7 @@ class _Survey:
             if is_here(task, spec.prompts):  # a run refuses the prompts, too
                 raise
             self.sizes.append(None)
-        num_prompts = spec.limit or spec.sample  # prompts that the user asks for; None for all
+        num_prompts = spec.limit or spec.sample  # prompts that the user asks for, or None
         # A task that is a file of the user has no card. `paper` is the file of the prompts that a
         # paper has published; None without one.
         if task.card and spec.prompts == "paper" and task.card.paper:
