@@ -77,10 +77,10 @@ class Recording:
         """
         events: list[tuple[float, str, Written | Completion]] = []
         for label, completion in self.done.items():
-            steps = self.written.get(label, [])
-            for clock_s, written in steps:
-                since_prefill_s = clock_s - steps[0][0]  # the first text follows the prefill
-                events.append((completion.prefill_s + since_prefill_s, label, written))
+            answers = self.written.get(label, [])  # the answer so far, with the clock's seconds
+            for clock_s, answer in answers:
+                since_prefill_s = clock_s - answers[0][0]  # the first one follows the prefill
+                events.append((completion.prefill_s + since_prefill_s, label, answer))
             events.append((completion.wall_s, label, completion))
         return sorted(events, key=lambda event: event[0])  # by seconds
 

@@ -50,10 +50,11 @@ class RunSpec(SpecValues, frozen=True, dict=True):
         """Write lists and names in their usual form, and check the options alone and together.
 
         Lists of numbers lose their duplicates, and methods and tasks get the names that they are
-        registered by. `force_setattr` sets a field, although the spec is frozen.
+        registered by; unknown ones stay, for later checks to refuse. `force_setattr` sets a field,
+        although the spec is frozen.
 
         Raises:
-            UserError: an unknown name, or values out of range or in conflict.
+            UserError: an unknown engine, or values out of range or in conflict.
         """
         for field_name in ("temperatures", "concurrency", "request_rates"):
             force_setattr(self, field_name, tuple(dict.fromkeys(getattr(self, field_name))))

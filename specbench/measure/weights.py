@@ -30,7 +30,9 @@ class ResolvedWeights(NamedTuple):
     """A method's weights for a model."""
 
     weights: Path | Blueprint | None
-    """The checkpoint, a datastore or the maker of a stand-in's weights; None if it needs none."""
+    """The checkpoint, a datastore or the maker of a stand-in's weights. None if the method needs
+    none, or if none was found.
+    """
     exists: bool = True
     """False if the model has no weights for the method."""
     layers: str = ""

@@ -51,7 +51,7 @@ class Preview:
     all weights once from memory.
     """
     sizes: tuple[int | None, ...] = ()
-    """Bytes of each file that is not on this machine."""
+    """Bytes of each checkpoint or file of prompts that is not on this machine."""
     missing: tuple[str, ...] = ()
     """Sentences about what the run lacks."""
     trees: tuple[str, ...] = ()
@@ -164,7 +164,7 @@ class _Survey:
     draft_bytes: int = 0
     """Memory of the methods' own weights, as far as their size is known."""
     sizes: list[int | None] = field(default_factory=list)
-    """Bytes of each file that is not on this machine; None for an unknown size."""
+    """Bytes of each checkpoint or file of prompts that is not on this machine; None if unknown."""
     missing: list[str] = field(default_factory=list)
     """Sentences about what the run lacks."""
     target: Path | Shape | None = None
