@@ -26,7 +26,7 @@ class SelectedMethods(NamedTuple):
     broken: tuple[str, ...]
     """Sentences about plug-ins that would run if they could be imported."""
     errors: tuple[CheckpointError, ...]
-    """Errors in the files of methods."""
+    """Errors in the files of `methods`."""
 
 
 ResolveWeights = Callable[[RunMethod], ResolvedWeights]

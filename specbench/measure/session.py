@@ -85,7 +85,7 @@ class _Start(NamedTuple):
     header: RunHeader
     """The header to write first."""
     before: RunHeader | None
-    """The header of the continued run; its settings and threads are kept."""
+    """The header of a continued run, whose settings and threads are kept; None without records."""
     done: Sequence[Record]
     """The records of earlier parts of the run."""
 

@@ -102,7 +102,7 @@ class EngineBackend:
         self.drafters: dict[str, Drafter] = {}  # by the method's label, like the other mappings
         self._num_late_before = 0  # CUDA graphs captured late until the end of the warm-up
         self._stopwatch: Stopwatch | None = None  # times the phases of steps; None without --phases
-        self._sampler: GpuSampler | None = None  # of clocks, energy; None: unmetered or no driver
+        self._sampler: GpuSampler | None = None  # clocks, energy; None: unmetered or no GPU driver
         self._rows: dict[str, int] = {}  # the most rows (tree nodes) of a step
         self._paces: dict[str, _Pace] = {}  # the fastest completion so far
         self._usual_request: Request | None = None  # None before the warm-up
@@ -213,7 +213,7 @@ class EngineBackend:
         with without_cudnn_attention():
             if self._choices.are_settings_open and self._choices.threads:
                 self._choose_settings(requests[0], self._choices.threads)
-            # By label, why steps of a method cannot be graphs; None if they are, or all are eager
+            # By label, why its steps cannot be graphs; None if they are (or the run is eager)
             eager_reasons = warm_up(self.target, self.drafters, self._check, requests=requests)
             self._choose_threads(requests[0])
         self._usual_request = requests[0]

@@ -226,8 +226,7 @@ def describe_execution(
     """The execution of a method's steps, and its drafter's facts about its checkpoint.
 
     `reason` says why its steps are not replayed as graphs; None if they are, or if eager steps were
-    requested. With `is_joined`, one
-    graph is a whole step.
+    requested. With `is_joined`, one graph is a whole step.
     """
     layer_inputs: tuple[int, ...] = ()  # target layers whose inputs the drafter reads
     with suppress(Exception), containing("The needs of a drafter"):  # its samples will fail

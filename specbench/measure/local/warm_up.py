@@ -37,7 +37,7 @@ def warm_up(
         requests: requests of the run's sizes and temperatures. A usual request is the first.
 
     Returns:
-        By label, why the method's steps cannot be graphs; None if they are, or all are eager.
+        By label, why the method's steps cannot be graphs; None if they are (or the run is eager).
     """
     execution = target.execution
     usual = requests[0]

@@ -22,7 +22,7 @@ class Ended(NamedTuple):
     code: int | None
     """Its exit status; None if it was stopped at its timeout."""
     last: str
-    """The last line that it printed."""
+    """The last line that it printed and that is not empty; "" without one."""
 
 
 def run_tried(
