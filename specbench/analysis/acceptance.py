@@ -110,7 +110,7 @@ def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthA
     num_reached = steps_reached.sum(0)  # [depths]
     conditional_shares = num_accepted / num_reached
     unconditional_shares = conditional_shares.cumprod()  # Kaplan and Meier: [depths]
-    # Shares in each resample [num_resamples, depths].
+    # Shares in each resample [num_resamples, depths]; NaN if there are no intervals.
     conditional_resamples = _resample(steps_accepted, steps_reached, draws)
     unconditional_resamples = conditional_resamples.cumprod(1)
     # The number of equally heavy clusters that are as informative at depth 1 (column 0).

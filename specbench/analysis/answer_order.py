@@ -27,8 +27,8 @@ def is_order_telling(rows: DataFrame, allowed: float) -> bool:
 
     An order says of each request if vanilla or the method answered it first. The ratio of an order
     is the method's steps per token on the requests that vanilla answered first / on the others. The
-    result is true if at most MOST_AS_LOW of NUM_ORDERS random orders have a ratio as low as that of
-    the real order.
+    result is true if at most MOST_AS_LOW of NUM_ORDERS random orders have a ratio at most as high
+    as that of the real order. Random orders that equal the real one are left out.
 
     Args:
         rows: the method's completions, one per request; the index is the row in the record table,

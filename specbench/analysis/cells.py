@@ -71,7 +71,8 @@ class CellKey:
 class CellMetrics:
     """The numbers of one cell.
 
-    All but `num_done` and `num_failed` are of the completions that every ranked method finished.
+    All but `num_done`, `num_failed` and `first_error` are of the requests that every ranked method
+    finished without a pause of the machine.
     """
 
     speedup: Value
@@ -85,7 +86,7 @@ class CellMetrics:
     tokens_per_s: Value
 
     match_rate: Value
-    """Share of completions with the baseline's token ids, at temperature 0."""
+    """Share of the `num_pairs` completions that equal the baseline's, at temperature 0."""
 
     accept_histogram: Mapping[int, int]
     """Tokens per step -> number of steps."""
@@ -103,6 +104,7 @@ class CellMetrics:
     num_failed: int
     num_tokens: int
     num_steps: int
+    """Steps that the records list: 0 if a server gives counts alone, although MAT may be known."""
     first_error: str | None
 
 
@@ -183,8 +185,8 @@ class CellSource:
     ) -> CellMetrics:
         """The numbers of a cell, with a reason for each missing number.
 
-        They cover the requests that every ranked method finished. `draws` resamples the samples,
-        for intervals (None: no intervals). `arithmetic` says if "speedup" is ours or the papers'.
+        They cover the requests that every ranked method finished (see `CellMetrics`). `draws`
+        resamples samples, for intervals (None: none). `arithmetic`: is `speedup` the papers' one?
         """
         table = self._table
         all_rows = self._rows_of(key)  # numbers of records, failed ones too
@@ -197,7 +199,7 @@ class CellSource:
         sample_numbers, num_tokens, baseline_rows, is_equal = table.values(
             rows, "cluster", "num_tokens", "baseline_row", "is_same"
         )
-        step_counts = count_steps(table, rows)  # numbers of steps by emitted tokens
+        step_counts = count_steps(table, rows)  # numbers of listed steps by emitted tokens
         num_pairs = int((baseline_rows >= 0).sum())  # rows whose request vanilla finished too
 
         # The reasons if all numbers, times, or ratios to vanilla are missing; the first two may be
@@ -271,7 +273,7 @@ class CellSource:
             return ALL_FAILED
         # How many requests the method finished, if they are too few to rank it on the task.
         finished = self._survivors.unranked.get((key.method, key.temperature, key.task))
-        if finished is None:  # ranked, but no request was finished by all ranked methods
+        if finished is None:  # no request was finished by all ranked methods without a pause
             return NO_SHARED
         return Missing(f"not comparable: finished {finished.num_done} of {finished.num_asked}")
 

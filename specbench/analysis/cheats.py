@@ -40,7 +40,7 @@ LEAST_PREFILL = 0.8
 MOST_AFTER = 0.1
 """Vanilla's steps may take longer by this share after a method than after others."""
 LEAST_PAIRS = 8
-"""Fewest completions of vanilla after a method, and fewest after the others, for the rule that the
+"""Fewest completions of vanilla right after a method, and fewest others, for the rule that the
 method slows vanilla.
 """
 _GROUP = ["temperature", "task", "turn"]
@@ -85,7 +85,7 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
         ratios_by_rule[FAST_STEP if len(fast_methods) < 2 else SLOW_VANILLA] = fast_ratios
         # seconds of a prefill / vanilla's
         ratios_by_rule["fast_prefill"] = _below(table, timed, LEAST_PREFILL, "prefill_s")
-        # vanilla's speed right after a method / right after the others
+        # vanilla's speed right after a method / in its other completions
         slowed_speeds = claimed(_by_neighbour(frame, is_timed), allowed=MOST_AFTER)
         ratios_by_rule["slowed_vanilla"] = {  # ratios of times
             subject: 1 / speed for subject, speed in slowed_speeds.items()
@@ -186,16 +186,16 @@ def _sum_of_logs(ratio: RowRatio, factors: Sequence[FloatArray]) -> FloatArray |
 
 
 def _by_neighbour(frame: DataFrame, is_timed: Series) -> Compared:
-    """Vanilla's speed right after each method that seems to slow it, and after all other methods.
+    """Vanilla's speed right after each method that seems to slow it, and in its other completions.
 
-    By subject, the result has the speeds after the method as `ratios` and those after the other
-    methods as `references`. A speed is vanilla's number of completions / the sum of their relative
-    times. The relative time of a completion is its time per step / the median of vanilla's times
-    per step on the same task and turn, at the same temperature.
+    By subject, the result has the speeds after the method as `ratios` and those of all of vanilla's
+    other completions as `references`. A speed is a number of completions / the sum of their
+    relative times. The relative time of a completion is its time per step / the median of vanilla's
+    times per step on the same task and turn, at the same temperature.
     `frame` has one row per record, in the order in which they ran; `is_timed` [rows] is true for
     records with steps whose times count.
     """
-    # The method of the record that ran just before on the same worker [rows].
+    # The method of the record that ran just before on the same worker, NaN if none did [rows].
     method_before = frame.groupby("worker", observed=True, sort=False)["method"].shift()
     vanilla_rows = frame[is_timed & (frame["method"] == BASELINE) & (frame["decode_s"] > 0)]
     step_s = vanilla_rows["decode_s"] / vanilla_rows["num_steps"]
@@ -207,7 +207,7 @@ def _by_neighbour(frame: DataFrame, is_timed: Series) -> Compared:
         method_before=method_before[vanilla_rows.index],
     )
     after = {}  # by subject: vanilla's speed right after the method
-    otherwise = {}  # by subject: vanilla's speed after all other methods
+    otherwise = {}  # by subject: vanilla's speed in its other completions
     for method in rows["method_before"].dropna().unique():
         is_after = rows["method_before"] == method
         # Both groups need LEAST_PAIRS of vanilla's completions.

@@ -28,7 +28,9 @@ from specbench.types import Phases
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The costs of one cell. The first four are over completions that vanilla has too."""
+    """The costs of one cell. The first five are over the completions that vanilla has too, or over
+    all if it has none.
+    """
 
     mat: Value
 
@@ -42,7 +44,7 @@ class Cost:
     """`mat / relative`."""
 
     phases: Phases | None
-    """Seconds per step."""
+    """Seconds per step; None if they were not timed."""
 
     bound: Value
     """The bandwidth bound: the decode speedup that memory bandwidth allows (see `Roofline`)."""
@@ -109,13 +111,13 @@ def measure_cost(
     """
     (is_measured,) = table.values(rows, "is_measured")  # False for failed records
     done_rows = rows[is_measured]
-    # of each done row; vanilla's numbers are those of the same request, or 0
+    # of each done row: listed steps (0 without); vanilla's are of the same request, or 0
     num_steps, decode_s, base_num_steps, base_decode_s = table.values(
         done_rows, "num_steps", "decode_s", "baseline_num_steps", "baseline_decode_s"
     )
     has_decoded = (num_steps > 0) & (decode_s > 0)
     is_paired = has_decoded & (base_num_steps > 0) & (base_decode_s > 0)  # vanilla answered too
-    is_counted = is_paired if is_paired.any() else has_decoded  # all if vanilla has none
+    is_counted = is_paired if is_paired.any() else has_decoded  # all if vanilla answered none
 
     no_steps = NO_STEPS  # the reason for missing numbers of steps
     if not len(done_rows):

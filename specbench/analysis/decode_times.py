@@ -74,7 +74,7 @@ def decode_times(
     server_s = np.array([_server_s(record.serving) for record in records], dtype=np.float64)
     draft_lengths = _draft_lengths(blocks)  # by method
     # The prefill gives the first token, so only an answer of two tokens or more has a decode time.
-    # `is_measured`: the answer did not fail.
+    # `is_measured`: the answer has tokens and did not fail.
     is_decoded = (frame["is_measured"] & (frame["num_tokens"] > 1)).to_numpy()
     is_burst = all_false.copy()
     for row in np.flatnonzero(is_decoded).tolist():
@@ -105,10 +105,10 @@ def _is_burst(record: Record, draft_length: float) -> bool:
     """True if an answer's tokens arrived in a burst: its decode time by the client is too short.
 
     There are two ways to see a burst. With a decode time by the server: the client's is below
-    LEAST_OF_SERVER of it. Without: after the first arrival of tokens, there are fewer arrivals than
-    LEAST_ARRIVALS of the steps that the tokens need at least; or there is a single one although
-    more than two steps are needed. `draft_length` is the number of tokens per draft: a step emits
-    one token more at most. The answer has two tokens or more.
+    LEAST_OF_SERVER of it. Without: all tokens arrived at once; or after the first arrival, there
+    are fewer arrivals than LEAST_ARRIVALS of the steps that the tokens need at least, or a single
+    one although more than two steps are needed. `draft_length` is the number of tokens per draft: a
+    step emits one token more at most. The answer has two tokens or more.
     """
     serving = record.serving
     if serving is None or record.decode_s is None:
@@ -128,9 +128,9 @@ def _is_burst(record: Record, draft_length: float) -> bool:
 def _draft_lengths(blocks: Sequence[BlockHeader]) -> Mapping[str, float]:
     """The mean number of tokens per draft of each method, by the counters of its server.
 
-    It is 0 for vanilla. Methods without counted drafts are absent. A block is a group of requests
-    of a method that its server completed together; its header has the increase of the server's
-    counters in this time.
+    Without counted drafts, it is 0 for vanilla, and other methods are absent. A block is a group of
+    requests of a method that its server completed together; its header has the increase of the
+    server's counters in this time.
     """
     blocks_by_method: dict[str, list[BlockHeader]] = defaultdict(list)
     for block in blocks:

@@ -21,15 +21,15 @@ _ADAPTIVE = "adaptive"
 def may_ask_for_none(header: RunHeader, method: str) -> bool:
     """True if the command of a method's server has a schedule that may ask for no drafts.
 
-    Such a schedule is a table with a row of 0 draft tokens that a load of the run reaches, or an
-    argument whose schedule cannot be read. At a load of N requests, up to N are under way at once;
-    at a request rate, any number. False for a method without a server.
+    Such a schedule is a table with a row of 0 draft tokens that a load of the run reaches, or,
+    without a table that can be read, an argument that names a schedule. At a load of N requests, up
+    to N are under way at once; at a request rate, any number. False for a method without a server.
     """
     server = header.servers.get(method)
     if server is None:
         return False
     tables = [*_tables(server)]
-    if not tables:  # an adaptive server, or a table that cannot be read
+    if not tables:  # no schedule, an adaptive server, or a table that cannot be read
         return any(_ADAPTIVE in word or _TABLE in word for word in server.command)
     loads = loads_of(header.spec.values)  # of the run
     has_rate = any(load.request_rate for load in loads)

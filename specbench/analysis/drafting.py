@@ -76,7 +76,7 @@ class Drafting:
     table: RecordTable
 
     rows_by_cell: Mapping[CellKey, IntArray]
-    """The rows of each cell that methods are compared on."""
+    """The rows of each cell that methods are compared on, and its failed rows, without tokens."""
 
     is_on: BoolArray
     """True if drafts were made for the answer [records]."""
@@ -90,8 +90,8 @@ class Drafting:
     def without_part(self, cell: CellMetrics, key: CellKey) -> CellMetrics:
         """The cell without its MAT, if the steps of some answers are unknown; else the cell.
 
-        The server did not count the drafts of these answers. The reason for the missing MAT gives
-        the smallest MAT that all answers may have.
+        No count of these answers gives their steps. The reason for the missing MAT gives the
+        smallest MAT that all answers may have.
         """
         names = ("num_tokens", "mat_emitted", "mat_steps")
         # Of each answer of the cell; 0 steps: they are unknown.
@@ -112,9 +112,9 @@ class Drafting:
     def checked_cell(self, cell: CellMetrics, key: CellKey) -> CellMetrics:
         """The cell without the numbers that do not describe the method.
 
-        MAT and the numbers of steps are missing if drafts were off in some answers (see `_reason`),
-        the numbers of listed steps if some answers list none. Speedups are missing for the reasons
-        of `_no_speedup`.
+        MAT and the numbers of listed steps are missing if drafts were off in some answers (see
+        `_reason`), the latter alone if some answers list their steps and some do not. Speedups are
+        missing for the reasons of `_no_speedup`.
         """
         if reason := self._reason(key):
             cell = _without_mat(cell, reason)
@@ -170,8 +170,9 @@ class Drafting:
         """The reason why a cell has no speedup; None if it may have a speedup.
 
         No method has a speedup if vanilla's server drafted, nor a method whose drafts were off in
-        some answers (see `_reason`). An exception are cells without any draft at a load of several
-        requests, if the server's command is unknown: a schedule may have asked for no drafts.
+        some answers (see `_reason`). An exception are cells without any draft in runs of another
+        load than one request at a time, if no command of a server is known: a schedule may have
+        asked for no drafts.
         """
         if self.baseline_drafts and key.method != BASELINE:
             return BASELINE_DRAFTS
@@ -186,7 +187,9 @@ class Drafting:
         """The reason why a cell's numbers do not show the method: drafts were off in its answers.
 
         None if no answer of the cell had its drafts off, or if the method may answer without
-        drafts. The reason describes all answers of the method at the temperature, on all tasks.
+        drafts: one that `may_draft_nothing`, or one with drafts in some answers that drafts in
+        every step neither by its name nor by its counts. The reason describes all answers of the
+        method at the temperature, on all tasks.
         """
         if not self.is_off[self._rows(key)].any():
             return None
@@ -230,7 +233,8 @@ def find_drafting(
 ) -> Drafting:
     """Sort the answers of a run: drafts were made, or were off, or neither is known.
 
-    `rows_by_cell` has the numbers of the records of each cell that methods are compared on.
+    `rows_by_cell` has the numbers of each cell's records: those that methods are compared on, and
+    failed ones.
     """
     has_drafts = table.served.has_drafts  # True, False, or None if unknown [records]
     is_on = np.array([state is True for state in has_drafts], dtype=bool)

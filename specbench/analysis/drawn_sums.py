@@ -78,7 +78,7 @@ class DrawnPrompts:
         """Degrees of freedom of the resamples: effective number of prompts - number of strata.
 
         `sides` are the answers that count, of each side. A prompt weighs as much as the seconds of
-        its answers, or as their tokens if the seconds are unknown (NaN).
+        the method's answers, or as their tokens if the seconds are unknown (NaN).
         """
         heaviness = np.zeros((len(self.index_of), len(sides)))  # [prompts, sides]
         for side, pairs in enumerate(sides):

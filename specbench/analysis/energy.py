@@ -43,8 +43,8 @@ def joules_per_token(table: RecordTable, rows: IntArray, draws: Draws) -> Value:
 
         sqrt(n) * TICK_S * mean power
 
-    Missing if no answer was metered, or if half the interval is more than MOST_HALF_WIDTH of the
-    ratio.
+    Missing if no answer was metered, if no tick fell into one, or if half the interval (with too
+    few samples, the error of the ticks alone) is more than MOST_HALF_WIDTH of the ratio.
 
     Args:
         table: the records of the run.

@@ -191,7 +191,7 @@ def _effects(
 
     "printed" is the printed number itself. The module's docstring defines the factors. The first
     number of an array is without resampling. `is_counted` [rows] is true for the rows of `pairs`
-    whose prompts and turns all sides have; `drawn` resamples the prompts.
+    that count (see `explain`); `drawn` resamples the prompts.
     """
     by_task = drawn.sums(pairs)  # column -> [tasks, 1 + resamples]
     whole = over_tasks(by_task)  # column -> [1 + resamples], the sums over all rows
@@ -205,7 +205,7 @@ def _effects(
     effects[PROMPTS] = our_speedup / speedup(counted, "tokens")
     effects |= _effects_of_steps(counted, available, pairs.step_unit_s)
     effects["printed"] = printed
-    if available.blocks:
+    if available.blocks:  # the printed number is a throughput, or a ratio of two
         in_flight = whole["wall_s"] / whole["block_s"]
         effects[IN_FLIGHT] = in_flight / (whole["base_wall_s"] / whole["base_block_s"])
         effects["printed"] = printed * effects[IN_FLIGHT]
@@ -224,7 +224,8 @@ def _effects_of_steps(
         MAT = E / K    cost = (D0 / K0) / (D / K)    prefill = (T / E * D / W) / (T0 / E0 * D0 / W0)
 
     T are tokens, E tokens that steps emitted, K steps, D and W seconds of decoding and of the whole
-    request; 0 marks vanilla's numbers.
+    request; 0 marks vanilla's numbers. If `available` lacks the prefill, D is W; if it lacks
+    emitted tokens, E is T.
 
     Args:
         sums: sums over the answers by the column's name, vanilla's with "base_".
@@ -260,8 +261,8 @@ def _logs_of_units(
 
     A unit is a pass or a run. The effects are over the turns (of prompts) that all complete units
     have. NaN stands for an incomplete unit, which has half of all turns or fewer, such as an
-    interrupted pass; and for a factor that the side lacks. `is_counted` [rows] is true for the rows
-    of `pairs` whose prompts and turns all sides have.
+    interrupted pass; for a unit without rows that count (`is_counted` [rows], see `explain`); and
+    for a factor that the side lacks.
     """
     turns = pairs.turns  # of each row
     turns_of_unit: dict[int, set[PromptTurn]] = {}
@@ -275,7 +276,7 @@ def _logs_of_units(
     if complete_units:
         common_turns = set.intersection(*(turns_of_unit[unit] for unit in complete_units))
     is_common = np.array([turn in common_turns for turn in turns])  # [rows]
-    # Of each unit: factor -> effect, an array of a single number. Empty for an incomplete unit.
+    # Of each unit: factor -> effect, an array of a single number. Empty for a unit that is NaN.
     effects: list[dict[str, FloatArray]] = []
     for unit in sorted(turns_of_unit):
         is_in_unit = is_common & (pairs.units == unit)  # [rows]

@@ -16,7 +16,7 @@ LEAST_TRAINED_DRAFTS = 32
 """Fewest drafts of trained weights that may be called idle if none was accepted. Honest heads began
 with at most 6 steps that accepted nothing, look-ups with up to 48.
 """
-LEAST_ANSWERS = 2
+LEAST_REQUESTS = 2
 """Fewest requests that these drafts of trained weights have to come from."""
 
 
@@ -39,7 +39,7 @@ def find_idle_drafts(records: Iterable[Record], header: RunHeader) -> Iterable[R
 
     A warning needs LEAST_DRAFTS drafts of a method at a temperature. If no token at all was
     accepted, fewer are enough: one draft by the counters of a server; or, if a method drafts with
-    trained weights alone, LEAST_TRAINED_DRAFTS drafts in first answers to LEAST_ANSWERS requests.
+    trained weights alone, LEAST_TRAINED_DRAFTS drafts in first answers to LEAST_REQUESTS requests.
     """
     # Both by method and temperature: drafts of the steps in `records`, and drafts that the counters
     # of servers show. Answers of servers list no trees: a method on a server has 0 recorded drafts.
@@ -68,7 +68,7 @@ def find_idle_drafts(records: Iterable[Record], header: RunHeader) -> Iterable[R
     for subject, counts in (*recorded_counts.items(), *served_counts.items()):
         method, temperature = subject
         drafts = counts.drafts_by_request  # of the first answer to each request
-        has_enough = len(drafts) >= LEAST_ANSWERS and sum(drafts.values()) >= LEAST_TRAINED_DRAFTS
+        has_enough = len(drafts) >= LEAST_REQUESTS and sum(drafts.values()) >= LEAST_TRAINED_DRAFTS
         least_drafts = LEAST_DRAFTS
         if subject in served_counts and not counts.num_accepting:
             least_drafts = 1

@@ -27,7 +27,7 @@ def find_idle_engines(header: RunHeader) -> Iterator[RunWarning]:
     }
     named_methods = []  # the warning's numbers of each method
     for method in sorted(idle_methods):
-        idle_blocks = [block for block in header.blocks if block.method != method]
+        idle_blocks = [block for block in header.blocks if block.method != method]  # of others
         cpu_s = sum(block.idle_cpu_s.get(method, 0.0) for block in idle_blocks)
         duration_s = sum(block.duration_s for block in idle_blocks)
         gpu_share = sum(block.idle_gpu.get(method, 0.0) for block in idle_blocks) / len(idle_blocks)

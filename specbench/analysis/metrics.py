@@ -134,7 +134,7 @@ def measure(
     cell_source = CellSource(table, header, survivors, no_times)  # cuts cells from the table
     roofline = read_roofline(header.roofline, run.records, header.threads)  # memory bandwidth
     costs: dict[CellKey, Cost] = {}  # of steps, energy and memory
-    shared_rows = cell_source.shared_rows  # numbers of the records that count, by cell
+    shared_rows = cell_source.shared_rows  # by cell: numbers of records that count, and failed ones
     drafting = find_drafting(table, header, shared_rows)  # which answers had drafts
     for key, rows in shared_rows.items():
         cost = measure_cost(key, table, rows, Draws(bootstrap, key.task), roofline, no_times)
@@ -234,7 +234,8 @@ def _no_times(header: RunHeader, frame: DataFrame) -> Missing | None:
 def _num_covered(overall: Mapping[Any, MethodMetrics], table: RecordTable) -> int:
     """The number of units (passes or runs) that the interval of every mean speedup covers.
 
-    A unit with too few requests is not covered. `overall` has the means of each method.
+    A unit with too few requests is not covered. `overall` has the means of each method. If no mean
+    has units, all units of the run.
     """
     nums_covered = []
     for method in overall.values():

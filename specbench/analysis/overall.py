@@ -52,9 +52,7 @@ class MethodMetrics:
     mat: Value
 
     pooled: CellMetrics
-    """All tasks as one cell, without intervals. Its MAT is over the completions that vanilla
-    finished too, as costs are.
-    """
+    """All tasks as one cell, without intervals. MAT is that of its `Cost`, if both are known."""
 
     partial: Missing | None = None
     """The reason if the method lacks tasks, so that its means cannot be compared with others."""
@@ -76,7 +74,7 @@ def _overall_at(
     """The metrics over all tasks of each method at a temperature, by method and temperature.
 
     `cells` has the numbers of each method on each task, and of all tasks as one (POOLED). A method
-    that lacks some of the tasks gets the reason why its means do not compare (`partial`).
+    that lacks some tasks, but not all, gets the reason why its means do not compare (`partial`).
     """
     cells_by_method: dict[str, list[CellMetrics]] = {}  # a cell per task, in the order of the tasks
     for method in axes.methods:
@@ -88,13 +86,14 @@ def _overall_at(
             method: [pick(cell) for cell in task_cells]
             for method, task_cells in cells_by_method.items()
         }
-        return means_of_methods(values_by_method)  # a `Missing` where a method lacks a task
+        # over the tasks that any method but vanilla has; `Missing` if the method lacks one of them
+        return means_of_methods(values_by_method)
 
     speedups = means_by_method(lambda cell: cell.speedup)
     decode_speedups = means_by_method(lambda cell: cell.decode_speedup)
     mats = means_by_method(lambda cell: cell.mat)
     cells_by_task = zip(*cells_by_method.values(), strict=True)  # per task, a cell of each method
-    # Tasks on which any method was measured: `num_done` counts the completions of a cell.
+    # Tasks on which any method, also vanilla, was measured: `num_done` counts completions.
     num_tasks = sum(any(cell.num_done for cell in method_cells) for method_cells in cells_by_task)
     overall = {}
     for method, task_cells in cells_by_method.items():

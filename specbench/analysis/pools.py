@@ -21,13 +21,15 @@ def find_changed_pools(frame: DataFrame) -> Iterator[RunWarning]:
     """Yield a warning if vanilla's times differ more between pooled runs than between their passes.
 
     The time of a pass is the mean logarithm of vanilla's seconds per token, over the requests that
-    vanilla finished in every pass; the time of a run is the mean over its passes. The warning has
+    vanilla finished in every pass without a pause of the machine; the time of a run is the mean
+    over its passes. The warning has
 
         change = exp(largest - smallest time of a run) - 1
         passes = exp(largest - smallest time of a pass in the same run) - 1, the largest of all runs
 
-    No warning without two runs of at least two passes each. `frame` is the frame of a
-    `RecordTable`: `repeat` is the number of the pass over all runs, `unit` the number of the run.
+    No warning with a single run, or if any run has a single pass. `frame` is the frame of a
+    `RecordTable`: `repeat` is the number of the pass over all runs, `unit` the number of the run
+    (without a pool, that of the pass: no warning).
     """
     rows = frame[(frame["method"] == BASELINE) & frame["is_measured"] & ~frame["is_paused"]]
     run_of_pass = rows.groupby("repeat")["unit"].first()  # by number of the pass

@@ -52,8 +52,8 @@ def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
 
     The baseline and methods with a missing speedup are left out of the ranking. Every pair of
     methods, baseline included, gets the ratio of its speeds and the p-value of "both are equally
-    fast", None if that is unknown. Intervals and tests include the machine's variance: the variance
-    of log(ratio) between passes or runs.
+    fast". Intervals and tests include the machine's variance: that of log(ratio) between passes or
+    runs. If it is unknown (one pass), intervals leave it out, and p-values are None.
     """
     speedup_of = {
         method: speedup
@@ -104,7 +104,7 @@ def pooled_variance(speedups: Sequence[Estimate]) -> Variance | None:
     None if fewer than two units have numbers of all methods, or if a speedup is not of a single run
     or pool.
     """
-    # `speedup.units` has an array of log speedups [units] per run or pool.
+    # `speedup.units` has an array of log speedups [units] per run or pool; none after one pass.
     if not speedups or any(len(speedup.units) != 1 for speedup in speedups):
         return None
     # Log speedups [units] of each method; NaN where a unit has too few requests.

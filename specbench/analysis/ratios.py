@@ -103,7 +103,7 @@ def row_ratios(columns: Mapping[str, NDArray[Any]]) -> dict[str, RowRatio]:
     `baseline_...` have the number of vanilla's completion of the same request, 0 if there is none.
     `wall_s` is the time of all tokens in seconds, `decode_s` the time of the tokens after the
     first. `mat_emitted` is the number of tokens that steps emitted, `mat_steps` the number of
-    steps; both are 0 if unknown.
+    steps; both are 0 if unknown, or without steps.
     """
     num_tokens = columns["num_tokens"]
     wall_s = columns["wall_s"]

@@ -82,7 +82,7 @@ class RecordTable:
     - `asked`: the number of the request, the same for every method.
     - `decode_s`: by the client's clock or the server's, NaN if it is left out; `is_burst`,
       `is_of_server` and `is_left_out` say which (see `decode_times`).
-    - `is_same`: True if the token ids are vanilla's.
+    - `is_same`: True if the answer is vanilla's (see `answer_of`). `is_paused`: the machine paused.
     - `is_cut`: True if the last step may have accepted one more draft token than it shows.
     - `mat_emitted` and `mat_steps`: tokens that steps emitted, and steps. They are `num_emitted`
       and `num_steps`, or, of a server that lists no steps, those of `served_steps`; 0 if unknown.
@@ -129,8 +129,9 @@ def records_frame(records: Sequence[Record]) -> DataFrame:
 
     - `method`, `task`, `sample_id`, `status`, `stop_reason`, `origin` (run that it was merged
       from), `worker` (process of a cluster): categories.
-    - `turn` of a chat, `repeat` (pass), `concurrency` (requests at once), `seed`, `prompt_tokens`,
-      `num_tokens`, `num_steps` and `num_emitted` (tokens that steps emitted): integers.
+    - `turn` of a chat, `repeat` (pass), `concurrency` (requests at once), `seed`, `prompt_tokens`
+      (0: unknown), `num_tokens`, `num_steps` (that the record lists, 0 without) and `num_emitted`
+      (tokens that these emitted): integers.
     - `temperature`, `request_rate` (per second), `prefill_s` (to the first token), `decode_s`
       (after it), `wall_s` (both), `energy_j`, `peak_memory_bytes`, and `draft_s`, `verify_s`,
       `commit_s`, `host_s` (sums over the record's steps): floats. NaN stands for what was not

@@ -9,8 +9,8 @@ from operator import attrgetter
 from specbench.log.header import RunHeader
 from specbench.types import BASELINE, Record
 
-LEAST_REQUESTS = 2
-"""Fewest requests with fewer steps in later answers that prove that a method remembers."""
+LEAST_ANSWERS = 2
+"""Fewest answers of later passes with fewer steps that prove that a method remembers."""
 _BY_REQUEST = attrgetter("key.task", "key.sample_id", "key.turn")
 
 
@@ -19,7 +19,7 @@ def fewer_steps(records: Sequence[Record], header: RunHeader) -> dict[tuple[str,
 
     The ratios are by method and temperature, which is 0. They cover methods whose drafts depend on
     the prompt alone (`is_repeatable`): an equal answer takes equally many steps in every pass. If
-    LEAST_REQUESTS answers of later passes or more need fewer steps than the equal answer of the
+    LEAST_ANSWERS answers of later passes or more need fewer steps than the equal answer of the
     first pass, and none needs more, the method has memory, without a statistical test.
 
     Empty on a GPU, where a captured step may round differently. Also empty for runs of several
@@ -52,6 +52,6 @@ def fewer_steps(records: Sequence[Record], header: RunHeader) -> dict[tuple[str,
                 num_more += num_later > num_first
                 steps_of_later += num_later
                 steps_of_first += num_first
-        if num_fewer >= LEAST_REQUESTS and not num_more:
+        if num_fewer >= LEAST_ANSWERS and not num_more:
             ratios[label, 0.0] = steps_of_later / steps_of_first
     return ratios

@@ -58,7 +58,7 @@ class Roofline:
     """The size of the last-level cache, 0 if unknown."""
 
     draft_bytes: Mapping[str, float]
-    """A method's spelling -> bytes that it reads per step."""
+    """A method's spelling -> bytes that its drafts read per step; absent if unknown."""
 
     kv_share: float
     """The bytes of keys and values / the bytes of weights, in vanilla's mean step."""

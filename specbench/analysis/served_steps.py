@@ -127,7 +127,7 @@ def _implied(record: Record, *, is_silent: bool) -> ImpliedSteps:
         return ImpliedSteps(counts.num_emitted or 0, counts.num_steps or 0)
     has_counts = is_silent or _num_accepted(record) is not None or _num_drafts_of(record) == 0
     if record.accept_lengths or serving is None or not (has_counts and record.is_ok):
-        # listed steps: an accept length has the tokens that a step emitted
+        # an accept length has the tokens of a listed step; zeros if there are none
         return ImpliedSteps(sum(record.accept_lengths), len(record.accept_lengths))
     num_emitted = max(record.num_tokens - 1, 0)  # the first token is the prefill's
     num_steps = max(
@@ -183,9 +183,10 @@ def _contradiction(blocks: Sequence[BlockHeader]) -> str | None:
 def _has_drafts(record: Record, blocks: Sequence[BlockHeader], is_silent: bool) -> bool | None:
     """True if an answer of a server had drafts, False if it had none, None if that is unknown.
 
-    The answer's own counts decide; without them, the counters of the `blocks` of requests that the
-    answer belongs to. If the server `is_silent`, an answer without counts had no drafts. None also
-    for an answer that failed or is not a server's.
+    The answer's own counts decide. Without them, it is the counters of the `blocks` of requests
+    that the answer belongs to: True if any of their answers had drafts. If the server `is_silent`,
+    an answer without counts had no drafts. None also for an answer that failed or is not a
+    server's.
     """
     num_drafts = _num_drafts_of(record)  # None: the answer has no such count
     if record.serving is None or not record.is_ok:

@@ -83,9 +83,9 @@ def drafting_share(
 ) -> float | None:
     """The share of steps with a draft, by the counts of answers, or else by the server's counters.
 
-    None if neither gives it. `done` are the completed records, `steps` their numbers of steps
-    [done], 0 if unknown. A block is a group of requests that the server completed together, with
-    the increase of its counters.
+    None if neither gives it; 0 if the counters give steps, but no drafts. `done` are the completed
+    records, `steps` their numbers of steps [done], 0 if unknown. A block is a group of requests
+    that the server completed together, with the increase of its counters.
     """
     # Both sums are over the answers with a count of drafts.
     num_drafts = 0.0

@@ -195,7 +195,10 @@ def _measure(
 
 
 def _share_good(times: Mapping[str, FloatArray], bounds: LatencyBounds, num_asked: int) -> float:
-    """The share of requests that kept all bounds, from the times [completions] by name."""
+    """The share of `num_asked` requests, failed ones included, that kept all bounds in seconds.
+
+    `times` and `bounds` are by name; the times are those of completions [completions].
+    """
     is_good = np.all([times[name] <= bound_s for name, bound_s in bounds.items()], axis=0)
     return float(is_good.sum() / max(num_asked, 1))
 

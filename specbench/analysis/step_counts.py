@@ -42,7 +42,7 @@ def claimed(compared: Compared, allowed: float = 1 / LEAST_STEPS - 1) -> dict[Su
     p_values: dict[Subject, float | None] = {}  # None: too few samples for a test
     for subject, ratio in compared.ratios.items():
         estimate = draws.estimate(ratio)
-        reference = without_spread(1.0)  # 1, with an interval of no width
+        reference = without_spread(1.0)  # 1 in each resample
         if compared.references:
             reference = reference_draws.estimate(compared.references[subject])
         quotients[subject] = estimate.value / reference.value

@@ -36,7 +36,7 @@ class Survivors:
     """True for rows that methods are compared on [records]."""
 
     unranked: Mapping[tuple[str, float, str], Finished] = field(default_factory=dict)
-    """By method, temperature and task."""
+    """By method, temperature and task, without methods that finished nothing there."""
 
     num_requests: int = 0
     """Requests that any method finished."""
@@ -54,9 +54,9 @@ def find_survivors(frame: DataFrame) -> Survivors:
     """The records of requests that every ranked method finished, and the methods not ranked.
 
     A method is ranked on a task (at a temperature) if it finished at least LEAST_DONE of the
-    requests that any method finished. Requests during which the machine paused are not shared.
-    `frame` has one row per record of a `RecordTable`; `asked` is the number of the request, the
-    same for all methods.
+    requests that any method finished; vanilla is a method too. Requests during which the machine
+    paused are not shared. `frame` has one row per record of a `RecordTable`; `asked` is the number
+    of the request, the same for all methods.
     """
     is_measured = frame["is_measured"].to_numpy()  # False for failed records
     done_rows = frame[is_measured]

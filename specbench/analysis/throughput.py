@@ -45,7 +45,8 @@ def throughput_ratio(
 ) -> Value:
     """Output tokens/s of a server / those of vanilla's server, with an interval over blocks.
 
-    A block counts if vanilla has a block of the same task and pass; Missing if there is none.
+    A block counts if it and vanilla's block of the same task and pass have tokens and were not
+    interrupted. Missing if there is no such pair.
     """
     baseline_by_key = _comparable(baseline_blocks)  # by task and pass
     # A row per pair of blocks. Ratio = (tokens * vanilla's seconds) / (seconds * vanilla's tokens),

@@ -129,8 +129,9 @@ def add_speedups(entries: list[dict[str, Any]], frame: DataFrame, header: RunHea
     """Add two speedups to the entry of each method: without and with its untimed work.
 
     A speedup is vanilla's seconds per token / the method's, over the requests that both answered.
-    `entry["timed"]` leaves out untimed work. `entry["counted"]` adds all untimed seconds of the
-    method to its times, and none to vanilla's. No speedup is added if there are no times.
+    `entry["timed"]` leaves out untimed work. `entry["counted"]` adds the method's untimed seconds
+    beyond what is usual (`_untimed_seconds`) to its times, and none to vanilla's. No speedup is
+    added if there are no times.
 
     Args:
         entries: of a warning; each has the "method" and gets the speedups.
@@ -157,10 +158,11 @@ def _untimed_seconds(frame: DataFrame, header: RunHeader) -> dict[str, float]:
     """Seconds that each method worked outside the run's completions, beyond what is usual.
 
     Usual are a build of BUILD_S, the time to load the weights, and untimed completions (in the
-    warm-up, and to prime samples) that take about as long as the timed ones. All seconds in the
-    method's own code after completions (`remember`) and before passes (`forget`) count. Vanilla is
-    left out, since methods are compared with it. `frame` has one row per record; `header.hooks` has
-    each method's seconds, and the numbers of its untimed steps and prefills.
+    warm-up, and to prime samples) that take up to USUAL_UNTIMED times as long as timed ones, and
+    FIRST_USE_S (FIRST_USE_GPU_S) more. All seconds in the method's own code after completions
+    (`remember`) and before passes (`forget`) count. Vanilla is left out, since methods are compared
+    with it. `frame` has one row per record; `header.hooks` has each method's seconds, and the
+    numbers of its untimed steps and prefills.
     """
     measured = frame[frame["is_measured"]]  # without failed records
     untimed_seconds = {}  # by method

@@ -61,8 +61,8 @@ def find_warnings(
 
     The records of `table` stand in the order in which they ran. `cells` are by method, temperature
     and task, `rankings` by temperature. `survivors` has the requests that every ranked method
-    finished. `has_clocks` is true if the GPU's driver reports lowered clocks: the run itself warns
-    of them, so no warning of throttling is made from times.
+    finished. `has_clocks` is true if the GPU's driver reported clocks: then the run itself warns of
+    lowered ones, and no warning of throttling is made from times.
     """
     warnings: list[RunWarning] = []
     # Requests that every ranked method finished, those of them with a pause of the machine, and
@@ -142,13 +142,13 @@ def _few_samples(
 ) -> Iterable[RunWarning]:
     """Yield a warning if tasks have too few samples for a claim.
 
-    Its numbers are for a text with parts that may be left out (None or empty). `bare` is the number
-    of samples if no cell has an interval to show. If cells have intervals to show: `few` is the
-    number of samples if all tasks have too few and the same number; if not, `tasks` has the number
-    of each task with too few. `methods` have a mean speedup without an interval, since one task
-    decides it. `needed` samples per task would be enough.
+    Its numbers are for a text with parts that may be left out (None or empty). `bare` is the
+    smallest number of samples of a task if no cell has an interval to show. If cells have intervals
+    to show: `few` is the number of samples if all tasks have too few and the same number; if not,
+    `tasks` has the number of each task with too few. `methods` have a mean speedup without an
+    interval, since one task decides it. `needed` samples per task would be enough.
     """
-    fewest_samples: dict[str, int] = {}  # of the methods on each task that has too few
+    fewest_samples: dict[str, int] = {}  # of any method, by task that has too few
     num_needed = MIN_DEGREES + 2
     has_interval = False  # True if any cell has an interval to show
     for key, cell in cells.items():

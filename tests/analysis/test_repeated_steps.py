@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as replace_part
 
-from specbench.analysis.repeated_steps import LEAST_REQUESTS, fewer_steps
+from specbench.analysis.repeated_steps import LEAST_ANSWERS, fewer_steps
 from specbench.types import Record
 from tests.analysis.run_factory import header, make_run, record
 from tests.support.headers import make_header
@@ -36,8 +36,8 @@ FEWER = (3,) * 4
 
 
 def test_two_requests_with_fewer_steps_are_proof() -> None:
-    assert named(answers(*[FEWER] * LEAST_REQUESTS, FIRST, FIRST))
-    assert not named(answers(*[FEWER] * (LEAST_REQUESTS - 1), FIRST, FIRST))
+    assert named(answers(*[FEWER] * LEAST_ANSWERS, FIRST, FIRST))
+    assert not named(answers(*[FEWER] * (LEAST_ANSWERS - 1), FIRST, FIRST))
     assert not named(answers(FIRST, FIRST, FIRST))
 
 
