@@ -31,13 +31,13 @@ def _other_texts(answers: Sequence[Record]) -> Iterator[str]:
     """A sentence if answers with equal token ids have different texts.
 
     It counts the answers whose text differs from that of the first answer with their token ids, and
-    names one of them. If a server reports a number of tokens, it sent text, and the ids were made
-    from the text: such answers are left out.
+    names the first. Answers without token ids (imported ones) are left out, and so are answers with
+    a number of tokens that the server reported: it sent text, from which the ids were made.
     """
     first_by_ids: dict[tuple[int, ...], Record] = {}  # token ids -> first answer with these
     deviating: list[Record] = []  # answers whose text is not that of the first answer
     for answer in answers:
-        if answer.serving is None or answer.serving.reported_tokens is None:
+        if answer.token_ids and (answer.serving is None or answer.serving.reported_tokens is None):
             first_answer = first_by_ids.setdefault(answer.token_ids, answer)
             if answer.text != first_answer.text:
                 deviating.append(answer)

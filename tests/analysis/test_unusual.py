@@ -86,6 +86,11 @@ def test_token_ids_made_from_a_servers_text_say_nothing_about_it() -> None:
     assert list(find_unusual([first, twin])) == []
 
 
+def test_answers_without_token_ids_may_have_any_text() -> None:
+    first, second = (replace(answer, token_ids=()) for answer in answers(2))
+    assert list(find_unusual([replace(first, text="a"), replace(second, text="b")])) == []
+
+
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.parent.name)
 def test_no_recorded_run_is_unusual(path: Path) -> None:
     assert list(find_unusual(read_run(path.parent).records)) == []
