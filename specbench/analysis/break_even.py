@@ -22,8 +22,8 @@ class BreakEven:
     """Where a method stops paying, among the loads that were measured."""
 
     load: float
-    """The load at which throughputs are equal; 0 if the method is faster at no measured load,
-    infinite if it is faster at all of them.
+    """The load at which the method stops being faster for the first time: 0 if it is not faster at
+    the smallest measured load, infinite if it is faster at all of them.
     """
     last_faster: int | None
     """The largest measured load below `load`; None if there is none."""

@@ -140,8 +140,8 @@ class Drafting:
         """The cost without the numbers that do not describe the method.
 
         If drafts were off in some of the method's answers (see `_reason`), or only some list their
-        steps, all numbers of steps are missing. If vanilla drafted, the numbers relative to vanilla
-        are missing.
+        steps, MAT, the time of a step and what follows from them are missing. If vanilla drafted,
+        the numbers relative to vanilla are missing.
         """
         if reason := self._reason(key) or self._part_listed(key):
             cost = replace(cost, mat=reason, step_s=reason)

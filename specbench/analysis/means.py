@@ -21,7 +21,9 @@ def means_of_methods(rows: Mapping[str, Sequence[Value]]) -> dict[str, Value]:
 
 
 def _counted_tasks(rows: Mapping[str, Sequence[Value]]) -> list[int]:
-    """The indices of tasks that enter the means: those with a number, or all if none has one."""
+    """The indices of tasks that enter the means: those with a number of any method but the baseline
+    (with no other method, the baseline's), or all if no task has one.
+    """
     other_rows = [row for method, row in rows.items() if method != BASELINE] or list(rows.values())
     columns = list(zip(*other_rows, strict=True))
     measured = [

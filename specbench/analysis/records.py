@@ -128,7 +128,7 @@ def records_frame(records: Sequence[Record]) -> DataFrame:
     """The records as a frame: one row per record, in their order.
 
     - `method`, `task`, `sample_id`, `status`, `stop_reason`, `origin` (run that it was merged
-      from), `worker` (process of a cluster): categories.
+      from), `worker` (process of a run with --ray): categories.
     - `turn` of a chat, `repeat` (pass), `concurrency` (requests at once), `seed`, `prompt_tokens`
       (0: unknown), `num_tokens`, `num_steps` (that the record lists, 0 without) and `num_emitted`
       (tokens that these emitted): integers.

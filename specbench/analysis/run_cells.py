@@ -40,8 +40,8 @@ def measure_cells(
             for method in axes.methods:
                 key = CellKey(method, temperature, task)
                 cell = source.measure_cell(key, draws, arithmetic)
-                # `without_part` removes a MAT that covers only some of the answers. If no answer
-                # has counts of drafts, `_with_counters` takes MAT from the server's counters.
+                # `without_part` removes a MAT that covers only some of the answers. If MAT is
+                # missing, `_with_counters` takes it from the server's counters, if they give it.
                 # `checked_cell` removes numbers that mix answers with and without drafts.
                 cell = drafting.without_part(cell, key)
                 cell = _with_counters(cell, key, drafting)
