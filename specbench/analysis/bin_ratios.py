@@ -24,9 +24,9 @@ class BinRatio(Bin):
     num_prompts: int
     """Number of these prompts."""
     subject: Value
-    """MAT of the first side."""
+    """MAT of the first side, the subject."""
     reference: Value
-    """MAT of the second side."""
+    """MAT of the second side, the reference."""
     ratio: Value
     """subject / reference."""
     p_value: float | None = None
@@ -67,27 +67,32 @@ class PlacedSteps(NamedTuple):
         return np.stack(sums, axis=1).astype(np.float64)
 
 
-def compare_steps(first: PlacedSteps, second: PlacedSteps, draws: Draws) -> tuple[BinRatio, ...]:
-    """The MAT of two sides and their ratio first / second, in the bins of each axis in order.
+def compare_steps(
+    subject: PlacedSteps, reference: PlacedSteps, draws: Draws
+) -> tuple[BinRatio, ...]:
+    """The MAT of two sides and their ratio subject / reference, in the bins of each axis in order.
 
     A bin counts the prompts with steps of both sides in it; bins without such a prompt are left
-    out. `draws` resamples the prompts, each for both sides at once, for intervals.
+    out. An axis counts if both sides know it. `draws` resamples the prompts, each for both sides at
+    once, for intervals.
     """
-    sides = (first, second)
+    sides = (subject, reference)
     num_prompts = 1 + max(int(side.prompts.max(initial=0)) for side in sides)
     ratios = []
-    for axis in (axis for axis in first.numbers if axis in second.numbers):
+    for axis in (axis for axis in subject.numbers if axis in reference.numbers):
         # The largest position, context length or turn that both sides reach; -1 without steps.
         largest = min(int(side.numbers[axis].max(initial=-1)) for side in sides)
         for low, high in pairwise(bin_edges(axis, largest)):
             step_bin = Bin(axis, low, high)
             # Of each prompt: its steps in the bin, and the tokens that they emitted [prompts, 2].
-            first_sums, second_sums = (side.sums(step_bin, num_prompts) for side in sides)
+            subject_sums, reference_sums = (side.sums(step_bin, num_prompts) for side in sides)
             # True for prompts with steps of both sides [prompts].
-            is_on_both = (first_sums[:, 0] > 0) & (second_sums[:, 0] > 0)
+            is_on_both = (subject_sums[:, 0] > 0) & (reference_sums[:, 0] > 0)
             if is_on_both.any():
                 ratios.append(
-                    _bin_ratio(step_bin, first_sums[is_on_both], second_sums[is_on_both], draws)
+                    _bin_ratio(
+                        step_bin, subject_sums[is_on_both], reference_sums[is_on_both], draws
+                    )
                 )
     return tuple(ratios)
 

@@ -86,11 +86,11 @@ def _equal_times(answers: Sequence[Record]) -> Iterator[str]:
         # P(at least num_both pairs), with the mean `num_by_chance` of a Poisson distribution
         is_unlikely = pdtrc(num_both - 1, num_by_chance) < UNLIKELY
         if is_unlikely and num_both > MOST_BY_CHANCE * num_by_chance:
-            first, second, *_ = next(equal for equal in by_times.values() if len(equal) > 1)
+            earlier, later, *_ = next(equal for equal in by_times.values() if len(equal) > 1)
             pairs = "1 pair" if num_both == 1 else f"{num_both} pairs"
             yield (
                 f"{method}: {pairs} of answers took the same time to the last digit, first "
-                f"{first.key.sample_id} and {second.key.sample_id} ({first.decode_s:g} s)."
+                f"{earlier.key.sample_id} and {later.key.sample_id} ({earlier.decode_s:g} s)."
             )
 
 
