@@ -19,8 +19,8 @@ def find_idle_engines(header: RunHeader) -> Iterator[RunWarning]:
     """Yield a warning if servers used LEAST_CORES or LEAST_GPU while other methods were measured.
 
     A block is a group of requests that the server of its method completed together. Its
-    `idle_cpu_s` and `idle_gpu` map the other methods, whose servers were idle, to CPU seconds and
-    to the largest share of a GPU's time.
+    `idle_cpu_s` and `idle_gpu` map other methods, whose servers should be idle, to the CPU seconds
+    and the largest share of a GPU's time that these used. Servers that used nothing are absent.
     """
     idle_methods = {
         method for block in header.blocks for method in (*block.idle_cpu_s, *block.idle_gpu)
