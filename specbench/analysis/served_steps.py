@@ -50,7 +50,8 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
 
     A block is a group of requests that a server completed together, with the increase of its
     counters. If the counters show more drafts than the steps that the block's answers imply, the
-    difference is spread over the answers that may have taken one step more. `record.serving` has a
+    difference is spread over the answers that may have taken one step more. Counts of a block that
+    cannot be right give no steps, but a sentence in `contradictions`. `record.serving` has a
     server's figures of an answer; None for the engine in this process.
     """
     blocks_by_key: dict[BlockKey, list[BlockHeader]] = defaultdict(list)
