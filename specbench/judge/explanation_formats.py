@@ -170,12 +170,7 @@ def _side_values(name: str, explanation: Explanation) -> dict[str, Any]:
 
 def _rows(explanation: Explanation) -> Iterator[dict[str, Any]]:
     """Rows of column -> string, number, list or None: one per factor in the order of the product,
-<<<<<<< HEAD
     then one per line under cost, and one per bin of MAT.
-=======
-    then one per step under cost, and one per bin of MAT. If times are no evidence, MAT is the only
-    factor, and there are no steps.
->>>>>>> 1f59e5c6 (Say the second cases of the judge room's docstrings)
 
     The lines under cost are the method's step and the baseline's. They have "cost" in the column
     `part_of`. A bin has the steps in a range of positions, context lengths or turns, and "MAT"

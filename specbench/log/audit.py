@@ -118,9 +118,9 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
 
         Empty if the audit gives a verdict: a test failed, or greedy answers were compared with
         vanilla's (or are vanilla's), or enough sampled tokens were tested to find a difference of
-        MOST_UNSEEN.
+        MOST_UNSEEN. Answers that were drawn at a raised temperature do not count.
         """
-        # Without audits of answers that were drawn at a raised temperature, at most one is left.
+        # Without audits of such answers, at most one is left.
         audits = [audit for audit in self.at(method, temperature) if not audit.is_raised]
         if not audits:
             return "not in the audit"

@@ -26,7 +26,7 @@ class Difference:
     role: Role
     """Role of the field."""
     method: str = ""
-    """The method that the field belongs to; empty if it belongs to none."""
+    """The method at the end of `what`; empty for files and without any. Not used without `what`."""
     options: tuple[str, ...] = ()
     """The changed options of the method: "num_tokens 5 -> 3"; empty for other fields."""
 

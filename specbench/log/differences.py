@@ -18,20 +18,20 @@ from specbench.log.options import Role, field_roles
 def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tuple[Difference, ...]:
     """The fields whose contents differ in two headers, with both contents as text.
 
-    Contents that are unknown in one header, such as a hash or the kernels of an older run, do not
-    differ. Notes are never compared. If `is_exact`, all other fields are compared, and the headers
-    may be other structs than `RunHeader`. If not, a field needs a name for readers (`what`), and
-    must not be void: a field is void if its difference says nothing, such as the seed of runs that
-    drew nothing, or the name of a model if the files are the same.
+    A hash that is None, a part that a header lacks (such as the kernels of an older run), and notes
+    are never compared. If `is_exact`, all other fields are, and the headers may be other structs
+    than `RunHeader`. If not, a field needs a name for readers (`what`), and must not be void: a
+    field is void if its difference says nothing, such as the seed of runs that drew nothing, or the
+    name of a model if the files are the same.
     """
     list_fields: Callable[[Any], Iterator[_Field]] = _exact_fields if is_exact else _named_fields
     # path, such as "model.dtype" -> field
     first_fields = {field.path: field for field in list_fields(first)}
     second_fields = {field.path: field for field in list_fields(second)}
-    # A part is a group of fields, such as "gpu". It is unknown in a header without any of them.
+    # A part is a group of fields, such as "gpu". A header without any of them lacks the part.
     first_parts = {field.part for field in first_fields.values()}
     second_parts = {field.part for field in second_fields.values()}
-    known_parts = first_parts & second_parts
+    shared_parts = first_parts & second_parts
     void_patterns: list[str] = []  # patterns of the paths of void fields, "*" for any text
     if not is_exact:
         assert isinstance(first, RunHeader) and isinstance(second, RunHeader)
@@ -42,7 +42,7 @@ def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tup
     field_differences: list[Difference] = []
     for path, field in (first_fields | second_fields).items():
         is_void = any(fnmatchcase(path, pattern) for pattern in void_patterns)
-        if is_void or field.part not in known_parts:
+        if is_void or field.part not in shared_parts:
             continue
         first_content = first_fields[path].content if path in first_fields else _MISSING
         second_content = second_fields[path].content if path in second_fields else _MISSING
@@ -69,7 +69,7 @@ class _Field(NamedTuple):
     what: str = ""
     """Name of the field for readers; empty if it has none."""
     method: str = ""
-    """The method at the end of `what`; empty if `what` names none."""
+    """The method at the end of `what`; empty for files and without any. Not used without `what`."""
 
 
 _MISSING: Any = object()
@@ -149,7 +149,7 @@ def _void_patterns(first: RunHeader, second: RunHeader) -> Iterator[str]:
     # All GPUs of the machine. The GPU that a run used is a field of its own (`_named_fields`).
     yield "environment.gpus.*"
 
-    # Settings of sampling, if no temperature of both is above 0: greedy decoding draws nothing.
+    # Settings of sampling, if the runs share no temperature above 0: greedy decoding draws nothing.
     first_values, second_values = first.spec.values, second.spec.values
     shared_temperatures = {*first_values.temperatures} & {*second_values.temperatures}
     if not any(temperature > 0 for temperature in shared_temperatures):
@@ -208,7 +208,7 @@ def _have_same_files(first: Mapping[str, FileHeader], second: Mapping[str, FileH
 def _texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
     """The contents of one field in two headers, in words; None if they do not differ.
 
-    `path` is the field's path in both headers. A content is `_MISSING` if a header lacks the field.
+    A content is `_MISSING` if a header lacks the field: only a checkpoint's file differs then.
     """
     if isinstance(first, FileHeader) or isinstance(second, FileHeader):
         first_file = None if first is _MISSING else first
@@ -221,7 +221,7 @@ def _texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
         changed_options = _changed_options(first, second)
         first = {name: first[name] for name in changed_options}
         second = {name: second[name] for name in changed_options}
-    if path.endswith("sha256") and None in (first, second):  # a hash is unknown
+    if path.endswith("sha256") and None in (first, second):  # no hash, or unknown
         return None
     if isinstance(first, PromptsHeader):
         return _prompt_texts(first, second)  # the prompts of a task
@@ -243,8 +243,8 @@ def _option_changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iter
 def _exact_texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
     """The contents of one field in two headers, in JSON; None if they do not differ.
 
-    `path` is the field's path in both headers. A content is `_MISSING` if a header lacks the field.
-    A hash that is None (older versions) and an option that is missing do not differ from any.
+    A content is `_MISSING` if a header lacks the field, which then is null. But an option that one
+    header lacks, and a hash that is None in one header, do not differ from any content.
     """
     if _MISSING in (first, second) and ".options." in path:
         return None

@@ -188,7 +188,7 @@ def _least_step_s(header: RunHeader) -> float:
     """Least seconds of a step: it reads the target's weights at the memory's nominal bandwidth.
 
     Bytes that the processor's last cache may hold do not count. The seconds are 0 if the bandwidth
-    or the bytes are unknown, or if other machines may have computed some answers.
+    or the bytes are unknown or not measured, or if other machines may have computed some answers.
     """
     roofline = header.roofline  # of the machine on which the run began; None if not measured
     # The run was merged, resumed on another machine, or done by a cluster or by servers.

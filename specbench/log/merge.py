@@ -152,10 +152,10 @@ def _header(
     runs: Sequence[Run], records: Sequence[Record], offsets_of_runs: Sequence[Offsets]
 ) -> RunHeader:
     """The header of the merged run: the first header, with the tasks, passes, blocks, workers and
-    warnings of all runs. Facts about a single machine are only in `origins`.
+    warnings of all runs. `origins` has the command, machine, GPU and processor of each run; the
+    first run's `environment` stays, too, and its `roofline` if all machines have the same name.
 
-    `records` are those of the merged run. `offsets_of_runs` has a mapping per run: prompt -> passes
-    in earlier runs. A `repeat` is a pass over the prompts, from 0.
+    `records` are the merged run's. `offsets_of_runs`: per run, prompt -> passes in earlier runs.
     """
     headers = [run.header for run in runs]
     first_header = headers[0]
@@ -166,7 +166,7 @@ def _header(
     is_one_order = len({header.spec.values.limit_order for header in headers}) == 1
     spec_values = structs.replace(
         first_header.spec.values,
-        repeats=1 + max((record.key.repeat for record in records), default=0),
+        repeats=1 + max((record.key.repeat for record in records), default=0),  # passes
         until_ci=None,
         tasks=tuple(columns),
         limit=limit if is_one_order else None,
@@ -242,8 +242,8 @@ def _block_offset(task: str, run: Run, offsets: Offsets) -> int:
 def _prompts(headers: Sequence[RunHeader], records: Sequence[Record]) -> Iterator[PromptsHeader]:
     """The description of each task's prompts in the merged run, whose records are `records`.
 
-    If one run has as many prompts of the task as the records, its description is used. If not, the
-    prompts of all runs are joined, and their hash (`sha256`) is made from the runs' hashes.
+    If one run has at least as many prompts of the task as the records, its description is used. If
+    not, those of all runs are joined, and their hash (`sha256`) is made from the runs' hashes.
     """
     # Task -> hash of the prompts of a run -> description of these prompts.
     prompts_by_task: dict[str, dict[str, PromptsHeader]] = defaultdict(dict)
@@ -253,7 +253,7 @@ def _prompts(headers: Sequence[RunHeader], records: Sequence[Record]) -> Iterato
     for task, prompts_by_hash in prompts_by_task.items():
         largest = max(prompts_by_hash.values(), key=lambda prompts: prompts.num_prompts)
         sample_ids = {record.key.sample_id for record in records if record.key.task == task}
-        if len(sample_ids) <= largest.num_prompts:  # the prompts of the other runs are among these
+        if len(sample_ids) <= largest.num_prompts:  # other runs' prompts should be among these
             yield largest
             continue
         categories: dict[str, tuple[str, ...]] = {}  # category -> ids of its prompts

@@ -92,7 +92,9 @@ def _is_measured_twice(run: Run, earlier_run: Run) -> bool:
 
 
 def _times_of_answers(run: Run) -> Mapping[_Answer, Sequence[_Times]]:
-    """Answer -> its times in each pass that gave this answer. Answers without steps are not in."""
+    """Answer -> its times in each pass that gave this answer. Answers that failed or have no steps
+    are left out.
+    """
     times_of_answers: dict[_Answer, list[_Times]] = defaultdict(list)
     for record in run.records:
         if record.prefill_s is not None and record.decode_s:

@@ -63,7 +63,7 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
     def settings_text(self) -> str:
         """The size of the method's drafts here and in its paper: "6 tokens; paper: 10".
 
-        If the sizes are equal, the first option that differs: "ngram=2; paper: 3". Empty if no
+        If no size differs, the first option that differs: "ngram=2; paper: 3". Empty if no
         option differs. "6 tokens, cut; paper: 10" stands for the paper's draft, cut to the tokens
         that are cheap to verify.
         """
@@ -166,7 +166,8 @@ def _without_folders(option: str, all_options: Sequence[str]) -> str:
     """An option with a shorter path: "weights=c" for "weights=/a/b/c", or "weights=b/c" if another
     of `all_options` (texts such as "weights=/d/c") ends with "c".
 
-    An option without a path, or with a Hub id ("weights=org/name"), stays as it is.
+    An option without a path, with a Hub id ("weights=org/name") or without such an end stays as it
+    is.
     """
     name, _, path = option.partition("=")
     if "/" not in path or HUB_ID.fullmatch(path):

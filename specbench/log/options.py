@@ -110,7 +110,7 @@ class Option:
         of a text that is not plain. `item` is the type of the value, or of the tuple's elements.
 
         Raises:
-            UserError: a text is not a value of this option.
+            UserError: a text is not a number, or does not have the option's form.
         """
         if given == self.word and self.word:
             return self.default

@@ -188,8 +188,9 @@ def to_line(record: Record) -> RecordLine | ImportedLine:
 def to_record(line: RecordLine | ImportedLine, shared_values: dict[Any, Any]) -> Record:
     """The record of a line.
 
-    `shared_values` maps each value of earlier lines to itself. This function adds the line's values
-    to it, and uses the same object for equal values: large runs must fit into memory.
+    `shared_values` maps each value of the fields `_OFTEN_EQUAL` of earlier lines to itself. This
+    function adds the line's to it, and uses one object for equal values: large runs must fit into
+    memory.
     """
     names = _IMPORTED_FIELDS if isinstance(line, ImportedLine) else _RECORD_FIELDS
     # Name -> content, of the fields of the key and of the fields of the record.

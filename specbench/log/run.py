@@ -177,8 +177,8 @@ class Run:
         the run of each repeat, since each run is a unit of variance.
 
         Raises:
-            UserError: a run was imported, two runs differ in command, machine or methods, or one
-                run is given twice.
+            UserError: a run was imported or is given twice, or differs from the first one in the
+                work, the methods, their checkpoints and trees, or the hardware.
         """
         _check_poolable(runs)
         records: list[Record] = []
@@ -205,8 +205,8 @@ def renumbered(record: Record, offset: int) -> Record:
 
 
 def _check_poolable(runs: Sequence[Run]) -> None:
-    """Raise UserError if a run is imported or given twice, or differs from the first run in command
-    or machine.
+    """Raise UserError if a run is imported or given twice, or differs from the first run in what
+    `POOL` forbids: the work, the methods, their checkpoints and trees, or the hardware.
     """
     first_header = runs[0].header
     for run_index, run in enumerate(runs):

@@ -134,7 +134,7 @@ def read_run(path: Path, *, is_lenient: bool = False) -> Run:
     """
     header = read_header(path)
     record_check = RecordCheck(header)
-    # Each value of earlier lines -> itself, so that equal values are in memory once.
+    # Values of earlier lines -> themselves, so that equal values are in memory once.
     shared_values: dict[Any, Any] = {}
 
     def read_record(content: bytes, line_number: int) -> Record:
@@ -150,7 +150,7 @@ def read_run(path: Path, *, is_lenient: bool = False) -> Run:
     # A request that failed may have been repeated. Of the lines with its key, the last one counts.
     last_records = {record.key: record for record in all_records}
     records = tuple(record for record in all_records if last_records[record.key] is record)
-    audit = _audit_of(path, len(records))  # the last audit; None if it was of other records
+    audit = _audit_of(path, len(records))  # None without any, or if it was of other records
     num_repeated = len(all_records) - len(records)
     return Run(header, records, path, tuple(left_out), num_repeated=num_repeated, audit=audit)
 

@@ -82,7 +82,7 @@ def _copied_passes(done: Sequence[Record]) -> Iterator[str]:
     if the tokens are equal, and the times of prefill and decoding differ by a share of COPIED at
     most. One of two passes is a copy if at least LEAST_COPIES of their pairs are copies, and a
     share of at least LEAST_COPIED_SHARE. Answers of fewer than LEAST_TOKENS tokens do not count.
-    `done` has the records that did not fail.
+    `done` has the records that did not fail and have times.
     """
     # Method and request without the pass -> the method's answers, one per pass.
     answers_by_request: dict[tuple[object, ...], list[Record]] = defaultdict(list)
@@ -140,8 +140,9 @@ def _slower_than_trials(done: Sequence[Record], threads: Threads) -> Iterator[st
 
         (step / step in the trial) / (vanilla's step / vanilla's in the trial) > MOST_SLOWER
 
-    The drafter's prefill does not count. Methods whose trees have several sizes are left out, and
-    so are methods that shared a trial, since their trees have the same size.
+    The drafter's prefill does not count. Left out are methods with fewer than LEAST_ANSWERS answers
+    or with trees of several sizes, and those that shared a trial: it ran only one of them. There is
+    no sentence without vanilla's steps and trial.
     """
     # Of each method: seconds of all steps, numbers of steps and answers, sizes of trees in nodes.
     seconds: dict[str, float] = defaultdict(float)
@@ -160,7 +161,8 @@ def _slower_than_trials(done: Sequence[Record], threads: Threads) -> Iterator[st
     if not vanilla_trial_s or not num_steps[BASELINE]:
         return
     vanilla_ratio = seconds[BASELINE] / num_steps[BASELINE] / vanilla_trial_s
-    # A trial maps numbers of threads to seconds of a step. Methods that shared one have equal ones.
+    # A trial maps numbers of threads, as texts, to seconds of a step. Methods that shared one have
+    # equal ones.
     trials = [*threads.method_step_s.values()]
     for method, trial in threads.method_step_s.items():
         num_threads = threads.of(method)

@@ -180,7 +180,8 @@ def _turns(choice: Fields, steps_field: StepsField) -> Iterator[Turn]:
 
 def _with_failures(records: Sequence[Record], turns: Sequence[Turn]) -> Iterator[Record]:
     """The records of these turns, in order. The record of a turn that failed is replaced by a
-    failed record, which has only the publisher's counts, and the turn is noted with the reason.
+    failed record, which keeps the text, the publisher's tokens and the seconds, and the turn is
+    noted with the reason.
     """
     previous: Turn | None = None  # the turn before in the file
     for record, turn in zip(records, turns, strict=True):

@@ -63,11 +63,11 @@ def speed_figures(
     answers: MethodAnswers, formula: str, rules: Sequence[CountedTokens]
 ) -> Iterator[ImportedFigure]:
     """A method's tokens/s and its speedups over the baseline, as EAGLE's and Spec-Bench's scripts
-    compute them; nothing if the method has no times.
+    compute them; nothing if the method has no times or no tokens.
 
-    `rules` count the baseline's tokens, and each gives two speedups. First come the ratios of mean
-    rates per question (the scripts' formula, whose name is `formula`), then the ratios of totals:
-    all tokens / all seconds.
+    `rules` count the baseline's tokens, and each gives two speedups, or none if the baseline has no
+    times or tokens. First come the ratios of mean rates per question (the scripts' formula, whose
+    name is `formula`), then the ratios of totals: all tokens / all seconds.
     """
     method, records = answers.method, answers.records
     mean_rate = mean_of_rates(records, published_tokens)  # tokens/s
@@ -110,16 +110,16 @@ def why_ours_differs(figures: Sequence[ImportedFigure]) -> Iterator[str]:
         *_, our_figure = totals.values()  # the last one
         same_counting = totals[published.counting]  # our average, but the publisher's counting
         # published / ours = (published / same counting) * (same counting / ours)
-        averaging = published.value / same_counting.value
+        averaging_factor = published.value / same_counting.value
         sentence = (
             f"{method}: {published.value:.3f}x / {our_figure.value:.3f}x = "
-            f"{published.value / our_figure.value:.4f}: {averaging:.4f} is averaging "
+            f"{published.value / our_figure.value:.4f}: {averaging_factor:.4f} is averaging "
             f"({published.rule} instead of totals)"
         )
         if same_counting != our_figure:
-            counting = same_counting.value / our_figure.value
+            counting_factor = same_counting.value / our_figure.value
             rules = f"{published.counting} instead of {our_figure.counting}"
-            sentence += f", {counting:.4f} is counting ({rules})"
+            sentence += f", {counting_factor:.4f} is counting ({rules})"
         yield sentence
 
 

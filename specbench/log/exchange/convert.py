@@ -82,7 +82,7 @@ class _ReadFile(NamedTuple):
     content: FileContent
 
     def method(self, record: Record) -> str:
-        """Name of a record's method: the label, and its part of the file."""
+        """Name of a record's method: the label, then the name within the file, if any."""
         return " ".join(filter(None, (self.label, record.key.method)))
 
 
@@ -208,8 +208,8 @@ def _baseline(label: str, methods: Sequence[str]) -> str:
     """The name of the baseline; empty if there is none. `label` is empty if the user gave none.
 
     Raises:
-        UserError: no file has the requested label, or a file of another method has the label
-            that is reserved for the baseline.
+        UserError: no method has the requested label as its name, or a method that is not the
+            baseline has the name that is reserved for it.
     """
     if label and label not in methods:
         raise unknown_name("label", label, methods)
@@ -254,8 +254,9 @@ def _records_of_run(
 
     `baseline` is the baseline's name, or empty; its records get the name BASELINE. `task` is empty
     if unknown. The id of a question of a known task is that of specbench's own runs: "mt_bench/81".
-    The passes (`repeat`) of a method at a load are numbered on from file to file. An answer without
-    tokens becomes a failed record, and is noted. All records get the `temperature`.
+    The passes (`repeat`) of a method at a load are numbered on from file to file. An answer that
+    did not fail, but has no tokens, becomes a failed record, and is noted. All records get the
+    `temperature`.
     """
     prefix = f"{task}/" if task else ""
     # (method, load) -> passes in the files before this one

@@ -205,7 +205,9 @@ def counts_from_drafts(
 
 
 def failed(record: Record, reason: str) -> Record:
-    """The record of an answer that failed; the publisher's counts are kept."""
+    """The record as one of an answer that failed: without steps. Of its counts, the publisher's
+    tokens and the seconds are kept.
+    """
     counts = record.imported or ImportedCounts()
     published = ImportedCounts(counted_tokens=counts.published_tokens, total_s=counts.total_s)
     return replace(record, status="error", error=reason, imported=published, accept_lengths=())

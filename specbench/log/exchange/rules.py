@@ -57,8 +57,8 @@ def compare_counts(answers: MethodAnswers) -> Iterator[str]:
 def _rule_of_tokens(differences: Iterable[int]) -> str:
     """The method's rule of counting tokens relative to the baseline's, in words.
 
-    `differences` has, for each answer with the baseline's text, the method's tokens - the
-    baseline's; it is not empty.
+    `differences` has each number (the method's tokens - the baseline's) that occurs among the
+    answers with the baseline's text; it is not empty.
     """
     distinct = set(differences)
     if distinct == {0}:
@@ -76,11 +76,11 @@ def _rule_of_steps(method: str, records: Sequence[Record]) -> Iterator[str]:
     """A sentence about the rule by which a method counts tokens and steps; none without any record
     that lists the tokens of its steps (`accept_lengths`).
 
-    The rule follows from the tokens of each answer - the tokens of its steps. It is 1 if no step
-    emits the prefill's token.
+    The rule follows from a difference per answer: its tokens, less the tokens of its steps. All
+    are 1 if steps emit all tokens but the prefill's.
     """
     records_with_steps = [record for record in records if record.accept_lengths]
-    # Tokens of an answer - tokens of its steps.
+    # Each number (tokens of an answer, less the tokens of its steps) that occurs.
     differences = {record.num_tokens - sum(record.accept_lengths) for record in records_with_steps}
     if not differences:
         return

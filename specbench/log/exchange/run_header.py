@@ -80,7 +80,7 @@ def make_header(
         findings=tuple(_findings(sources, answers)),
         lacks=_lacks(contents, values, is_given),
     )
-    now = datetime.now(UTC).isoformat(timespec="seconds")
+    now = datetime.now(UTC).isoformat(timespec="seconds")  # of the import, not of the answers
     return RunHeader(
         schema=IMPORTED_SCHEMA,
         id="imported",

@@ -76,7 +76,8 @@ def _record(request: Fields, began_s: float) -> Record:
     prompt with its turns.
 
     Raises:
-        UserError: a field is missing or wrong, or the first token came after the whole answer.
+        UserError: a field is missing or wrong, or the time to the first token is 0 or longer than
+            that of the whole answer.
     """
     session_number = request.get("metadata.session_num", Whole)
     key = answer_key(f"session {session_number}", turn=request.get("metadata.turn_index", Whole, 0))
@@ -136,7 +137,8 @@ def _figures(records: Sequence[Record], duration_s: float) -> Iterator[ImportedF
     """The numbers that AIPerf prints: mean and percentiles of each kind of time, in milliseconds,
     and output tokens per second. A kind without any time has no statistics.
 
-    `duration_s` are the seconds from the first start of a request to the last end.
+    `duration_s` are the seconds from the first start of a request to the last end. If they are 0,
+    there is no figure of tokens per second.
     """
     for time_name, seconds in zip(_TIMES, request_times(records), strict=True):
         for statistic_name in ("avg", "p50", "p99"):  # mean, median and 99th percentile

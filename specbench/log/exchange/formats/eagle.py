@@ -95,10 +95,10 @@ def _figures(answers: MethodAnswers, count_tokens: CountTokens | None) -> Iterat
 def _mat_figures(method: str, records: Sequence[Record]) -> Iterator[ImportedFigure]:
     """The method's MAT by each of the rules in use, for its answers that did not fail (`records`).
 
-    Of each answer, `num_emitted` is the number of tokens of its steps (new_tokens in the file), and
-    `num_steps` the number of steps (idx + 1). None stands for a number that the file lacks. There
-    is no figure without steps, or if each step emits one token, as the baseline's do. The second
-    rule needs more steps than turns.
+    Of each answer, `num_emitted` is the number of tokens of its steps (the sum of accept_lengths in
+    the file, or without it new_tokens), and `num_steps` the number of steps (idx + 1). None stands
+    for a number that a file of another format lacks. There is no figure without steps, or if each
+    step emits one token, as the baseline's do. The second rule needs more steps than turns.
     """
     counts_by_turn = [record.imported for record in records if record.imported]
     num_tokens = sum(counts.num_emitted or 0 for counts in counts_by_turn)
@@ -111,7 +111,7 @@ def _mat_figures(method: str, records: Sequence[Record]) -> Iterator[ImportedFig
     if num_steps > num_turns:
         rule = "new_tokens / idx, which leaves out a step per turn"
         yield ImportedFigure(method, "MAT", num_tokens / (num_steps - num_turns), rule=rule)
-    # A turn without steps emitted nothing: 0 / 1.
+    # A turn whose steps are unknown counts as 0 / 1.
     mat_by_turn = [(counts.num_emitted or 0) / (counts.num_steps or 1) for counts in counts_by_turn]
     rule = "the mean over turns of new_tokens / (idx + 1)"
     yield ImportedFigure(method, "MAT", sum(mat_by_turn) / num_turns, rule=rule)

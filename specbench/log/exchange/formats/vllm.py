@@ -170,10 +170,11 @@ def _figures(
 
 def _findings(benchmark: Fields, records: Sequence[Record], load: Load) -> Iterator[str]:
     """Sentences on what the file's numbers count: times between chunks of one step, requests at
-    once, and draft tokens that the end of an answer cut. A sentence is left out if the file shows
-    nothing of the kind.
+    once, and draft tokens that the end of an answer cut. The first two are left out if the file
+    shows nothing of the kind, the last one only if the server counts no drafts.
     """
-    gaps_s = request_times(records).between  # seconds between chunks, of all requests
+    # Seconds between chunks, of all requests that did not fail.
+    gaps_s = request_times(records).between
     num_within_step = sum(gap_s < _ONE_STEP_S for gap_s in gaps_s)
     if num_within_step:
         yield (
@@ -207,7 +208,8 @@ def _write(written: WrittenAnswers) -> str:
     """
     records, load = written.records, written.load
     done = [record for record in records if record.is_ok]
-    # The block is the requests that a server completed together: these answers.
+    # The block is the requests that a server completed together: these answers. If the run was
+    # interrupted within it, its parts are blocks with the same key, and the first one counts.
     key = block_key(records[0].key)
     durations_s = [block.duration_s for block in written.header.blocks if block_key(block) == key]
     duration_s = next(iter(durations_s), sum(record.wall_s or 0.0 for record in done))
@@ -235,7 +237,7 @@ def _write(written: WrittenAnswers) -> str:
         num_steps = sum(counts.num_steps for counts in steps)
         num_emitted = sum(counts.num_emitted for counts in steps)
         benchmark |= {
-            "spec_decode_num_drafts": num_steps,
+            "spec_decode_num_drafts": num_steps,  # each step counts as a draft
             "spec_decode_accepted_tokens": num_emitted - num_steps,
         }
     return json.dumps(benchmark) + "\n"
