@@ -18,11 +18,12 @@ from specbench.log.options import Role, field_roles
 def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tuple[Difference, ...]:
     """The fields whose contents differ in two headers, with both contents as text.
 
-    A hash that is None, a part that a header lacks (such as the kernels of an older run), and notes
-    are never compared. If `is_exact`, all other fields are, and the headers may be other structs
-    than `RunHeader`. If not, a field needs a name for readers (`what`), and must not be void: a
-    field is void if its difference says nothing, such as the seed of runs that drew nothing, or the
-    name of a model if the files are the same.
+    Never compared are notes, and what one header lacks of these: hashes, options of a method, and
+    whole parts, such as the kernels of an older run. If `is_exact`, all other fields are compared,
+    and the headers may be other structs than `RunHeader`. If not, a field must be in both headers
+    (or be a file of a checkpoint), needs a name for readers (`what`), and must not be void: a field
+    is void if its difference says nothing, such as the seed of runs that drew nothing, or the name
+    of a model if the files are the same.
     """
     list_fields: Callable[[Any], Iterator[_Field]] = _exact_fields if is_exact else _named_fields
     # path, such as "model.dtype" -> field
@@ -190,7 +191,7 @@ def _void_model_patterns(first: ModelHeader, second: ModelHeader) -> Iterator[st
         yield from ("model.name", "model.revision", "model.files.*")
     elif first.files and second.files:
         yield "model.revision"  # the hashes of the files identify a model better
-        # `files` of a stand-in are those of the small model inside it, whatever its shape.
+        # A stand-in is a small model in a real model's shape. `files` are the small model's.
         is_same_kind = (first.is_stand_in, first.shape) == (second.is_stand_in, second.shape)
         if is_same_kind and _have_same_files(first.files, second.files):
             yield "model.name"  # a copy in another folder

@@ -46,8 +46,8 @@ class Turn(NamedTuple):
         return (self.new_tokens, self.steps, self.wall_time)
 
 
-Counts = Callable[[Turn], ImportedCounts]
-"""The counts of a turn by the rule of its file."""
+CountTurn = Callable[[Turn], ImportedCounts]
+"""Gives the counts of a turn by the rule of its file."""
 
 
 class StepsField(NamedTuple):
@@ -81,7 +81,7 @@ def counts_of_turn(turn: Turn) -> ImportedCounts:
 
 
 def read_answers(
-    source: SourceFile, steps_field: StepsField, counts_of: Callable[[Sequence[Turn]], Counts]
+    source: SourceFile, steps_field: StepsField, counts_of: Callable[[Sequence[Turn]], CountTurn]
 ) -> ReadAnswers:
     """The answers of a file, a record per turn, and its turns; both in the order of the file.
 
@@ -110,12 +110,12 @@ def read_answers(
                 # The tokens of the prompt are unknown.
                 records.append(Record(key, "ok", prompt_tokens=0, text=turn.text))
                 turns.append(turn)
-    count = counts_of(turns)  # from a turn to its tokens, steps and seconds
+    count_turn = counts_of(turns)  # from a turn to its tokens, steps and seconds
     counted_records = []
     for record, turn in zip(records, turns, strict=True):
         # A length of 0 is wrong: a step emits a token.
         lengths = () if 0 in turn.accept_lengths else turn.accept_lengths
-        counted_records.append(replace(record, imported=count(turn), accept_lengths=lengths))
+        counted_records.append(replace(record, imported=count_turn(turn), accept_lengths=lengths))
     content = FileContent(
         records=[*_with_failures(counted_records, turns)],
         counting="",

@@ -84,6 +84,7 @@ def read_table(sources: Sequence[SourceFile], mapping: FileMapping) -> ImportedT
     """
     cells: list[dict[str, Any]] = []  # a dict per cell: column -> text or number
     for source in sources:
+        # `mapping.has` are keys of the first JSON value of such a file.
         cells_of_file = read_cells(mapping, source) if source.entries[0].has(*mapping.has) else []
         if not cells_of_file:
             raise source.error("", f"it is not a file of {mapping.title}, or it has no rows")

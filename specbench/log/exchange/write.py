@@ -24,7 +24,7 @@ class _FileKey(NamedTuple):
 
 def written_formats() -> dict[str, Format]:
     """The formats that can be written, by name."""
-    return {name: form for name, form in all_formats().items() if form.write}
+    return {name: file_format for name, file_format in all_formats().items() if file_format.write}
 
 
 def write_files(run: Run, form: str, out: Path) -> list[Path]:

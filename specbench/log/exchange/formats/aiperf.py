@@ -63,7 +63,7 @@ def _read(source: SourceFile) -> FileContent:
         counting="tokens: output_sequence_length; the first is the prefill's; steps: those after "
         "it - accepted draft tokens, if the server counts these",
         lacks=("texts", "token ids", "stop reasons", "the load"),
-        blocks={NO_LOAD: MeasuredBlock(duration_s, counters={})},
+        blocks={NO_LOAD: MeasuredBlock(duration_s, counters={})},  # no load, no counters
     )
     content.figures += _figures(records, duration_s)
     return content

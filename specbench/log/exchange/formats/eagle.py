@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from specbench.log.exchange.answers import (
-    Counts,
+    CountTurn,
     StepsField,
     Turn,
     counts_of_turn,
@@ -53,7 +53,7 @@ def _counts_of_baseline(turn: Turn) -> ImportedCounts:
     )
 
 
-def _counts(turns: Sequence[Turn]) -> Counts:
+def _counts(turns: Sequence[Turn]) -> CountTurn:
     return _counts_of_baseline if _is_baseline(turns) else counts_of_turn
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from specbench.log.exchange.answers import (
-    Counts,
+    CountTurn,
     StepsField,
     Turn,
     counts_of_turn,
@@ -31,7 +31,7 @@ _STEPS = StepsField("decoding_steps", 1)
 _FORMULA = "Spec-Bench's formula"
 
 
-def _counts(_turns: Sequence[Turn]) -> Counts:
+def _counts(_turns: Sequence[Turn]) -> CountTurn:
     return counts_of_turn
 
 
