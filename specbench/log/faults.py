@@ -286,7 +286,7 @@ def _miscounted_blocks(blocks: Sequence[BlockHeader], records: Sequence[Record])
     num_blocks = Counter(map(block_key, blocks))  # number of blocks with a key
     for block in blocks:
         key = block_key(block)
-        # Parts of an interrupted block are not checked. `num_before` requests were done before one.
+        # Parts of an interrupted block are not checked. Before this part, `num_before` were done.
         if num_blocks[key] > 1 or block.num_before:
             continue
         if (block.num_requests, block.num_tokens) != (num_requests[key], num_tokens[key]):

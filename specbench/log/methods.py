@@ -166,8 +166,7 @@ def _without_folders(option: str, all_options: Sequence[str]) -> str:
     """An option with a shorter path: "weights=c" for "weights=/a/b/c", or "weights=b/c" if another
     of `all_options` (texts such as "weights=/d/c") ends with "c".
 
-    An option without a path, with a Hub id ("weights=org/name") or without such an end stays as it
-    is.
+    Without a path, with a Hub id ("weights=org/name") or if no end is distinct, the option stays.
     """
     name, _, path = option.partition("=")
     if "/" not in path or HUB_ID.fullmatch(path):

@@ -140,7 +140,7 @@ class Run:
         num_expected = self.header.num_records  # records of the whole run; None if unknown
         if num_expected:
             num_elsewhere = len(self.records) - len(records)  # records at other loads
-            # All missing records of the run are missing at its first load.
+            # All missing records of the run count as missing at its first load.
             num_expected = num_expected - num_elsewhere if is_first else len(records)
         spec = self.header.spec
         spec_values = structs.replace(  # the run's options, with this load only

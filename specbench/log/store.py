@@ -214,7 +214,7 @@ def read_header(path: Path) -> RunHeader:
         raise RunFolderError(f"{file}: {problem}", "Restore or correct the file.")
     header_fields["id"] = path.resolve().name  # a copied folder goes by its own name
     try:
-        # `printable_values` removes the control characters of texts.
+        # `printable_values` replaces control characters of texts, and passwords of addresses.
         header = msgspec.convert(printable_values(header_fields), RunHeader)
     except msgspec.ValidationError as error:
         raise RunFolderError(

@@ -205,8 +205,8 @@ def counts_from_drafts(
 
 
 def failed(record: Record, reason: str) -> Record:
-    """The record as one of an answer that failed: without steps. Of its counts, the publisher's
-    tokens and the seconds are kept.
+    """The record of an answer that failed: without steps, and with no counts but the publisher's
+    tokens and the seconds.
     """
     counts = record.imported or ImportedCounts()
     published = ImportedCounts(counted_tokens=counts.published_tokens, total_s=counts.total_s)

@@ -60,7 +60,7 @@ def make_header(
     }
     contents = [source.content for source in sources]
     values = _values(contents, records, given.get("model", ""))  # the run's options
-    is_given = {  # an option of the run -> True if the files or the user give it
+    is_given = {  # option -> True if the files or the user (the model: only the user) give it
         "temperatures": temperature is not None,
         "max_new_tokens": values.max_new_tokens is not None,
         "concurrency": bool(values.concurrency),

@@ -48,8 +48,8 @@ def _record(number: int, answer: Fields) -> Record:
     """The record of an answer; `number` counts the answers of the file from 0.
 
     The printed rate, tokens per second, shows which tokens the publisher counts: all of them, or,
-    in newer versions, those after the first. A rate that fits neither is noted. All tokens count
-    then, and without a rate.
+    in newer versions, those after the first. All count if there is no rate, or if it fits neither,
+    which is noted.
 
     Raises:
         UserError: the counts of the answer contradict each other, or a field is missing or wrong.
