@@ -76,10 +76,10 @@ CASES = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcomes:
-    """Counts of outcomes and their probabilities by p: [1 + 4, 4] each.
+    """Counts of outcomes and their probabilities by p: [1 + 4, 4 + 1] each.
 
     The first row is of the first token of each draw. Row 1 + t is of the tokens after an accepted
-    token t.
+    token t. The last column is of impossible tokens, those from 4 on.
     """
 
     name: str
@@ -116,10 +116,11 @@ def _outcomes(rule: Rule, case: RuleCase, num_draws: int, *, vocab: int) -> Outc
     generator = np.random.default_rng([0, CASES.index(case)])  # another seed per case
     sampler = Sampler(case.sampling, torch.device("cpu"), seed=0)
     layout = TreeLayout.from_parents(case.parents, "cpu")  # the tree without tokens
-    # Of p, probs, counts [1 + 4, 4] and logits [1 + 4, vocab], row 0 is of the token after the
-    # root, and row 1 + t of the token after token t.
+    # Of p [1 + 4, 4], logits [1 + 4, vocab], probs and counts [1 + 4, 4 + 1], row 0 is of the token
+    # after the root, and row 1 + t of the token after token t.
     p = np.stack([_ROOT, *_NEXT])
     probs = np.stack([_kept(row_p, case.sampling) for row_p in p])  # p within top-p and top-k
+    probs = np.pad(probs, ((0, 0), (0, 1)))  # the last column: any token of probability 0 from 4 on
     # The sampler divides logits by the temperature: softmax(logits / temperature) is p.
     logits = torch.full((1 + VOCAB, vocab), -1e4, dtype=torch.float64)  # -1e4: probability 0
     logits[:, :VOCAB] = torch.from_numpy(np.log(p) * case.sampling.temperature)
@@ -134,9 +135,10 @@ def _outcomes(rule: Rule, case: RuleCase, num_draws: int, *, vocab: int) -> Outc
         tree = DraftTree(torch.tensor(drafts.tokens), layout, case.num_verify, q)
         verdict = Verdict.read(rule(tree, logits[row_of_node], sampler))
         emitted_ids = verdict.token_ids  # accepted draft tokens, and the target's own token
-        counts[0, emitted_ids[0]] += 1
-        for previous_id, token_id in pairwise(emitted_ids):
-            counts[1 + previous_id, token_id] += 1
+        for previous_id, token_id in pairwise([-1, *emitted_ids]):  # -1: the root's row is 0
+            counts[1 + previous_id, min(token_id, VOCAB)] += 1
+            if token_id >= VOCAB:  # no row is of the token after an impossible one
+                break
     return Outcomes(case.name, counts, probs)
 
 

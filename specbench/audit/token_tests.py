@@ -257,16 +257,17 @@ def rule_tests(trees: Sequence[Outcomes]) -> list[AuditTest]:
 def rule_test(outcomes: Outcomes) -> AuditTest:
     """A chi-square test of the tokens that an acceptance rule emits on a tree.
 
-    `outcomes` has counts of emitted tokens, and their probabilities [1 + 4, 4]: row 0 is of the
-    first token of each draw, row 1 + t of the tokens that follow an accepted token t. Rows without
-    draws are left out. A row has as many degrees of freedom as it has possible tokens, less 1:
+    `outcomes` has counts of emitted tokens, and their probabilities [1 + 4, 4 + 1]: row 0 is of the
+    first token of each draw, row 1 + t of the tokens that follow an accepted token t. The last
+    column is of impossible tokens. Rows without draws are left out. A row has as many degrees of
+    freedom as it has possible tokens, less 1:
 
         chi2 = sum((counts - expected)**2 / expected)
     """
     has_draws = outcomes.counts.sum(1) > 0
-    counts, probs = outcomes.counts[has_draws], outcomes.probs[has_draws]  # [rows, 4]
+    counts, probs = outcomes.counts[has_draws], outcomes.probs[has_draws]  # [rows, 5]
     draws_of_rows = counts.sum(1, keepdims=True)  # [rows, 1]
-    expected = probs * draws_of_rows  # [rows, 4]
+    expected = probs * draws_of_rows  # [rows, 5]
     is_possible = expected > 0
     chi2_terms = (counts - expected) ** 2 / np.where(is_possible, expected, 1.0)  # no division by 0
     num_degrees = (is_possible.sum(1) - 1).sum()

@@ -235,3 +235,14 @@ def test_a_rule_for_larger_vocabularies_is_judged_or_said_not_to_be(is_hopeless:
     assert [test.num for test in tests] == ([0] if is_hopeless else [50] * 10)
     (result,) = corrected([MethodAudit("m", 1.0, 1.0, tests=tuple(tests))])
     assert not result.failures
+
+
+def test_a_rule_that_emits_an_impossible_token_of_a_larger_vocabulary_fails() -> None:
+    def last_of_sixty_four(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
+        worst = logits[:, :64].argmin(-1)
+        return lossless(tree, torch.full_like(logits, -1e4).scatter(1, worst[:, None], 0), sampler)
+
+    tests = rule_tests(rule_outcomes(last_of_sixty_four, 500))
+    assert len(tests) == 10
+    (result,) = corrected([MethodAudit("m", 1.0, 1.0, tests=tuple(tests))])
+    assert result.failures
