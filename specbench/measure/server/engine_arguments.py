@@ -21,8 +21,8 @@ def check_engine_args(engine: Engine, arguments: Sequence[str], command: Sequenc
 
     Raises:
         UserError: an argument is a flag of speculation, or a flag that specbench sets, also as
-            `--flag=value`, `--no-flag` or with underscores. Of a flag that specbench sets, the
-            beginning of its name is refused too, since engines complete it.
+            `--flag=value`, `--no-flag` or with underscores. The beginning of the name of such a
+            flag is refused too, since engines complete it.
     """
     # The names of the flags that specbench sets.
     taken_names = {_name(word) for word in command if word.startswith("-")}
@@ -33,13 +33,14 @@ def check_engine_args(engine: Engine, arguments: Sequence[str], command: Sequenc
             continue
         name = _name(word)
         flag = word.partition("=")[0]
-        if name in speculation_names or name.startswith(_SPECULATION_BEGINNINGS):
+        is_long = word.startswith("--")  # engines complete no short names, such as -c
+        is_beginning = is_long and any(full.startswith(name) for full in _SPECULATION_BEGINNINGS)
+        if is_beginning or name in speculation_names or name.startswith(_SPECULATION_BEGINNINGS):
             raise UserError(
                 f"--engine-args: {flag} sets the speculation of {engine.title} for all methods, "
                 f"vanilla included.",
                 "Name it as a method: --method NAME:num_tokens=N.",
             )
-        is_long = word.startswith("--")  # engines complete no short names, such as -c
         for taken_name in taken_names:
             if name == taken_name or (is_long and taken_name.startswith(name)):
                 raise UserError(
