@@ -41,7 +41,8 @@ async def unsupported_reason(source: ServerSource, largest: DraftSize, request: 
     """The reason why a server does not support a draft size per request; "" if it does.
 
     The server answers the same request twice: with drafts of one token, and with drafts of the
-    largest size. It supports sizes if it counts different numbers of drafted tokens.
+    largest size. It supports sizes if it counts different numbers of drafted tokens, or if there
+    is one size only.
 
     Args:
         source: starts the server.
@@ -62,7 +63,7 @@ async def unsupported_reason(source: ServerSource, largest: DraftSize, request: 
         draft_counts[num_tokens] = answer.counts.num_drafted
     if draft_counts[1] is None:
         return "The server does not count drafted tokens (draft_n)."
-    if draft_counts[1] == draft_counts[largest.num_tokens]:
+    if largest.num_tokens > 1 and draft_counts[1] == draft_counts[largest.num_tokens]:
         return (
             f"The server ignores {_FIELD} of a request: it drafted {draft_counts[1]} tokens "
             f"(draft_n) both with 1 and with {largest.num_tokens}."

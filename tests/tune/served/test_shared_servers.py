@@ -76,6 +76,16 @@ def test_a_server_that_ignores_the_number_is_found_out(drafted: str, reason: str
     assert [body["speculative.n_max"] for body in stub.requests] == [1, 8]
 
 
+def test_a_server_with_one_size_need_not_follow_the_number() -> None:
+    async def ask(root: str) -> str:
+        async with Client(root) as client:
+            one_token = replace(LARGEST, num_tokens=1)
+            return await unsupported_reason(OneServer(opened(client)), one_token, REQUEST)
+
+    with serving(SizedLlama(drafted="follows")) as stub:
+        assert asyncio.run(ask(stub.root)) == ""
+
+
 def launch(method: str, num_tokens: int, scope: Any = "request") -> Launch:
     return Launch(Path(), "tiny", method, None, num_tokens, 64, 1, "", True, scope)
 
