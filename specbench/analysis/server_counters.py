@@ -83,25 +83,26 @@ def drafting_share(
 ) -> float | None:
     """The share of steps with a draft, by the counts of answers, or else by the server's counters.
 
-    None if neither gives it; 0 if the counters give steps, but no drafts. `done` are the completed
-    records, `steps` their numbers of steps [done], 0 if unknown. A block is a group of requests
-    that the server completed together, with the increase of its counters.
+    None if neither gives it. `done` are the completed records, `steps` their numbers of steps
+    [done], 0 if unknown. A block is a group of requests that the server completed together, with
+    the increase of its counters.
     """
-    # Both sums are over the answers with a count of drafts.
+    # Both sums are over the answers with a count of drafts and known steps.
     num_drafts = 0.0
     num_steps = 0.0
     for record, record_steps in zip(done, steps, strict=True):
-        if record.serving and record.serving.num_drafts is not None:
+        if record.serving and record.serving.num_drafts is not None and record_steps:
             num_drafts += record.serving.num_drafts
             num_steps += record_steps
     if num_steps:
         return float(num_drafts / num_steps)
-    mat = mat_of_blocks(blocks)
+    counting_blocks = [block for block in blocks if "num_drafts" in block.counters]
+    mat = mat_of_blocks(counting_blocks)
     if isinstance(mat, Missing):
         return None
     # Without the first token of each request, which the prefill emits. Steps = emitted / MAT.
-    num_emitted = sum(block.num_tokens - block.num_requests for block in blocks)
-    return counter_total(blocks, "num_drafts") * mat.value / num_emitted
+    num_emitted = sum(block.num_tokens - block.num_requests for block in counting_blocks)
+    return counter_total(counting_blocks, "num_drafts") * mat.value / num_emitted
 
 
 class LengthShare(NamedTuple):

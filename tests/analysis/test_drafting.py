@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from specbench.analysis.server_counters import drafting_share
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.analysis.stats.estimates import Estimate, Missing
 from specbench.analysis.tables import tabled
@@ -103,6 +105,23 @@ def test_a_method_that_drafts_when_it_finds_something_keeps_its_numbers(states: 
     assert share is not None and share == pytest.approx(num_drafting_steps / num_steps)
     (sentence,) = sentences_of(served_run, "drafting")
     assert f": suffix {100 * share:.1f} %." in sentence
+
+
+def test_the_share_of_drafting_steps_needs_counts_of_both() -> None:
+    answers = of_answers("suffix", [DRAFTING, SILENT]).records
+    done = [record for record in answers if record.key.method == "suffix"]
+    assert drafting_share((), done, np.array([8.0, 8.0])) == 0.25
+    assert drafting_share((), done, np.array([8.0, 0.0])) == 0.5, "unknown steps"
+    counters = {"num_accepted": 6.0}
+    steps_only = block("suffix", ONE, duration_s=2.0, repeat=0, counters=counters)
+    drafts_too = block(
+        "suffix", ONE, duration_s=2.0, repeat=1, counters={**counters, "num_drafts": 3}
+    )
+    no_answers = np.empty(0)
+    assert drafting_share([steps_only], (), no_answers) is None
+    share = drafting_share([drafts_too], (), no_answers)
+    assert share is not None and 0 < share < 1
+    assert drafting_share([steps_only, drafts_too], (), no_answers) == share
 
 
 @pytest.mark.parametrize("method", ["fast", "team-b:k=2"])
