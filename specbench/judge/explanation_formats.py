@@ -174,7 +174,7 @@ def _rows(explanation: Explanation) -> Iterator[dict[str, Any]]:
 
     The lines under cost are the method's step and the baseline's. They have "cost" in the column
     `part_of`. A bin has the steps in a range of positions, context lengths or turns, and "MAT"
-    in this column.
+    in this column. If times are no evidence, MAT is the only factor, and no line is under cost.
     """
     factors = [factor for factor in explanation.product.factors if factor in explanation.factors]
     for factor in (*factors, *explanation.step_lines):
