@@ -146,7 +146,7 @@ def _turns(run: Run) -> dict[str, Sequence[str]]:
 
 
 def _answers(run: Run, request: RequestKey, prompt: str, records: Mapping[str, Record]) -> Answers:
-    """The answers of all methods to a request, in the order of the run's methods.
+    """The answers of the header's methods to a request, in the header's order.
 
     A request is a turn of a sample at a temperature, `prompt` the text of this turn or "".
     `records` are the answers to it by method spelling ("pld:ngram=2"); a method without one is

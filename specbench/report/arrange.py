@@ -122,7 +122,7 @@ def _block(
     fastest first.
     """
     sources = [source for source in sources if temperature in source.metrics.temperatures]
-    # the numbers of each run; a mean is missing if the run lacks tasks that another run has
+    # the numbers of each run; means are missing if the run has only a part of all tasks
     metrics_of_runs = _comparable([source.metrics for source in sources])
     results_of_runs = []
     for source, metrics in zip(sources, metrics_of_runs, strict=True):
@@ -148,8 +148,8 @@ def _speed(method: MethodResults) -> list[float]:
 def _comparable(runs: Sequence[RunMetrics]) -> list[RunMetrics]:
     """The numbers of the runs, in the same order, with means that can be compared between runs.
 
-    If a run lacks tasks that another run has, its means over tasks are missing, with the reason
-    "4 of 6 tasks". A cell has the numbers of a method at a temperature on a task.
+    If a run has only some of the tasks of all runs, its means over tasks are missing, with the
+    reason "4 of 6 tasks". A cell has the numbers of a method at a temperature on a task.
     """
     # per run, the names of tasks with a measured completion (`num_done` counts completions); a
     # key with the task "" is of all tasks together
@@ -159,7 +159,7 @@ def _comparable(runs: Sequence[RunMetrics]) -> list[RunMetrics]:
     all_tasks = set[str]().union(*tasks_of_runs)
     comparable_runs = []
     for run, tasks in zip(runs, tasks_of_runs, strict=True):
-        # a `Missing` with the reason if the run lacks tasks, else None
+        # a `Missing` with the reason if the run has a part of the tasks; None for all or none
         if missing_mean := reason_if_partial(len(tasks), len(all_tasks)):
             # by method and temperature: the numbers over all tasks, with `missing_mean` for means
             overall_without_means = {

@@ -26,9 +26,9 @@ def full_command(info: RunHeader) -> str:
     """The command that repeats a run: "specbench run" with every setting that is not off.
 
     Settings at their defaults are written too, since a later version may change a default. The
-    command of an imported run is as the user typed it. `info` is the header of the run. Its
-    settings have the number of passes that were run, so `--until-ci` (passes until intervals are
-    narrow) is left out.
+    command of an imported run is as the user typed it, empty if unknown. `info` is the header of
+    the run. The settings of a complete run have the number of passes that were run, so `--until-ci`
+    (passes until intervals are narrow) is left out.
     """
     if info.imported:
         return typed_command(info)

@@ -12,8 +12,8 @@ def slow_on_cpu(run: RunMetrics) -> Numbers:
     """Methods that are slower than vanilla on a CPU although they accept draft tokens, for a note.
 
     Returns `is_slower`, true if there is any such method, and `methods`: an entry per such method
-    and temperature, if the method's description gives a reason why a CPU slows it with any
-    settings. Empty on a GPU and for servers.
+    and temperature, if the method's description says why it is rarely faster than vanilla on a
+    CPU. Empty on a GPU and for servers.
     """
     if facts.is_on_gpu(run.info) or run.info.servers:
         return {}
@@ -22,7 +22,7 @@ def slow_on_cpu(run: RunMetrics) -> Numbers:
         for (method, temperature), overall in run.overall.items()  # numbers over all tasks
         if _is_slow_though_accepting(overall)
     ]
-    # the reason why a CPU slows a method, by its name without options; empty for most
+    # the reason why a method is rarely faster, by its name without options; empty for most
     reason_by_name = {name: description.slow_on_cpu for name, description in described().items()}
     slow_by_design: list[Numbers] = []
     for method, temperature in slow:

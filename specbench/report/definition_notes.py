@@ -45,7 +45,7 @@ def definitions(runs: Sequence[RunMetrics]) -> Iterator[Note]:
     for run in runs:
         # a lossless method has the target's output distribution
         if not all(method.is_lossless for method in run.info.method_labels):
-            # with the decode-only speedups of lossy methods
+            # with the decode-only speedups of lossy methods above temperature 0
             yield make_note("lossy", run.info, decoding=_lossy_decoding(run))
 
 
@@ -68,7 +68,7 @@ def _shown_numbers(runs: Sequence[RunMetrics]) -> Iterator[str]:
     """
     # one per method and temperature on a server; none without servers
     metrics_of_servers = [metrics for run in runs for metrics in run.serving.values()]
-    # seconds of a step / vanilla's, of each method, temperature and task
+    # seconds of a step / vanilla's, of each method and temperature, by task and over all tasks
     step_costs = [cost.relative for run in runs for cost in run.costs.values()]
     # of the runs whose memory bandwidth is known
     rooflines = [run.roofline for run in runs if isinstance(run.roofline, Roofline)]

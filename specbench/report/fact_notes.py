@@ -52,12 +52,12 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     yield "arrangement", server_notes.arrangement(info)  # turns of servers that the run started
     yield "workers", {"workers": facts.workers(info)}  # processes of a cluster, if it had one
     yield "steps", _execution(info)  # how steps were executed, and the kernels
-    yield "draft_weights", {"methods": facts.draft_weights(info)}
+    yield "draft_weights", {"methods": facts.draft_weights(info)}  # output layer, rotary embedding
     yield "one_pass", {"is_one": is_one_local_pass}
     yield "threads", _threads(run)  # of the CPU
     yield samples(run)  # key and numbers of samples and completions
-    yield "copied_prompts", {"tasks": facts.copied_prompts(info)}
-    yield "prompts_read", {"methods": facts.prompt_offsets(run)}  # if servers render chats
+    yield "copied_prompts", {"tasks": facts.copied_prompts(info)}  # same text, several ids
+    yield "prompts_read", {"methods": facts.prompt_offsets(run)}  # servers' tokens - ours
     yield "drafting", {"methods": facts.drafting_shares(run)}  # shares of steps with a draft
     # if nothing shows whether vanilla's server drafted
     yield "unseen_drafts", {"is_unseen": facts.is_baseline_unseen(run)}
@@ -128,7 +128,7 @@ def _threads(run: RunMetrics) -> Numbers:
     """Numbers of CPU threads: for vanilla's steps, for all prefills, and where methods differ.
 
     A method that decodes with another number has its decode speedup at vanilla's number, per
-    temperature, from the steps that were timed with both numbers.
+    temperature, from the steps that were timed with both numbers. Empty if all numbers are equal.
     """
     threads = run.info.threads
     if not threads or not (threads.own or threads.of_prefill != threads.num):

@@ -155,7 +155,7 @@ def prompt_offsets(run: RunMetrics) -> list[Numbers]:
 
     An entry per method and temperature on a server, with `offset` as text: the server's count of
     a prompt's tokens - our count, from the smallest to the largest difference of its prompts, "-1
-    to +12", or "+12" if they are equal. A server without any difference is left out.
+    to +12", or "+12" if they are equal. A server without any difference or count is left out.
     """
     offsets: list[Numbers] = []
     for (method, temperature), server in run.serving.items():
@@ -172,9 +172,10 @@ def drafting_shares(run: RunMetrics) -> list[Numbers]:
     """The shares of steps with a draft, of methods on servers, for a note.
 
     An entry per method and temperature. `share` is steps with a draft / all steps, `lengths` the
-    part of it for each number of draft tokens; `lengths` is empty if all drafts have one length,
-    or if the server does not list its drafts. Methods whose share is unknown are left out, and
-    the usual case: a method that should draft in every step did so, and `lengths` is empty.
+    part of it for the `_MOST_LENGTHS` commonest numbers of draft tokens, and for all others as one.
+    `lengths` is empty if all drafts have one length, or if the server does not list its drafts.
+    Left out are vanilla, methods whose share is unknown, and the usual case: a method that should
+    draft in every step did so, and `lengths` is empty.
     """
     methods: list[Numbers] = []
     for (method, temperature), server in run.serving.items():

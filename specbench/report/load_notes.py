@@ -76,9 +76,9 @@ def _break_evens(run_by_load: Mapping[int, RunMetrics]) -> Iterator[Note]:
     """A note per method and temperature on its throughputs at all loads, and its break-even load.
 
     The break-even load is the number of requests at once at which the method is as fast as
-    vanilla. The method with the highest throughput at the highest load comes first; a method with
-    a throughput at fewer than two loads has no note. `run_by_load` has a run's numbers at each
-    load, in rising order.
+    vanilla. The method with the highest throughput / vanilla's at the highest load comes first; a
+    method with such a ratio at fewer than two loads has no note. `run_by_load` has a run's numbers
+    at each load, in rising order.
     """
     runs = [*run_by_load.values()]
     at_lowest_load, at_highest_load = runs[0], runs[-1]

@@ -22,8 +22,9 @@ _WHOLE = "failed_completions"
 def notes(runs: Sequence[RunMetrics], labels: Sequence[str]) -> tuple[Note, ...]:
     """The notes of a report on these runs: facts, definitions, missing numbers, warnings.
 
-    `labels` are the runs' names. In a report of several runs, a note that does not hold for all
-    begins with the names of the runs that it holds for. No note is repeated.
+    `labels` are the runs' names. In a report of several runs, a fact begins with the name of its
+    run, unless it holds for all; a missing number or a warning, with the names of all runs that it
+    holds for, unless these are all. No note is repeated.
     """
     # notes of each run: how it was made, and the smallest possible MATs of methods on servers
     facts_of_runs = [
@@ -42,7 +43,7 @@ def notes(runs: Sequence[RunMetrics], labels: Sequence[str]) -> tuple[Note, ...]
             facts.append(note if is_unprefixed else _with_prefix(note, prefix))
         for note in dict.fromkeys([*gaps(run), *warnings(run)]):  # gaps: missing numbers
             labels_by_note.setdefault(note, []).append(label)
-    facts += load_notes(runs)
+    facts += load_notes(runs)  # without the names of runs
     gaps_and_warnings = [
         note if len(run_labels) == len(runs) else _with_prefix(note, f"{', '.join(run_labels)}: ")
         for note, run_labels in labels_by_note.items()
@@ -65,7 +66,7 @@ def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
     # trees on a CPU; the mark "~"; missing numbers; the mark "*"
     kept_keys = ("cpu_trees", "alone", "missing", "lossy")
     kept_notes = [note for note in notes if note.key in kept_keys]
-    warnings = [note for note in notes if note.is_warning]  # the gravest first
+    warnings = [note for note in notes if note.is_warning]  # of each run, the gravest first
     # what the intervals cover: "over prompts and 3 passes"
     scopes = [note.numbers["scope"] for note in notes if note.key == "intervals"]
     shown_notes = [

@@ -66,11 +66,11 @@ def _table(run: RunMetrics, variances: Pilot) -> list[str]:
     for difference in DIFFERENCES:
         row = f"{difference * 100:>8.0f} % "  # the line of the difference, as text
         for num_units in UNITS:
-            # None if no number of prompts would show it
+            # None if 100,000 prompts would not show it
             num_prompts = variances.prompts_for(difference, num_units)
             row += f"{'not possible' if num_prompts is None else num_prompts:>14}"
         lines.append(row)
-    if variances.unit_sd:  # standard deviation between units; None if unknown
+    if variances.unit_sd:  # standard deviation between units; None: unknown, 0: none
         # the smallest relative difference that even the most prompts show, by number of units
         smallest = [variances.smallest(_MANY_PROMPTS, num_units) for num_units in UNITS]
         lines += [

@@ -139,7 +139,11 @@ def published_values() -> tuple[PublishedValue, ...]:
 
 
 def read_publication(path: Path) -> tuple[PublishedValue, ...]:
-    """The values of one publication, from its TOML file and the CSV file beside it."""
+    """The values of one publication, from its TOML file and the CSV file beside it.
+
+    Raises:
+        UserError: a file lacks a field, or cannot be read.
+    """
     try:
         publication = msgspec.toml.decode(path.read_bytes(), type=Publication)
         publication = structs.replace(publication, key=path.stem)

@@ -51,13 +51,14 @@ def recommendation(run: RunMetrics, temperature: float) -> str:
     speedups = {
         method: speedup for method, speedup in ranking.speedups.items() if method not in left_out
     }
-    # the method and those not significantly slower; None if no method is shown to be faster
+    # the method and those not significantly slower; None: none is shown to be faster than vanilla
     recommended = recommend(speedups, BASELINE)
     # "on this machine", and for servers ", 8 requests at once"
     where = ", ".join(["on this machine", *(load.text for load in loads_of(run.info.spec.values))])
     if recommended is None:
         sentence = f"No method is shown to be faster than vanilla {where}."
     elif recommended.not_slower:
+        # the first three, and the number of the others
         close_methods = few([label_of(method) for method in recommended.not_slower])
         sentence = (
             f"Use {label_of(recommended.method)} {where}. "
@@ -68,7 +69,7 @@ def recommendation(run: RunMetrics, temperature: float) -> str:
         in_run = "" if run.scope.kind == "runs" else " in this run"
         sentence = f"Use {label_of(recommended.method)} {where}: it is the fastest{in_run}."
     recommended_speedup = speedups[recommended.method].value if recommended else 0.0
-    # methods that were left out although they have a higher speedup; all without a recommendation
+    # left-out methods with a higher speedup than the recommended one; without one, with any speedup
     exceptions = [
         f"{label_of(method)} ({reason})"
         for method, reason in left_out.items()

@@ -31,9 +31,9 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
     """The short table of a temperature: mean speedup, tokens/s and MAT, then a column per task.
 
     The column of a task has speedups; `part` makes them with or without intervals. If no method
-    has a speedup, the columns of tasks have MATs, and there is no column of mean speedups. If
-    there is little room, the last tasks are dropped first. `block` has the results at the
-    temperature.
+    has a speedup, the columns of tasks have MATs, and there is no column of mean speedups. A report
+    on one task has its speedup in place of the mean, and no further columns. If there is little
+    room, the last tasks are dropped first. `block` has the results at the temperature.
     """
     *tasks, last_task = report.tasks  # the last one is the mean, or the only task
     is_mean = last_task.name == MEAN
@@ -61,7 +61,8 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
     def cells_of(method: MethodResults) -> list[Cell]:
         """The cells of a method's row, in the order of `columns`."""
         partial = method.overall.partial  # the reason if the method lacks tasks, else None
-        # shown for a missing number; `method.reason` if it has no number on any task, else None
+        # shown for a missing number; `method.reason`: the one reason for no number on any task, or
+        # None
         reason = partial.reason if partial else method.reason
         cells_over_tasks = [Cell(field.text(method), reason=reason) for field in fields]
         if shows_speedup:

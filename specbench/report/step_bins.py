@@ -18,7 +18,7 @@ def step_bin_table(report: Report, block: Block) -> Table:
 
     A bin is the steps in a range of an axis: tokens of the answer before the step, tokens of the
     context, or turn. A bin has a column if any method has a number in it and its axis has a second
-    bin: a single bin says no more than the MAT of all steps. So the table may have no columns.
+    such bin: a single one says no more than the MAT of all steps. So the table may have no columns.
     `block` has the results at a temperature.
     """
     # a bin per column, of any method: its axis and range, but not its MAT, hold for all methods
@@ -33,7 +33,7 @@ def step_bin_table(report: Report, block: Block) -> Table:
     )
 
     def cells(method: MethodResults) -> list[Cell]:
-        """The MATs of a method, one per column; a dash if the method has no steps there."""
+        """The MATs of a method, one per column; a dash if it has no steps or too few prompts."""
         # by axis and beginning of the range
         bin_of_method = {(step_bin.axis, step_bin.low): step_bin for step_bin in method.step_bins}
         return [_cell(bin_of_method.get((column.axis, column.low))) for column in shown_bins]

@@ -173,7 +173,9 @@ def category_tables(
         title = f"By category, {formats.temperature(temperature)}"
         if has_mark:
             title += f" ({ALONE}: {_MARKED})"  # the mark and its meaning
-        row_groups = tuple(Group(title, tuple(rows)) for title, rows in rows_by_task.items())
+        row_groups = tuple(
+            Group(task_title, tuple(rows)) for task_title, rows in rows_by_task.items()
+        )
         yield Table(title, columns, row_groups, heading="Category")
 
 

@@ -54,7 +54,7 @@ def make_note(key: str, info: RunHeader | None = None, /, **numbers: Any) -> Not
 
 
 def make_notes(key: str, info: RunHeader, findings: Sequence[Numbers]) -> list[Note]:
-    """The warnings of one key: a note per finding, or one note on the findings of all methods.
+    """The notes of a warning's key: one per finding, or one on the findings of all methods.
 
     A finding is given by the numbers of its sentence, by name; "method" is the method that it is
     about, if any. Findings about several methods share a note if the key's entry in `texts.toml`
@@ -109,7 +109,8 @@ class _Sentence:
         `mean`. The entry of the note in `texts.toml` may have words for it under its name: a
         template for each element of a list, or a table from a text to the words for it. The form
         is a name in `_FORMS`, "count NOUN", "span UNIT", "several" for a temperature that is shown
-        only if the run has several, what joins the elements of a list, or a format of Python.
+        only if the run has several, "few" for the first elements of a list, what joins all its
+        elements, or a format of Python.
         """
         name = match["name"]
         form = match["form"] or ""

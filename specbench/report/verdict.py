@@ -44,8 +44,9 @@ def _no_speedup(run: RunMetrics, temperature: float) -> str:
 def _none_is_faster(run: RunMetrics, ranking: Ranking) -> list[str]:
     """Sentences for a run in which vanilla is the fastest: they name the closest method.
 
-    A second sentence says if the difference is not significant. `ranking` has all methods but
-    vanilla, the fastest first, and their tests.
+    A second sentence says if the difference is not significant, unless there are too few samples
+    for a claim (`interval` is None). `ranking` has all methods but vanilla, the fastest first, and
+    their tests.
     """
     closest = ranking.methods[0]
     speedup = ranking.speedups[closest]  # over vanilla, at most 1
@@ -53,7 +54,7 @@ def _none_is_faster(run: RunMetrics, ranking: Ranking) -> list[str]:
     # "0.93x on average [0.90, 0.96]": `_average` is empty for one task, `brackets` without interval
     speedup_text = f"{speedup.value:.2f}x{_average(run)}{formats.brackets(speedup)}"
     sentences = [f"No method is faster than vanilla; {label} comes closest ({speedup_text})."]
-    # ": not a significant difference", or other doubts; empty if the difference is significant
+    # ": not a significant difference" or the like; empty if it is significant or was not tested
     doubt = _doubt_against_vanilla(run, ranking, _NOT_DIFFERENT)
     if speedup.interval and doubt:
         sentences.append(f"That is {doubt.removeprefix(': ')}.")
@@ -78,7 +79,7 @@ def _fastest(run: RunMetrics, ranking: Ranking) -> list[str]:
         claim = "is the fastest in this run, at"
     # "1.42x vanilla's speed on average [1.38, 1.46]"
     speedup_text = f"{speedup.value:.2f}x vanilla's speed{_average(run)}{formats.brackets(speedup)}"
-    # the end of the sentence if the speedup is not significant, else empty
+    # the end of the sentence; empty if the speedup is significant, or has an interval but no test
     doubt = _doubt_against_vanilla(run, ranking, _NOT_DIFFERENT_FROM_VANILLA)
     sentences = [f"{run.info.method(fastest).label} {claim} {speedup_text}{doubt}."]
     if others:

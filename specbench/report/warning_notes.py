@@ -104,13 +104,13 @@ def with_advice(warning: RunWarning, info: RunHeader) -> Numbers:
 
 def _failed(run: RunMetrics) -> Iterator[_Warning]:
     """Completions that failed, and lines that could not be read."""
-    if num_failed := failures(run):
+    if num_by_method := failures(run):
         errors = (overall.pooled.first_error for overall in run.overall.values())
         first_error = next((error for error in errors if error), "no reason given")
         yield _Warning(
             "failed_completions",
             {
-                "methods": [{"method": m, "failed": number} for m, number in num_failed.items()],
+                "methods": [{"method": m, "failed": num} for m, num in num_by_method.items()],
                 "error": first_line(first_error, most=len(first_error)),
             },
         )
@@ -207,7 +207,7 @@ def _of_server(
     if prompts.first_other:  # tokens of the first prompt that vanilla's server read differently
         numbers = {"requests": prompts.num_other, **prompts.first_other._asdict()}
         yield _Warning("other_prompts", {**where, **numbers})
-    if server.num_retries:  # requests that it refused at first, and that were sent again
+    if server.num_retries:  # how often it refused a request, which was sent again
         yield _Warning("retries", {**where, "requests": server.num_retries})
     if server.num_interrupted:  # blocks that went on after an interruption of the run
         yield _Warning("interrupted_blocks", {**where, "blocks": server.num_interrupted})

@@ -86,8 +86,8 @@ def plain(content: Any) -> Any:
 
     The types are dict, list, str, int, float, bool and None. A dataclass becomes an object of its
     fields, a missing number `{"missing": reason}`. An estimate becomes `{"value", "low", "high"}`,
-    or `{"value"}` if it has no interval. Floats are rounded to `_DIGITS` significant digits; the
-    ends of intervals (`low`, `high`) are not.
+    or `{"value"}` if it has no interval. Floats are rounded to `_DIGITS` significant digits, and
+    NaN and infinity become missing numbers; the ends of intervals (`low`, `high`) stay as they are.
     """
     if isinstance(content, Missing):
         return {"missing": content.reason}

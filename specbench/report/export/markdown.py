@@ -13,7 +13,7 @@ _SPECIAL = re.compile(r"[\\|*_`<$]|~(?=~)|&(?=#?\w+;)|\](?=[(\[:])|(?<=:)[:/]|(?
 
 
 def render(report: Report) -> str:
-    """The whole report as a text of Markdown, with the best number of each column in bold."""
+    """The whole report as a text of Markdown, with a run's best numbers on each task in bold."""
     lines = [f"# {escape(report.title)}", ""]
     if report.prompts:  # their number by source, in words; empty if unknown
         lines += [f"{escape(report.prompts)}.", ""]
@@ -56,7 +56,8 @@ def _block(report: Report, block: Block) -> Iterable[str]:
     yield f"## {block.heading}"
     parts = (task_tables.PLUS_MINUS, task_tables.MAT)  # a task's columns: speedup with ±, MAT
     main_table = task_tables.by_task(report, block, parts)
-    # the main table, then others: over all tasks, step costs, throughput, latency
+    # the main table, then others: over all tasks, step costs and the like; throughput comes before
+    # all if servers worked on several requests at once
     for table in sections.tables(report, block, main_table):
         yield ""
         if table.title:  # the main table has none

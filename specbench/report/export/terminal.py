@@ -35,8 +35,8 @@ def files(report: Report) -> Mapping[str, str]:
 def print_report(report: Report, console: Console | None = None, *, is_full: bool = False) -> None:
     """Print a report on the console, which is stdout if none is given.
 
-    The short report has the main table, verdicts and warnings, the full one (`is_full`) all tables
-    and notes.
+    The full report (`is_full`) has all tables and notes. The short one has the main table, verdicts
+    and a few notes; of servers, also throughput and latency; with timed phases, the costs of steps.
     """
     console = console or report_console()
     width = console.width  # characters

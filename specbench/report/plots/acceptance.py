@@ -90,7 +90,7 @@ def _draw_positions(report: Report, panels: list[_Panel]) -> Figure:
         report.caption,  # the figure's subtitle
         2 * len(panels),  # number of axes
         height=2.9,  # inches of an axes
-        handles=legend_of(shown_looks, points(shown_looks.values())),
+        handles=legend_of(shown_looks, points(shown_looks.values())),  # of the legend
         sharey=True,
         sharex="row",
     )

@@ -91,7 +91,7 @@ def _draw_panels(report: Report, panels: list[tuple[str, RunResults]]) -> Figure
         report.caption,  # the figure's subtitle
         2 * len(panels),  # number of axes
         height=2.9,  # inches of an axes
-        handles=legend_of(shown_looks, points(shown_looks.values())),
+        handles=legend_of(shown_looks, points(shown_looks.values())),  # of the legend
         sharey=True,
     )
     lines_of_axes = []  # pairs of axes and their lines by method

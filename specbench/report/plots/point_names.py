@@ -167,7 +167,7 @@ def name_methods(
 
 
 def _spread(marks: Mapping[str, Mark], gap: float, lowest: float) -> dict[str, float]:
-    """The height of each method's name: near the height of its mark, but clear of other names.
+    """The height of each method's name: near the height of its mark, but clear of others at its x.
 
     Names of marks at the same x keep the order of their marks and are at least `gap` apart; no
     name is below `lowest`. Marks, heights and gaps are in pixels.

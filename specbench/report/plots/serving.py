@@ -49,7 +49,7 @@ _Lines = dict[str, list[_Point]]
 
 
 def frontier(report: Report) -> Plot | None:
-    """The plot of a line per method over its loads; None without a server."""
+    """The plot of a line per method over its loads; None if there are no `_lines`."""
 
     def numbers_of(run: RunMetrics, method: str, temperature: float) -> _Numbers:
         """The tokens/s of one request and of all requests together."""
@@ -70,9 +70,10 @@ def frontier(report: Report) -> Plot | None:
 
 
 def speedup_by_load(report: Report) -> Plot | None:
-    """The plot of each method's speedup by requests at once; None if there is only one load.
+    """The plot of each method's speedup by requests at once.
 
-    A load of a server is a number of requests at once, or a rate of requests per second.
+    A load of a server is a number of requests at once, or a rate of requests per second. None if no
+    method has a speedup at two numbers of requests at once, or for servers of several runs.
     """
 
     def numbers_of(run: RunMetrics, method: str, temperature: float) -> _Numbers:
@@ -102,9 +103,9 @@ def speedup_by_load(report: Report) -> Plot | None:
 def _lines(report: Report, numbers_of: Callable[[RunMetrics, str, float], _Numbers]) -> _Lines:
     """The points of each method's line, by method, at the lowest temperature.
 
-    A line has the loads in their order. There are no lines if the report has servers of several
-    runs. `numbers_of(run, method, temperature)` gives the numbers along both axes. A source has the
-    numbers (`metrics`) of a run at one of its loads.
+    A line has the loads in their order. There are no lines without servers, or with servers of
+    several runs. `numbers_of(run, method, temperature)` gives the numbers along both axes. A source
+    has the numbers (`metrics`) of a run, as a rule at one of its loads.
     """
     # `serving` has the numbers of servers, and is empty without any
     served_sources = [source for source in report.sources if source.metrics.serving]
@@ -126,11 +127,11 @@ def _lines(report: Report, numbers_of: Callable[[RunMetrics, str, float], _Numbe
 def _points(
     source: Source, numbers_of: Callable[[RunMetrics, str, float], _Numbers]
 ) -> Iterable[tuple[str, _Point]]:
-    """Pairs of a method and its point, at the lowest temperature of a run with one load.
+    """Pairs of a method on a server and its point, at the lowest temperature of a run at one load.
 
     `numbers_of(run, method, temperature)` gives the numbers along both axes; a method that
-    lacks either is left out. There is no point if the source has several loads of a run. A load is
-    a number of requests at once, or of requests per second.
+    lacks either is left out. There is no point if the source (a run) has no load or several. A
+    load is a number of requests at once, or of requests per second.
     """
     metrics = source.metrics  # the numbers of the run
     loads = loads_of(source.info.spec.values)  # that its settings ask for

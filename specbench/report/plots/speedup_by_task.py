@@ -119,8 +119,9 @@ def _draw_bar(axes: Axes, y: int, method: MethodResults, look: Look) -> None:
     """Draw a method's mean speedup as a horizontal bar at height `y`: 0, -1, … from the top.
 
     The bar has its interval and a point per task in the lower half, and the number at its end in
-    the upper half. If the mean is missing, its reason stands in place of the bar. `look` has the
-    method's colour. `_ERROR_BAR`, `_POINT` and `_NUMBER` are styles for matplotlib.
+    the upper half, or in the middle if there is neither. If the mean is missing, its reason stands
+    in place of the bar. `look` has the method's colour. `_ERROR_BAR`, `_POINT` and `_NUMBER` are
+    styles for matplotlib.
     """
     from matplotlib.patheffects import withStroke
 

@@ -132,11 +132,11 @@ def drawable(text: str) -> str:
 
 
 def looks(labels: Mapping[str, str]) -> dict[str, Look]:
-    """The looks of methods, by spelling ("pld:ngram=2"), the same in all reports.
+    """The looks of methods, by spelling ("pld:ngram=2"). Colours are the same in all reports.
 
     `labels` are the methods' names in tables, by spelling. Variants of a method, which differ in
-    their options, have its colour and their number as marker. A `Look` is a label, a colour and a
-    marker of matplotlib.
+    their options, have its colour, and their number in this order as marker. A `Look` is a label, a
+    colour and a marker of matplotlib.
     """
     names = [spelling.partition(":")[0] for spelling in labels]  # without options
     num_variants = Counter(names)  # by name
@@ -204,9 +204,9 @@ def tiles(
 ) -> tuple[Figure, Sequence[Axes]]:
     """A figure with a title, a subtitle, axes of equal size and a legend below, and its axes.
 
-    Each of the `num_axes` axes has `height` inches, with `most_columns` or fewer side by side; the
-    figure is `spare` inches higher, and `WIDTH` inches wide. `handles` are the artists that the
-    legend names. `shared` goes to `Figure.subplots`: `sharex`, `sharey`.
+    Each of the `num_axes` axes has `height` inches, with `most_columns` or fewer side by side;
+    hidden axes fill up the last row. The figure is `spare` inches higher, and `WIDTH` inches wide.
+    `handles` are named in the legend. `shared` goes to `Figure.subplots`: `sharex`, `sharey`.
     """
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -293,7 +293,7 @@ def points(shown: Iterable[Look], *, has_line: bool = True) -> list[Any]:
 
 
 def error(value: Estimate) -> Any:
-    """The distances from a number to the ends of its interval, as `errorbar` takes them."""
+    """The distances from a number to the ends of its interval for `errorbar`; None without any."""
     interval = interval_of(value)
     if interval is None:
         return None
