@@ -58,8 +58,8 @@ def full_command(info: RunHeader) -> str:
 
 def _special_arguments(spec: SpecValues) -> dict[str, list[str]]:
     """The arguments of options that are not written as a flag and its value, by field."""
-    is_plain_server = spec.backend and not spec.serving_engine
-    urls = [
+    is_plain_server = spec.backend and not spec.serving_engine  # --engine implies the backend
+    server_flags = [
         f"--url {shlex.quote(url)} --label {shlex.quote(label)}"
         for url, label in zip(spec.urls, spec.labels or ("server",), strict=False)
     ]
@@ -70,7 +70,7 @@ def _special_arguments(spec: SpecValues) -> dict[str, list[str]]:
         "until_ci": [],
         "is_baseline_run": [] if spec.is_baseline_run else ["--no-baseline"],
         "backend": ["--backend server"] if is_plain_server else [],
-        "urls": urls,
+        "urls": server_flags,
         "labels": [],
     }
 

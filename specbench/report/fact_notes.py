@@ -167,11 +167,11 @@ def samples(run: RunMetrics) -> tuple[str, Numbers]:
     cells = [overall.pooled for overall in run.overall.values() if overall.pooled.num_done]
     if not cells:
         return "no_samples", {"done": [0]}
-    samples = [cell.num_samples for cell in cells]
-    done = [cell.num_done for cell in cells]
+    nums_samples = [cell.num_samples for cell in cells]
+    nums_done = [cell.num_done for cell in cells]
     return "samples", {
-        "samples": [min(samples), max(samples)],
-        "done": [min(done), max(done)],
+        "samples": [min(nums_samples), max(nums_samples)],
+        "done": [min(nums_done), max(nums_done)],
         "failed": sum(failures(run).values()),
         "repeated": run.num_repeated or None,
     }

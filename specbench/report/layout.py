@@ -120,7 +120,7 @@ class _Layout:
 
     @property
     def _gap(self) -> int:
-        """The widest gap with which all columns fit."""
+        """The widest gap with which all columns fit; `_GAP` if none is narrow enough."""
         for gap in (3, 2, 1):
             if self._width_of(self._units, gap) <= self._width:
                 return gap

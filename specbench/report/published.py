@@ -133,7 +133,7 @@ def published_values() -> tuple[PublishedValue, ...]:
     paths: dict[str, Path] = {}
     for root in ROOTS:
         for path in sorted(Path(root, "results", "published").glob("*.toml")):
-            paths.setdefault(path.stem, path)
+            paths.setdefault(path.stem, path)  # of equal names, the first root's file
     publications = [read_publication(path) for path in paths.values()]
     return tuple(published for cells in publications for published in cells)
 

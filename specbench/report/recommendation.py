@@ -109,7 +109,8 @@ def _more_prompts(run: RunMetrics) -> str:
 def _was_busy(info: RunHeader) -> bool:
     """True if other programs slowed the run, by the rules of the leaderboard.
 
-    Servers are other programs themselves: for a run on servers, the load before it counts.
+    Servers are other programs themselves: for a run on servers, the load before it counts, and for
+    a run whose processor was not sampled.
     """
     is_busy_at_start = any(text.startswith(BUSY_AT_START) for text in info.warnings)
     if info.gpu and info.gpu.other_processes_most:

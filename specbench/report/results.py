@@ -253,7 +253,7 @@ class Report:
 
     @property
     def labels(self) -> dict[str, str]:
-        """The labels of the methods that have any number."""
+        """The labels of methods by spelling, without those that lack all numbers for one reason."""
         methods = [method for block in self.blocks for method in block.methods]
         return {method.method: method.label for method in methods if not method.reason}
 

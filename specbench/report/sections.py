@@ -76,8 +76,8 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
 
 
 def tables(report: Report, block: Block, main: Table) -> list[Table]:
-    """The tables of a block that have numbers: `main`, which a format chooses, and the others. At
-    loads above one request at once, throughput comes first.
+    """The tables of a block that have numbers: `main`, which a format chooses, and the others. If
+    the block `is_loaded`, throughput comes first.
     """
     candidates = [
         main,
@@ -91,7 +91,7 @@ def tables(report: Report, block: Block, main: Table) -> list[Table]:
 
 
 def is_loaded(block: Block) -> bool:
-    """True if servers were asked for more than one request at a time."""
+    """True if servers were asked for several requests at once, or for a rate of requests."""
     loads = [load for run in block.runs for load in loads_of(run.source.info.spec.values)]
     is_several = any(load not in (NO_LOAD, ONE_AT_A_TIME) for load in loads)
     return is_several and bool(served(block).methods)
@@ -133,7 +133,7 @@ _OVERVIEW = (
 
 
 def _at_loads(fields: Sequence[Field], block: Block) -> tuple[Field, ...]:
-    """The fields; tokens/s are "per request" if servers worked on several requests at once."""
+    """The fields; tokens/s are "per request" if the block `is_loaded`."""
     per_request = replace(_RATE, heading="tok/s per\nrequest") if is_loaded(block) else _RATE
     return tuple(per_request if field is _RATE else field for field in fields)
 

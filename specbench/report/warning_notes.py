@@ -33,7 +33,7 @@ class _Warning(NamedTuple):
 
 def warnings(run: RunMetrics) -> Iterable[Note]:
     """Every reason to distrust numbers of the run; methods with the same reason share a note."""
-    # by key, and by text if the run recorded one, in the order of the first findings
+    # by key, and by the sentence that the numbers of some keys have, in the order of first findings
     findings_of: dict[tuple[str, str], list[Numbers]] = {}
     for warning in _warnings(run):
         text = warning.numbers.get("text", "")
@@ -46,7 +46,7 @@ def _warnings(run: RunMetrics) -> Iterator[_Warning]:
     """All warnings about a run, the gravest first: keys of `texts.toml` with their numbers.
 
     `run` has the numbers of a run, `run.info` its header. The warnings of the header are sentences
-    that the run recorded; `run.warnings` are computed from its times and steps, as keys and
+    that the run recorded; `run.warnings` are computed from its records and numbers, as keys and
     numbers like those yielded here.
     """
     if run.info.status in _STATES:  # a key for each status but "complete"
@@ -105,7 +105,7 @@ def with_advice(warning: RunWarning, info: RunHeader) -> Numbers:
 def _failed(run: RunMetrics) -> Iterator[_Warning]:
     """Completions that failed, and lines that could not be read."""
     if num_by_method := failures(run):
-        errors = (overall.pooled.first_error for overall in run.overall.values())
+        errors = (overall.pooled.first_error for overall in run.overall.values())  # text or None
         first_error = next((error for error in errors if error), "no reason given")
         yield _Warning(
             "failed_completions",
@@ -114,7 +114,7 @@ def _failed(run: RunMetrics) -> Iterator[_Warning]:
                 "error": first_line(first_error, most=len(first_error)),
             },
         )
-    if run.left_out:
+    if run.left_out:  # lines with the reasons
         numbers = {"lines": len(run.left_out), "first": first_line(run.left_out[0])}
         yield _Warning("left_out", numbers)
 
@@ -227,8 +227,8 @@ def _of_server(
 
 def _few_prompts(run: RunMetrics) -> Iterator[_Warning]:
     """Loads with more requests at once than there were prompts."""
-    most_by_method = [server.in_flight.least_most for server in run.serving.values()]
-    fewest = min(most_by_method, default=0)
+    # the smallest of all blocks' largest numbers of requests at once; 0: unknown
+    fewest = min((server.in_flight.least_most for server in run.serving.values()), default=0)
     for load in loads_of(run.info.spec.values):
         if 0 < fewest < load.concurrency:
             numbers = {"load": load.text, "asked": load.concurrency, "in_flight": fewest}

@@ -56,8 +56,8 @@ def _block(report: Report, block: Block) -> Iterable[str]:
     yield f"## {block.heading}"
     parts = (task_tables.PLUS_MINUS, task_tables.MAT)  # a task's columns: speedup with ±, MAT
     main_table = task_tables.by_task(report, block, parts)
-    # the main table, then others: over all tasks, step costs and the like; throughput comes before
-    # all if servers worked on several requests at once
+    # the main table, then others: over all tasks, step costs and the like; at loads of several
+    # requests at once, or at a rate, throughput comes first
     for table in sections.tables(report, block, main_table):
         yield ""
         if table.title:  # the main table has none

@@ -113,7 +113,7 @@ def _short_block(report: Report, block: Block, width: int) -> Iterable[Renderabl
         title += f" ({hidden_text}: --full)"
     # throughput and latency, in this order; none without servers
     server_tables = [table for table in _server_tables(report, block) if table.columns]
-    # at loads above one request at once, throughput stands above the main table
+    # at loads of several requests at once, or at a rate, throughput stands above the main table
     num_above = 1 if sections.is_loaded(block) else 0
     yield from _titled(server_tables[:num_above], width)
     yield Text(title, style="bold")

@@ -113,7 +113,7 @@ def _lines(report: Report, numbers_of: Callable[[RunMetrics, str, float], _Numbe
     distinct_runs = {source.run.path or source.info.id for source in served_sources}
     if len(distinct_runs) > 1:
         return {}  # a line is of one run
-    # a colour and a marker by method, for the methods with a number in the report's tables
+    # a colour and a marker by method, without methods that lack all numbers for one reason
     looks_by_method = looks(report.labels)
     lines: _Lines = defaultdict(list)  # points by method
     for source in served_sources:

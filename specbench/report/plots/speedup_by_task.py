@@ -104,7 +104,7 @@ def _draw(report: Report) -> Figure:
     )
     # axes beyond the panels, which fill up the last row, stay hidden
     for axes, (title, run) in zip(axes_list, report.panels, strict=False):
-        # methods without any number have no look
+        # methods that lack all numbers for one reason have no look
         methods = [method for method in _drafting(run) if method.method in drafting_looks]
         for rank, method in enumerate(methods):
             # the first at height 0, others below
