@@ -33,7 +33,8 @@ def full_command(info: RunHeader) -> str:
     if info.imported:
         return typed_command(info)
     spec = info.spec.values  # the settings in effect
-    asked = info.spec.asked or spec  # as the user gave them; those in effect if that is unknown
+    # as the user asked, with defaults filled in; those in effect if that is unknown
+    asked = info.spec.asked or spec
     # A card TASK.toml defines the task TASK, or its sub-tasks TASK/NAME.
     cards = [name for name in asked.tasks if name.endswith(".toml")]  # paths of files
     tasks_of_cards = {Path(card).stem for card in cards}

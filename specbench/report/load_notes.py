@@ -22,8 +22,9 @@ LOAD_KEYS = ("at_load", "slower_at_load", "loads")
 def load_notes(runs: Sequence[RunMetrics]) -> Iterator[Note]:
     """The notes on loads, for runs on servers that were asked for several requests at once.
 
-    For each load, a note names the method of the highest throughput. A note per method says up to
-    which load the method is faster than vanilla. `runs` has an element for each load of a run.
+    For each load, a note names the method of the highest throughput. A note per method and
+    temperature says up to which load the method is faster than vanilla. `runs` has an element for
+    each load of a run.
     """
     # id of a run -> load (requests at once) -> the numbers of the run at this load
     runs_by_id: dict[str, dict[int, RunMetrics]] = {}

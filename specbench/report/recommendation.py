@@ -124,7 +124,7 @@ def _left_out(run: RunMetrics) -> dict[str, str]:
     """The reason in words for each method that is never recommended, even if it is the fastest.
 
     A method with several reasons has the last of: a lossy output, a failed audit (a test of the
-    output), a warning about its speed.
+    output) at any temperature, a warning about its speed.
     """
     reason_by_method = {
         method: "its output may differ"

@@ -61,8 +61,7 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
     def cells_of(method: MethodResults) -> list[Cell]:
         """The cells of a method's row, in the order of `columns`."""
         partial = method.overall.partial  # the reason if the method lacks tasks, else None
-        # shown for a missing number; `method.reason`: the one reason for no number on any task, or
-        # None
+        # `method.reason`: why it has no number on any task; None if it has, or if reasons differ
         reason = partial.reason if partial else method.reason
         cells_over_tasks = [Cell(field.text(method), reason=reason) for field in fields]
         if shows_speedup:

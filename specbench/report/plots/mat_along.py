@@ -81,7 +81,7 @@ def _draw_panels(report: Report, panels: list[tuple[str, RunResults]]) -> Figure
     """The figure: a row of two axes per panel, MAT over positions and over context lengths.
 
     `panels` are pairs of a heading (the run and temperature) and the results of the run there.
-    Both axes have a line per method.
+    Both axes have a line per method with at least `_LEAST_BINS` bins there.
     """
     with_line = {method.method for _, run in panels for method in run.methods if _has_line(method)}
     all_looks = looks(report.labels)  # label, colour and marker by method

@@ -54,7 +54,10 @@ def _bound_of(method: MethodResults) -> _Point | None:
 
 
 def speedup_by_mat(report: Report) -> Plot | None:
-    """The plot of speedup over MAT, a point per method and task; None if no mean has both."""
+    """The plot of speedup over MAT, a point per method and task.
+
+    None if no method but vanilla has a mean of both.
+    """
     texts = []  # a method's mean in words, for readers who cannot see the plot
     about_bound = ""  # the end of the caption, if any method has a bandwidth bound
     # pairs of a heading (the run and temperature) and the results of the run there
@@ -116,7 +119,7 @@ def _draw(report: Report) -> Figure:
             if look := drafting_looks.get(method.method):  # None for vanilla, or without numbers
                 _draw_tasks(axes, method, report.tasks, look)
                 _draw_mean(axes, method, look)
-        _draw_equality(axes)  # the line
+        _draw_equality(axes)  # the line, and vanilla's mark
         x_label = "mean accepted tokens (per step)"
         style.frame(axes, title, x=x_label, y="speedup (times)", grid="both")
     # Names are placed last: they look for room beside all that is drawn.

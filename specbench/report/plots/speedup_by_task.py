@@ -43,7 +43,7 @@ _NUMBER: dict[str, Any] = {
 def speedups(report: Report) -> Plot | None:
     """The plot of a bar per method, for each run and temperature; None without any speedup."""
     # A panel is a heading and a run's results at a temperature. `method.tasks` has a result for
-    # each task and the mean; vanilla is left out.
+    # each task and, after several, the mean; vanilla is left out.
     results = [
         task_result
         for _, run in report.panels
