@@ -81,7 +81,6 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
         has_steps = record.accept_lengths or record.imported  # then no counters are needed
         if record.serving and record.is_ok and not has_steps:
             unlisted_rows[block_key(record.key)].append(row)
-
     # By block: a sentence on what is impossible in its counters, or None.
     sentences = {key: _contradiction(blocks_by_key[key]) for key in unlisted_rows}
     contradictions = {key: sentence for key, sentence in sentences.items() if sentence}
