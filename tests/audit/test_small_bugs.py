@@ -86,7 +86,7 @@ def chain_outcomes(rule: Rule, num: int, seed: int) -> Outcomes:
     accepted, next_ids = judged
     tokens = tree.tokens.view(-1, 3).numpy()
     # How often each token was emitted at the root (row 0), and after each token (row 1 + token).
-    counts = np.zeros((1 + VOCAB, VOCAB))
+    counts = np.zeros((1 + VOCAB, VOCAB + 1))  # the last column: impossible tokens
     rows = np.zeros(num, dtype=int)
     is_open = np.ones(num, dtype=bool)
     for depth in range(3):
@@ -98,7 +98,7 @@ def chain_outcomes(rule: Rule, num: int, seed: int) -> Outcomes:
         np.add.at(counts, (rows[is_open], emitted[is_open]), 1)
         rows, is_open = 1 + emitted, is_kept
     p = np.stack([rule_cases._ROOT, *rule_cases._NEXT])
-    return Outcomes(CASES[CHAIN].name, counts, p)
+    return Outcomes(CASES[CHAIN].name, counts, np.pad(p, ((0, 0), (0, 1))))
 
 
 def p_values(rule: Rule, effort: int) -> Array:
