@@ -17,12 +17,12 @@ from specbench.analysis.ranking import is_alone, is_claimed
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.analysis.stats.estimates import Estimate, Missing, Value
 from specbench.data.tasks import load_cards
+from specbench.errors.guards import os_errors
 from specbench.errors.safe_text import without_password
 from specbench.judge.checks import CheckedRun
 from specbench.judge.files import check_files
 from specbench.judge.page_values import plain_values
 from specbench.log.audit import AUDIT
-from specbench.log.files import folder_errors
 from specbench.log.folders import readable_runs, single_runs
 from specbench.log.header import RunHeader
 from specbench.log.run import Load, Run, loads_of
@@ -169,12 +169,15 @@ def _write_run(run: Run, report: Report, folder: Path) -> tuple[str, ...]:
 
     The raw files are the existing ones among `_RAW`: the header (HEADER), the records and the
     audit.
+
+    Raises:
+        UserError: the run cannot be read, or the folder cannot be written.
     """
     report_files: dict[str, bytes] = {}  # name -> content
     for format_name in _FORMATS:  # of the report, such as "html"
         for name, content in load_format(format_name).files(report).items():
             report_files[name] = content.encode()
-    with folder_errors(folder):
+    with os_errors(f"{run.folder} cannot be read", "Make it readable."):
         raw_paths = [run.folder / name for name in _RAW]
         raw_files = {file.name: file.read_bytes() for file in raw_paths if file.is_file()}
     # the header of the run, whose addresses of servers may hold a password
