@@ -17,8 +17,9 @@ def served_joules_per_token(blocks: Sequence[BlockHeader]) -> Value:
     """Joules per token of a server, beyond the joules that the idle server takes in the same time.
 
     The sum of joules / the sum of tokens, over the blocks with a measured energy. A block is a
-    group of requests that the server completed together. Blocks with failed or repeated requests
-    are left out, since the number of their tokens is unknown. The ticks of the energy counter may
+    group of requests that the server completed together. Blocks with failed requests are left out,
+    and so are blocks with requests that were sent again only to keep up the load (`num_repeats`):
+    the number of their tokens is unknown. The ticks of the energy counter may
     make the energy of n blocks wrong by sqrt(n) * tick_s * mean power. Missing if no block was
     metered, or if this error is more than MOST_HALF_WIDTH of the energy.
     """

@@ -157,12 +157,13 @@ def add_speedups(entries: list[dict[str, Any]], frame: DataFrame, header: RunHea
 def _untimed_seconds(frame: DataFrame, header: RunHeader) -> dict[str, float]:
     """Seconds that each method worked outside the run's completions, beyond what is usual.
 
-    Usual are a build of BUILD_S, the time to load the weights, and untimed completions (in the
-    warm-up, and to prime samples) that take up to USUAL_UNTIMED times as long as timed ones, and
-    FIRST_USE_S (FIRST_USE_GPU_S) more. All seconds in the method's own code after completions
-    (`remember`) and before passes (`forget`) count. Vanilla is left out, since methods are compared
-    with it. `frame` has one row per record; `header.hooks` has each method's seconds, and the
-    numbers of its untimed steps and prefills.
+    Usual are a build of BUILD_S, the time to load the weights, and untimed completions that take up
+    to USUAL_UNTIMED times as long as timed ones, and FIRST_USE_S (FIRST_USE_GPU_S) more. They are
+    those of the warm-up, and on a GPU the first tokens of each request, which are completed before
+    it is timed. Without timed steps of a method, its untimed completions are not judged. All
+    seconds in the method's own code after completions (`remember`) and before passes (`forget`)
+    count. Vanilla is left out, since methods are compared with it. `frame` has one row per record;
+    `header.hooks` has each method's seconds, and the numbers of its untimed steps and prefills.
     """
     measured = frame[frame["is_measured"]]  # without failed records
     untimed_seconds = {}  # by method

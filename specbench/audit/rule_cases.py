@@ -108,7 +108,7 @@ def _outcomes(rule: Rule, case: RuleCase, num_draws: int, *, vocab: int) -> Outc
 
     Args:
         rule: takes a tree with its tokens, the target's logits [nodes, vocab] and a sampler, and
-            returns a verdict with the emitted tokens.
+            returns what it accepts, which `Verdict.read` turns into the emitted tokens.
         case: a small tree with sampling settings.
         num_draws: how often the tree's tokens are drawn.
         vocab: size of the vocabulary; tokens from VOCAB (4) on have probability 0.

@@ -85,7 +85,7 @@ def width_after(header: RunHeader, records: Sequence[Record]) -> Width | None:
     largest_half_width = None
     if half_widths and len(half_widths) == len(speedups):
         largest_half_width = max(half_widths)
-    num_passes = metrics.scope.number  # number of passes that the intervals cover
+    num_passes = metrics.scope.number  # the passes that all intervals cover
     return Width(num_passes, goal, largest_half_width)
 
 

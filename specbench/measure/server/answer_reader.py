@@ -154,7 +154,8 @@ class AnswerReader(Struct):
             if new_ids and len(new_ids) == event.num_so_far:
                 new_ids = new_ids[len(self._ids or ()) :]
         if new_text:
-            if self._num_reasoning == self._num_characters:  # all text so far is reasoning
+            # All text so far is reasoning. (An event with the whole answer tells no reasoning.)
+            if self._num_reasoning == self._num_characters:
                 self._num_reasoning += event.num_reasoning
             self._texts.append(new_text)
             self._num_characters += len(new_text)

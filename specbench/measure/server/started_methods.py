@@ -192,14 +192,14 @@ def _weights(
     Args:
         card: the model, with the repositories of draft weights by method.
         choice: the method's name, with the options that the user gave, by name.
-        method: the method in the engine. Its `weights` name the kind that it reads, as cards do.
+        method: the method in the engine. Its `weights` name the method whose weights it reads.
         is_offline: download nothing.
     """
     if method.weights is None:  # it reads none
         return None
-    if given_folder := choice.given.get(WEIGHTS, ""):  # a path, or an id of the Hub
+    if given_weights := choice.given.get(WEIGHTS, ""):  # a path, or an id of the Hub
         what = f"The {choice.name} checkpoint"  # for messages
-        return resolve(given_folder, offline=is_offline, what=what, needs_tokenizer=False)
+        return resolve(given_weights, offline=is_offline, what=what, needs_tokenizer=False)
     weights_on_card = card.weights_of(method.weights)  # their repository, or None
     if weights_on_card is None:
         return None

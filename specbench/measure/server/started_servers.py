@@ -153,7 +153,8 @@ class StartedServers:
         What is started here ends with `stack`. The server's header is put into `_headers`.
 
         Raises:
-            SpecbenchError: the server ended, did not answer in time, or does not serve the model.
+            SpecbenchError: the server ended, did not answer in time, refuses the key, or does not
+                serve the model.
         """
         port = free_port()
         # For files that the engine needs in its own layout.
@@ -167,10 +168,10 @@ class StartedServers:
         stack.push_async_callback(asyncio.to_thread, process.stop)
         client = Client(f"http://127.0.0.1:{port}", request_s=self.request_s)
         await stack.enter_async_context(client)
+        await _wait_until_ready(client, process)
         try:
-            await _wait_until_ready(client, process)
             found_server = await self.find(client)
-        except UserError as error:
+        except UserError as error:  # the server does not serve the model
             # With the end of its process in words; empty if it runs.
             raise SpecbenchError(f"{error.message} {process.death()}".strip()) from error
         software = found_server.header.software  # name and version; may end in "-unknown"
