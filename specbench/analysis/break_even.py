@@ -52,6 +52,7 @@ def crossing(loads: Sequence[int], ratios: Sequence[float]) -> float:
 def break_even(ratios: Mapping[int, Estimate]) -> BreakEven:
     """The load at which a method's throughput falls to vanilla's, with its 95 % interval.
 
+    It is 0 if the method is not faster at the lowest load, and infinite if it is faster at all.
     `ratios` maps each measured load (requests at once) to the method's throughput / vanilla's. The
     interval holds 95 % of the break-even loads of the ratios' resamples. It is None if the ratio of
     any load has no resamples.

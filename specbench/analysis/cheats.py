@@ -51,7 +51,7 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
     """The warnings about methods whose speed drafting does not explain, by several rules.
 
     Methods of servers get no warning. The records of `table` stand in the order in which they ran;
-    `header` describes their run. A subject is a method and a temperature.
+    `header` describes their run. A subject is a method and a temperature; 0.0 may stand for all.
     """
     spec = header.spec.values  # the run's options
     frame = table.frame  # a row per completion
@@ -63,16 +63,18 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
     # Completions of methods, without vanilla's: for rules of times, and for rules that count steps.
     timed = frame[is_timed & (frame["method"] != BASELINE)]
     counted = frame[has_steps & (frame["method"] != BASELINE)]
-    first_pass = counted[counted["repeat"] == 0]
+    first_pass = counted[counted["repeat"] == 0]  # of the passes over the prompts
     # Key of the rule's warning -> the subjects that the rule names, each with a ratio of steps or
-    # of times. `claimed` keeps the ratios that are significantly below 1.
+    # of times. `claimed` keeps the ratios that are significantly below 1 / (1 + `allowed`), or
+    # below 0.95 if it is not given.
     ratios_by_rule: dict[str, dict[Subject, float]] = {
         # seconds of work outside completions / seconds of decoding
         "untimed_work": untimed_work(frame, header),
         # Seconds of completions by an outer clock / by their own times. Recording a trace of the
         # draft trees comes after the timed steps, and would look like hidden work.
         "hidden_time": {} if spec.trace else hidden_time(table),
-        # steps per token in later passes / in the first one
+        # Steps per token in later passes / in the first one; or, for methods whose drafts depend
+        # on the prompt alone, steps of equal answers, which need no test (`fewer_steps`).
         "remembered_answers": claimed(later_passes(counted)) | fewer_steps(table.records, header),
         # steps per token of requests that vanilla answered before / of the others
         "known_answers": known_answers(first_pass),
@@ -92,8 +94,9 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
         }
     warnings = [_warning(key, ratios) for key, ratios in ratios_by_rule.items() if ratios]
     if ratios_by_rule["untimed_work"]:  # the first rule, so that its warning is the first
+        # each method's speedup without and with its untimed work
         add_speedups(warnings[0].numbers["methods"], frame, header)
-    warnings += slow_steps(header)
+    warnings += slow_steps(header)  # a warning if vanilla's steps are slow
     # Fingerprints of the target's weights (or of a share of them): at load and at the run's end.
     fingerprints = header.weights_print
     if fingerprints and fingerprints.at_load != fingerprints.at_end:
@@ -165,6 +168,7 @@ def _below(
         # over the rows whose seconds and counts are all positive
         row_ratio = RowRatio(is_positive, tuple(top_columns), tuple(bottom_columns))
         if _median(row_ratio) < least:
+            # sums per sample, since the interval draws samples
             ratios[subject] = row_ratio.summed(table.groups(rows))
     draws = Draws(Bootstrap(), "first")  # the name of a random stream
     ratios_below = {}

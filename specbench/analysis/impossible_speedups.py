@@ -44,7 +44,7 @@ def find_impossible_speedups(
             continue
         interval = cell.decode_speedup.interval  # None with too few samples
         tokens_per_step = _tokens_per_step(cell, header, key.method)  # 0: unknown
-        # the factor by which equal servers may differ
+        # the factor by which equal servers may differ; larger for a method that hardly drafts
         drift = MOST_DRIFT if tokens_per_step >= LEAST_MAT else MOST_PLAIN_DRIFT
         if interval and tokens_per_step and interval.low > drift * tokens_per_step:
             numbers = {

@@ -11,9 +11,9 @@ from specbench.log.header import RunHeader
 def find_long_prompts(table: RecordTable, header: RunHeader) -> Iterable[RunWarning]:
     """Warnings about methods with steps beyond the positions that their draft weights have.
 
-    A step is beyond if more tokens than these positions precede it. A warning has the share of
-    steps beyond among the method's steps at a temperature, and the MAT of the steps beyond and
-    within the positions.
+    These are the positions that the checkpoint was made for (`num_positions`). A step is beyond if
+    more tokens precede it. A warning has the share of steps beyond among the method's steps at a
+    temperature, and the MAT of the steps beyond and within the positions.
     """
     # (method, temperature) -> numbers of records
     rows_by_subject = table.frame.groupby(CELL_KEY[:2], observed=True, sort=False).indices

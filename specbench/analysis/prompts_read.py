@@ -87,7 +87,7 @@ def prompts_read(
         rows: numbers of the method's completed records.
         offsets: of each row, tokens that the server counted - tokens rendered here; NaN if unknown.
         vanilla_rows: of each row, the number of vanilla's record of the request if vanilla's server
-            read another prompt; else -1.
+            read another prompt (its offset differs); else -1.
     """
     known_offsets = offsets[~np.isnan(offsets)]
     is_other = vanilla_rows >= 0  # vanilla's server read another prompt [rows]

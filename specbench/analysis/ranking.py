@@ -52,8 +52,9 @@ def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
 
     The baseline and methods with a missing speedup are left out of the ranking. Every pair of
     methods, baseline included, gets the ratio of its speeds and the p-value of "both are equally
-    fast". Intervals and tests include the machine's variance: that of log(ratio) between passes or
-    runs. If it is unknown (one pass), intervals leave it out, and p-values are None.
+    fast". Intervals and tests include the machine's variance: that of log(ratio) between passes
+    over the prompts, or runs. If it is unknown (one pass), intervals leave it out, and p-values are
+    None.
     """
     speedup_of = {
         method: speedup
@@ -88,7 +89,9 @@ def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
 
 
 def pooled_variance(speedups: Sequence[Estimate]) -> Variance | None:
-    """The variance of a mean log speedup from units (passes or runs), by all methods of a run.
+    """The variance of a mean log speedup from units, by all methods of a run.
+
+    A unit is a pass over the prompts, or a run of a pool (several runs joined).
 
     Three passes leave two degrees of freedom per method, too few for a claim, so the methods are
     taken together. In a unit,

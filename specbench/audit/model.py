@@ -84,7 +84,7 @@ class RunModel:
             run_dtype = "auto"
         spec_values = structs.asdict(asked_values) | {
             "methods": asked_values.methods if has_methods else (BASELINE,),
-            "is_baseline_run": True,
+            "is_baseline_run": True,  # vanilla is a method too
             "dtype": dtype or run_dtype,
             "phases": False,  # an audit measures no times
             "trace": False,
@@ -98,7 +98,8 @@ class RunModel:
         _check_same(run.header, plan, plan.setup)  # raises for another model or other prompts
         self._plan = plan  # the prompts, and the sampling
         self._codec = plan.setup.codec  # renders chats as token ids
-        # Makes a message of a reply; older runs sent replies back with their reasoning.
+        # Makes a message of a reply, with its reasoning apart. Older runs, whose header does not
+        # say how chats became prompts (`chat` is None), sent back whole replies.
         self._message_of = self._codec.reply if run.header.model.chat else whole_reply
         # The next three decide which recorded replies later turns of a chat have seen.
         self._asked = RunSpec(**structs.asdict(asked_values))

@@ -86,7 +86,7 @@ def explain_cells(
         "quantity": explained,
         "sides": [side._asdict() for side in sides],
         "ratio": product.ratio,
-        "remainder": product.remainder,
+        "remainder": product.remainder,  # ratio / product of the factors: 1 but for rounding
         "sentence": block.sentence,
         "factors": [*map(_json_values, factors)],
         "other_numbers": [*map(_json_values, other_numbers)],  # no factors of the product
@@ -95,7 +95,7 @@ def explain_cells(
     }
     return ExplainedDocument(
         tables=ExplainedTables(tuple(legend), (block,), (_INTERVALS,)),
-        falls=[waterfall(product, product.factors, claimed=())],
+        falls=[waterfall(product, product.factors, claimed=())],  # none is shown to be significant
         explanations=[explanation_values],
         is_pair=len(sides) > 1,
     )

@@ -94,10 +94,11 @@ def predict_with(
         settings: methods with options, as on the command line; by default all candidates of the
             curve's methods (which the profile must have), less those outside of the curve.
         prompts: names of the prompts whose answers are predicted; by default all.
-        is_strict: raise for a setting outside of profile or curve; False leaves the setting out.
+        is_strict: raise for a setting outside of profile or curve, or with a wrong name or value;
+            False leaves the setting out.
 
     Raises:
-        UserError: profile and curve do not fit together, or a setting is outside of one of them.
+        UserError: profile and curve do not fit together; or, if strict, for such a setting.
     """
     _check_fit(profile, model.curve)  # raises if they differ in model, dtype or temperature
     answers = tuple(
@@ -150,13 +151,14 @@ def _predict_setting(profile: Profile, model: CostModel, setting: str) -> Predic
         setting: a method with options, as on the command line.
 
     Raises:
-        UserError: the setting is outside of the profile or of the curve.
+        UserError: the setting is outside of the profile or of the curve, or names an unknown
+            method or option, or a wrong value.
     """
     (method,) = profile.methods_of([setting])
     curve = model.curve
     label = curve_label(curve, method)  # the method as the curve spells it
     options = asdict(method.options)  # all options of the setting, by name
-    walks = replay(profile, setting)  # the setting's steps over each answer
+    walks = replay(profile, setting)  # per answer: the setting's steps over it
     # how often vanilla and the setting pay each cost of the curve, a row per sample
     cost_weights = weigh(walks, model, label, options)
     estimated = estimate(cost_weights, model, label)

@@ -102,9 +102,10 @@ def with_interval(estimate: Estimate) -> Estimate:
 def with_machine(estimate: Estimate, machine: Variance | None) -> Estimate:
     """The estimate with this variance of the machine, and an interval that includes the variance.
 
-    `machine` is the variance of the number's logarithm between passes or runs (units). The estimate
-    stays as it is if `machine` is None (unknown), or if the number has no units, since it does not
-    depend on the machine. With too few prompts it gets the variance, but no interval.
+    `machine` is the variance of the number's logarithm between units (passes over the prompts, or
+    runs). The estimate stays as it is if `machine` is None (unknown), or if the number has no
+    units, since it does not depend on the machine. With too few prompts it gets the variance, but
+    no interval.
     """
     if machine is None or not estimate.units:
         return estimate

@@ -192,7 +192,7 @@ def _record(columns: Mapping[str, Column], scopes: Scopes, number: int) -> Recor
         """The row's number in this column; None if it has none."""
         return _number(scopes, columns.get(name, Column()))
 
-    accepted = amount("accepted")  # draft tokens
+    accepted = amount("accepted")  # draft tokens of all steps of the answer
     num_accepted = None if accepted is None else round(accepted)
     counts = counts_from_drafts(
         round(amount("tokens") or 0),

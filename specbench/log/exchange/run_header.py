@@ -67,7 +67,7 @@ def make_header(
         "request_rates": bool(values.request_rates),
         "model": "model" in given,
     }
-    averages = {source.format.average for source in sources}  # "totals" or "rates" of publishers
+    averages = {source.format.average for source in sources}  # "totals", or "rates" (mean tokens/s)
     imported = ImportedHeader(
         files=tuple(map(_file, sources)),
         counting=_counting(sources, answers),
@@ -173,7 +173,7 @@ def _figures(
     """
     for source in sources:
         for figure in source.content.figures:
-            # The label that the user gave the file, and the file's own name of the method, if any.
+            # The label that the user gave the file; formats leave `figure.method` empty.
             name = " ".join(filter(None, (source.label, figure.method)))
             yield structs.replace(figure, method=name)
     # Method's name in records -> title of a format of the method's files -> this format.

@@ -148,8 +148,8 @@ def choose_decode_threads(
 ) -> Threads:
     """Choose the numbers of threads of prefills and of each method.
 
-    `decode` completes the request with a method, timed by a stopwatch; `rows` has the rows of a
-    usual step, by method.
+    `decode` completes the request with a method, timed by a stopwatch; `rows` has the rows of the
+    largest step so far, by method.
     """
     rows_of_drafts = {label: num_rows for label, num_rows in rows.items() if label != BASELINE}
     return choose_for_methods(threads, reading(target, request.prompt_ids), decode, rows_of_drafts)

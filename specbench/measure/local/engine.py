@@ -100,7 +100,7 @@ class EngineBackend:
         # Measurements for the header. A continued run keeps the energies that it has.
         self._info = BackendInfo(energy=before.energy if before else ())
         self.drafters: dict[str, Drafter] = {}  # by the method's label, like the other mappings
-        self._num_late_before = 0  # CUDA graphs captured late until the end of the warm-up
+        self._num_late_before = 0  # CUDA graphs captured after a first warm-up, at this one's end
         self._stopwatch: Stopwatch | None = None  # times the phases of steps; None without --phases
         self._sampler: GpuSampler | None = None  # clocks, energy; None: unmetered or no GPU driver
         self._rows: dict[str, int] = {}  # the most rows (tree nodes) of a step
@@ -151,7 +151,7 @@ class EngineBackend:
     def _measure_at_end(self, fingerprint: Fingerprint | None, began_s: float) -> None:
         """Compare the weights with any fingerprint from loading, and measure the bandwidth again.
 
-        `began_s` is the time by the outer clock at which the backend was opened.
+        `began_s`: the outer clock as the backend opened. A longer run may read more of the weights.
         """
         with suppress(RuntimeError):  # the device failed: the run's own error is shown
             if fingerprint:
@@ -211,7 +211,7 @@ class EngineBackend:
         began_s = perf_counter()
         gc.freeze()  # torch before 2.9 collects garbage before each capture
         with without_cudnn_attention():
-            if self._choices.are_settings_open and self._choices.threads:
+            if self._choices.are_settings_open and self._choices.threads:  # to be chosen here
                 self._choose_settings(requests[0], self._choices.threads)
             # By label, why its steps cannot be graphs; None if they are (or the run is eager)
             eager_reasons = warm_up(self.target, self.drafters, self._check, requests=requests)
@@ -271,7 +271,7 @@ class EngineBackend:
         if plan.spec.energy and not self._info.energy:
             progress.message("Measuring the energy of each method alone …")
             self._info.energy = measure_energies(plan, self._decode, self._setup.device.name)
-            log.changed()
+            log.changed()  # writes the header again, with the energies
         return Runner(plan, self, log, progress)
 
     def complete(self, method: str, request: Request) -> Completion:
@@ -296,7 +296,7 @@ class EngineBackend:
             raise
         finally:
             execution = self._info.execution.get(method)  # for the header; None in the warm-up
-            if failures and execution and not execution.reason:  # no reason: it counts as replayed
+            if failures and execution and not execution.reason:  # with a reason it is eager already
                 reason = f"{min(failures)}, after the warm-up"  # the first by the alphabet
                 eager = replace_part(execution, mode="eager", is_joined=False, reason=reason)
                 self._info.execution[method] = eager

@@ -58,6 +58,7 @@ class BlockRunner:
         """
         self._records = {record.key: record for record in done}
         running_pass = 0  # number of the pass that runs, from 0
+        # If one server is up at a time, it gets all its blocks of a pass before the next starts.
         for block in blocks(self.plan, is_one_at_a_time=self.backend.source.is_one_at_a_time):
             missing = [key for key in block.keys if key not in self._records]  # keys of records
             if not missing:
@@ -157,6 +158,7 @@ class BlockRunner:
 
         repeats = Repeats(self.plan, self._records, block.method, server)
         seed = self.plan.spec.seed + block.first.repeat  # other random times in each pass
+        # Of `block.samples`, those that have records are sent again, to keep the load.
         await at_load(block.first.load, samples, seed, complete_turns, block.samples, repeats.send)
         return repeats.num_sent
 
@@ -188,7 +190,7 @@ class BlockRunner:
                 # Tokens that the server adds to our prompts, and our latest prompts.
                 offset=replace(server.properties.offset, sent_prompts=server.sent_prompts),
             )
-        except Exception as error:  # raised by a server, a template or a tokenizer
+        except Exception as error:  # a server, template or tokenizer; an earlier turn that failed
             clock.add(sent, perf_counter())
             record = self._error_record(key, num_prompt_tokens, error)
             is_dead = server.client.dead_reason is not None  # the server no longer answers

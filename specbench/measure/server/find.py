@@ -99,7 +99,7 @@ async def find_server(
             protocol=protocol.name,
             sends_token_ids=answer.token_ids is not None,  # else text alone
         )
-        offset = UNKNOWN_OFFSET
+        offset = UNKNOWN_OFFSET  # tokens that the server adds to prompts as rendered here
         if not protocol.takes_tokens:  # the server renders chats itself
             num_sent = len(probe.request.prompt_ids)
             offset = await find_offset(client, protocol, codec, model.name, answer, num_sent)

@@ -104,7 +104,7 @@ def _draw_panels(report: Report, panels: list[tuple[str, RunResults]]) -> Figure
         right.tick_params(labelleft=True)  # which axes that share y would lack
         lines_of_axes += [(left, by_position), (right, by_context)]
     for axes, lines in lines_of_axes:
-        name_lines(figure, axes, shown_looks, lines)
+        name_lines(figure, axes, shown_looks, lines)  # labels beside the lines' last marks
     return figure
 
 
