@@ -23,7 +23,8 @@ def downloads(
     UserError before the first download.
     """
     if tasks is None:
-        # The cards of all tasks whose prompts a paper has published (`card.paper` is their file).
+        # The cards (descriptions) of all tasks whose prompts a paper has published: `card.paper` is
+        # their file.
         task_cards = [card for card in load_cards().values() if card.paper is not None]
     else:
         # A task that is a file of the user has no card, and nothing to download.

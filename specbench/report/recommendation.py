@@ -85,7 +85,7 @@ def _obstacles(run: RunMetrics, ranking: Ranking) -> Iterator[_Obstacle]:
 
     `ranking` has the methods with a speedup, at least one, the fastest first.
     """
-    if run.info.model.is_stand_in:  # weights that stand in for the model's own
+    if run.info.model.is_stand_in:  # weights made from those of `tiny`, the embedded model
         yield _Obstacle(
             "a stand-in, which accepts what tiny does,", "measure the model's own weights"
         )

@@ -175,7 +175,8 @@ def _predict_setting(profile: Profile, model: CostModel, setting: str) -> Predic
         high=estimated.speedup * math.exp(estimated.half_width),
         mat=mat(walks),  # mean accepted tokens of all steps
         threads=curve.threads[estimated.thread_index],  # the number that a run would choose
-        # `vanilla_steps`: the time of all answers with the setting, in steps of vanilla
+        # `vanilla_steps`: the time of all answers with the setting, in steps of vanilla of
+        # `vanilla_s` seconds
         seconds=estimated.vanilla_steps * curve.vanilla_s,
         missed=num_missed / max(1, num_expanded),  # 1: methods without expansions miss none
         machine=curve.about["machine"],

@@ -252,7 +252,7 @@ def _walk(scopes: Scopes, segments: Sequence[str]) -> Iterator[Scopes]:
         is_any = segment.startswith("*")
         children = [(key, content[key]) for key in content if is_any or key == name]
     for key, child in children:
-        child_place = f"{innermost.place}, {name}[{key}]".removeprefix(", ")
+        child_place = f"{innermost.place}, {name}[{key}]".removeprefix(", ")  # for messages
         key_field = Fields(innermost.source, child_place, {name: str(key)} if is_any else {})
         child_object = child if isinstance(child, Mapping) else {"value": child}
         inner = Fields(innermost.source, child_place, child_object)

@@ -97,7 +97,7 @@ class BlockRunner:
             if any(key not in self._records for key in sample.keys(block.method))
         ]
         counters_before = await server.counters()  # counts by name; empty if the server has none
-        process_ids = self.backend.source.process_ids()  # servers on this machine, by method
+        process_ids = self.backend.source.process_ids()  # of servers on this machine, by method
         # Measures memory and energy of the server from now on.
         meter = await self.backend.meters.of_block(process_ids, block.method)
         clock = BlockClock(has_rate=bool(block.first.load.request_rate))
