@@ -85,8 +85,8 @@ def bin_steps(table: RecordTable, rows: IntArray, draws: Draws) -> tuple[StepBin
 def locate_steps(table: RecordTable, rows: IntArray) -> Steps:
     """The steps of the answers in these rows of the table, one answer after the other.
 
-    There are no context lengths if the number of prompt tokens of any row is unknown (0), as in
-    some imported files.
+    There are no context lengths if the number of prompt tokens of any row with steps is unknown
+    (0), as in some imported files. An answer that failed has no steps.
     """
     # of each row; `turns` are numbered from 0
     num_steps, prompt_tokens, turns = table.values(rows, "num_steps", "prompt_tokens", "turn")
@@ -103,7 +103,7 @@ def locate_steps(table: RecordTable, rows: IntArray) -> Steps:
         "context": prompt_tokens[row_of_step] + positions,
         "turn": 1 + turns[row_of_step],
     }
-    if not prompt_tokens.all():  # 0: unknown
+    if not prompt_tokens[row_of_step].all():  # 0: unknown
         del places["context"]
     return Steps(row_of_step, emitted, places)
 

@@ -1,6 +1,7 @@
 """Steps by their place: position in the answer, length of the context, turn."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from specbench.analysis.metrics import measure
 from specbench.analysis.records import make_table
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws
 from specbench.analysis.stats.estimates import Estimate, Missing
-from specbench.analysis.step_bins import LEAST_PROMPTS, Axis, StepBin, bin_steps
+from specbench.analysis.step_bins import LEAST_PROMPTS, Axis, StepBin, bin_steps, locate_steps
 from specbench.types import Record
 from tests.analysis.run_factory import make_run, record
 
@@ -95,3 +96,13 @@ def test_the_frame_has_a_row_per_bin_and_none_of_vanilla() -> None:
 def test_answers_without_steps_have_no_bins() -> None:
     answers = [record("pld", f"p{number}", accept_lengths=[]) for number in range(3)]
     assert bin_steps(make_table(answers), np.arange(3), DRAWS) == ()
+
+
+def test_a_failed_answer_leaves_the_contexts_of_the_others() -> None:
+    answers = [record("pld", f"p{number}", accept_lengths=[2] * 5) for number in range(3)]
+    failed = replace(answers[0], key=replace(answers[0].key, turn=1), status="error", error="lost")
+    failed = replace(failed, prompt_tokens=0, accept_lengths=())
+    with_failure = make_table([*answers, failed])
+    assert "context" in locate_steps(with_failure, np.arange(4)).places
+    without_prompt = replace(answers[0], prompt_tokens=0)
+    assert "context" not in locate_steps(make_table([without_prompt]), np.arange(1)).places
