@@ -124,7 +124,12 @@ def test_a_sample_that_kills_every_worker_fails_and_the_others_are_measured(
     tmp_path: Path, ray: Use
 ) -> None:
     ray(dies=at_sample("chat/2", 99), has_restarts=True)
-    stored, _ = run(tmp_path)
+    stored, watcher = run(tmp_path)
+    losses = [text for text in watcher.messages if "is lost" in text]
+    assert [text.split(" killed. ")[1] for text in losses] == [
+        *["Another worker repeats chat/2."] * (MOST_ATTEMPTS - 1),
+        "No other worker tries chat/2.",
+    ]
     bad = [record for record in stored.records if not record.is_ok]
     assert len(bad) == 2 * len(METHODS)  # turns
     assert {record.key.sample_id for record in bad} == {"chat/2"}

@@ -239,13 +239,13 @@ class ClusterBackend:
         if job is None:
             self._progress.message(f"{worker_name} is lost: {reason}")
             return ()
-        prompt_id = job.sample.prompt.sample_id
-        self._progress.message(
-            f"{worker_name} is lost: {reason} Another worker repeats {prompt_id}."
-        )
-        self._submit(actor)  # to load its model again, if Ray can restart it
         num_lost = job.num_lost + 1  # workers lost at this sample
-        if num_lost < MOST_ATTEMPTS:
+        is_repeated = num_lost < MOST_ATTEMPTS
+        remedy = "Another worker repeats" if is_repeated else "No other worker tries"
+        prompt_id = job.sample.prompt.sample_id
+        self._progress.message(f"{worker_name} is lost: {reason} {remedy} {prompt_id}.")
+        self._submit(actor)  # to load its model again, if Ray can restart it
+        if is_repeated:
             self._waiting.appendleft(job._replace(num_lost=num_lost))  # the next to be given out
             return ()
         error = f"{MOST_ATTEMPTS} workers were lost while they completed it: {reason}"
