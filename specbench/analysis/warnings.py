@@ -72,7 +72,9 @@ def find_warnings(
     num_requests = survivors.num_requests
     if num_paused:
         warnings.append(RunWarning("pauses", {"paused": num_paused, "requests": num_shared}))
+    # Sentences: equal tokens with different texts, or too many equal times.
     warnings += (RunWarning("unusual", {"text": text}) for text in find_unusual(table.records))
+    # A burst: an answer's tokens reached the client too close together.
     if bursts := count_bursts(table.frame):  # the warning's numbers; empty without a burst
         warnings.append(RunWarning("bursts", bursts))
     if not has_clocks:
@@ -149,7 +151,7 @@ def _few_samples(
     interval, since one task decides it. `needed` samples per task would be enough.
     """
     fewest_samples: dict[str, int] = {}  # of any method, by task that has too few
-    num_needed = MIN_DEGREES + 2
+    num_needed = MIN_DEGREES + 2  # one more than with equal lengths, since samples' lengths differ
     has_interval = False  # True if any cell has an interval to show
     for key, cell in cells.items():
         estimates = [number for number in (cell.speedup, cell.mat) if isinstance(number, Estimate)]

@@ -81,6 +81,7 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
     mat_ratio = task_mat.value / unseen_mat.value
     name = "tokens per step on prompts of tasks, against new ones"
     num = len(subject.task_prompts)  # answers tested
+    # "guesses": what is tested are the drafts
     yield AuditTest("guesses", name, num, effect=mat_ratio, unit="times", p_value=p_value)
     # Also compare each prompt of a task with the unseen prompt made from the same task: the mean
     # over all prompts would hide a method that knows only a few tasks.
@@ -301,7 +302,7 @@ def run_contract(
         subject: the method's drafter on a target, with prompts.
         contract: the parts to run, in order.
         is_lossless: False for a method that does not claim to keep the target's distribution: it
-            may fail the tests of tokens and of the rule.
+            may fail the tests of sampled tokens and of the rule that accepts draft tokens.
         say: prints a line of progress.
     """
     tests: list[AuditTest] = []
@@ -319,11 +320,12 @@ def run_contract(
             traceback = debug_traceback(error)  # "" without --debug
             if traceback and len(faults) == 1:  # of the first error alone
                 say(traceback)
-    # The tests set the temperatures of their answers, so the audit has none (0).
+    # The tests set the temperatures of their answers, so the audit has none: neither that of a run
+    # nor that of tested answers (`level`).
     raw_audit = MethodAudit(name, temperature=0.0, level=0.0, tests=tuple(tests))
     (method_audit,) = corrected([raw_audit])  # p-values corrected for their number
-    # For the power of a test of the sampled tokens at temperature 1, if its rate of false alarms is
-    # ALPHA / the number of tests with a p-value.
+    # For `smallest_tv`, the smallest error (total variation) that a test of the sampled tokens at
+    # temperature 1 finds. Its rate of false alarms is ALPHA / the number of tests with a p-value.
     drawn_tokens = TokenNumbers.join(subject.drawn)
     num_p_values = sum(test.p_value is not None for test in tests)
     return replace(

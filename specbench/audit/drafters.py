@@ -172,6 +172,7 @@ class Planted(WrappedDrafter):
         depth = min(int(tree.layout.depths[:num_nodes].max()), most_accepted)
         is_deepest_yet = depth > max(self.depths, default=0)
         # In even steps (0) `plant` takes the deepest path, in odd steps a path of changing ranks.
+        # Steps are numbered from `_first_step`.
         step = 0 if is_deepest_yet else self._first_step + len(self.num_planted)
         planted_tree, num_planted = plant(tree, level_ids, step)
         self.num_planted.append(min(num_planted, most_accepted))

@@ -35,8 +35,8 @@ def _check(audit: StoredAudit | None, key: CellKey) -> Check | None:
         audit: the stored audit of the run's answers; None if there is none.
         key: the checked cell: the method, the temperature, and the mean over tasks.
     """
-    # The audit's result at the run's temperature and, if the audit tested a raised temperature
-    # in its place too, the result there.
+    # The audit's result at the run's temperature and, for sampled answers, at a raised one: a
+    # higher temperature, at which more drafts are refused.
     method_audits = audit.at(key.method, key.temperature) if audit else ()
     with_bug = [method_audit for method_audit in method_audits if method_audit.status == "bug"]
     if with_bug:

@@ -176,7 +176,7 @@ def _options_text(subject: Mapping[str, Any], reference: Mapping[str, Any]) -> s
 
 
 def _of_keys(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
-    """A setting for each of these that differs, if known: method's name, temperature, load."""
+    """A setting for each of these that differs, if known: method, temperature, load of a server."""
     sides = (subject, reference)
     # a method is spelled NAME or NAME:OPTIONS
     names = [side.key.method.partition(":")[0] for side in sides]
@@ -254,9 +254,9 @@ def _of_measurements(subject: ExplainedSide, reference: ExplainedSide) -> Iterat
     """A setting for each measured size whose mean differs between the sides.
 
     The sizes are "tokens of a prompt", "tokens of an answer" and "nodes of a step". A side's
-    `measured` maps such a name to the size in each of the side's requests [requests]; its
-    `pairs.turns` has the turn of a prompt that each request asks for [requests]. Means are over
-    the turns that both sides have; if they share none, over all turns.
+    `measured` maps such a name to the size in each of the side's requests [requests]; `pairs` (its
+    answers beside vanilla's) has the turn of a prompt that each request asks for [requests]. Means
+    are over the turns that both sides have; if they share none, over all turns.
     """
     compared_turns = subject.turns & reference.turns or subject.turns | reference.turns
     for name in subject.measured:

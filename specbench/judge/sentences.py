@@ -183,7 +183,8 @@ class _Changes:
         ratios = self._ratios  # by label, those that are not missing
         if not ratios:
             return f"{name} is not compared: {', '.join(self._missing_reasons)}."
-        unjudged = self._unjudged  # labels of methods without a test or an interval
+        # Labels of methods without a test; where speed is not tested, of those without an interval.
+        unjudged = self._unjudged
         unjudged_text = f"; not judged: {', '.join(unjudged)}" if unjudged else ""
         if all(map(_is_same, ratios.values())):
             return f"{name} is the same in both{unjudged_text}."

@@ -204,7 +204,7 @@ def read_header(path: Path) -> RunHeader:
     schema = header_fields.get("schema") if isinstance(header_fields, dict) else None
     if type(schema) is not int or schema < 1:
         raise RunFolderError(f"{file} is not the header of a run.", "Restore it.")
-    if schema > IMPORTED_SCHEMA:  # the newest version of run files that this program writes
+    if schema > IMPORTED_SCHEMA:  # the newest version, that of runs which other tools measured
         raise RunFolderError(
             f"{path} was written by a newer specbench (schema {schema}, this version reads up to "
             f"{IMPORTED_SCHEMA}).",

@@ -185,7 +185,7 @@ class Plan:
 
     @cached_property
     def samples(self) -> tuple[Sample, ...]:
-        """The samples of the run in order: pass by pass over all tasks.
+        """The samples of the run in order: `repeats` passes, each over all tasks.
 
         A load is the number of requests that a server gets at once or per second. The engine in
         this process has a single, empty load. A sample's `num_before` counts the turns of earlier

@@ -130,7 +130,7 @@ def check_early(spec: RunSpec) -> None:
     if spec.weights != "stand-in":  # a stand-in needs no files of the model or its drafters
         if is_folder:
             check_checkpoint(Path(card.repo), what=f"Model {card.name}")
-        check_sources(card, spec.choices)
+        check_sources(card, spec.choices)  # the local weights and datastores of named methods
     pick_dtype(card, spec.dtype, "cpu")  # raises for an unknown dtype
     check_template(spec.template)  # raises for an unknown chat template
     if is_folder:

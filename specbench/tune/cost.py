@@ -90,14 +90,14 @@ def cost(
 def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Progress) -> Curve:
     """Measure the cost curve of a plan's model and methods on this machine.
 
-    A method's drafts are timed at a few sizes; the curve interpolates between these sizes. They
-    depend on the method's kind: the kind of data that an acceptance profile stores of its drafts. A
-    method that can have no acceptance profile is left out.
+    A method's drafts are timed at a few sizes (knots); the curve interpolates between these sizes.
+    They depend on the method's kind: the kind of data that an acceptance profile stores of its
+    drafts. A method that can have no acceptance profile is left out.
 
     Args:
         engine_plan: the model, the methods and the prompts.
-        minutes: no block begins after this time; None: no such bound. Yet at least `LEAST_BLOCKS`
-            and at most `MOST_BLOCKS` blocks are measured.
+        minutes: no block (a measurement of everything) begins after this time; None: no such bound.
+            Yet at least `LEAST_BLOCKS` and at most `MOST_BLOCKS` blocks are measured.
         progress: receives messages.
     """
     setup = engine_plan.setup  # names the model, and the methods with their options
@@ -105,7 +105,7 @@ def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Pro
     target, vanilla = loaded.target, loaded.drafters[BASELINE]
     # name of each method's kind, by label; lacks methods that can have no profile
     kind_names = kinds_of(setup, loaded.drafters, engine_plan.sampling, progress.message)
-    timed_drafts: list[Knot] = []  # of all methods: a drafter per timed size, two of the last
+    timed_drafts: list[Knot] = []  # of all methods: a drafter per size, and a second of the largest
     measured_kinds: dict[str, MeasuredKind] = {}  # by label: the kind, and its timed sizes
     for method in setup.methods:
         if method.label in kind_names and method.label != BASELINE:
@@ -161,8 +161,9 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
 
     There are three: for the plan's shortest prompt, the median one, and the longest one, repeated
     or cut to the most tokens that may come before a step of the plan (the user's texts of a whole
-    chat with all answers), or that the target's context holds beside the timed steps. Of prompts
-    with equal numbers of tokens only one gets a request. No request ends at EOS.
+    chat with all answers), or to those that the target's context holds beside the timed steps if
+    these are fewer. Of prompts with equal numbers of tokens only one gets a request. No request
+    ends at EOS.
 
     Args:
         plan: its prompts are chats: `turns` has the user's text of each turn. Only the text of the
@@ -179,11 +180,12 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
     most_chat_tokens = max(len(render([user(" ".join(prompt.turns))])) for prompt in prompts)
     most_context = most_chat_tokens + most_chat_turns * plan.max_new_tokens
     # A request needs an answer that is long enough for the steps that are timed in it: either the
-    # target's steps, which emit a token each, or the steps of a visit of a drafter. The sum is
-    # enough for both. Vanilla's steps come before those of each number of rows, and after the last
-    # (+ 1).
+    # target's steps, which emit a token each, or the steps of a visit: a completion with a drafter.
+    # The sum is enough for both. Vanilla's steps come before those of each number of rows (tokens
+    # that a step computes), and after the last (+ 1).
     target_steps = (len(grids.STEP_ROWS) + 1) * (VANILLA_STEPS + STEPS_PER_TURN)
-    most_step_tokens = max(PLANTED_TOKENS) + 2  # the target's own token, and one to spare
+    # The right tokens that are put into a draft, the target's own token, and one to spare.
+    most_step_tokens = max(PLANTED_TOKENS) + 2
     num_new_tokens = target_steps + STEPS_PER_VISIT * most_step_tokens
     num_repeated_ids = min(most_context, target.context - num_new_tokens)
     num_copies = num_repeated_ids // len(longest_ids) + 1

@@ -14,7 +14,8 @@ def mean(estimates: Sequence[Estimate]) -> Estimate:
 
     The estimates are independent if they were resampled on different random streams. The mean has
     no interval if any of them lacks `resamples` [num_resamples], whose degrees of freedom are
-    `degrees`. `machine` is the variance that passes or runs (units) add to a logarithm.
+    `degrees`. `machine` is the variance that passes or runs (units) add to a number's logarithm. A
+    pool is several runs taken as one.
     """
     mean_value = sum(estimate.value for estimate in estimates) / len(estimates)
     # `estimate.units` has an array of logarithms [units] per run or pool; here, the arrays of all
@@ -62,8 +63,8 @@ def quotient(top: Estimate, bottom: Estimate, *, is_one_run: bool = True) -> Est
 
     Resamples are paired by prompts if both numbers were resampled on the same random stream. A unit
     is a pass or a run. `is_one_run` is true for numbers of the same run or pool of runs: their
-    units are paired too. Units of two runs are independent. The machine's variance is that of a
-    logarithm between units.
+    units are paired too. Units of two runs are independent. `machine` is the
+    variance that units add to a number's logarithm. A pool is several runs taken as one.
     """
     ratio_value = top.value / bottom.value
     # Arrays of logarithms [units]: of the quotient in one run or pool, or of both sides of two

@@ -66,8 +66,9 @@ def speed_figures(
     compute them; nothing if the method has no times or no tokens.
 
     `rules` count the baseline's tokens, and each gives two speedups, or none if the baseline has no
-    times or tokens. First come the ratios of mean rates per question (the scripts' formula, whose
-    name is `formula`), then the ratios of totals: all tokens / all seconds.
+    times or tokens. `rule.of` picks the records that count. First come the ratios of mean rates per
+    question (the scripts' formula, whose name is `formula`), then the ratios of totals: all tokens
+    / all seconds.
     """
     method, records = answers.method, answers.records
     mean_rate = mean_of_rates(records, published_tokens)  # tokens/s

@@ -124,7 +124,8 @@ class EngineSetup(EngineParts):
 
     def _warnings(self) -> list[str]:
         """Sentences about files, the template, a stand-in, several GPUs and float16."""
-        files_note = find_weights(self.path).note  # on an index that is not read; else empty
+        # On an index (a list of weight files) that is not read; else empty.
+        files_note = find_weights(self.path).note
         warnings = [files_note, *self._unread_indexes(), *self.codec.warnings]
         if self.stand_in:
             warnings.append(STAND_IN_WARNING)
@@ -341,7 +342,8 @@ def _stored_weights(card: ModelCard, path: Path, device: Device) -> _StoredWeigh
 def _stand_in_setup(
     spec: RunSpec, named: Sequence[RunMethod], *, device: Device, has_graphs: bool
 ) -> EngineSetup:
-    """The setup of a stand-in: weights in the model's shape that give tiny's answers.
+    """The setup of a stand-in: weights in the model's shape that give the answers of tiny, the
+    small model of specbench itself.
 
     `named` are the methods that the user named. With `has_graphs`, memory is kept for CUDA graphs.
 

@@ -192,8 +192,8 @@ def set_flags(**arguments: Any) -> list[str]:
     """Flags as words of a command line: `max_len=5` gives `["--max-len", "5"]`.
 
     `arguments` has the argument of each flag, by the flag's name with `_` in place of `-`. True is
-    a flag without an argument. A flag is left out if its argument is None, False, 0 or empty: then
-    the engine's default holds.
+    a flag without an argument. A flag is left out if its argument is None, False, 0 or an empty
+    text: then the engine's default holds.
     """
     words: list[str] = []
     for name, argument in arguments.items():

@@ -101,7 +101,8 @@ class StartedServers:
         """The server of a method, started unless it runs and answers.
 
         A server that died is started again, but not after MOST_STARTS deaths in a row. A server
-        that answers before a block ends the row: it outlived the block before. A start that failed
+        that answers before a block (a group of requests) ends the row: it outlived the block
+        before. A start that failed
         is not repeated in the same pass.
 
         Raises:
@@ -170,7 +171,7 @@ class StartedServers:
         await stack.enter_async_context(client)
         await _wait_until_ready(client, process)
         try:
-            found_server = await self.find(client)
+            found_server = await self.find(client)  # asks the server what it is
         except UserError as error:  # the server does not serve the model
             # With the end of its process in words; empty if it runs.
             raise SpecbenchError(f"{error.message} {process.death()}".strip()) from error

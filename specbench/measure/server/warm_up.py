@@ -20,8 +20,9 @@ async def warm_up(server: OpenServer, requests: Sequence[Request], num_at_once: 
 
     The first of `requests` is a usual request, of which `num_at_once` copies are sent at once: the
     run's largest --concurrency, or 1 if requests only come at a rate. The others are sent alone.
-    The drafts of the server so far, those before the warm-up too, are noted in
-    `server.num_untimed_drafts`. At the end, its counters are up to date.
+    The drafts (or draft tokens) that the server counted for its first answer, which found out what
+    it is, and in the warm-up, are noted in `server.num_untimed_drafts`. At the end, its counters
+    are up to date.
     """
     counters_before = await server.counters()
     for i, request in enumerate(requests):
@@ -33,7 +34,7 @@ async def warm_up(server: OpenServer, requests: Sequence[Request], num_at_once: 
             async with asyncio.TaskGroup() as group:
                 for _ in range(num_at_once if i == 0 else 1):
                     group.create_task(server.complete(chat_request))
-    await asyncio.sleep(SETTLE_S)  # so that its counters do not enter the first block
+    await asyncio.sleep(SETTLE_S)  # so that late counts do not enter the first block
     growth = increase(counters_before, await server.counters())
     server.num_untimed_drafts = server.properties.num_drafts + counted_drafts(growth)
     server.is_warm = True

@@ -33,10 +33,10 @@ class _Panel(NamedTuple):
 def positions(report: Report) -> Plot | None:
     """The plot of acceptance by depth of the draft, two axes per run and temperature.
 
-    Depth 1 is the first token of a draft. The left axes show the share of the draft tokens at a
-    depth that were accepted, out of those whose tokens above were all accepted. The right axes
-    show the share of all steps that accepted a draft token at the depth. None if no method
-    accepted a draft token.
+    Depth 1 is the first token of a draft. The left axes show, of the steps that accepted a draft
+    token at each depth above, the share that accepted one at this depth too; a step whose draft
+    ends above did not. The right axes show the share of all steps that accepted a draft token at
+    the depth. None if no method accepted a draft token.
     """
     panels = []  # per run and temperature: a title, and numbers by method
     # pairs of a heading (the run and temperature) and the results of the run there
@@ -110,10 +110,10 @@ def _draw_positions(report: Report, panels: list[_Panel]) -> Figure:
 def _draw_shares(
     axes: Axes, cells: dict[str, CellMetrics], look_of: dict[str, Look], *, kind: str
 ) -> dict[str, list[Mark]]:
-    """Draw a line per method, the share of accepted draft tokens over depths; return its marks.
+    """Draw a line per method, the share of steps that accept at each depth; return its points.
 
-    `kind` is "conditional" for the share of the draft tokens whose tokens above were all accepted,
-    or "unconditional" for the share of all steps; both are fields of the acceptance at a depth.
+    `kind` is "conditional" for the share of the steps that accepted draft tokens at all depths
+    above, or "unconditional" for that of all steps; both are fields of the acceptance at a depth.
     `cells` are the numbers over all tasks, `look_of` the colours and markers, both by method.
     Depth 1 is the first token of a draft. A depth that fewer than `_LEAST_STEPS` steps reached
     (`num_reached`) is left out.

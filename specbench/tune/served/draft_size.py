@@ -143,7 +143,8 @@ def tuned_methods(choices: Iterable[MethodChoice], engine: Engine) -> list[Tuned
         ]
         if TOP_K in engine_method.options:  # the method can draft trees too
             sizes += _trees(asked, most_steps=most_tokens)
-        # A head that drafts all tokens in parallel drafts other tokens if the draft is shorter.
+        # Chains: a shorter draft is the beginning of a longer one. A head that drafts all tokens in
+        # parallel drafts other tokens if the draft is shorter.
         is_parallel = kept_options.get("parallel_drafting") == "true"
         is_chain = engine_method.is_chain and not is_parallel
         sizes.sort(key=lambda size: size.num_tokens)
