@@ -1,4 +1,4 @@
-"""Settings that differ between two sides, and the factors that each can move."""
+"""Settings that differ between two sides (a method's answers each), and the factors they move."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def _of_counting(
     number, the prompts and turns, the tasks, and the rule by which tokens are counted. A rule that
     both share is a setting too, if it is not ours and moves the ratio.
 
-    `product` is the ratio of the sides' printed numbers, as a product of factors.
+    `product` is the ratio of the sides' printed numbers (speedups or speeds), as factors.
     """
     sides = (subject, reference)
     averages = [_ARITHMETICS[side.pairs.arithmetic] for side in sides]  # in words

@@ -131,8 +131,9 @@ def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Pro
 def _measure_blocks(bench: Bench, minutes: float | None, progress: Progress) -> None:
     """Measure `MOST_BLOCKS` blocks, or as many as begin in `minutes`, at least `LEAST_BLOCKS`.
 
-    A block has steps of each number of rows and drafts of each size, at every prompt length. The
-    bench keeps the times. `minutes` is None for no bound; `progress` receives a message per block.
+    A block has steps of each number of rows (tokens that a step computes) and drafts of each size,
+    at every prompt length. The bench keeps the times. `minutes` is None for no bound; `progress`
+    receives a message per block.
     """
     began_s = perf_counter()
     most_s = 60 * minutes if minutes else float("inf")  # in seconds
