@@ -143,9 +143,9 @@ def tuned_methods(choices: Iterable[MethodChoice], engine: Engine) -> list[Tuned
         ]
         if TOP_K in engine_method.options:  # the method can draft trees too
             sizes += _trees(asked, most_steps=most_tokens)
-        # Chains: a shorter draft is the beginning of a longer one. A head that drafts all tokens in
-        # parallel drafts other tokens if the draft is shorter.
+        # A head that drafts all tokens in parallel drafts other tokens if the draft is shorter.
         is_parallel = kept_options.get("parallel_drafting") == "true"
+        # True if a shorter draft is the beginning of a longer one.
         is_chain = engine_method.is_chain and not is_parallel
         sizes.sort(key=lambda size: size.num_tokens)
         methods.append(TunedMethod(asked, tuple(sizes), is_chain))
