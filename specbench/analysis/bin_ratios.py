@@ -73,8 +73,9 @@ def compare_steps(
     """The MAT of two sides and their ratio subject / reference, in the bins of each axis in order.
 
     A side is a method's answers in a run. A bin counts the prompts with steps of both sides in it;
-    bins without such a prompt are left out. An axis counts if both sides know it. `draws` resamples
-    the prompts, each for both sides at once, for intervals.
+    bins without such a prompt are left out, and with few prompts the numbers are missing. An axis
+    counts if both sides know it. `draws` resamples the prompts, each for both sides at once, for
+    intervals.
     """
     sides = (subject, reference)
     num_prompts = 1 + max(int(side.prompts.max(initial=0)) for side in sides)

@@ -40,7 +40,7 @@ def _check(audit: StoredAudit | None, key: CellKey) -> Check | None:
     method_audits = audit.at(key.method, key.temperature) if audit else ()
     with_bug = [method_audit for method_audit in method_audits if method_audit.status == "bug"]
     if with_bug:
-        failure = audit_failure(with_bug[0])  # the failed test in words
+        failure = audit_failure(with_bug[0])  # the error or the failed test in words
         if with_bug[0].is_raised:  # `level` is the temperature that was tested
             failure += f" at T={with_bug[0].level:g}"
         return Check("audit", "failed", failure, key)

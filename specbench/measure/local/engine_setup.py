@@ -332,7 +332,8 @@ def _stored_weights(card: ModelCard, path: Path, device: Device) -> _StoredWeigh
     quantization = checkpoints.quantization_of(config)
     if quantization:
         check_format(quantization, path)  # raises for a format that the engine cannot read
-    # Weights are dequantised if the device cannot compute with them (`kind` is "cpu" or "cuda").
+    # Weights are dequantised if the device (`kind` is "cpu" or "cuda") or the installed packages
+    # cannot compute with them, and always in one format.
     if is_dequantized(quantization, torch.device(device.kind)):
         return _StoredWeights(f"dequantised {quantization}", is_dequantized=True)
     # This format names the type of its numbers too, such as "awq int4".

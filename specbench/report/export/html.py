@@ -161,7 +161,7 @@ def _highlights(report: Report) -> list[Highlight]:
     fastest = max(drafting, key=_speedup, default=None)
     # `overall` has the means over tasks
     if fastest and isinstance(speedup := fastest.overall.speedup, Estimate):
-        interval = formats.interval_of(speedup)  # None if it has none
+        interval = formats.interval_of(speedup)  # None if it has none to show
         # `report.scope` says what intervals cover: "over prompts and 3 passes"
         interval_text = f"{formats.ends(interval)} ({report.scope})" if interval else ""
         title = "Highest speedup" if speedup.value > 1 else "Closest to vanilla"
