@@ -70,7 +70,10 @@ def drafts_in_every_step(header: RunHeader, method: str) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Drafting:
-    """The answers of servers with and without drafts."""
+    """The answers of servers with and without drafts.
+
+    A cell is a method on a task, or on all, at a temperature and a load.
+    """
 
     header: RunHeader
     table: RecordTable
@@ -94,7 +97,8 @@ class Drafting:
         smallest MAT that all answers may have.
         """
         names = ("num_tokens", "mat_emitted", "mat_steps")
-        # Of each answer of the cell; 0 steps: they are unknown.
+        # Of each answer of the cell: its tokens; those that its steps emitted, and the steps. The
+        # last two are 0 if unknown.
         num_tokens, num_emitted, num_steps = self.table.values(self._rows(key), *names)
         is_uncounted = (num_tokens > 1) & (num_steps == 0)  # the prefill emits the first token
         if not isinstance(cell.mat, Estimate) or not is_uncounted.any():
@@ -171,8 +175,8 @@ class Drafting:
 
         No method has a speedup if vanilla's server drafted, nor a method whose drafts were off in
         some answers (see `_reason`). An exception are cells without any draft in runs of another
-        load than one request at a time, if no command of a server is known: a schedule may have
-        asked for no drafts.
+        load than one request at a time, if no command of a server is known, as of one that the run
+        did not start: a schedule may have asked for no drafts.
         """
         if self.baseline_drafts and key.method != BASELINE:
             return BASELINE_DRAFTS
@@ -215,7 +219,8 @@ class Drafting:
 
         This judges methods whose names do not tell. `is_on` [records] is true for the method's
         answers with drafts. False if fewer than _LEAST_ANSWERS of these answers have known steps
-        and their own count of drafts, or if the method may draft nothing.
+        and their own count of drafts (not only one of many answers together), or if the method may
+        draft nothing.
         """
         if may_draft_nothing(self.header, key.method):
             return False
@@ -233,8 +238,8 @@ def find_drafting(
 ) -> Drafting:
     """Sort the answers of a run: drafts were made, or were off, or neither is known.
 
-    `rows_by_cell` has the numbers of each cell's records: those that methods are compared on, and
-    failed ones.
+    `rows_by_cell` has the row numbers of each cell's records: those on requests that every
+    method with enough answers finished, and failed ones.
     """
     has_drafts = table.served.has_drafts  # True, False, or None if unknown [records]
     is_on = np.array([state is True for state in has_drafts], dtype=bool)

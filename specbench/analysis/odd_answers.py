@@ -15,7 +15,7 @@ def find_odd_answers(records: Sequence[Record], chat: ChatHeader | None) -> Iter
     There are three: answers that go on after an end token (servers may not stop at it), answers
     with tokens that the server counted but did not send, and answers with reasoning in a run
     without thinking. `chat` describes the model's chat template; None in older runs, which get no
-    warning.
+    warning. `serving` has a server's counts for an answer; None if there was no server.
     """
     if chat is None:
         return
@@ -27,6 +27,7 @@ def find_odd_answers(records: Sequence[Record], chat: ChatHeader | None) -> Iter
     yield from _counts(
         "hidden_tokens", answers, lambda record: record.serving and record.serving.num_hidden
     )
+    # `thinking` is None if the template has no thinking mode; `is_on` if it is unknown.
     if not (chat.thinking and chat.thinking.is_on):
         yield from _counts("think_marks", answers, lambda record: _has_reasoning(record, chat))
 

@@ -61,6 +61,7 @@ def hidden_time(table: RecordTable) -> dict[Subject, float]:
     # By subject: seconds of each completion by the outer clock, and by its own.
     seconds_by_subject: dict[Subject, list[tuple[float, float]]] = defaultdict(list)
     for record in table.records:
+        # Failed records have no `wall_s`, servers and older runs no `outer_s`.
         if record.outer_s is not None and record.wall_s is not None:
             subject = record.key.method, record.key.temperature
             seconds_by_subject[subject].append((record.outer_s, record.wall_s))

@@ -50,7 +50,8 @@ class Evidence:
 def watched_evidence(target: Target, drafter: Drafter, request: Request) -> Evidence:
     """Complete a request with a drafter that is watched, and compare it with a plain forward.
 
-    Returns the answer with numbers about its tokens, the logits of its steps, and its draft tokens.
+    Returns the answer with numbers about its tokens, the logits of its steps, and the draft tokens
+    that were drawn.
     A plain forward is one pass of the model over prompt and answer, without the engine's cache.
     """
     watched = WatchedDrafter(drafter, request.seed)  # keeps trees, logits and draft tokens
@@ -66,8 +67,8 @@ def watched_evidence(target: Target, drafter: Drafter, request: Request) -> Evid
         has_draft=in_steps.has_draft,
     )
     # The engine's logits before the prefill's token, and before each token of each step but the
-    # last [rows, vocab]: the last step is not watched. `plain_rows[:0]` has no rows; it keeps the
-    # shape if there is nothing else.
+    # last [rows, vocab]: the loop shows drafters a step's logits only before the next step.
+    # `plain_rows[:0]` has no rows; it keeps the shape if there is nothing else.
     step_rows = torch.cat([*watched.logits, plain_rows[:0]])
     logits = logit_numbers(step_rows, plain_rows[: len(step_rows)])
     # `is_exact` is UNKNOWN so far, and stays so if a step has more nodes than `max_exact_rows`.
@@ -233,7 +234,8 @@ def numbers_in_steps(
     Args:
         accept_lengths: number of tokens that each step emitted.
         token_ids: the answer; its first token is the prefill's, which no step emitted.
-        trees: the draft tree of each step; empty if they are not known.
+        trees: the draft tree of each step; empty if they are not known, as of a recorded
+            answer.
     """
     depths = [0]  # of each token: its number in its step from 1; 0 for the prefill's token
     # of each token: 1 if the tree had draft tokens for its place, 0 if not, UNKNOWN without trees

@@ -31,6 +31,8 @@ def logit_tests(
     """
     if not (num_rows := len(logits)):
         return
+    # Per row, over its best logits: `deviation` is their largest difference from the plain
+    # forward's, `scale` the largest magnitude of the latter.
     deviations = logits.deviation / (EPSILON[dtype] * logits.scale)  # in epsilons [rows]
     largest_deviation = float(deviations.max())
     # `is_exact` [rows] is 1 if a row has the bits of steps over chains, 0 if not, -1 if unknown.

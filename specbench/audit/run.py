@@ -84,6 +84,7 @@ def audit(
     elif records_by_temperature or _num_different(agreements):
         model = open_model(is_recheck or bool(records_by_temperature))
     examiner = Examiner(table, header, model, is_recheck=is_recheck) if model else None
+    # lines of progress: per method with different answers, and per method and temperature tested
     parts = Parts(_num_different(agreements) + num_cells(records_by_temperature, header), say)
     greedy_audits = [
         _audit_greedy(agreement, examiner, header, parts) for agreement in agreements.values()

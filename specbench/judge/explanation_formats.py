@@ -68,7 +68,7 @@ def _page(tables: ExplainedTables) -> Iterator[Part]:
     """The parts of the page on a terminal: the runs, a block per explanation, and the notes."""
     yield tables.legend
     yield BLANK
-    for block in tables.blocks:
+    for block in tables.blocks:  # below the legend, which has the runs in words
         yield Line(block.heading, style="bold")
         yield Line(block.sentence)
         yield BLANK
@@ -140,8 +140,8 @@ def explanation_frame(explanations: Sequence[Explanation]) -> DataFrame:
     the baseline's), and per bin of MAT (the steps in a range of positions, for example).
 
     The first columns are the same in all rows of an explanation: method, temperature, concurrency
-    and request_rate of the subject, and reference_method if there is a reference. The others are
-    those of `_rows`.
+    and request_rate of the subject (what is explained), and reference_method if there is a
+    reference (what it is compared with). The others are those of `_rows`.
     """
     import pandas as pd
 

@@ -18,12 +18,12 @@ from specbench.log.options import Role, field_roles
 def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tuple[Difference, ...]:
     """The fields whose contents differ in two headers, with both contents as text.
 
-    Never compared are notes, and what one header lacks of these: hashes, options of a method, and
-    whole parts, such as the kernels of an older run. If `is_exact`, all other fields are compared,
-    and the headers may be other structs than `RunHeader`. If not, a field must be in both headers
-    (or be a file of a checkpoint), needs a name for readers (`what`), and must not be void: a field
-    is void if its difference says nothing, such as the seed of runs that drew nothing, or the name
-    of a model if the files are the same.
+    Never compared are fields of the role "note", and what one header lacks of these: hashes, a
+    method's options, and whole parts, such as the kernels of an older run. All other fields are
+    compared if `is_exact`, and the headers may be other structs than `RunHeader`. If not, a field
+    must be in both headers (or be a file of a checkpoint), needs a name for readers (`what`), and
+    must not be void: a field is void if its difference says nothing, such as the seed of runs that
+    drew nothing, or the name of a model if the files are the same.
     """
     list_fields: Callable[[Any], Iterator[_Field]] = _exact_fields if is_exact else _named_fields
     # path, such as "model.dtype" -> field
@@ -145,7 +145,7 @@ def _void_patterns(first: RunHeader, second: RunHeader) -> Iterator[str]:
     """Patterns of the paths of void fields ("*" for any text): if these two headers differ in such
     a field, this says nothing about the runs.
     """
-    # Facts that an imported run's files do not tell.
+    # Facts that an imported run's files do not tell; none in other runs.
     yield from (*first.untold_patterns, *second.untold_patterns)
     # All GPUs of the machine. The GPU that a run used is a field of its own (`_named_fields`).
     yield "environment.gpus.*"

@@ -71,7 +71,8 @@ class RecordCheck:
         if problem is not None:
             raise ImpossibleRecord(f"$.{problem}")  # "$." and the path of a field
         if line.status == "error":
-            self._failed.add(key)  # a later line may have the same key: the request is repeated
+            # A later line may have the same key: a continued run may send failed requests again.
+            self._failed.add(key)
         else:
             self._failed.discard(key)
 
@@ -115,7 +116,7 @@ def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
     the token in the text. `serving` has a server's figures; None for the engine in this process.
     """
     num_tokens = len(line.token_ids)
-    # A server that sends text counts its tokens itself: token_ids are then those of the text.
+    # A server that sends text counts its tokens itself: token_ids are then ours of its text.
     if line.serving and line.serving.reported_tokens is not None:
         num_tokens = line.serving.reported_tokens
     if line.num_tokens != num_tokens:
@@ -127,7 +128,7 @@ def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
     if line.prefill_s is None or line.decode_s is None:
         absent_time = "prefill_s" if line.prefill_s is None else "decode_s"
         yield f"{absent_time}: null in a line that is ok"
-    if line.phases:
+    if line.phases:  # seconds of the steps by phase
         yield from _amount_problems("phases", asdict(line.phases))
     if line.serving:
         yield from _amount_problems("serving", asdict(line.serving))

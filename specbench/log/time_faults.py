@@ -78,11 +78,12 @@ def _coarse_clock(done: Sequence[Record]) -> Iterator[str]:
 def _copied_passes(done: Sequence[Record]) -> Iterator[str]:
     """A sentence for each two passes of a method of which one is a copy of the other.
 
-    Two answers of a method to the same request, in different passes, are a pair. A pair is a copy
-    if the tokens are equal, and the times of prefill and decoding differ by a share of COPIED at
-    most. One of two passes is a copy if at least LEAST_COPIES of their pairs are copies, and a
-    share of at least LEAST_COPIED_SHARE. Answers of fewer than LEAST_TOKENS tokens do not count.
-    `done` has the records that did not fail and have times.
+    A pass runs over all prompts once. Two answers of a method to the same request, in different
+    passes, are a pair. A pair is a copy if the tokens are equal, and the times of prefill and
+    decoding differ by a share of COPIED at most. One of two passes is a copy if at least
+    LEAST_COPIES of their pairs are copies, and a share of at least LEAST_COPIED_SHARE. Answers of
+    fewer than LEAST_TOKENS tokens do not count. `done` has the records that did not fail and have
+    times.
     """
     # Method and request without the pass -> the method's answers, one per pass.
     answers_by_request: dict[tuple[object, ...], list[Record]] = defaultdict(list)
@@ -134,6 +135,7 @@ def _is_copy(earlier: Record, later: Record) -> bool:
 def _slower_than_trials(done: Sequence[Record], threads: Threads) -> Iterator[str]:
     """A sentence for each method whose steps took far more time than in the trial before the run.
 
+    A trial times a method's steps with several numbers of CPU threads, to choose one for the run.
     This is a sign that somebody removed steps from a file and kept its tokens and times. It may
     also be that the machine became slower after the trial, but then vanilla's steps took more time,
     too. So the rule is

@@ -39,9 +39,10 @@ def expected_seconds(plan: Plan, root: Path) -> float | None:
 
     `root` is the folder of all runs. A comparable run is one of `earlier_runs` of the same `_kind`,
     at the same loads, with at least `MIN_TOKENS` tokens. Runs that were continued on another
-    machine or with other versions (`segments`) are left out. An answer is expected to take the mean
-    seconds of its method's answers in the comparable run, or the mean over all methods if that run
-    lacks the method. The seconds are scaled by the ratio of the runs' `max_new_tokens`.
+    machine or with other versions (`segments`) are left out. An answer is expected to add as many
+    seconds as the mean of its method's answers in the comparable run (`_busy_seconds`), or of all
+    methods if that run lacks the method. The seconds are scaled by the ratio of the runs'
+    `max_new_tokens`.
     """
     kind = _kind(plan.spec, plan.about.model)
     for path, earlier in earlier_runs(plan, root):
@@ -54,7 +55,7 @@ def expected_seconds(plan: Plan, root: Path) -> float | None:
         timed_records = [record for record in records if record.wall_s]  # failed: no time
         if sum(record.num_tokens for record in timed_records) < MIN_TOKENS:
             continue
-        seconds_by_method = defaultdict(list)  # seconds of each answer
+        seconds_by_method = defaultdict(list)  # seconds that each answer added
         for record in timed_records:
             seconds_by_method[record.key.method].append(_busy_seconds(record))
         mean_s = {method: fmean(seconds) for method, seconds in seconds_by_method.items()}

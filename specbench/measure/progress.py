@@ -157,8 +157,8 @@ def sample_line(record: Record, tally: Tally) -> str:
 def _sample_name(record: Record) -> str:
     """The request of a record in words: "gsm8k/3 turn 2 pass 2 T=0.7".
 
-    The key counts turns and passes (`repeat`) from 0, the text from 1. The first turn, the first
-    pass and temperature 0 are left out, and so is the load.
+    A pass runs over all prompts once. The key counts turns and passes (`repeat`) from 0, the text
+    from 1. The first turn, the first pass and temperature 0 are left out, and so is the load.
     """
     key = record.key
     # The prompt's id may begin with the name of its task already.

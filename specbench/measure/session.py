@@ -51,7 +51,8 @@ def run_plan(
         given: names of the options that the user gave, for the header.
         command: arguments of the command line, for the header.
         is_forced: True if earlier parts of the run may be from another machine or other versions.
-        repeats_failed: True to repeat requests that failed in an earlier part (`without_failed`).
+        repeats_failed: True to complete requests again that failed in an earlier part, unless a
+            later turn of the chat has an answer (`without_failed`).
     """
     with RunFolder(path) as folder:
         new_header = make_header(plan, path, given=given, command=command)
@@ -141,16 +142,16 @@ class _FolderLog:
 
         The records are read back from the folder. The last header is the header at the start
         (`self.header`), with what the backend knows at the end, and with the use of the CPU during
-        this part of the run.
+        this part of the run: a run that is continued has several parts.
         """
         stored = read_run(self.folder.path)
         header = self.backend.describe(stored.records).added_to(self.header)
-        # `describe` returns None if nothing was sampled. Then the use of an earlier part stays.
+        # The sampler's is None if nothing was sampled. Then the use of an earlier part stays.
         cpu_use = self.sampler.describe() or self.header.cpu
         if header.workers:  # other machines completed the requests, and were sampled there
             cpu_use = None
         header = replace(header, status=status, finished=now(), cpu=cpu_use)
-        if status == "complete":
+        if status == "complete":  # with --until-ci: the passes and records that the run took
             header = finished_header(header, stored.records)
         self.folder.write_header(header)
         return dataclasses.replace(stored, header=read_header(self.folder.path))
@@ -180,7 +181,7 @@ def _measure(plan: Plan, log: _FolderLog, progress: Progress) -> None:
     # The width of the speedups' intervals in the earlier parts; None without --until-ci, and if
     # these parts ended within a pass.
     width = width_after(log.header, log.done) if is_whole_pass else None
-    if not num_missing or (width and width.is_enough):
+    if not num_missing or (width and width.is_enough):  # as narrow as the user asked
         return
     progress.message("Warming up …")
     log.backend.warm_up(warm_up_requests(plan))

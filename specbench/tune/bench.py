@@ -287,7 +287,9 @@ class Bench:
         prefill_s = 0.0  # set when the prefill has ended
 
         def on_prefilled() -> None:
-            """Keep the seconds of the prefill, and set the threads of the steps."""
+            """Keep the seconds of the prefill, which are above 0 (else ClockError), and set the
+            threads of the steps.
+            """
             nonlocal prefill_s
             prefill_s = checked_seconds(self.clock.now() - began_s, "a prefill")
             cores.set_threads(num_threads)

@@ -74,6 +74,7 @@ def oracle(profile: Profile, label: str) -> list[Walk]:
     def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
         """The draft after `position` tokens of an answer; `wanted_length` is not used."""
         num_right = kind.longest_path(answer, label, position)  # tokens on the best path
+        # a draft with a single possible number of accepted tokens
         return certain(num_nodes=1 + num_right, num_accepted=num_right)
 
     return [walk_of(answer, draft_at) for answer in profile.answers]
@@ -166,7 +167,8 @@ def _drafts_of(profile: Profile, setting: str) -> DraftAt:
         setting: a method with options, as on the command line.
 
     Raises:
-        UserError: the drafts are not recorded, or only with other options.
+        UserError: an unknown method or option, or the drafts are not recorded, or only with other
+            options.
     """
     (method,) = profile.methods_of([setting])
     reasons = []  # why entries of this method in the profile do not cover the setting

@@ -22,8 +22,9 @@ _LEAST_FIRST = 20
 def compare_counts(answers: MethodAnswers) -> Iterator[str]:
     """Sentences about the counting rules of a method and the baseline, as their answers show them.
 
-    The first is about listed steps, the second about answers with equal texts, the third about a
-    budget of tokens. A sentence is left out if the answers do not show its subject.
+    The first is about steps whose tokens are listed, the second about answers with equal texts, the
+    third about a budget, the most tokens of an answer. A request is a key without the method. A
+    sentence is left out if the answers do not show its subject.
     """
     done = [record for record in answers.records if record.is_ok]
     yield from _rule_of_steps(answers.method, done)
@@ -58,7 +59,7 @@ def _rule_of_tokens(differences: Iterable[int]) -> str:
     """The method's rule of counting tokens relative to the baseline's, in words.
 
     `differences` has each number (the method's tokens - the baseline's) that occurs among the
-    answers with the baseline's text; it is not empty.
+    answers with the baseline's text; it is not empty. The top of this file explains n, e and c.
     """
     distinct = set(differences)
     if distinct == {0}:

@@ -75,9 +75,10 @@ def table_mapping(source: SourceFile, mapping: FileMapping | None) -> FileMappin
 
 
 def read_table(sources: Sequence[SourceFile], mapping: FileMapping) -> ImportedTable:
-    """The table of the cells of these files, read by one mapping.
+    """The table of the cells of these files: each row of a file is a cell.
 
-    Names of methods that differ only in capitals or punctuation are noted.
+    `mapping` says where such files have their rows and columns; its `title` names the format. Names
+    of methods that differ only in capitals or punctuation are noted.
 
     Raises:
         UserError: a file has another form or no rows, or a row lacks its model, method or task.
@@ -86,7 +87,7 @@ def read_table(sources: Sequence[SourceFile], mapping: FileMapping) -> ImportedT
     for source in sources:
         # `mapping.has` are keys of the first JSON value of such a file.
         cells_of_file = read_cells(mapping, source) if source.entries[0].has(*mapping.has) else []
-        if not cells_of_file:
+        if not cells_of_file:  # "": in the whole file
             raise source.error("", f"it is not a file of {mapping.title}, or it has no rows")
         for cell in cells_of_file:
             # A file need not name the table.
@@ -135,7 +136,8 @@ def write_table(table: ImportedTable, path: Path, url: str = "") -> list[Path]:
 def write_figures(runs: Sequence[Run], path: Path) -> list[Path]:
     """Write the publisher's numbers of imported runs as a published table: NAME.toml and NAME.csv.
 
-    Title, address and arithmetic (the rules of a format, in words) are those of the first run.
+    These numbers follow from a run's answers by the rules of the tool that wrote its files, such as
+    a speedup. Title, address and rules in words (`arithmetic`) are those of the first run.
     Returns the paths of both files.
 
     Raises:

@@ -48,15 +48,16 @@ class Repeats:
     """Requests sent so far."""
 
     async def send(self, sample: Sample) -> bool:
-        """Send the turns of a sample in order, and drop the answers. False if a request fails.
+        """Send the turns of a sample again, in order, and drop the answers. False if one fails.
 
         A turn without a request is left out, with the turns after it, and this is no failure: an
         earlier turn of the run has no answer, or the model cannot read a token of the prompt.
+        `RequestFailed` says that the server gave no answer; other errors of `complete` pass.
         """
         for key in sample.keys(self.method):
             try:
                 ask = chat_request(self.plan, self.records, key, sample)
-            except SpecbenchError:  # the turn has no request
+            except SpecbenchError:  # of any kind: the turn has no request
                 break
             self.num_sent += 1
             try:

@@ -74,7 +74,7 @@ def complete(order: Order, progress: Progress, setup_maker: SetupMaker | None = 
         progress,
         given=chosen.given,
         command=order.command,
-        is_forced=order.is_forced,
+        is_forced=order.is_forced,  # earlier parts may be from another machine or versions
     )
 
 

@@ -62,6 +62,7 @@ def result_lines(result: MethodResult) -> Iterator[str]:
     may differ at each load, and where a slower size was chosen because of that; if the noise of any
     load is unknown, one line says so.
     """
+    # the share of drafts whose first i tokens are accepted, i = 1, 2, ...; may be empty
     if result.acceptance:
         shares = " ".join(f"{share:.2f}" for share in result.acceptance)
         yield f"Drafts accepted up to each position: {shares}"
@@ -106,7 +107,7 @@ def write_results(folder: Path, result: TuneResult) -> None:
         write_whole(folder / "settings.toml", toml_text(_settings_file(result)).encode())
         for method_result in result.methods:
             for engine, table in _tables(method_result).items():
-                if table is not None:
+                if table is not None:  # else the engine's tables cannot hold these sizes
                     write_whole(folder / f"{method_result.file_name}.{engine}.json", _json(table))
     plots = [ratios_by_load(method_result, result.software) for method_result in result.methods]
     write_files(folder, plot_files(plots))

@@ -63,9 +63,9 @@ def _matches(first_value: Fields) -> bool:
 
 def _read(source: SourceFile) -> FileContent:
     """The answers of a file, with the counting rule of a method's or of the baseline's file, and
-    the temperature if the model's name has it.
+    the temperature if the model's name has it. `source.note` keeps an oddity: "" is the file.
     """
-    content, turns = read_answers(source, _STEPS, _counts)
+    content, turns = read_answers(source, _STEPS, _counts)  # the turns of all dialogues
     content.counting = _OF_METHOD
     if _is_baseline(turns):
         source.note("", "new_tokens is 0 in all turns: tokens are idx + 1")
@@ -93,7 +93,7 @@ def _figures(answers: MethodAnswers, count_tokens: CountTokens | None) -> Iterat
 
 
 def _mat_figures(method: str, records: Sequence[Record]) -> Iterator[ImportedFigure]:
-    """The method's MAT by each of the rules in use, for its answers that did not fail (`records`).
+    """The method's MAT by each of three rules, for its answers that did not fail (`records`).
 
     Of each answer, `num_emitted` is the number of tokens of its steps (the sum of accept_lengths in
     the file, or without it new_tokens), and `num_steps` the number of steps (idx + 1). None stands

@@ -56,7 +56,8 @@ def _read(source: SourceFile) -> FileContent:
     """The answers of a file, which has a line per prompt with a field acc_DRAFTER per drafter.
 
     The list `acc_len` of this field has, for each position of the answer, the tokens that a step
-    there would accept. An answer gets several records: one per method of `_walks`.
+    there would accept. An answer gets several records: one per method of `_walks`. `source.note`
+    keeps an oddity: "" is the whole file.
     """
     records: list[Record] = []
     num_doubled = 0  # prompts that begin with two equal tokens
@@ -76,6 +77,7 @@ def _read(source: SourceFile) -> FileContent:
     return FileContent(
         records=records,
         counting="tokens and steps: a walk over the positions, all of whose tokens steps emit",
+        # facts that such files do not have
         lacks=("times", "texts", "the end of answers", "stop reasons"),
     )
 
