@@ -27,7 +27,8 @@ def find_odd_answers(records: Sequence[Record], chat: ChatHeader | None) -> Iter
     yield from _counts(
         "hidden_tokens", answers, lambda record: record.serving and record.serving.num_hidden
     )
-    # `thinking` is None if the template has no thinking mode; `is_on` if it is unknown.
+    # No thinking mode in the template (`thinking` is None) and an unknown one (`is_on` is None)
+    # count as no thinking.
     if not (chat.thinking and chat.thinking.is_on):
         yield from _counts("think_marks", answers, lambda record: _has_reasoning(record, chat))
 
