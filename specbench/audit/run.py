@@ -54,7 +54,7 @@ def audit(
         open_model: loads the run's model, with all methods (True) or with vanilla alone (False).
         is_recheck: run steps that emitted other tokens than vanilla again, in the model's dtype.
         effort: size of the tests; with 0 tokens, only greedy answers are compared.
-        say: prints a line of progress.
+        say: prints a line of progress per part: a method that differs, or one at a temperature.
 
     Raises:
         UserError: there is nothing to compare, or the model or its prompts are not the run's.
@@ -84,7 +84,6 @@ def audit(
     elif records_by_temperature or _num_different(agreements):
         model = open_model(is_recheck or bool(records_by_temperature))
     examiner = Examiner(table, header, model, is_recheck=is_recheck) if model else None
-    # lines of progress: per method with different answers, and per method and temperature tested
     parts = Parts(_num_different(agreements) + num_cells(records_by_temperature, header), say)
     greedy_audits = [
         _audit_greedy(agreement, examiner, header, parts) for agreement in agreements.values()
