@@ -175,7 +175,7 @@ def _measure(plan: Plan, log: _FolderLog, progress: Progress) -> None:
     `log` stores records in the run's folder: `log.done` has the records of earlier parts of the
     run, `log.header` is the header at the start.
     """
-    records_per_pass = plan.num_records // plan.repeats  # `repeats` is the number of passes
+    records_per_pass = plan.num_records // plan.repeats  # `repeats`: passes over all prompts
     num_missing = plan.num_records - len(log.done)
     is_whole_pass = len(log.done) % records_per_pass == 0
     # The width of the speedups' intervals in the earlier parts; None without --until-ci, and if

@@ -259,8 +259,9 @@ class Bench:
     def _visit(self, drafter: Drafter, length_index: int, thread_index: int) -> TimedDrafter:
         """Complete a request with a drafter; returns the drafter with the times of its steps.
 
-        The warm-up steps are left out. `length_index` is the index of the request, `thread_index`
-        the index of the number of threads in `self.thread_counts`.
+        The warm-up steps are left out. The drafts get right tokens of the `sequence`, so that some
+        are accepted. `length_index` is the index of the request, `thread_index` the index of the
+        number of threads in `self.thread_counts`.
         """
         timed_drafter = TimedDrafter(
             drafter, self.clock, num_steps=STEPS_PER_VISIT, sequence=self.sequences[length_index]

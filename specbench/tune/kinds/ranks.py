@@ -67,6 +67,7 @@ class RanksKind(Kind):
             The tree is the same everywhere. `wanted_length` is not used: it is for chains.
             """
             following_ranks = answer.drafts[label]["ranks"][position - 1].tolist()
+            # a draft with a single possible number of accepted tokens
             return certain(len(ranks), num_accepted(ranks, parents, following_ranks))
 
         return draft_at
