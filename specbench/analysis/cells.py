@@ -72,7 +72,8 @@ class CellMetrics:
     """The numbers of one cell.
 
     All but `num_done`, `num_failed` and `first_error` are of the requests that every ranked method
-    finished without a pause of the machine.
+    finished without a pause of the machine. A method is ranked on a task if it finished at least
+    half of the task's requests.
     """
 
     speedup: Value
@@ -120,7 +121,7 @@ def _estimates(table: RecordTable, rows: IntArray, draws: Draws | None) -> dict[
     """
     # By name: the counts and seconds of the rows that the metrics need [rows].
     columns = dict(zip(COLUMNS, table.values(rows, *COLUMNS), strict=True))
-    groups = table.groups(rows)  # the sample, the pass and the request of each row
+    groups = table.groups(rows)  # of each row: its sample, its pass (or run of a pool), its request
     ratios: dict[str, Ratio] = {}  # by metric, from sums per sample
     for name, row_ratio in row_ratios(columns).items():
         if not row_ratio.where.any():  # `where` [rows] is true for rows with all numbers
@@ -186,7 +187,7 @@ class CellSource:
         """The numbers of a cell, with a reason for each missing number.
 
         They cover the requests that every ranked method finished (see `CellMetrics`). `draws`
-        resamples samples, for intervals (None: none). `arithmetic`: is `speedup` the papers' one?
+        resamples samples, for intervals (None: none). `arithmetic` is the formula of `speedup`.
         """
         table = self._table
         all_rows = self._rows_of(key)  # numbers of records, failed ones too
@@ -195,12 +196,12 @@ class CellSource:
         rows = all_rows[self._survivors.is_shared[all_rows]]  # those that count
         num_done = int(is_measured.sum())
 
-        # Of each row: sample, tokens, the row of vanilla's answer or -1, and equality with it.
+        # Of each row: sample, tokens, row of vanilla's answer to this prompt or -1, is it equal.
         sample_numbers, num_tokens, baseline_rows, is_equal = table.values(
             rows, "cluster", "num_tokens", "baseline_row", "is_same"
         )
         step_counts = count_steps(table, rows)  # numbers of listed steps by emitted tokens
-        num_pairs = int((baseline_rows >= 0).sum())  # rows whose request vanilla finished too
+        num_pairs = int((baseline_rows >= 0).sum())  # rows with such an answer
 
         # The reasons if all numbers, times, or ratios to vanilla are missing; the first two may be
         # None. In `a or b or c`, the first reason or estimate that is not None becomes the number.
@@ -273,7 +274,8 @@ class CellSource:
             return ALL_FAILED
         # How many requests the method finished, if they are too few to rank it on the task.
         finished = self._survivors.unranked.get((key.method, key.temperature, key.task))
-        if finished is None:  # no request was finished by all ranked methods without a pause
+        # None: all ranked methods finished no request without a pause, or `key` is of all tasks.
+        if finished is None:
             return NO_SHARED
         return Missing(f"not comparable: finished {finished.num_done} of {finished.num_asked}")
 

@@ -1,14 +1,15 @@
 """The factors of a speedup, or of the ratio of two speedups, as an exact product.
 
-For one side, over pairs of the method's answer and vanilla's to the same request:
+For one side (a method in a run), over pairs of its answer and vanilla's to the same request:
 
     S = (T / W) / (T0 / W0) = MAT / cost * prefill
     MAT = E / K    cost = (D / K) / (D0 / K0)    prefill = (T / E * D / W) / (T0 / E0 * D0 / W0)
     printed number = S * prompts * counting * averaging * in flight
 
 T are tokens, E tokens that steps emitted, K steps, W and D seconds of the request and of decoding;
-0 marks vanilla's numbers, whose steps emit a token each. The factors lead from the printed number
-back to the sums over the shared pairs, in this order:
+0 marks vanilla's numbers, whose steps emit a token each. The printed number is the side's own, as
+its report or its imported file averages it. The factors lead from there back to the sums over the
+shared pairs, in this order:
 
 1. averaging: the printed number / S of the sums over all pairs;
 2. counting: S of all pairs by the side's own counts of tokens / by our counts;
@@ -149,7 +150,7 @@ def explain(
         effect = Estimate(float(ratio[0]), resamples=ratio[1:], degrees=degrees)
         if name not in WITHOUT_TIMES:  # it depends on times, and so on the machine
             units = _units([side_logs[name] for side_logs in logs], is_one_run)
-            effect = replace(effect, units=units, machine=of_groups(units))
+            effect = replace(effect, units=units, machine=of_groups(units))  # their variance
         power = -1 if name in LESS_IS_FASTER else 1  # a cost is the inverse of its effect
         numbers_of_sides = [float(side_effect[0]) ** power for side_effect in effects_of_sides]
         return Factor(
@@ -196,7 +197,7 @@ def _effects(
     by_task = drawn.sums(pairs)  # column -> [tasks, 1 + resamples]
     whole = over_tasks(by_task)  # column -> [1 + resamples], the sums over all rows
     counted = over_tasks(drawn.sums(pairs.where(is_counted)))  # the sums over rows that count
-    printed = PRINTED_NUMBERS[pairs.arithmetic](by_task)
+    printed = PRINTED_NUMBERS[pairs.arithmetic](by_task)  # by the side's way of averaging
     # S of all pairs, by the source's counts of tokens and by ours
     speedup_by_source = speedup(whole, "counted_tokens")
     our_speedup = speedup(whole, "tokens")

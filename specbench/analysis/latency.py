@@ -1,7 +1,8 @@
 """The latency of single requests: percentiles over completions, since a mean hides the slow ones.
 
 The time to the first token is the prefill's; the time per output token is the rest of the wall
-time / the tokens after the first.
+time / the tokens after the first. If tokens of any method's answer to a request came in a burst,
+decode times are the servers', or left out if one of them gave none (see `decode_times`).
 """
 
 from dataclasses import dataclass

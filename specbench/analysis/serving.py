@@ -112,7 +112,8 @@ def measure_serving(
 ) -> dict[tuple[str, float], ServingMetrics]:
     """The numbers of each method's server over all tasks, by method and temperature.
 
-    Empty if the run has no blocks; a block is a group of requests that a server completed together.
+    `header` and `table` are of one load, and the table has a row per record. Empty if the run has
+    no blocks; a block is a group of requests that a server completed together.
     A request is good if its latencies are within `bounds`, in seconds. `bootstrap` has the seed and
     the number of resamples of blocks.
     """
@@ -149,11 +150,11 @@ def _measure(
     done_rows = rows[[table.records[row].is_ok for row in rows]]  # completed
     done = [table.records[row] for row in done_rows]
     answers = [record.serving for record in done if record.serving]  # figures by servers
-    # [done rows] each: seconds to the first token, after it and of the request; numbers of tokens.
+    # [done rows]: seconds to the first token, after it and of the request; numbers of tokens.
     ttft_s, decode_s, e2e_s, num_tokens, prompt_tokens = table.values(
         done_rows, "prefill_s", "decode_s", "wall_s", "num_tokens", "read_tokens"
     )
-    prompt_columns = table.values(done_rows, "prompt_offset", "other_row")
+    prompt_columns = table.values(done_rows, "prompt_offset", "other_row")  # see `RecordTable`
     prompts = prompts_read(table.records, done_rows, *prompt_columns)  # as servers read them
     tpot_s = decode_s / np.maximum(num_tokens - 1, 1)  # per token after the first; NaN if left out
     has_tpot = (num_tokens > 1) & ~np.isnan(tpot_s)
@@ -161,7 +162,7 @@ def _measure(
     output_throughput = over_blocks(lambda block: block.num_tokens)
     goodput: Value = NO_GOODPUT
     if bounds:
-        # Requests/s of all blocks * the share of good requests among those with a record.
+        # Requests/s * share of good ones among requests with a record (others keep up the load)
         seconds_by_name = {"ttft": ttft_s, "tpot": tpot_s, "e2e": e2e_s}
         num_unknown = int(np.isnan(tpot_s).sum()) if "tpot" in bounds else 0  # TPOT left out
         share_good = _share_good(seconds_by_name, bounds, len(rows) - num_unknown)
@@ -176,7 +177,7 @@ def _measure(
         output_throughput=output_throughput,
         total_throughput=total_throughput(output_throughput, num_tokens, prompt_tokens),
         goodput=goodput,
-        throughput_ratio=OTHER_PROMPTS if prompts.num_other else ratio,
+        throughput_ratio=OTHER_PROMPTS if prompts.num_other else ratio,  # vanilla read others
         engine_mat=engine_mat(blocks, done),
         in_flight=requests_in_flight(blocks, done),
         least_mat=_least_mat(table, rows),

@@ -39,7 +39,8 @@ def plain_steps(
             (`max_exact_rows`).
     """
     size = size or target.max_exact_rows
-    # logits of the prefill [1, vocab], then of each chain [tokens, vocab]
+    # Logits of the prefill [1, vocab], then of each chain [tokens, vocab]. `num_new` reserves room
+    # for the answer. The next forward may overwrite the prefill's logits.
     logits_of_steps = [target.prefill(prompt_ids, num_new=len(token_ids)).logits.clone()]
     # No logits are needed after the last token.
     answer_ids = torch.tensor(token_ids[:-1], dtype=torch.long, device=target.device)

@@ -179,8 +179,8 @@ class _Tester:
         """Collect the answers of a method at one level to test.
 
         At the run's temperature, recorded answers are completed again. Above 0 new answers are
-        drawn too, as many as are missing. At a raised level all answers are drawn. An error of the
-        method ends the collection, and is kept as `fault`.
+        drawn too, as many as are missing. At a raised level all answers are drawn. An error in the
+        method's code, or logits that are not finite, end the collection, and are kept as `fault`.
 
         Args:
             method: the method, as records spell it.

@@ -66,10 +66,11 @@ def sentence(explanation: Explanation) -> str:
 def _evidence(explanation: Explanation) -> str:
     """The end of the sentence on the largest factor: whether the factor is shown to differ from 1.
 
-    Sentences follow: if the factor is claimed, on the settings that can move it and on other
-    claimed factors; if it is only tested, on the latter; if it is not tested, on the former. A
-    claimed factor is without a cause if no setting that can move it differs (with exceptions, see
-    `is_without_cause`): then no sentence follows.
+    A factor is claimed if it differs significantly from 1. Sentences follow: if the factor is
+    claimed, on the settings that can move it and on other claimed factors; if it is only tested, on
+    the latter; if it is not tested, on the former. A claimed factor is without a cause if no
+    setting that can move it differs: then no sentence follows. Averaging, and the prefill beside
+    changed decoding, need no setting (see `is_without_cause`): they follow from other factors.
     """
     largest, *others = explanation.factors
     causes = explanation.causes(largest.name)  # settings that differ and can move it, in words

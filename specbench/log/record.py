@@ -201,7 +201,8 @@ def to_record(line: RecordLine | ImportedLine, shared_values: dict[Any, Any]) ->
     if isinstance(line, ImportedLine):
         counts = ImportedCounts(**{name: getattr(line, name) for name in _COUNTS})
         return Record(key=key, **fields, imported=counts)
-    # Older versions measured a paused answer again. In this line, the second attempt paused, too.
+    # Older versions measured an answer again if the machine paused, and counted the attempts with
+    # a pause. With more than one, the recorded second attempt has a pause, too.
     if line.num_paused > 1:
         fields["is_paused"] = True
     return Record(key=key, **fields)

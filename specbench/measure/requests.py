@@ -143,7 +143,8 @@ def token_ends(codec: ChatCodec, token_ids: Sequence[int], text: str) -> tuple[i
 
     num_added = []  # number of characters that each token adds to the text [tokens]
     for i in range(len(token_ids)):
-        # Token i after enough earlier tokens to complete a character, or to keep its space.
+        # Token i after enough earlier tokens to complete a character, or to keep its leading space,
+        # which a decoder may drop at the start of a text.
         window_ids = token_ids[max(0, i - _WINDOW) : i + 1]
         num_added.append(num_characters(window_ids) - num_characters(window_ids[:-1]))
     ends = [min(end, len(text)) for end in accumulate(num_added)]

@@ -25,7 +25,7 @@ def definitions(runs: Sequence[RunMetrics]) -> Iterator[Note]:
     """The notes that define the numbers and marks of a report on these runs.
 
     A note is a sentence of `texts.toml` under its key, filled with the numbers given. `run.info`
-    is the header of a run, which names the methods among them.
+    is the header of a run; a note has the methods' names from there.
     """
     # the formula of the speedup: "ours" or "paper"
     for arithmetic in dict.fromkeys(run.arithmetic for run in runs):
@@ -43,7 +43,7 @@ def definitions(runs: Sequence[RunMetrics]) -> Iterator[Note]:
     if tests_by_column := _tests_of_marked(runs):
         yield make_note("alone", tests=tests_by_column)
     for run in runs:
-        # a lossless method has the target's output distribution
+        # of each method of the run; a lossless method has the target's output distribution
         if not all(method.is_lossless for method in run.info.method_labels):
             # with the decode-only speedups of lossy methods above temperature 0
             yield make_note("lossy", run.info, decoding=_lossy_decoding(run))

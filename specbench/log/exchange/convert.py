@@ -173,7 +173,7 @@ def _refuse_impossible(run: Run) -> None:
             subject = f"Answer {number}, {key.sample_id}, turn {key.turn + 1} of {key.method}"
             content = msgspec.json.encode(to_line(record))
             record_check.check(msgspec.json.decode(content, type=ImportedLine), key, number)
-    except ValueError as error:
+    except ValueError as error:  # of msgspec, or an ImpossibleRecord of the check
         raise UserError(f"{subject}: {error}", RESTORE) from error
 
 

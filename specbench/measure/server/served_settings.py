@@ -134,7 +134,8 @@ def read_served_settings(spec: RunSpec, engine: Engine) -> ServedSettings | None
     if not path.is_file():
         raise UserError(f"--settings {spec.settings} is not a file: servers need a file.", _HINT)
     file = read_toml(path, SettingsFile, what="Settings", hint=_HINT)
-    # What the run needs, and what the file is for. A file without a model is for any model.
+    # What the run needs, and what the file is for. A file without a model is for any model; without
+    # an engine, it is for methods in this process, not on a server.
     for kind, wanted, stored in (
         ("engine", spec.serving_engine, file.engine),
         ("model", spec.card.name, file.model or spec.card.name),

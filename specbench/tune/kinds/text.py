@@ -113,6 +113,7 @@ class _Redrafting:
         verified_ids = tree.tokens[: tree.num_verify].tolist()  # token ids
         parents = tree.layout.parents.tolist()  # index of each node's parent
         num_right = num_accepted(verified_ids, parents, answer.token_ids[position:])
+        # `certain`: the draft is not drawn, so its number of accepted tokens is known
         return certain(num_nodes=tree.num_nodes, num_accepted=num_right)
 
     def _begin(self, answer: Answer) -> None:

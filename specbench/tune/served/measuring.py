@@ -54,7 +54,8 @@ def tune_methods(
         passes: passes over the prompts in the last measurement.
 
     Raises:
-        UserError: plain decoding, or every size of a method, has no complete block at a load.
+        UserError: plain decoding, or every size of a method, has no complete block at a load: one
+            whose requests were all answered, without an interruption.
     """
     # by label: shares of accepted drafts by position; empty if they do not hold for all sizes, or
     # could not be counted

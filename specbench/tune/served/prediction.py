@@ -108,7 +108,7 @@ def smooth_tokens_per_s(
     """
     from scipy.optimize import nnls
 
-    step_s: dict[DraftSize, float] = {}  # seconds per step, of all requests together
+    step_s: dict[DraftSize, float] = {}  # seconds per step (one per draft), of all requests
     for size in sizes:
         blocks = short_blocks.at(size, load)
         step_s[size] = sum(block.duration_s for block in blocks) / _counted(blocks, "num_drafts")
