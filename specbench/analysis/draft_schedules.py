@@ -33,7 +33,7 @@ def may_ask_for_none(header: RunHeader, method: str) -> bool:
         return any(_ADAPTIVE in word or _TABLE in word for word in server.command)
     loads = loads_of(header.spec.values)  # of the run
     has_rate = any(load.request_rate for load in loads)
-    most_at_once = max((load.concurrency for load in loads), default=1)  # 1: no load
+    most_at_once = max((load.concurrency for load in loads), default=1)  # requests; 1: no load
     # A row: the first and the last number of requests at once, and the draft tokens for them.
     return any(
         num_draft_tokens == 0 and (has_rate or first_number <= most_at_once)

@@ -260,10 +260,10 @@ def _logs_of_units(
 ) -> Mapping[str, FloatArray]:
     """The logarithm of the effect of each factor of a side in each unit, by name [units].
 
-    A unit is a pass or a run. The effects are over the turns (of prompts) that all complete units
-    have. NaN stands for an incomplete unit, which has half of all turns or fewer, such as an
-    interrupted pass; for a unit without rows that count (`is_counted` [rows], see `explain`); and
-    for a factor that the side lacks.
+    A unit is a pass over the prompts, or a run of a pool. The effects are over the turns of prompts
+    that all complete units have. NaN stands for an incomplete unit, which has half of all turns or
+    fewer, such as an interrupted pass; for a unit without rows that count (`is_counted` [rows], see
+    `explain`); and for a factor that the side lacks.
     """
     turns = pairs.turns  # of each row
     turns_of_unit: dict[int, set[PromptTurn]] = {}

@@ -1,6 +1,7 @@
 """Throughputs of a server: amounts over its blocks / the blocks' durations.
 
-Interrupted blocks are left out: their rest ran at a lower load.
+A block has the requests of one task in one pass over the prompts, which the server completed
+together. Interrupted blocks are left out: their rest ran at a lower load.
 """
 
 from collections.abc import Callable, Sequence

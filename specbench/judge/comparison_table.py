@@ -65,8 +65,9 @@ def build_comparison(comparisons: Sequence[Comparison]) -> ComparisonTable:
     methods, the subject was named before the reference: the subject is A, and the reference is B.
 
     Args:
-        comparisons: each of a subject with the reference, at one load. All have the same reference.
-            Their `number` is the subject's, from 0; a subject has one comparison per load.
+        comparisons: each of a subject with the reference, at one load (requests at once, or per
+            second). All have the same reference. Their `number` is the subject's, from 0; a subject
+            has one comparison per load.
     """
     run_letters = _letters(comparisons)  # the reference's, then each subject's
     reference_letter = run_letters[0]

@@ -47,7 +47,9 @@ class _ChatSize(NamedTuple):
 def warm_up_requests(plan: Plan) -> list[Request]:
     """Two requests per temperature: the first prompt's first turn, and the longest possible chat.
 
-    Prompts with tokens that the model cannot read are left out, since their samples will fail.
+    A backend answers them before it measures the run of the `plan`, so that kernels are loaded.
+    Prompts with tokens that the model cannot read are left out, since their samples will fail; at
+    least one prompt can be read, or the run was refused.
     """
     codec = plan.setup.codec
     budget = plan.max_new_tokens  # of an answer

@@ -254,9 +254,9 @@ def _records_of_run(
 
     `baseline` is the baseline's name, or empty; its records get the name BASELINE. `task` is empty
     if unknown. The id of a question of a known task is that of specbench's own runs: "mt_bench/81".
-    The passes (`repeat`) of a method at a load are numbered on from file to file. An answer that
-    did not fail, but has no tokens, becomes a failed record, and is noted. All records get the
-    `temperature`.
+    The passes over the prompts (`repeat`) of a method at a load (requests at once, or per second)
+    are numbered on from file to file. An answer that did not fail, but has no tokens, becomes a
+    failed record, and is noted. All records get the `temperature`.
     """
     prefix = f"{task}/" if task else ""
     # (method, load) -> passes in the files before this one

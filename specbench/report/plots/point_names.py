@@ -117,8 +117,9 @@ def name_methods(
 ) -> None:
     """Write the name of each method beside its mark, where it covers no other name and no mark.
 
-    `marks` are points by method; names do not cover `other_marks` either. A name is at the first
-    of the `places` that is free, or at the first of all if none is. A stroke connects a name with
+    `looks` (labels, colours and markers) and `marks` (points) are by method; names do not cover
+    `other_marks` either. A name is at the first of the `places` that is free, or at the first of
+    all if none is. A stroke connects a name with
     its mark if their heights differ by a line of text or more. If there are too many `looks`,
     nothing is written. The figure is laid out first, since room is counted in pixels: everything
     else must be drawn already.
