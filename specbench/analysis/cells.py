@@ -274,7 +274,7 @@ class CellSource:
             return ALL_FAILED
         # How many requests the method finished, if they are too few to rank it on the task.
         finished = self._survivors.unranked.get((key.method, key.temperature, key.task))
-        # None: all ranked methods finished no request without a pause, or `key` is of all tasks.
+        # None: no request that all ranked methods finished without a pause; or a cell of all tasks
         if finished is None:
             return NO_SHARED
         return Missing(f"not comparable: finished {finished.num_done} of {finished.num_asked}")

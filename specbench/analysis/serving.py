@@ -143,9 +143,8 @@ def _measure(
 ) -> ServingMetrics:
     """The numbers of a method's server at a temperature, from its blocks and its answers.
 
-    `rows` are the numbers of the method's records in the table. `baseline_blocks` are vanilla's,
-    for the ratio of throughputs. `draws` resamples blocks. `bounds` has the most seconds of a good
-    request by ttft, tpot or e2e; if it is empty, there is no goodput.
+    `rows` are the numbers of the method's records, `baseline_blocks` vanilla's blocks. `draws`
+    resamples blocks. `bounds` has the most seconds of a good request (empty: there is no goodput).
     """
     done_rows = rows[[table.records[row].is_ok for row in rows]]  # completed
     done = [table.records[row] for row in done_rows]
@@ -154,7 +153,8 @@ def _measure(
     ttft_s, decode_s, e2e_s, num_tokens, prompt_tokens = table.values(
         done_rows, "prefill_s", "decode_s", "wall_s", "num_tokens", "read_tokens"
     )
-    prompt_columns = table.values(done_rows, "prompt_offset", "other_row")  # see `RecordTable`
+    # tokens of the prompt (server's count - ours), and vanilla's row if it read another one, or -1
+    prompt_columns = table.values(done_rows, "prompt_offset", "other_row")
     prompts = prompts_read(table.records, done_rows, *prompt_columns)  # as servers read them
     tpot_s = decode_s / np.maximum(num_tokens - 1, 1)  # per token after the first; NaN if left out
     has_tpot = (num_tokens > 1) & ~np.isnan(tpot_s)

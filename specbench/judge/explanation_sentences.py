@@ -68,9 +68,9 @@ def _evidence(explanation: Explanation) -> str:
 
     A factor is claimed if it differs significantly from 1. Sentences follow: if the factor is
     claimed, on the settings that can move it and on other claimed factors; if it is only tested, on
-    the latter; if it is not tested, on the former. A claimed factor is without a cause if no
-    setting that can move it differs: then no sentence follows. Averaging, and the prefill beside
-    changed decoding, need no setting (see `is_without_cause`): they follow from other factors.
+    the latter; if it is not tested, on the former. A claimed factor of runs that are not imported
+    is without a cause if no setting that can move it differs: then no sentence follows. Averaging,
+    and the prefill beside changed decoding, need no cause: they follow from other factors.
     """
     largest, *others = explanation.factors
     causes = explanation.causes(largest.name)  # settings that differ and can move it, in words

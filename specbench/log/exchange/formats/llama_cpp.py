@@ -65,7 +65,7 @@ def _record(number: int, answer: Fields) -> Record:
         raise answer.error(f"predicted_n is {num_tokens}, but tokens has {len(token_ids)}")
     rate_of_all = 1e3 * num_tokens / (predicted_ms or 1)  # tokens/s
     rate = answer.get("timings.predicted_per_second", Amount, rate_of_all)
-    # The numbers of tokens that fit the rate. Without one, `counted_tokens` is None: all count.
+    # The numbers of tokens that fit the rate. If none fits, `counted_tokens` is None: all count.
     fitting_counts = [
         count
         for count in (num_tokens, num_tokens - 1)
