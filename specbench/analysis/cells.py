@@ -216,7 +216,7 @@ class CellSource:
         match_rate: Value = no_pairs
         if key.temperature > 0:
             match_rate = NOT_GREEDY
-        elif num_pairs and not any(answer_of(table.records[row]) for row in rows):
+        elif num_pairs and not any(answer_of(table.records[row]) for row in rows):  # ids or text
             match_rate = NO_ANSWERS
         elif num_pairs:
             match_rate = Estimate(float(is_equal.sum()) / num_pairs)

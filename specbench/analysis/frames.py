@@ -25,8 +25,8 @@ def summary_frame(metrics: RunMetrics) -> DataFrame:
     "pooled" (all tasks as one cell). Rows "pooled" have MAT in `mat_all_steps`; the columns of
     `pooled_columns` are for these rows alone. `*_low` and `*_high` are the ends of the 95 %
     interval, `*_missing` is the reason for a missing number, or None. Columns `num_*` and
-    `peak_memory_bytes` are nullable integers, all other numbers are floats. Columns of phases are
-    in seconds per step.
+    `peak_memory_bytes` are nullable integers, all other numbers are floats. Columns of phases (the
+    parts of a step, such as `verify_s`) are in seconds per step.
     """
     import pandas as pd
 

@@ -135,7 +135,7 @@ def _rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
             "temperature": key.temperature,
             "task": "pooled" if key.task == POOLED else key.task,  # pooled: all tasks as one
             **comparison.load._asdict(),  # columns concurrency and request_rate; 0 is none
-            "num_completions": cell.num_completions,
+            "num_completions": cell.num_completions,  # that both runs finished
             "num_samples": cell.num_samples,
         }
         for shown_metric in METRICS:

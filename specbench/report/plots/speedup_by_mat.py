@@ -108,7 +108,7 @@ def _draw(report: Report) -> Figure:
         report.caption,  # the figure's subtitle
         len(report.panels),  # a panel is a heading, and a run's results at a temperature
         height=3.6,  # inches of an axes
-        handles=[
+        handles=[  # entries of the legend
             *legend_of(drafting_looks, style.points(drafting_looks.values(), has_line=False)),
             equality,
         ],
@@ -116,7 +116,7 @@ def _draw(report: Report) -> Figure:
     # axes beyond the panels, which fill up the last row, stay hidden
     for axes, (title, run) in zip(axes_list, report.panels, strict=False):
         for method in run.methods:
-            if look := drafting_looks.get(method.method):  # None for vanilla, or without numbers
+            if look := drafting_looks.get(method.method):  # None: vanilla, or no numbers
                 _draw_tasks(axes, method, report.tasks, look)
                 _draw_mean(axes, method, look)
         _draw_equality(axes)  # the line, and vanilla's mark
