@@ -61,7 +61,8 @@ def decode_times(
 
     Args:
         frame: has a row per record (see `records_frame`). The column `asked` has the number of the
-            request, the same for all methods; `decode_s` has the seconds by the client's clock.
+            request, the same for all methods, and another in each pass and at each load;
+            `decode_s` has the seconds by the client's clock.
         records: the records, in the order of the rows.
         blocks: groups of requests that servers completed together, with the increase of the
             servers' counters.
@@ -148,9 +149,9 @@ def count_bursts(frame: DataFrame) -> dict[str, Any]:
     """The numbers of the warning about answers that arrived in bursts; empty without a burst.
 
     `answers` arrived in a burst. The decode times of `by_server` requests are the servers', those
-    of `lost` requests are left out; a request counts once for all methods. `cells` lists the tasks
-    (at a temperature) that lost more than MOST_LEFT_OUT of their requests. `frame` is the frame of
-    a record table.
+    of `lost` requests are left out; a request counts once for all methods, and again in each pass.
+    `cells` lists the tasks (at a temperature) that lost more than MOST_LEFT_OUT of their requests.
+    `frame` has a row per record, with the flags of `DecodeTimes` as columns.
     """
     num_answers = int(frame["is_burst"].sum())
     if not num_answers:

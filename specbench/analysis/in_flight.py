@@ -45,7 +45,7 @@ def requests_in_flight(blocks: Sequence[BlockHeader], done: Iterable[Record]) ->
         key = block_key(record.key)  # of the block that the answer belongs to
         # only answers of servers (`serving`) whose seconds (`wall_s`) are known
         if record.serving and record.wall_s and key in duration_of_block:
-            start_s = record.serving.began_s
+            start_s = record.serving.began_s  # since the start of the block
             events_of_block[key] += [(start_s, 1), (start_s + record.wall_s, -1)]
     most_of_blocks = []  # the most requests at once in each block
     in_flight_s = 0.0  # the sum of all requests' seconds: of their ends - of their starts

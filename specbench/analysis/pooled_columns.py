@@ -60,8 +60,11 @@ def _serving(serving: ServingMetrics | None) -> dict[str, Any]:
     """Columns of the numbers of a server, by name; empty without a server.
 
     A throughput, the goodput and `engine_mat` have columns for the number, the ends of its interval
-    and the reason if it is missing. A time such as TTFT has columns for its mean and percentiles in
-    seconds. `acceptance_rate_1` is the share of drafts whose first token was accepted.
+    and the reason if it is missing. `throughput_ratio` is output tokens/s / vanilla's; the goodput
+    is requests/s within the bounds on latency that the user gave; `engine_mat` is 1 + accepted
+    draft tokens / drafts, as engines define MAT. A time such as TTFT has columns for its mean and
+    percentiles in seconds. `acceptance_rate_1` is the share of drafts whose first token was
+    accepted.
     """
     if serving is None:
         return {}

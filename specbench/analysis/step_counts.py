@@ -30,16 +30,17 @@ class Compared(NamedTuple):
 def claimed(compared: Compared, allowed: float = 1 / LEAST_STEPS - 1) -> dict[Subject, float]:
     """The quotients ratio / reference that are significantly below 1, by more than `allowed`.
 
-    Input and result are by subject (a method and a temperature); subjects whose quotient is not
-    significantly below 1 are left out. Without references, each reference is 1. The test takes the
-    machine's variance as 0, since `allowed` covers the noise of the machine.
+    That is, below 1 / (1 + allowed), which is LEAST_STEPS by default. Input and result are by
+    subject (a method and a temperature); other subjects are left out. Without references, each
+    reference is 1. The test takes the machine's variance as 0, since `allowed` covers its noise.
     """
     # Two independent random streams by their names, since ratios and references come from different
     # completions.
     draws = Draws(Bootstrap(), "first")
     reference_draws = Draws(Bootstrap(), "second")
     quotients: dict[Subject, float] = {}
-    p_values: dict[Subject, float | None] = {}  # None: too few samples for a test
+    # of "the quotient is at least 1 / (1 + allowed)"; None: too few samples for a test
+    p_values: dict[Subject, float | None] = {}
     for subject, ratio in compared.ratios.items():
         estimate = draws.estimate(ratio)
         reference = without_spread(1.0)  # 1 in each resample
@@ -66,7 +67,8 @@ def later_passes(used: DataFrame) -> Compared:
 
     Only requests count that the method answered in the first pass and in a later one. The ratios
     are by subject (method and temperature); a subject without such a request is left out. `used`
-    has a row per completion, with the number of its request and its pass (`repeat`, from 0).
+    has a row per completion with its pass (`repeat`, from 0) and the number of its request, the
+    same in all passes.
     """
     ratios = {}
     for subject, rows in subjects(used):

@@ -18,7 +18,8 @@ def ends(subject: Subject) -> Iterator[AuditTest]:
     Yields a test of the budget and a test of the end token, which count wrong answers of the method
     under test. With `Planted`, the method's trees also get right tokens, some of them beyond the
     end of the answer. `subject` has the method's drafter, the target, and prompts with the target's
-    greedy answers as token ids.
+    greedy answers as token ids. Its completions have no end tokens unless given here, and else the
+    budget of its greedy answers.
     """
     prompts_and_answers = [*zip(subject.prompts, subject.answers, strict=True)]
     num_answers = num_wrong = 0  # wrong: answers with fewer or more tokens than the budget
@@ -29,7 +30,7 @@ def ends(subject: Subject) -> Iterator[AuditTest]:
             num_wrong += completion.num_tokens != budget
     yield counted("budget", num=num_answers, num_wrong=num_wrong)
     # Wrong: answers that do not end with the end token, go on after it, or have a token that is
-    # not the target's best.
+    # not the target's best, beyond rounding (`is_wrong`).
     num_answers = num_wrong = 0
     for prompt, answer in prompts_and_answers:
         # About six tokens of the greedy answer serve as the end token, one per completion.

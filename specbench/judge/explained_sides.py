@@ -141,7 +141,7 @@ class CountedRun:
 
     tabled: TabledRun
     is_counted: BoolArray
-    """True for answers to requests that every ranked method finished [records]."""
+    """True for answers to requests that every ranked method finished, without a pause [records]."""
 
     @classmethod
     def of(cls, tabled: TabledRun) -> CountedRun:
@@ -165,7 +165,7 @@ def make_side(
     """One side of an explanation: the answers of a method that count, with facts about them.
 
     Args:
-        counted_run: a run at one load; its table has a row per record.
+        counted_run: a run at one load, with a row per record; `is_counted` says which rows count.
         key: the method, the temperature and the load.
         is_over_baseline: the explained number compares the method with vanilla, as a speedup does;
             answers without vanilla's to the same request are left out. Else it is a rate.

@@ -217,7 +217,7 @@ def _explanation(
     is_over_baseline = all(map(CountedRun.has_baseline, runs, keys)) and not all(
         key.method == BASELINE for key in keys
     )
-    is_loaded = any(key.load not in (NO_LOAD, ONE_AT_A_TIME) for key in keys)
+    is_loaded = any(key.load not in (NO_LOAD, ONE_AT_A_TIME) for key in keys)  # NO_LOAD: engine
     # answers of an imported run may overlap if its files do not name the load
     is_loaded |= any(
         run.header.imported and not run.header.imported.tells_load

@@ -50,7 +50,8 @@ def check(
     methods differently.
 
     Raises:
-        UserError: two runs are not comparable, or speed is to be checked against two baselines.
+        UserError: two runs are not comparable, or speed is to be checked against two baselines,
+            too few to show how far equal runs differ.
     """
     baselines = [baseline, *more]
     for reference in baselines:

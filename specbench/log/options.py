@@ -237,9 +237,10 @@ def shown_as(name: str) -> Meta:
 def field_roles(struct: type[Struct]) -> tuple[FieldRole, ...]:
     """The role and the name for readers of each field of a struct, in the order of the fields.
 
-    A role is None if the field declares none: then the role of its part applies. A name is "" if
-    readers do not see the field. A field that is an option of the command line has the option's
-    role, and its flag ("--top-p") as the name if comparisons name the option.
+    A role is None if the field declares none: then the role of its part, the field that holds
+    the struct, applies. A name is "" if readers do not see the field. A field that is an option of
+    the command line has the option's role, and its flag ("--top-p") as the name if comparisons name
+    the option.
     """
     options_by_name = {option.name: option for option in options(struct)}
     roles = []

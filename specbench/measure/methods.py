@@ -30,7 +30,10 @@ class SelectedMethods(NamedTuple):
 
 
 ResolveWeights = Callable[[RunMethod], ResolvedWeights]
-"""Maps a method with its options to its weights."""
+"""Maps a method with its options to its weights: a path, or the maker of a stand-in's. They are
+None if the method needs none, if the model has none for it (`exists` is False), or if a preview
+does not find them on this machine. Raises CheckpointError if a file is missing or damaged.
+"""
 
 
 def check_choices(choices: Sequence[MethodChoice]) -> None:
@@ -101,7 +104,7 @@ def select_methods(
         spec: has the model, the kind of weights ("stand-in": made up), and `is_baseline_run`, True
             if vanilla runs too.
         named: the methods that the user named; empty for the default methods.
-        resolve_weights: finds a method's weights. A CheckpointError that it raises is collected.
+        resolve_weights: finds a method's weights. Of its errors, a CheckpointError is collected.
         num_parameters: the target's number of parameters, for options that depend on it; None if
             unknown.
 
@@ -118,7 +121,7 @@ def select_methods(
             resolved = resolve_weights(method)
         except CheckpointError as error:
             errors.append(error)  # raised by the caller; until then the method counts as running
-            resolved = ResolvedWeights(weights=None)
+            resolved = ResolvedWeights(weights=None)  # `exists` is True by default
         # The model's card may say which layers of the target the method reads. The user's option
         # `layers` goes first; "" if it was not given.
         if resolved.layers and method.options.layers == "":
@@ -126,7 +129,7 @@ def select_methods(
         if num_parameters is not None:
             # The paper's options for this size; options that the user gave stay.
             method = method.for_target(num_parameters)
-        method = replace(method, weights=resolved.weights)
+        method = replace(method, weights=resolved.weights)  # None: see `ResolveWeights`
         # `exists` is False if the method needs weights, and the model has none for it.
         (running if resolved.exists else missing).append(method)
     # The user named methods, and at most vanilla has what it needs: nothing is left to compare.

@@ -62,9 +62,11 @@ def check_lengths(
 ) -> None:
     """Refuse a prompt whose first turn leaves no room for `num_reserved` tokens in the context.
 
-    All lengths are in tokens. `setup` has the model's context and chat template; `prompt_sets`
-    are the prompts per task. `spec.serving_engine` names the engine of the servers that the run
-    starts; it is empty if the run starts none.
+    All lengths are in tokens. `num_reserved` are the new tokens that must fit: the whole budget of
+    an answer on a server, which refuses longer requests, and one in our engine, which ends an
+    answer at the end of the context. `setup` has the model's context and chat template;
+    `prompt_sets` are the prompts per task. `spec.serving_engine` names the engine of the servers
+    that the run starts; it is empty if the run starts none.
 
     Raises:
         UserError: a prompt is too long.

@@ -43,7 +43,7 @@ def notes(runs: Sequence[RunMetrics], labels: Sequence[str]) -> tuple[Note, ...]
             facts.append(note if is_unprefixed else _with_prefix(note, prefix))
         for note in dict.fromkeys([*gaps(run), *warnings(run)]):  # gaps: missing numbers
             labels_by_note.setdefault(note, []).append(label)
-    facts += load_notes(runs)  # without the names of runs
+    facts += load_notes(runs)  # on throughput over loads; without the names of runs
     gaps_and_warnings = [
         note if len(run_labels) == len(runs) else _with_prefix(note, f"{', '.join(run_labels)}: ")
         for note, run_labels in labels_by_note.items()

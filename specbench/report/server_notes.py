@@ -32,7 +32,7 @@ def server_use(run: RunMetrics) -> Numbers:
     """
     methods: list[Numbers] = []
     for method, temperature in run.serving:  # metrics by method and temperature
-        # a block is the requests of a method on a task in one pass
+        # a block is the requests of a method on a task at a temperature and a load in one pass
         blocks = [
             block
             for block in run.info.blocks

@@ -27,7 +27,8 @@ class EnoughSteps(Exception):
 class TimedDrafter(WrappedDrafter):
     """Times the first steps of a completion, from draft to draft, and then ends it.
 
-    The drafter's trees get right tokens: `PLANTED_TOKENS` says how many, step by step.
+    The drafter's trees get right tokens in place of its own ("planted"), so that steps accept them:
+    `PLANTED_TOKENS` says how many, step by step.
     """
 
     def __init__(
@@ -135,7 +136,8 @@ class TurnDrafter(Drafter):
 
         Args:
             turns: turns to take, in order; each receives the seconds of its steps.
-            vanilla: its needs, acceptance rule and tree sizes are used.
+            vanilla: its acceptance rule, tree sizes and needs (the target's outputs that it reads)
+                are used.
             clock: gives the time in seconds, after the target's device has finished.
             target: computes the steps.
         """

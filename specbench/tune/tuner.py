@@ -139,7 +139,8 @@ def _choices(
 def _profile_in(folder: Path, engine_plan: EnginePlan, progress: Progress) -> Profile:
     """The profile stored in a folder; or a new profile, which is then stored in the folder.
 
-    A new profile has all methods of the plan that can have a profile. `progress` receives messages.
+    A new profile has all methods of the plan that can have one; others are left out, not refused
+    (`is_named=False`). `progress` receives messages.
 
     Raises:
         UserError: the stored profile does not fit the plan (see `_check_profile`).

@@ -37,7 +37,7 @@ def warm_up(
         requests: requests of the run's sizes and temperatures. A usual request is the first.
 
     Returns:
-        By label, why the method's steps cannot be graphs; None if they are (or the run is eager).
+        By label, why the method's steps cannot be graphs; None if they can, even in an eager run.
     """
     execution = target.execution
     usual = requests[0]
@@ -58,7 +58,7 @@ def warm_up(
         from specbench.engine.graphs.capture import capture_graphs
 
         for drafter in drafters.values():
-            with suppress(Exception), containing("A draft"):  # plug-ins may raise anything
+            with suppress(Exception), containing("A draft"):  # plug-ins may raise, or even exit
                 capture_graphs(target, drafter, max_tokens, usual.max_new_tokens, run_samplings)
 
     if execution.is_static:  # steps are graphs, each for a single size of the cache
@@ -75,7 +75,7 @@ def warm_up(
         execution.failures.clear()
         for prompt_ids in prompts:
             decode_a_little(label, prompt_ids, run_samplings)
-        # The first reason, by the alphabet, why a step was not replayed; else the target's or None.
+        # The first function (by name) that ran eagerly, and why; else the target's reason, or None.
         eager_reasons[label] = min(execution.failures, default=target.eager_reason)
     execution.close()  # graphs that are captured from now on count as late: they delay a sample
     return eager_reasons

@@ -56,7 +56,7 @@ def make_record(
         began: time of `perf_counter` at which the block of requests began.
         is_prompt_sent: the prompt was sent as tokens, so that the server must count as many.
         draft_length: most tokens of a draft; 0 if unknown.
-        offset: additional tokens of the server's own prompts, and the latest of our prompts.
+        offset: tokens that the server's own chat template adds to ours, and its latest prompts.
 
     Raises:
         ClockError: the clock went back, or stood still.

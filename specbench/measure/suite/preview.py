@@ -186,7 +186,7 @@ class _Survey:
         try:
             self.target = resolve_model(self.card, offline=True)
             return estimate(self.target)
-        except CheckpointError as error:
+        except CheckpointError as error:  # the files are not on this machine, or damaged
             if Path(self.card.repo).expanduser().is_dir():  # the model is here, and damaged
                 self.missing.append(error.message)
                 return None
@@ -204,6 +204,9 @@ class _Survey:
         has none for it. Adds the weights' bytes in memory to `draft_bytes`. If the weights are not
         here, or damaged, also appends the bytes of their files to `sizes`: STORED_BYTES per
         parameter, or None if the number of parameters is unknown.
+
+        Raises:
+            UserError: the user named weights for a stand-in.
         """
         bytes_per_number = memory.BYTES[self.dtype]  # in memory
         try:
@@ -215,7 +218,7 @@ class _Survey:
             elif weights and weights.is_dir():  # files, such as datastores, are not estimated
                 self.draft_bytes += memory.folder_bytes(weights, self.dtype)
             return resolved
-        except CheckpointError:
+        except CheckpointError:  # the weights are not here, or damaged
             num_parameters = self._num_parameters(method)
             if num_parameters is None:
                 self.sizes.append(None)  # unknown
@@ -265,7 +268,7 @@ class _Survey:
             if spec.sample:  # the number of prompts to draw
                 prompt_set = prompt_set.drawn(spec.sample, spec.seed)
             return sum(len(prompt.turns) for prompt in prompt_set.prompts)
-        except UserError:
+        except UserError:  # the prompts are not here, or cannot be read
             if is_here(task, spec.prompts):  # a run refuses the prompts, too
                 raise
             self.sizes.append(None)

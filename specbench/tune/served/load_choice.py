@@ -167,7 +167,8 @@ def choose(sizes: Sequence[DraftSize], blocks: Blocks, load: int) -> LoadChoice:
     The choice is the smallest size that is about as fast as the fastest size: it has at least the
     share NOT_WORSE of the fastest size's throughput, and is slower by no more than two equal
     servers may differ. Plain decoding counts as the smallest size. A size is left out if it has no
-    block of a task and pass of which plain decoding has one. Only complete blocks count.
+    block of a task and pass of which plain decoding has one. `blocks` has only those in which every
+    request was answered, without an interruption.
 
     Args:
         sizes: the draft sizes, the smallest first.

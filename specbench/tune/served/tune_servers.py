@@ -35,7 +35,9 @@ def tune_servers(
 ) -> TuneResult:
     """Find the draft size of an engine's methods at each load, beside plain decoding.
 
-    Each measurement is a run in the folder. A second call measures only what is missing.
+    Each of up to four measurements is a run in the folder: acceptance, seconds of steps and speed
+    of every size, to predict speeds; last, the sizes that are predicted to be fastest run in turns
+    with plain decoding. A second call measures only what is missing.
 
     Args:
         engine: a serving engine that specbench starts.
@@ -56,6 +58,7 @@ def tune_servers(
     if "limit" not in values and "sample" not in values:  # the user does not limit the prompts
         # the largest load needs as many prompts as it has requests at once
         values["limit"] = max(LEAST_PROMPTS, *loads)
+    # `SPREAD`: limited prompts are taken from all parts of a task, not from its beginning.
     spec = make_spec(
         model=model,
         methods=methods,
@@ -74,5 +77,5 @@ def tune_servers(
     if description.takes_size_per_request:  # one server may serve all sizes of a method
         bench.try_shared_servers(methods_with_sizes, loads)
     method_results = tune_methods(bench, methods_with_sizes, loads, passes)
-    # "turns" is the last measurement, which decided
+    # "turns" is the name of the last measurement, which decided
     return TuneResult(spec, tuple(method_results), bench.runs["turns"])

@@ -141,7 +141,8 @@ def _figures(
     records, or (the acceptance length) from the server's counters.
 
     A field such as "mean_ttft_ms" has a statistic ("mean") of a time ("ttft") in milliseconds.
-    `duration_s` are the seconds of the whole benchmark.
+    `duration_s` are the seconds of the whole benchmark. A total is recomputed also if the file
+    lacks it.
     """
     done = [record for record in records if record.is_ok]
     # Seconds to the first token, per later token, between chunks and of the whole request.
