@@ -21,7 +21,9 @@ def pooled_columns(metrics: RunMetrics, method: str, temperature: float) -> dict
 def _costs(metrics: RunMetrics, method: str, temperature: float) -> dict[str, Any]:
     """Columns of the cost of steps. Unknown numbers are None.
 
-    `cost_speedup` is over completions that vanilla has too. Phases are in steps of vanilla.
+    `cost_speedup` is MAT / (seconds of a step / those of vanilla's), over completions that vanilla
+    has too. Phases are the seconds of the phases of a step, in steps of vanilla. Bytes are those of
+    weights that a step reads; `nominal_share` is their speed / the bandwidth by clock and bus.
     """
     cost = metrics.cost(method, temperature)
     phases = asdict(cost.relative_phases) if cost.relative_phases else {}

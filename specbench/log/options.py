@@ -123,7 +123,7 @@ class Option:
             texts = [piece for piece in stripped if piece]
             if self.item is str:
                 return tuple(texts)
-            return tuple(dict.fromkeys(map(self._number, texts)))
+            return tuple(dict.fromkeys(map(self._number, texts)))  # each number once
         return self._number(given) if self.item in (int, float) else given
 
     def _number(self, number_text: str) -> Any:

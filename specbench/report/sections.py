@@ -65,7 +65,7 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
         reason = partial.reason if partial else method.reason
         cells_over_tasks = [Cell(field.text(method), reason=reason) for field in fields]
         if shows_speedup:
-            # the mean speedup with its interval
+            # the mean speedup ± half the width of its interval, or "±?" if that is missing
             cells_over_tasks = [OR_UNKNOWN.cell(method.tasks[-1]), *cells_over_tasks]
         cells_by_task = [part.cell(task_result) for task_result in method.tasks[: len(tasks)]]
         return [*cells_over_tasks, *cells_by_task]

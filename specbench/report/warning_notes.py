@@ -71,9 +71,9 @@ def _warnings(run: RunMetrics) -> Iterator[_Warning]:
     busy_warnings = [*_other_programs(run.info)]
     yield from busy_warnings
     # The load before the run is left out beside the load during it: both have one cause.
-    left_out = [text for text in recorded if busy_warnings and text.startswith(BUSY_AT_START)]
-    left_out += method_warnings
-    yield from _recorded([text for text in recorded if text not in left_out])
+    unneeded = [text for text in recorded if busy_warnings and text.startswith(BUSY_AT_START)]
+    unneeded += method_warnings  # above already
+    yield from _recorded([text for text in recorded if text not in unneeded])
 
 
 def _recorded(texts: Sequence[str]) -> Iterator[_Warning]:

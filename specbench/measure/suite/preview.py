@@ -102,7 +102,7 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
     num_samples = None  # answers of all methods in all passes at all temperatures
     num_answers = survey.num_answers()  # answers of one method in one pass at one temperature
     if num_answers is not None:
-        # `repeats` is the number of passes.
+        # `repeats` is the number of passes; `with_defaults` has set it.
         num_samples_per_method = num_answers * len(spec.temperatures) * (spec.repeats or 1)
         num_samples = num_samples_per_method * num_methods
     memory_bytes = None

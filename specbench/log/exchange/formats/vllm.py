@@ -202,7 +202,8 @@ def _findings(benchmark: Fields, records: Sequence[Record], load: Load) -> Itera
 
 def _write(written: WrittenAnswers) -> str:
     """The text of a file with these answers: one JSON object with totals, and lists that have an
-    element per request. Times are in seconds.
+    element per request. Times are in seconds. The answers are of one method, in one pass and at one
+    load (`written.load`).
 
     The duration is that of the answers' block in the run's header, or without a block the sum of
     the answers' times. The counters of drafts are left out if the steps are unknown.
