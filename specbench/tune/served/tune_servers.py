@@ -35,9 +35,9 @@ def tune_servers(
 ) -> TuneResult:
     """Find the draft size of an engine's methods at each load, beside plain decoding.
 
-    Each of up to four measurements is a run in the folder: acceptance, seconds of steps and speed
-    of every size, to predict speeds; last, the sizes that are predicted to be fastest run in turns
-    with plain decoding. A second call measures only what is missing.
+    Each measurement is a run in the folder: "acceptance", "steps" and "sizes" to predict the speed
+    of each size, and last "turns": sizes predicted to be fastest, in turns with plain decoding. A
+    second call measures only what is missing.
 
     Args:
         engine: a serving engine that specbench starts.
