@@ -1,7 +1,8 @@
 """Sums of answers over prompts: once as they are, and in each resample of the prompts.
 
 Prompts are drawn within their task, separately for prompts that both sides have and prompts that
-only one side has. A shared prompt is drawn for both sides at once. Of n prompts n - 1 are drawn and
+only one side has. A side is the answers of a method in a run, with vanilla's (`AnswerPairs`); one
+or two are explained. A shared prompt is drawn for both at once. Of n prompts n - 1 are drawn and
 weighted by n / (n - 1), so that the variance of a sum is not too small for few prompts (Rao and Wu
 1988).
 """
@@ -77,8 +78,9 @@ class DrawnPrompts:
     def degrees(self, sides: Sequence[AnswerPairs]) -> float:
         """Degrees of freedom of the resamples: effective number of prompts - number of strata.
 
-        `sides` are the answers that count, of each side. A prompt weighs as much as the seconds of
-        the method's answers, or as their tokens if the seconds are unknown (NaN).
+        `sides` are the answers that count, of each side: those to turns that both sides have, if
+        there are any. A prompt weighs as much as the seconds of the method's answers, or as their
+        tokens by our counting rule if the seconds are unknown (NaN).
         """
         heaviness = np.zeros((len(self.index_of), len(sides)))  # [prompts, sides]
         for side, pairs in enumerate(sides):
@@ -135,10 +137,11 @@ def _columns(pairs: AnswerPairs, prompt_of_row: IntArray) -> dict[str, FloatArra
     """The columns that are summed over answers, by name: [rows] each.
 
     A row is an answer of the method and vanilla's to the same request. Columns of answers have
-    their field names, those of vanilla begin with "base_". Four columns are numbers of a question,
-    which is a prompt in a pass with all its turns: a 1 that counts the question, the rates of the
-    method and of vanilla (tokens/s), and the ratio of the rates. These columns are 0 in all rows of
-    a question but its first. `prompt_of_row` [rows] numbers the prompts.
+    their field names in `Answers`, those of vanilla begin with "base_"; "counted_tokens" are by the
+    counting rule of the answers' source, "emitted" without the prefill's. Four columns are numbers
+    of a question, which is a prompt in a pass with all its turns: a 1 that counts the question, the
+    rates of the method and of vanilla (tokens/s), and the ratio of the rates. These columns are 0
+    in all rows of a question but its first. `prompt_of_row` [rows] numbers the prompts.
     """
     columns: dict[str, FloatArray] = {}
     for prefix, answers in (("", pairs.method), ("base_", pairs.vanilla)):

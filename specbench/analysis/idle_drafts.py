@@ -14,7 +14,7 @@ LEAST_DRAFTS = 200
 """Fewest drafts that may be called idle."""
 LEAST_TRAINED_DRAFTS = 32
 """Fewest drafts of trained weights that may be called idle if none was accepted. Honest heads began
-with at most 6 steps that accepted nothing, look-ups with up to 48.
+with at most 6 steps that accepted nothing. Look-ups, which have no weights, began with up to 48.
 """
 LEAST_REQUESTS = 2
 """Fewest requests that these drafts of trained weights have to come from."""
@@ -53,7 +53,7 @@ def find_idle_drafts(records: Iterable[Record], header: RunHeader) -> Iterable[R
         emitted = [num_emitted for num_emitted, num_nodes in steps if num_nodes > 1]
         counts.num_drafts += len(emitted)
         counts.num_accepting += sum(num_emitted > 1 for num_emitted in emitted)
-        # the same for all passes and loads
+        # the same for all passes and loads, so that only the first answer with a draft is kept
         request = record.key.request._replace(repeat=0, concurrency=0, request_rate=0)
         if emitted:
             counts.drafts_by_request.setdefault(request, len(emitted))

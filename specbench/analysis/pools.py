@@ -29,7 +29,7 @@ def find_changed_pools(frame: DataFrame) -> Iterator[RunWarning]:
 
     No warning with a single run, or if any run has a single pass. `frame` is the frame of a
     `RecordTable`: `repeat` is the number of the pass over all runs, `unit` the number of the run
-    (without a pool, that of the pass: no warning).
+    (without a pool, that of the pass: no warning). `is_measured` is False for failed records.
     """
     rows = frame[(frame["method"] == BASELINE) & frame["is_measured"] & ~frame["is_paused"]]
     run_of_pass = rows.groupby("repeat")["unit"].first()  # by number of the pass

@@ -22,10 +22,11 @@ def fewer_steps(records: Sequence[Record], header: RunHeader) -> dict[tuple[str,
     LEAST_ANSWERS answers of later passes or more need fewer steps than the equal answer of the
     first pass, and none needs more, the method has memory, without a statistical test.
 
-    Empty on a GPU, where a captured step may round differently. Also empty for runs of several
-    parts or machines, merged runs, and pools of runs (which have no `uid`).
+    Empty on a GPU, where a step as a CUDA graph may round differently. Also empty for runs of
+    several parts or machines, merged runs, and pools of runs (which have no `uid`).
     """
     ratios: dict[tuple[str, float], float] = {}
+    # merged from runs, resumed on another machine, on a cluster, or a pool
     is_in_parts = header.origins or header.segments or header.workers or not header.uid
     if is_in_parts or header.environment.gpu(header.spec.values.device):
         return ratios

@@ -41,7 +41,7 @@ def _audit_page(audit: Audit, header: RunHeader, *, is_full: bool) -> Iterator[P
     if audit.methods:
         yield Line("Against the target's own distributions", style="bold")
         yield _methods_table(audit, header)
-        # method and sampling temperature (`level`) for readers, with the method's tests there
+        # method and sampling temperature (the run's or a raised one) in words, with the tests there
         labelled_audits = [
             (
                 f"{header.method(method_audit.method).label} at T={method_audit.level:g}",
@@ -78,7 +78,7 @@ def _contract_page(method_audit: MethodAudit, *, is_full: bool) -> Iterator[Part
             bound = test_texts.bound  # the largest effect that passes, "<= 8", or the p-value
             if not bound.startswith("<"):
                 bound = f"p = {bound}"
-            reason = f"{test_texts.effect} in {test_texts.num} ({bound})"
+            reason = f"{test_texts.effect} in {test_texts.num} ({bound})"  # `num` were tested
             yield from _failure(test_texts.name, reason)
     sentence, colour = _contract_result(method_audit)
     yield Line(sentence, style=f"bold {colour}")
@@ -210,7 +210,7 @@ def _difference_row(
 
 
 def _methods_table(audit: Audit, header: RunHeader) -> Table:
-    """A table of methods' tests as a whole, a row per method and temperature.
+    """A table of methods' tests as a whole, a row per method and sampling temperature of the tests.
 
     Columns that are empty in all rows are left out.
     """
@@ -285,7 +285,7 @@ def _sentences(audit: Audit) -> Iterator[str]:
             )
     test_names = {test.name for method_audit in audit.methods for test in method_audit.tests}
     dtype = audit.recheck_dtype or audit.dtype  # of the logits that were tested
-    # The test "bits" finds small differences in any dtype, but is not always possible.
+    # "deviation" tests how far logits differ; "bits" if at all, which is not always possible.
     if dtype != "float32" and "deviation" in test_names and "bits" not in test_names:
         yield (
             f"In {dtype} rounding hides small differences of logits, such as those of one "

@@ -93,7 +93,7 @@ def check_speeds(
     cells = [
         CellKey(name, float(temperature), MEAN, load) for name, temperature in change_table.index
     ]
-    for key in _cells_of(log_times[1], load):  # the cells of the first baseline
+    for key in _cells_of(log_times[1], load):  # of the first baseline; [0] is the checked run
         if key not in cells:
             yield Check("speed", "skipped", "not completed in this run or in a baseline", key)
     if not cells:
@@ -197,7 +197,8 @@ def _check(
     allowed_log = math.log1p(rule.max_slowdown)  # the largest allowed change of log time
     # Student's t at the level * standard deviation: log times of equal runs seldom differ by more
     half_width = quantile(variance.degrees, 1 - rule.level) * math.sqrt(variance.value)
-    speed_ratio = without_spread(math.exp(-change))  # this run's speed / the baselines'
+    # this run's speed / the baselines'; all of its variance is in `variance`
+    speed_ratio = without_spread(math.exp(-change))
     # p-value of "the time rose by no more than `max_slowdown`"; None if it cannot be tested
     p_value = slower(speed_ratio, without_spread(1.0), rule.max_slowdown, variance)
     word = "slower" if change > 0 else "faster"

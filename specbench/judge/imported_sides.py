@@ -50,7 +50,8 @@ def file_notes(explanation: Explanation) -> Iterator[Note]:
                 yield Note(f"Seen in {letter}", "; ".join(remarks))
             yield Note(f"Not in {letter}", f"{', '.join(imported.lacks)} (not estimated)")
     names = {header.model.name for header in headers}
-    # The names differ, but an uncertain name ("untold") does not show that the models differ.
+    # The names differ, but a name does not show that the models differ if a run's files do not tell
+    # it (`untold_patterns` are the header fields that they do not tell).
     if len(names) > 1 and any("model.name" in header.untold_patterns for header in headers):
         yield Note(
             "Model",

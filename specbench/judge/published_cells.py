@@ -223,6 +223,7 @@ def _side_of_run(folder: Path, method: str, compared: PublishedValue) -> CellSid
     if temperature not in metrics.temperatures:
         levels = [f"{level:g}" for level in metrics.temperatures]
         raise unknown_name("temperature", f"{temperature:g}", levels, of=str(folder))
+    # `cell` has the run's numbers, first over all tasks
     cell, task = metrics.pooled(method, temperature), "all tasks"
     if compared.task in metrics.tasks:
         cell, task = metrics.cell(method, temperature, compared.task), compared.task

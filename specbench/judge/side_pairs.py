@@ -27,7 +27,8 @@ def _shared_or_only(levels_of_runs: Sequence[Sequence[T]]) -> list[tuple[T, ...]
 
 
 def pair_loads(runs: Sequence[Run], loads: tuple[Load, Load] | None) -> list[tuple[Load, ...]]:
-    """The loads at which one or two runs are explained: each entry has a load per run.
+    """The loads (requests at once or per second) at which one or two runs are explained: each entry
+    has a load per run.
 
     The entries are the chosen `loads`, if any were chosen. Otherwise they are all loads that the
     runs share or, if the runs share none, the only load of each run.
@@ -55,7 +56,8 @@ def pair_keys(
     runs: Sequence[CountedRun], loads: Sequence[Load], methods: tuple[str, str] | None
 ) -> Iterator[tuple[SideKey, ...]]:
     """What is explained of one or two runs: a method, a temperature and a load per run, at each
-    temperature that the runs share, or else at the only one of each run.
+    temperature that the runs share, or else at the only one of each run. Nothing if they share no
+    temperature and one has several, or if they share no method and none is chosen.
 
     Args:
         runs: the runs at one load each.

@@ -34,7 +34,8 @@ def merge_problems(runs: Sequence[Run]) -> Iterator[str]:
                 )
         if any(header.id == earlier_run.header.id for earlier_run in earlier_runs):
             yield f"Two runs are named {header.id}: rename a folder, so that origins differ."
-        # The differences from the first run that forbid a merge.
+        # The differences from the first run that forbid a merge: in work, methods or draws. The
+        # first run has none from itself.
         conflicts = MERGE.conflicts(first_header, header)
         for sentence in in_words(conflicts, first_header, header):
             yield f"{sentence}."

@@ -130,8 +130,9 @@ class Run:
         """The part of the run that was measured at one load, as a run.
 
         A load is a number of requests at once, or per second; the other number is 0. Facts about
-        the whole run (warnings, missing records, lines left out) go with the first load only. A
-        block is the requests that a server completed together.
+        the whole run (warnings, missing records, lines left out) go with the first load only, but
+        energies and untimed work with every load. A block is the requests that a server completed
+        together.
         """
         if self.loads == (load,):
             return self
@@ -262,7 +263,7 @@ def _pooled_header(headers: Sequence[RunHeader]) -> RunHeader:
         blocks=tuple(blocks),
         energy=tuple(energy for header in headers for energy in header.energy),
         hooks=added_hooks(headers),  # seconds of methods' untimed work
-        weights_print=changed_print(headers),  # fingerprint of the target's weights
+        weights_print=changed_print(headers),  # the first of changed weights, else the first
         warnings=tuple(dict.fromkeys(_pooled_warnings(headers))),
     )
 
@@ -273,7 +274,9 @@ def joint_status(headers: Sequence[RunHeader]) -> Status:
 
 
 def added_hooks(headers: Sequence[RunHeader]) -> dict[str, HookTimes]:
-    """Method -> untimed work in all runs: sums of seconds and counts, but the longest `build_s`."""
+    """Method -> untimed work in all runs: sums of seconds and counts, but the longest `build_s` (to
+    build the drafter and load its weights).
+    """
     totals: dict[str, HookTimes] = {}  # method -> its work in the runs so far
     for header in headers:
         for method, times in header.hooks.items():

@@ -11,20 +11,21 @@ from specbench.measure.session import run_plan
 
 
 def continued_run(plan: Plan, folder: Path, progress: Progress) -> Run:
-    """The complete run of a plan in `folder`.
+    """The complete run of a plan (prompts, methods and options) in `folder`.
 
     A complete run that the folder has already is only read. An incomplete run is continued.
     Without a run, a new one is measured. `progress` receives the events and messages.
 
     Raises:
         UserError: the folder has a run with other inputs, or of another machine or version.
+        SpecbenchError: the measurement failed.
     """
     if (folder / HEADER).is_file():  # the file run.json, which every run's folder has
         stored = read_run(folder)
         if stored.header.status == "complete":
             try:
                 check_same_run(stored, plan, folder)
-            except RunFolderError as error:
+            except RunFolderError as error:  # its advice is about --resume, which a tune lacks
                 raise UserError(error.message, "Give --out another folder.") from error
             return stored
     progress.message("Measuring …")

@@ -104,7 +104,7 @@ def _method_cost(
 
     # one of the method's drafters, which differ only in the size of their drafts
     drafter = next(knot.drafter for knot in bench.knots if knot.label == visits[0].knot.label)
-    # Static execution computes trees of a few sizes: other trees are padded to the next larger one.
+    # CUDA graphs pad trees to a few sizes, unless all trees of the drafter have the same size.
     is_padded = bench.target.execution.is_static and not drafter.has_fixed_size
     # a row per step, with the columns block, thread, length, size (indices), ratio, rows, context
     steps = _steps_of(visits)

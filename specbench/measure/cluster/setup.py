@@ -112,8 +112,8 @@ def _check_agreement(reports: Sequence[WorkerReport]) -> None:
     label), with the hardware and versions of the worker's machine as `environment`.
 
     Raises:
-        UserError: a worker has other files or versions, or a method remembers earlier prompts (this
-            is refused for a single worker, too).
+        UserError: a worker has other files, methods or versions, or a method remembers earlier
+            prompts (this is refused even if there is only one worker).
     """
     about = reports[0].about  # the first worker's
     this_machine = environment.capture()  # hardware and versions of this process
@@ -198,6 +198,7 @@ def _start_workers(ray: Any, spec: RunSpec, *, is_offline: bool) -> StartedWorke
     actors = tuple(actors_by_start[start] for start in starts)
     try:
         reports = ray.get([actor.report.remote() for actor in actors])
+    # The worker's process ended, or has no place. A UserError of `report` passes.
     except (ray.exceptions.RayActorError, ray.exceptions.ActorUnschedulableError) as error:
         raise UserError(
             f"A worker could not start: {reason_of(error)}",

@@ -45,7 +45,8 @@ def with_vanilla_ratio(
     are CUDA graphs, nothing is measured: the plain steps would need graphs of their own.
 
     Args:
-        roofline: the header with the ratios so far (`vanilla_ratios`).
+        roofline: the header with the ratios so far (`vanilla_ratios`): none before the run,
+            after it at most the one from before.
         target: the loaded model.
         vanilla: the run's drafter of the baseline.
         request: has a prompt like the prompts of the run.
@@ -62,7 +63,9 @@ def with_vanilla_ratio(
         try:
             vanilla_s = _step_s(decode(target, vanilla, short_request))
             ratios.append(vanilla_s / _step_s(decode(target, one_row, short_request)))
-        except (ClockError, NonFiniteError):  # the records of the run report such an error, too
+        # A clock that went back, or logits that are NaN: the run's records report these, too. Any
+        # other error passes.
+        except (ClockError, NonFiniteError):
             return roofline
     return replace(roofline, vanilla_ratios=(*roofline.vanilla_ratios, round(median(ratios), 4)))
 

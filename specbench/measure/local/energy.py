@@ -97,7 +97,7 @@ def _first_turns(plan: Plan, temperature: float) -> list[Request]:
         if sample.temperature == temperature and sample.repeat == 0:  # the first pass
             chat = make_chat(sample.prompt.turns[:1], replies=())  # the first turn alone
             prompt_ids = plan.setup.codec.render(chat)
-            with suppress(UserError):  # a token without an embedding
+            with suppress(UserError):  # only raised for a token without a row in the embedding
                 requests.append(make_request(plan.work, prompt_ids, sample.key(turn=0)))
     return requests
 

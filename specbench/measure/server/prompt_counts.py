@@ -81,7 +81,7 @@ async def find_offset(
     """
     request = Request(codec.render(_LONGER_CHAT), max_new_tokens=1)
     num_read = 0  # the server's tokens of the chat of two turns; 0 without a count
-    with suppress(RequestFailed):
+    with suppress(RequestFailed):  # the server gave no answer
         long_answer = await client.complete(protocol, model, ChatRequest(request, _LONGER_CHAT))
         num_read = long_answer.prompt_tokens or 0
     of_chat = (short_answer.prompt_tokens or 0) - num_sent  # tokens added to every chat

@@ -52,7 +52,9 @@ def server_meters() -> Iterator[ServerMeters]:
 
 
 class ServerMeters:
-    """Makes a meter for each block, and keeps the power of idle servers."""
+    """Makes a meter for each block (requests that a server completes together), and keeps the power
+    of idle servers.
+    """
 
     def __init__(self, meter: EnergyMeter) -> None:
         self._meter = meter
@@ -141,6 +143,7 @@ class BlockMeter:
             samples = _gpu_samples(card, self._sampled_us[gpu])  # each of one process
             for method, process_id in self._process_ids.items():
                 tree = _tree(process_id)  # the ids of the server's processes
+                # `smUtil`: percent of the sample's time in which the process used the GPU
                 used_percents = [sample.smUtil for sample in samples if sample.pid in tree]
                 percents[method] = max([percents.get(method, 0), *used_percents])
         return {
@@ -156,7 +159,8 @@ class BlockMeter:
         has a process on it, and no other program than servers has one; a package's, if other
         programs took at most BUSY_SHARE of the processor. The energy at the power of the idle
         server, which must be known, is subtracted. Numbers that are unknown are absent; `absent`
-        has reasons why energy is missing.
+        has the reasons for missing and for disturbed counters, also those of GPUs that the server
+        does not use.
         """
         process_id = self._process_ids.get(self._method)
         if not process_id:

@@ -79,9 +79,9 @@ def run_suite(
                 finished.append(read_run(folder / run.name))
             else:
                 finished.append(complete(order, progress, setup_maker))
-        except SpecbenchError as error:
+        except SpecbenchError as error:  # the run cannot be made, or failed
             failures[run.name] = f"{error.message} {error.hint}".strip()
-        except Exception as error:  # raised by a library: the other runs are worth having
+        except Exception as error:  # raised by a library or a plug-in; Ctrl-C passes
             failures[run.name] = describe_error(error)
         if run.name in failures:
             progress.message(f"{run.name} failed: {failures[run.name]}")

@@ -78,7 +78,9 @@ class ChainRecorder(Recorder):
             return
         sampler = AlongAnswer(state.sampler, following)  # "draws" `following`, and keeps their q
         chain = self.drafter.propose(_with_sampler(state, sampler))
-        if chain.q is None:  # not drawn: a right token is always accepted, as with an infinite q
+        # Not drawn: a right token is always accepted, as with an infinite q. The tokens after the
+        # right ones get the chance 0 in `acceptance_chances`.
+        if chain.q is None:
             self._draft_probs.append([np.inf] * _count_right(chain, following))
         else:
             self._draft_probs.append(sampler.probs_of_drawn)
@@ -159,8 +161,8 @@ class PathKind(Kind):
     def chances(self, arrays: Arrays, position: int, num_drafted: int) -> list[float]:
         """The chance that each token of a chain is accepted, if all tokens before it are.
 
-        The chain follows the first `position` tokens of an answer. `arrays` has the recorded
-        chains, which may be longer than `num_drafted`.
+        The chain follows the first `position` tokens of an answer, from 1: the prefill gives the
+        first. `arrays` has the recorded chains, which may be longer than `num_drafted`.
         """
         path = arrays["path"]  # number of right tokens [positions]; or chances [positions, tokens]
         if path.ndim == 1:  # a chain that is not drawn: its right tokens, and a wrong one

@@ -47,7 +47,8 @@ def ratios_by_load(result: MethodResult, software: str) -> Plot:
                 if measured.size.title == size_title
             ]
             axes.plot(*zip(*loads_and_ratios, strict=True), color=look.colour, linewidth=1.2)
-        interval = result.break_even.interval  # of the break-even load; None if unknown
+        # of the load up to which the best size is faster than plain decoding; None if unknown
+        interval = result.break_even.interval
         # An end of 0 or infinity lies outside of the measured loads.
         if interval and interval.low > 0 and math.isfinite(interval.high):
             axes.axvspan(interval.low, interval.high, color=FAINT, alpha=0.2)
