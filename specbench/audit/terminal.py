@@ -232,7 +232,7 @@ def _methods_table(audit: Audit, header: RunHeader) -> Table:
 def _method_texts(method_audit: MethodAudit) -> dict[str, str]:
     """The texts of a row about a method at a temperature, by the headings of their columns."""
     deviations = [test.effect for test in method_audit.tests if test.name == "deviation"]
-    same_again = ""
+    same_again = ""  # recorded answers that came out the same, of those completed again
     if method_audit.num_replayed:
         same_again = f"{method_audit.num_same} of {method_audit.num_replayed}"
     return {

@@ -22,6 +22,7 @@ _EXPLAINED = (
 def publisher_notes(explanation: Explanation) -> Iterator[Note]:
     """The publisher's numbers of the explained methods, each with its rule."""
     for letter, side in zip("AB", explanation.sides, strict=False):
+        # numbers that follow from the files, each by a rule; none of a run that we measured
         figures = side.header.imported.figures if side.header.imported else ()
         texts = [
             figure.text.removeprefix(f"{figure.method}: ")

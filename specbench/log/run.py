@@ -160,7 +160,10 @@ class Run:
         return replace(self, header=header, records=records, left_out=left_out)
 
     def of(self, categories: Mapping[str, str]) -> Run:
-        """The records of samples with a category, with the categories as tasks."""
+        """The records of samples with a category, with the categories as tasks.
+
+        `categories` are names by the id of the sample.
+        """
         records = tuple(
             replace(record, key=replace(record.key, task=categories[record.key.sample_id]))
             for record in self.records

@@ -128,6 +128,7 @@ class RunSpec(SpecValues, frozen=True, dict=True):
 
         methods = [RunMethod(choice) for choice in expand_groups(self.choices)]
         labels = [method.label for method in methods]
+        # Equal labels (files of equal names) get a hash of the files.
         return tuple(replace(method, has_hash=labels.count(method.label) > 1) for method in methods)
 
     def sampling(self, temperature: float) -> Sampling:

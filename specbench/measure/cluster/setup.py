@@ -51,6 +51,9 @@ class ClusterSetup:
         return self.about
 
     def open(self, folder: Path, before: RunHeader | None = None) -> ClusterBackend:
+        """The backend of a run. `before` is the header of a resumed run, whose workers keep their
+        names; None for a new run.
+        """
         num_named = len(before.workers) if before else 0
         return ClusterBackend(self.ray, self.actors, self.about, num_named=num_named)
 

@@ -87,7 +87,8 @@ class ChainRecorder(Recorder):
 
     def observe(self, state: State, result: StepResult) -> None:
         if not state.sampler.sampling.is_greedy:
-            target_probs = state.sampler.probs(result.forward.logits[:1])
+            target_probs = state.sampler.probs(result.forward.logits[:1])  # after the root
+            # `pending` is the token that the step emitted
             self._target_probs.append(float(target_probs[0, state.pending]))
         super().observe(state, result)
 
@@ -210,10 +211,10 @@ def acceptance_chances(
 
     Args:
         draft_probs: the draft's probabilities of the answer's tokens, from each position on.
-        target_probs: the target's probability of each token except the last, whose acceptance
-            changes no step.
+        target_probs: the target's probability of each token except the first, which the prefill
+            gives, and the last, whose acceptance changes no step.
     """
-    # chance[position, depth] = min(1, q / p) of the answer's token at position + depth
+    # chance[position, depth] = min(1, q / p) of the answer's token position + depth + 1, from 0
     longest = max(1, *map(len, draft_probs))
     chances = np.zeros((len(draft_probs), longest), np.float32)
     for position, probs in enumerate(draft_probs):
