@@ -62,7 +62,8 @@ def find_cells(name: str) -> tuple[PublishedValue, ...]:
         UserError: there is no such table or cell, or the name fits several cells.
     """
     table_name, _, path_and_conditions = name.partition(":")
-    # A condition begins with a comma, a word and "=": other commas are part of a wanted value.
+    # A condition begins with a comma, a word and "=": other commas are part of the path or of a
+    # wanted value.
     path, *conditions = re.split(r",(?=\w+=)", path_and_conditions)
     table = _read_table(table_name)
     paths = [f"{cell.model}/{cell.method}/{cell.task}" for cell in table]

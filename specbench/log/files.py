@@ -123,7 +123,7 @@ def open_lines(path: Path) -> Iterator[Any]:
     try:
         with gzip.open(compressed, "rb") as file:
             yield file
-    except (EOFError, zlib.error) as error:
+    except (EOFError, zlib.error) as error:  # raised by reads in the caller's block
         raise OSError(f"{compressed.name} is damaged: {error}") from error
 
 

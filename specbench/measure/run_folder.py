@@ -115,7 +115,7 @@ def _mismatches(spec: RunSpec, given: Collection[str], header: RunHeader) -> lis
 
     `given` has the names of the options that the user gave, `spec` their values. `header` is the
     header of the stored run. It has two values of an option: the value that was asked for, such as
-    "auto", and the value in effect. The user may give either of them.
+    "auto" (unknown if `asked` is None), and the value in effect. The user may give either of them.
     """
     mismatches = []
     for option in options(SpecValues):

@@ -214,7 +214,7 @@ def make_spec(**values: Any) -> RunSpec:
         elif is_many and isinstance(argument, int | float):
             values[name] = [argument]
     try:
-        return convert(values, RunSpec)
+        return convert(values, RunSpec)  # a UserError of `__post_init__` passes
     except ValidationError as error:
         # msgspec says: Expected `int`, got `str` - at `$.seed`; in a list: at `$.tasks[0]`.
         reason, _, json_path = str(error).partition(" - at ")

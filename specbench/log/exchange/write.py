@@ -41,7 +41,7 @@ def write_files(run: Run, form: str, out: Path) -> list[Path]:
     formats = written_formats()
     if form not in formats:
         raise unknown_name("format", form, formats)
-    write = formats[form].write  # makes the text of a file; UserError if an answer lacks something
+    write = formats[form].write  # makes the text of a file; UserError if an answer lacks steps
     assert write is not None
     lacks_times = any(
         record.is_ok and (record.prefill_s is None or record.decode_s is None)
