@@ -49,7 +49,7 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     yield "thinking", facts.thinking(info)  # the mode of prompts, if the template has any
     yield "servers", {"servers": _servers(info)}  # of the methods, if they ran on servers
     yield "server_use", server_notes.server_use(run)  # of the servers on this machine
-    yield "arrangement", server_notes.arrangement(info)  # turns of servers that the run started
+    yield "arrangement", server_notes.arrangement(info)  # started servers: together or in turns
     yield "workers", {"workers": facts.workers(info)}  # processes of a cluster, if it had one
     yield "steps", _execution(info)  # how steps were executed, and the kernels
     yield "draft_weights", {"methods": facts.draft_weights(info)}  # output layer, rotary embedding
