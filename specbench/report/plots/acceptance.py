@@ -56,10 +56,10 @@ def positions(report: Report) -> Plot | None:
     return Plot(
         name="positions",
         title=_TITLE,
-        alt="Line charts. Share of draft tokens accepted at depths 1, 2 and 3, given that all "
-        f"above were: {'; '.join(_described(report, panels))}.",
-        caption="Left: of the draft tokens at a depth for which all tokens above were accepted, "
-        "the share that was accepted too. Right: the share of all steps that accept the draft at "
+        alt="Line charts. Share of steps that accept a draft token at depths 1, 2 and 3, of those "
+        f"that accepted all above: {'; '.join(_described(report, panels))}.",
+        caption="Left: of the steps that accepted a draft token at each depth above, the share "
+        "that accepted one here too. Right: the share of all steps that accept the draft at "
         f"least to this depth. Depths that fewer than {_LEAST_STEPS} steps reached are left out.",
         draw=lambda: _draw_positions(report, panels),
     )
