@@ -159,8 +159,7 @@ class BlockMeter:
         has a process on it, and no other program than servers has one; a package's, if other
         programs took at most BUSY_SHARE of the processor. The energy at the power of the idle
         server, which must be known, is subtracted. Numbers that are unknown are absent; `absent`
-        has the reasons for missing and for disturbed counters, also those of GPUs that the server
-        does not use.
+        has the reasons for missing and for disturbed counters of GPUs that the server uses.
         """
         process_id = self._process_ids.get(self._method)
         if not process_id:
@@ -169,12 +168,14 @@ class BlockMeter:
         growth_j = self._meter.growth(self._joules)  # joules by counter
         # A sentence per counter if other programs disturbed it, else an empty text.
         disturbances = {
-            counter: self._disturbance(counter) for counter in growth_j if counter in self._idle_w
+            counter: self._disturbance(counter)
+            for counter in growth_j
+            if counter in self._idle_w and self._is_used(counter, process_id)
         }
         joules = {
             counter: growth_j[counter] - self._idle_w[counter] * seconds
             for counter, disturbance in disturbances.items()
-            if not disturbance and self._is_used(counter, process_id)
+            if not disturbance
         }
         # Each reason once.
         reasons = dict.fromkeys([*self._meter.absent, *filter(None, disturbances.values())])
