@@ -18,7 +18,7 @@ from specbench.measure.local.device import fitted, pick_device
 from specbench.measure.local.stand_ins import stand_in_of
 from specbench.measure.methods import select_methods
 from specbench.measure.plan import make_plan, new_tokens, with_defaults
-from specbench.measure.spec import RunSpec
+from specbench.measure.spec import SPREAD, RunSpec
 from specbench.measure.weights import ResolvedWeights, find_checkpoint, weights_source
 from specbench.models import memory
 from specbench.models.cards import Dtype, ModelCard, pick_dtype
@@ -263,7 +263,11 @@ class _Survey:
         spec = self.spec
         try:
             (prompt_set,) = load_prompt_sets(  # a set per task
-                [task], spec.prompts, num_prompts=spec.limit, offline=True
+                [task],
+                spec.prompts,
+                num_prompts=spec.limit,
+                is_spread=spec.limit_order == SPREAD,  # as in a run
+                offline=True,
             )
             if spec.sample:  # the number of prompts to draw
                 prompt_set = prompt_set.drawn(spec.sample, spec.seed)
