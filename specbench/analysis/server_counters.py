@@ -96,9 +96,11 @@ def drafting_share(
             num_steps += record_steps
     if num_steps:
         return float(num_drafts / num_steps)
-    counting_blocks = [block for block in blocks if "num_drafts" in block.counters]
+    counting_blocks = [
+        block for block in blocks if {"num_drafts", "num_accepted"} <= block.counters.keys()
+    ]
     mat = mat_of_blocks(counting_blocks)
-    if isinstance(mat, Missing):
+    if isinstance(mat, Missing) or not mat.value:  # no step emitted a token
         return None
     # Without the first token of each request, which the prefill emits. Steps = emitted / MAT.
     num_emitted = sum(block.num_tokens - block.num_requests for block in counting_blocks)
