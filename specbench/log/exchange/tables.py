@@ -95,8 +95,8 @@ def read_table(sources: Sequence[SourceFile], mapping: FileMapping) -> ImportedT
             if lacking:
                 raise source.error("", f"a row has no {' and no '.join(lacking)}")
             cells.append({"table": "table", "temperature": 0.0, **cell})  # with these defaults
-        for both_names in _alike({cell["method"] for cell in cells}):
-            source.note("", f"{both_names} may be two spellings of one name")
+    for both_names in _alike({cell["method"] for cell in cells}):
+        sources[-1].note("", f"{both_names} may be two spellings of one name")
     return ImportedTable(mapping, sources, cells)
 
 
@@ -229,7 +229,8 @@ def _about(origin: TableOrigin) -> str:
     """The text of a table's TOML file: the source of its numbers, with the hash of each file and
     the path or rule of each column.
 
-    JSON texts are TOML texts, too, if only ASCII is escaped. An empty value is left out.
+    JSON texts are TOML texts, too, if characters beyond ASCII are not escaped. An empty value is
+    left out.
     """
     quoted = partial(json.dumps, ensure_ascii=False)
     facts = {
