@@ -272,7 +272,7 @@ def sizes(subject: Subject) -> Iterator[AuditTest]:
         announced_trees = drafter.trees_to_record(subject.budget, sampler)
         announced_sizes = {padded_size(tree.num_nodes) for tree in announced_trees}
         if drafter.has_fixed_size:  # every tree has the same size, whichever it is
-            num_wrong = len(drafted_sizes) - 1
+            num_wrong = max(len(drafted_sizes) - 1, 0)  # no size if no answer had a step
         else:  # trees are padded to an announced size
             num_wrong = len({*map(padded_size, drafted_sizes)} - announced_sizes)
         name = f"sizes of trees, T={sampling.temperature:g}"
