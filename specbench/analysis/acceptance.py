@@ -86,9 +86,10 @@ def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthA
     depth and have a known outcome there, the unconditional share of all steps.
 
     Args:
-        counts: numbers of steps [clusters, longest + 1]. A cluster has all answers to a sample.
-            Column a of `counts.steps` counts the steps that emitted a tokens; column a of
-            `counts.cut` counts those of them whose outcome at depth a is unknown.
+        counts: numbers of steps [clusters, longest + 1]; longest: the most tokens of a step. A
+            cluster has all answers to a sample, or to samples with the same prompt. Column a of
+            `counts.steps` counts the steps that emitted a tokens; column a of `counts.cut` counts
+            those of them whose outcome at depth a is unknown.
         draws: resamples the clusters, for intervals; None: no intervals.
     """
     # [clusters, longest + 1], column a: number of steps that emitted at least a tokens
@@ -150,7 +151,7 @@ def share_estimate(share: float, resamples: FloatArray, num_effective: float) ->
 
     `num_effective` is the effective number n of clusters. The resamples are widened by
     sqrt(n / (n - 1)) as in `Draws.estimate`, but not on the log scale, since a share may be 0. No
-    interval if a resample is not finite (it has no steps), or with a single cluster.
+    interval if a resample is not finite (it has no steps), or with too few clusters.
     """
     degrees = num_effective - 1  # of freedom
     if degrees <= 0 or not np.isfinite(resamples).all():

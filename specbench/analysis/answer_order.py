@@ -33,7 +33,8 @@ def is_order_telling(rows: DataFrame, allowed: float) -> bool:
     Args:
         rows: the method's completions, one per request; the index is the row in the record table,
             whose rows stand in the order in which they ran. `baseline_row` is the row of vanilla's
-            completion of the same request, `num_emitted` the number of tokens that steps emitted.
+            completion of the same request, which every request has; `num_emitted` is the number of
+            tokens that steps emitted.
         allowed: steps on requests that vanilla answered first count as more by this share, since
             the ratio of an honest method may be lower than 1 by about as much.
     """

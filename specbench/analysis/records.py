@@ -129,15 +129,15 @@ def records_frame(records: Sequence[Record]) -> DataFrame:
 
     - `method`, `task`, `sample_id`, `status`, `stop_reason`, `origin` (run that it was merged
       from), `worker` (process of a run with --ray): categories.
-    - `turn` of a chat, `repeat` (pass), `concurrency` (requests at once), `seed`, `prompt_tokens`
-      (0: unknown), `num_tokens`, `num_steps` (that the record lists, 0 without) and `num_emitted`
-      (tokens that these emitted): integers.
+    - `turn` of a chat, `repeat` (number of the pass over all prompts), `concurrency` (requests at
+      once), `seed`, `prompt_tokens` (0: unknown), `num_tokens`, `num_steps` (that the record lists,
+      0 without) and `num_emitted` (tokens that these emitted): integers.
     - `temperature`, `request_rate` (per second), `prefill_s` (to the first token), `decode_s`
       (after it), `wall_s` (both), `energy_j`, `peak_memory_bytes`, and `draft_s`, `verify_s`,
       `commit_s`, `host_s` (sums over the record's steps): floats. NaN stands for what was not
       measured.
-    - `is_measured`: True if the record has tokens and a time. Any other record counts as failed,
-      except imported ones from a file without times.
+    - `is_measured`: True if the record has tokens and a time, or has tokens and was imported from
+      another tool's file without times. Any other record counts as failed.
     - `error`: the text, or None.
     """
     import pandas as pd
@@ -184,7 +184,8 @@ def make_table(
 
     Args:
         records: in the order in which they ran.
-        run_of_repeat: the number of the run of each pass of a pool of runs; empty for one run.
+        run_of_repeat: the number of the run of each pass of a pool (several runs of one command);
+            empty for one run.
         blocks: groups of requests that servers completed together, with the servers' counters.
         copied_prompts: id of a sample -> id of the earlier sample that has the same prompt.
     """
@@ -198,6 +199,8 @@ def make_table(
     first_ids = frame["sample_id"].map(lambda sample_id: first_of_copies.get(sample_id, sample_id))
     frame["cluster"] = frame.groupby(["task", first_ids], observed=True).ngroup()
     frame["asked"] = frame.groupby(REQUEST_KEY, observed=True, sort=False).ngroup()
+    # If the tokens of an answer reached the client in a burst, all methods' decode times of its
+    # request are those of the servers' clocks, or left out if one of them has none.
     times = decode_times(frame, records, blocks)
     frame["decode_s"] = times.seconds
     frame["is_burst"] = times.is_burst

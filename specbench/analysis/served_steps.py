@@ -49,10 +49,10 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
     """The steps of records: those that are listed, or those that their server's counts imply.
 
     A block is a group of requests that a server completed together, with the increase of its
-    counters. If the counters show more drafts than the steps that the block's answers imply, the
-    difference is spread over the answers that may have taken one step more. Counts of a block that
-    cannot be right give no steps, but a sentence in `contradictions`. `record.serving` has a
-    server's figures of an answer; None for the engine in this process.
+    counters, in several parts if the run was continued. If the counters show more drafts than the
+    steps that the block's answers imply, the difference is spread over the answers that may have
+    taken one step more. Counts of a block that cannot be right give no steps, but a sentence in
+    `contradictions`. `record.serving` has a server's figures; None for the engine in this process.
     """
     blocks_by_key: dict[BlockKey, list[BlockHeader]] = defaultdict(list)
     for block in blocks:
@@ -164,7 +164,7 @@ def _contradiction(blocks: Sequence[BlockHeader]) -> str | None:
 
     It is impossible that a server accepts more tokens than it drafted, or makes more drafts than
     tokens. A block is a group of requests that the server completed together, with the increase of
-    its counters.
+    its counters. `blocks` are its parts: several if the run was continued.
     """
     for block in blocks:
         counters = block.counters

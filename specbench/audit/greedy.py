@@ -30,9 +30,9 @@ def agreement_with_ours(
     """Compare the greedy answers of a server with vanilla's answers in this process.
 
     Returns the number of answers compared, and the first difference of each answer that differs.
-    Every prompt is compared once. The model here gives as many tokens as the server gave, so an
-    answer of the server that ends too early is not noticed. The tokens of a server that
-    sent text only are those of its text.
+    Every request (a turn of a sample) that did not fail is compared once. The model here gives as
+    many tokens as the server gave, so an answer of the server that ends too early is not noticed.
+    The tokens of a server that sent text only are those of its text.
 
     Args:
         method: the method that the server runs, as records spell it.
@@ -41,7 +41,7 @@ def agreement_with_ours(
         model: the run's model, loaded in this process.
     """
     first_load = loads_of(header.spec.values)[0]  # a number of requests in flight, or a rate
-    # the method's greedy records of the first pass (0) at the first load
+    # the method's greedy records of the first pass over the prompts (0), at the first load
     server_records = [
         record
         for record in table.records

@@ -146,8 +146,9 @@ def _test_of_neighbours(
 ) -> Iterator[AuditTest]:
     """Test that random numbers of tokens do not correlate with that of the tested token before.
 
-    A token's position in its distribution is uniform in [0, 1), so the score sqrt(12) * (position -
-    1/2) has mean 0 and variance 1. Over pairs of a score with the score before:
+    A token's position in its distribution, its random number, is uniform in [0, 1). So the score
+    sqrt(12) * (position - 1/2) has mean 0 and variance 1. Over pairs of scores, each with the one
+    before:
 
         effect = sum(score * before) / sum(before**2)
         z = sum(score * before) / sqrt(sum(before**2)), which is normal
@@ -161,7 +162,7 @@ def _test_of_neighbours(
     # A nearly certain token says nothing about its random number (`best`: the largest p).
     is_unsure = tokens.best[indices] < _SURE
     answers = answer_numbers[indices]
-    # A pair is two successive tokens of the same answer, both unsure [tested - 1].
+    # A pair is two successive tested tokens of the same answer, both unsure [tested - 1].
     is_pair = is_unsure[1:] & is_unsure[:-1] & (answers[1:] == answers[:-1])
     all_scores = np.sqrt(12) * (tokens.position[indices] - 0.5)
     scores, scores_before = all_scores[1:][is_pair], all_scores[:-1][is_pair]  # [pairs]
@@ -258,9 +259,9 @@ def rule_test(outcomes: Outcomes) -> AuditTest:
     """A chi-square test of the tokens that an acceptance rule emits on a tree.
 
     `outcomes` has counts of emitted tokens, and their probabilities [1 + 4, 4 + 1]: row 0 is of the
-    first token of each draw, row 1 + t of the tokens that follow an accepted token t. The last
-    column is of impossible tokens. Rows without draws are left out. A row has as many degrees of
-    freedom as it has possible tokens, less 1:
+    first token of each draw, row 1 + t of the tokens that follow an accepted token t. Column t has
+    token t of the first 4, the last column all others, which are impossible. Rows without draws are
+    left out. A row has as many degrees of freedom as it has possible tokens, less 1:
 
         chi2 = sum((counts - expected)**2 / expected)
     """

@@ -76,7 +76,7 @@ class Draws:
         group of answers that depend on each other. The spread of the resamples is widened by
         sqrt(n / (n - 1)) on the log scale, because resampling n clusters gives a variance with the
         divisor n. As clusters differ in weight, n is their effective number (Kish 1965). There is
-        no interval with a single cluster.
+        no interval if n - 1, the degrees of freedom, is too small to show one (SHOWN_DEGREES).
         """
         plain_estimate = ratio.estimate  # without interval
         if len(ratio.top) < 2:

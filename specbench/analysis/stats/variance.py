@@ -51,8 +51,8 @@ def total(variances: Iterable[Variance]) -> Variance:
 def of_groups(groups: Sequence[FloatArray]) -> Variance | None:
     """The sum of the variances of the means of independent groups of logarithms.
 
-    A group has the logarithm of a speed in each pass of a run, or in each run of a pool: [units].
-    None without groups, or if any group has fewer than two known logarithms.
+    A group has the logarithm of a speed in each pass over a run's prompts, or in each run of a
+    pool: [units]. NaN is unknown. None without groups, or if any has fewer than two known ones.
     """
     if not groups:
         return None
