@@ -184,8 +184,7 @@ def make_table(
 
     Args:
         records: in the order in which they ran.
-        run_of_repeat: the number of the run of each pass of a pool (several runs of one command);
-            empty for one run.
+        run_of_repeat: the number of the run of each pass of a pool of runs; empty for one run.
         blocks: groups of requests that servers completed together, with the servers' counters.
         copied_prompts: id of a sample -> id of the earlier sample that has the same prompt.
     """

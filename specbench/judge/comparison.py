@@ -81,8 +81,8 @@ class Comparison:
 
     @property
     def scope(self) -> Scope:
-        """What intervals cover in addition to prompts: passes or runs, and how many. A pass or run
-        that lacks most requests does not count.
+        """What intervals cover in addition to prompts: passes over the prompts, or runs, and how
+        many. A pass or run that lacks most requests does not count.
         """
         nums_complete = []  # of complete passes or runs: one number per cell and side
         for key, cell in self.cells.items():
@@ -103,7 +103,8 @@ class Comparison:
 def compare_runs(
     runs: Sequence[Run], methods: tuple[str, str] | None = None, *, is_forced: bool = False
 ) -> list[Comparison]:
-    """Compare each run with the first, at each load that both have: one comparison per load.
+    """Compare each run with the first, at each load (requests at once, or per second; empty for
+    the engine) that both have: one comparison per run and load.
 
     With `methods`, compare `methods[0]` of the first run with `methods[1]` of the second run, or of
     the only run. With `is_forced`, runs that did different work are compared too.
@@ -186,7 +187,7 @@ def compare_tabled(
         UserError: the runs did different work (unless `is_forced`), their finished answers share no
             method, temperature or task (unless `may_be_empty`), or a crossed method is missing.
     """
-    if not is_forced:
+    if not is_forced:  # raises if they did other work
         require_same_work(reference.run.header, subject.run.header)
     # A pool is several runs of one command, joined. A single run has no `run_of_repeat`.
     are_pools = bool(reference.run.run_of_repeat and subject.run.run_of_repeat)
@@ -219,7 +220,7 @@ def _compare(
     `methods` maps each compared method of the subject to the method of the reference that it is
     compared with. There is a cell for each temperature, method and shared task, and for the mean
     over tasks and all tasks pooled. A side has the measured records of a run or a pool of runs. Its
-    units are the passes of the run, or the runs of the pool. `are_pools`: both sides are pools.
+    units are the run's passes over the prompts, or the pool's runs. `are_pools`: both are pools.
     """
     temperatures = [t for t in reference.temperatures if t in subject.temperatures]
     # name -> title
@@ -278,7 +279,7 @@ def _unshared(reference: Side, subject: Side) -> Iterator[str]:
     """Methods, tasks, temperatures, runs and passes that only one side has, in words.
 
     A side's `tasks` map names to titles. `num_runs` is 1 unless both sides are pools of runs, whose
-    `num_passes` are those of each run.
+    `num_passes` over the prompts are those of each run.
     """
     for side, other_side in ((reference, subject), (subject, reference)):
         header = side.run.header

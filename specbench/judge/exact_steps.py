@@ -45,14 +45,14 @@ def check_steps(run: Run, baseline: Run, allowed: Allowed, load: Load) -> Iterat
     The drafts of a method that draws nothing at random and remembers no other request follow from
     the prompt and the answer. In float32 on the same kind of machine, two equal answers then take
     the same steps, unless the method has changed. On other machines or in half precision, there are
-    no checks. `allowed` limits the change of a task's MAT. A check of a method that does not say if
-    it repeats its drafts, as in older runs, never fails.
+    no checks. `allowed` limits the change of a task's MAT. If the checked run's header does not say
+    that the method repeats its drafts, as in older runs, a check never fails.
 
     Args:
-        run: the checked run at one load.
+        run: the checked run at one load (requests at once, or per second; empty for the engine).
         baseline: the baseline at this load.
         allowed: the shares by which MAT may drop or rise.
-        load: the load that checks name.
+        load: the load that checks name; an empty one if all have the same.
     """
     headers = baseline.header, run.header
     # cautions: differences of the hardware
@@ -123,7 +123,7 @@ def _check(cell: CellKey, pairs: list[_ExactPair], allowed: Allowed, *, may_fail
         cell: the method, the temperature, the task and the load.
         pairs: the cell's answers that are equal in both runs, with their steps in each.
         allowed: the shares by which MAT may drop or rise.
-        may_fail: the method is recorded to repeat its drafts.
+        may_fail: the header of the checked run says that the method repeats its drafts.
     """
     num_changed = sum(pair.is_changed for pair in pairs)
     num_other_count = sum(pair.has_other_count for pair in pairs)  # with more or fewer steps

@@ -115,7 +115,7 @@ def write_site(
     # The runs of a pool one by one. Lenient: wrong lines are left out; checks of files name them.
     stored_runs = readable_runs(single_runs(paths), partial(read_run, is_lenient=True), say)
     stored_runs.sort(key=lambda run: run.header.created)
-    num_tasks = max(len(run.header.columns) for run in stored_runs)  # most tasks of a run
+    num_tasks = max(len(run.header.columns) for run in stored_runs)  # most tasks, one per column
     runs: list[SiteRun] = []  # runs on the page
     rows: list[SiteRow] = []  # a row per method and task of a run, then of papers
     for run_number, (stored_run, run_folder) in enumerate(
@@ -123,7 +123,7 @@ def write_site(
     ):
         say(f"{run_number + 1} of {len(stored_runs)}: {stored_run.folder}")
         report = make_report(stored_run, bootstrap, sort="speedup")
-        for run_at_load in report.sources:  # the run at each of its loads
+        for run_at_load in report.sources:  # one per load: requests at once, or per second
             rows += run_rows(run_at_load.metrics, run_number, num_tasks)
         raw_names = _write_run(stored_run, report, out / run_folder)  # of the run's own files
         header = stored_run.header
@@ -140,7 +140,7 @@ def write_site(
             "runs": [
                 {
                     "folder": run.folder,
-                    "eligible": run.checked.about["is_eligible"],
+                    "eligible": run.checked.about["is_eligible"],  # for the leaderboard
                     "samples": next((name for name in run.raw if name.startswith(SAMPLES)), ""),
                 }
                 for run in runs
@@ -189,7 +189,8 @@ def _write_run(run: Run, report: Report, folder: Path) -> tuple[str, ...]:
 def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteRow]:
     """The rows of a run at one load, per temperature and method: each task, then their mean.
 
-    `number` is the run's number on the page. `num_tasks` is the largest number of tasks of any run.
+    Only several tasks have a mean, and nothing without measured answers has a row. `number` is the
+    run's number on the page. `num_tasks` is the largest number of tasks of any run.
     A mean over fewer tasks has a title of its own, since it cannot be compared with other means.
     """
     header = run.info

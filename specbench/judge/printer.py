@@ -66,7 +66,7 @@ def print_checks(runs: Sequence[CheckedRun], console: Console | None = None) -> 
 def _page(runs: Sequence[CheckedRun]) -> Iterator[Part]:
     """For each run, a table of the failed checks of its cells, the summary, and the notes.
 
-    A check of the whole run has no cell; the summary and the notes name those that failed.
+    A cell is a method on a task. A check of the whole run has no cell, and so no row in the table.
     """
     for run in runs:
         failures = [check for check in run.failures if check.cell]

@@ -21,10 +21,10 @@ from specbench.types import Record, RecordKey
 def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader:
     """The header of a continued run: the stored header, open again.
 
-    `new` is the header that a new run of the same plan would have here. The policy RESUME compares
-    both: `conflicts` are differences (of inputs) that forbid to resume, `cautions` are differences
-    (of machine or versions) that `is_forced` allows. With cautions, a segment with the new
-    environment and a warning are added. The id and more warnings come from `new`.
+    `new` is the header that a new run of the same plan (methods, options and prompts) would have
+    here. The policy RESUME compares both: `conflicts` are differences (of inputs) that forbid to
+    resume, `cautions` are those (of machine or versions) that `is_forced` allows. With cautions, a
+    segment with the new environment and a warning are added. The id comes from `new`.
 
     Raises:
         UserError: another tool measured the run.
@@ -72,7 +72,7 @@ def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader
         )
     return replace(
         before,
-        id=new.id,
+        id=new.id,  # the name of the run's folder, which may have been renamed
         status="running",
         finished=None,
         segments=segments,

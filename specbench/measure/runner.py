@@ -77,7 +77,8 @@ class SampleRunner:
             self.watch.take()
             completion = self.backend.complete(key.method, request)
             is_paused = self.watch.take() > 0
-            # Raises if a clock of this machine went back (`least_s` < 0) or stood still (0).
+            # Raises if a clock of this machine went back (`least_s`, the smallest of the
+            # completion's times, is negative) or stood still (0).
             checked_seconds(completion.least_s, "the answer")
             self.backend.remember(key.method)  # lets a method of scope "run" keep what it learnt
         except Exception as error:  # any method, any plug-in, any model
@@ -90,6 +91,7 @@ class SampleRunner:
             "ok",
             prompt_tokens=len(prompt_ids),
             text=answer_text,
+            # of each token: characters of the text up to its end
             token_ends=token_ends(codec, completion.token_ids, answer_text),
             seed=seed,
             is_paused=is_paused,
@@ -118,7 +120,7 @@ class Runner:
         """Run all samples. Yields each new record after it is stored.
 
         `done` has the records of earlier parts of the run; their requests are not run again.
-        Methods forget what they remember of earlier prompts when a pass begins.
+        Methods forget what they remember of earlier prompts when a pass over the prompts begins.
         """
         runner = SampleRunner(self.plan.work, self.backend, self.sink, self.progress, self.watch)
         stored = {record.key: record for record in done}

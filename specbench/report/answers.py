@@ -108,8 +108,8 @@ def _token_ends(record: Record) -> Sequence[int]:
 def pick_answers(run: Run) -> tuple[Answers, ...]:
     """The answers to the first samples of each task: an `Answers` per request.
 
-    Requests are of the first pass and of up to `SAMPLES_PER_TASK` samples per task, in the order
-    in which they ran. A record is the answer of one method to one request.
+    Requests are of the first pass over the prompts and of up to `SAMPLES_PER_TASK` samples per
+    task, in the order in which they ran. A record is the answer of one method to one request.
     """
     # request (task, sample, turn, temperature, pass, load) -> method spelling -> its record
     records_by_request: dict[RequestKey, dict[str, Record]] = defaultdict(dict)

@@ -87,8 +87,8 @@ def read_answers(
 
     `steps_field` describes the file's list of steps per turn. `counts_of` takes all turns of the
     file and gives the function that counts a turn. The caller adds the counting rule in words. A
-    turn that failed gets a failed record and is noted: for such a turn, these tools write the
-    counts and the time of the turn before.
+    turn that failed gets a failed record and is noted as an oddity of the file: for such a turn,
+    these tools write the counts and the time of the turn before.
 
     Raises:
         UserError: a question occurs twice, or a field is missing or wrong.
@@ -180,8 +180,8 @@ def _turns(choice: Fields, steps_field: StepsField) -> Iterator[Turn]:
 
 def _with_failures(records: Sequence[Record], turns: Sequence[Turn]) -> Iterator[Record]:
     """The records of these turns, in order. The record of a turn that failed is replaced by a
-    failed record, which keeps the text, the publisher's tokens and the seconds, and the turn is
-    noted with the reason.
+    failed record, which keeps the text, the number of tokens as the file's publisher counts them
+    and the seconds; the turn is noted, with the reason, as an oddity of the file.
     """
     previous: Turn | None = None  # the turn before in the file
     for record, turn in zip(records, turns, strict=True):
@@ -215,6 +215,7 @@ def _failure(turn: Turn, previous: Turn | None) -> str:
 def write_answers(written: WrittenAnswers, steps_field: StepsField) -> str:
     """The text of a file with these answers: a JSON object per line and question.
 
+    They are a method's answers in one pass over the prompts, at one load.
     `steps_field` describes the list that has the steps of each turn in such a file.
 
     Raises:

@@ -38,7 +38,7 @@ class SourceFile:
     entries: tuple["Fields", ...] = ()
     """The JSON values of the file: one, or one per line."""
     oddities: list[str] = field(default_factory=list)
-    """Sentences, each with the file and the place."""
+    """Sentences, each with the file and the place: warnings of the import."""
 
     def note(self, place: str, text: str) -> None:
         """Add an oddity at a place."""
@@ -69,8 +69,9 @@ class Fields:
     def get(self, path: str, kind: Any, default: Any = REQUIRED) -> Any:
         """The field at a path such as "timings.prompt_ms", as a value of the type `kind`.
 
-        The default stands for a field that is absent or null. A key is also read, and noted, if it
-        has other punctuation or capitals, or (in a required field) is misspelt.
+        The default stands for a field that is absent or null. A key is also read, and noted as an
+        oddity of the file, if it has other punctuation or capitals, or (in a required field) is
+        misspelt.
 
         Raises:
             UserError: the field has another type, or is absent without a default.
@@ -82,7 +83,7 @@ class Fields:
             return default
         try:
             return msgspec.convert(content, kind)
-        except (msgspec.ValidationError, OverflowError) as error:
+        except (msgspec.ValidationError, OverflowError) as error:  # it does not fit the type
             # A message of msgspec: "Expected `int`, got `str` - at `$.turns[0]`".
             message, _, inner_path = str(error).partition(" - at ")
             inner_path = inner_path.strip("`").removeprefix("$")
@@ -208,7 +209,7 @@ def _is_json(line: str) -> bool:
 def _fields(source: SourceFile, line_number: int, json_text: str) -> Fields:
     """The JSON value of a text: the line of this number in the file, or the whole file (number 0).
 
-    NaN and infinities become null, and are noted.
+    NaN and infinities become null, and are noted as oddities of the file.
 
     Raises:
         UserError: the text is not JSON, a number is too large, or an object has a key twice.
@@ -232,7 +233,7 @@ def _fields(source: SourceFile, line_number: int, json_text: str) -> Fields:
         where = place or f"line {error.lineno}"  # the parser counts lines within the text
         problem = f"expected JSON, found {error.msg[:1].lower()}{error.msg[1:]}"
         raise source.error(f"{where}, column {error.colno}", problem) from error
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # of the three functions, or nested too deeply
         raise source.error(place, str(error)) from error
     if constants:
         names = ", ".join(sorted({*constants}))

@@ -54,7 +54,9 @@ def answer_problems(
     Args:
         request: what was sent. It has the most tokens of an answer (`max_new_tokens`).
         answer: what the server sent. `answer.token_ids` is None if the server sent text only,
-            `answer.num_tokens` is the server's own count, or None if it sent no count.
+            `answer.num_tokens` is the server's own count, or None if it sent no count. Of
+            reasoning before the text, `answer.num_reasoning` characters were sent, and
+            `answer.reasoning_tokens` tokens were counted by the server; 0 without any.
         codec: has the size of the model's vocabulary (`vocab_size`); 0 if unknown.
         token_ids: the tokens that the server sent, or the tokens of its text if it sent text only.
         num_tokens: the number of the answer's tokens. If the server sent text only, this is its
@@ -68,8 +70,8 @@ def answer_problems(
     # _MOST_SHARE_OFF of its tokens if that is more.
     most_off = max(_MOST_TOKENS_OFF, _MOST_SHARE_OFF * len(token_ids))
     # Reasoning may hide more tokens. If the server sent the text of the reasoning, only the marks
-    # around that text are hidden, in any number. Else the tokens of the reasoning are hidden, as
-    # many as the server counted.
+    # around that text (such as "<think>") are hidden, in any number. Else the tokens of the
+    # reasoning are hidden, as many as the server counted.
     most_hidden = max(0, answer.reasoning_tokens) + most_off
     if answer.num_reasoning > 0:
         most_hidden = math.inf
@@ -93,7 +95,8 @@ def contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Iterat
         num_tokens: number of the answer's tokens.
         draft_length: the most tokens of a draft; 0 if unknown.
     """
-    num_drafts = counts.num_drafts  # steps with a draft, and those without that `per_step` lists
+    # Steps with a draft. A server that lists steps without a draft counts these too.
+    num_drafts = counts.num_drafts
     num_drafted = counts.num_drafted  # draft tokens of all steps
     num_accepted = counts.num_accepted or 0  # accepted draft tokens; 0 if not reported
     per_step = counts.accepted_per_step  # accepted draft tokens of each listed step [steps]

@@ -132,7 +132,8 @@ def block_header(
 
 
 def blocks(plan: Plan, *, is_one_at_a_time: bool) -> Iterator[Block]:
-    """All blocks of a plan, in order. A block has the samples of one cell, for one method.
+    """All blocks of a plan (a run to start), in order. A block has the samples of one cell, for one
+    method.
 
     A sample is a prompt with its turns. A cell is a pass over the prompts (`repeat`, from 0), a
     temperature, a task and a load (requests at once or per second). Each method has a server.

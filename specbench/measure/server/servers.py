@@ -100,10 +100,10 @@ class RunningServers:
             running = self._servers[method]  # its address, and what it is
             client = Client(running.header.url, request_s=self._request_s)
             await self._stack.enter_async_context(client)  # ended by `close`
-            process_id = local_process(running.header.url)
+            process_id = local_process(running.header.url)  # 0: not on this machine, or unknown
             self._open_servers[method] = OpenServer(client, running, process_id=process_id)
         server = self._open_servers[method]
-        # Asks the server for its models. None if it answers, else the reason.
+        # Asks the server for its models. None if it answers, if only to be busy; else the reason.
         if dead_reason := await server.client.check_alive():
             raise SpecbenchError(dead_reason)
         return server

@@ -86,7 +86,7 @@ def _check_choice(choice: MethodChoice, engine: Engine) -> None:
     `choice` is the method's name, with the user's texts of its options (`given`) by option.
     `engine.methods` has the engine's methods by name, and `engine.title` names it in messages.
     """
-    if choice.name in GROUPS:
+    if choice.name in GROUPS:  # a name for several methods
         members = [member.name for member in expand_groups([choice])]  # names of its methods
         shared = [name for name in members if name in engine.methods]
         raise UserError(

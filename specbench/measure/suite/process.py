@@ -111,6 +111,7 @@ def run_command(
     reader.start()
     exit_code: int | None = None  # stays None at the timeout
     try:
+        # The pipe breaks if the command ends, or closes its input, before it has read all.
         with suppress(BrokenPipeError), process.stdin:
             process.stdin.write(stdin)
         exit_code = process.wait(timeout_s)

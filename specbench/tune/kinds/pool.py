@@ -84,7 +84,7 @@ class PoolKind(Kind):
             num_right = num_accepted(tree.tokens, tree.parents, answer.token_ids[position:])
             return Draft(
                 num_nodes=len(tree.tokens),
-                outcomes=[Outcome(num_right)],
+                outcomes=[Outcome(num_right)],  # the only possible one
                 num_expanded=tree.num_expanded,
                 num_missed=tree.num_missed,
             )

@@ -61,6 +61,7 @@ def _read(source: SourceFile) -> FileContent:
             raise benchmark.error(f"a second benchmark of {load.text or 'one load'}")
         records = [*_records(benchmark, load)]
         content.records += records
+        # a block: answers that the server worked on without a break
         content.blocks[load] = MeasuredBlock(benchmark.get("duration", Amount), counters={})
         content.figures += _figures(benchmark, records)
     if any(record.imported and record.imported.num_steps for record in content.records):
@@ -108,8 +109,8 @@ def _records(benchmark: Fields, load: Load) -> Iterator[Record]:
             text=request.get("output", str, ""),
             prefill_s=first_s - start_s,
             decode_s=last_s - first_s,
-            serving=Serving(start_s - min(starts_s)),
-            imported=counts_from_drafts(
+            serving=Serving(began_s=start_s - min(starts_s)),  # after the first start of `done`
+            imported=counts_from_drafts(  # with the steps, if accepted tokens were counted
                 request.get("output_metrics.text_tokens", Whole, 0),
                 num_accepted=request.get(f"{_DRAFTS}.num_accepted_draft_tokens", Whole, None),
                 num_drafts=request.get(f"{_DRAFTS}.num_spec_steps", Whole, 0),
@@ -121,6 +122,7 @@ def _records(benchmark: Fields, load: Load) -> Iterator[Record]:
 def _figures(benchmark: Fields, records: Sequence[Record]) -> Iterator[ImportedFigure]:
     """guidellm's statistics of the successful requests, recomputed from the records.
 
+    The file's number stands beside each; one that differs is noted as an oddity of the file.
     A request counts once in the latencies and in the times to the first token. In the times per
     token it counts once per token: all tokens, or (inter-token latency) all after the first.
     """
