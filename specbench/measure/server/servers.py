@@ -103,7 +103,7 @@ class RunningServers:
             process_id = local_process(running.header.url)  # 0: not on this machine, or unknown
             self._open_servers[method] = OpenServer(client, running, process_id=process_id)
         server = self._open_servers[method]
-        # Asks the server for its models. None if it answers, if only to be busy; else the reason.
+        # Asks the server for its models. None if it answers, even if too busy; else the reason.
         if dead_reason := await server.client.check_alive():
             raise SpecbenchError(dead_reason)
         return server

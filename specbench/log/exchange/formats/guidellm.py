@@ -109,7 +109,7 @@ def _records(benchmark: Fields, load: Load) -> Iterator[Record]:
             text=request.get("output", str, ""),
             prefill_s=first_s - start_s,
             decode_s=last_s - first_s,
-            serving=Serving(began_s=start_s - min(starts_s)),  # after the first start of `done`
+            serving=Serving(began_s=start_s - min(starts_s)),  # since the earliest start in `done`
             imported=counts_from_drafts(  # with the steps, if accepted tokens were counted
                 request.get("output_metrics.text_tokens", Whole, 0),
                 num_accepted=request.get(f"{_DRAFTS}.num_accepted_draft_tokens", Whole, None),
