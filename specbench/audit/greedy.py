@@ -92,8 +92,8 @@ class Examiner:
         run_dtype = header.model.dtype
         if run_dtype not in DTYPES:  # a server may use a dtype that has no known name
             run_dtype = model.dtype
-        # Names of the dtypes that logits are rounded to, in the run and in this audit. `rounding`:
-        # quantised weights may be computed in another dtype than the model's.
+        # Names of the dtypes that logits are rounded to, in the run and in this audit: `rounding`
+        # gives another than the model's if its quantised weights are computed in another.
         self._run_dtype = header.model.rounding(run_dtype)
         self._audit_dtype = header.model.rounding(model.dtype)
 

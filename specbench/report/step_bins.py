@@ -26,7 +26,7 @@ def step_bin_table(report: Report, block: Block) -> Table:
     columns = tuple(
         Column(f"{HEADINGS[shown_bin.axis]}\n{shown_bin.range_text}") for shown_bin in shown_bins
     )
-    # the runs with only those methods that have bins
+    # the runs with only those methods that have bins, as `groups` makes a row per method of a run
     runs = tuple(
         replace(run, methods=tuple(method for method in run.methods if method.step_bins))
         for run in block.runs

@@ -215,7 +215,7 @@ def _failure(turn: Turn, previous: Turn | None) -> str:
 def write_answers(written: WrittenAnswers, steps_field: StepsField) -> str:
     """The text of a file with these answers: a JSON object per line and question.
 
-    They are a method's answers in one pass over the prompts, at one load.
+    They are a method's answers at one temperature and load, in one pass over the prompts.
     `steps_field` describes the list that has the steps of each turn in such a file.
 
     Raises:

@@ -44,7 +44,7 @@ def arrange(
     server_bytes = [_needed_bytes(engine, launch) for launch in launches]
     if launches[0].is_cpu:  # so are all
         return _by_free_bytes(sum(server_bytes), free_bytes("cpu"))
-    # The processes alone, in the memory of the machine.
+    # The processes alone (without weights and caches), in the memory of the machine.
     on_machine = _by_free_bytes(engine.process_bytes * len(launches), free_bytes("cpu"))
     if not on_machine.is_side_by_side:
         return on_machine

@@ -42,7 +42,8 @@ def _matches(first_value: Fields) -> bool:
 def _read(source: SourceFile) -> FileContent:
     """The answers of a file: a JSON object with a list of benchmarks, each at another load.
 
-    A load is a number of streams (requests at once), or else a rate of requests per second.
+    A load is a number of streams (requests at once), or else a rate of requests per second. Steps
+    are known if the server counted accepted draft tokens; `lacks` names what is not known.
 
     Raises:
         UserError: two benchmarks have the same load, or a field is missing or wrong.
