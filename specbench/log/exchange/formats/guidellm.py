@@ -43,7 +43,7 @@ def _read(source: SourceFile) -> FileContent:
     """The answers of a file: a JSON object with a list of benchmarks, each at another load.
 
     A load is a number of streams (requests at once), or else a rate of requests per second. Steps
-    are known if the server counted accepted draft tokens; `lacks` names what is not known.
+    follow from the server's counts of drafts, where it sent them; `lacks` names what is unknown.
 
     Raises:
         UserError: two benchmarks have the same load, or a field is missing or wrong.
