@@ -19,8 +19,9 @@ def count_baseline_drafts(header: RunHeader, records: Sequence[Record]) -> int |
 
     The result is the larger of two sums: of the server's counters over blocks (groups of requests
     that the server completed together), and of the drafts counted in vanilla's answers (`records`).
-    Counters without drafts count as 0, since engines report drafts once they draft. None for runs
-    imported from other tools.
+    Of a block, the largest counter that grows with drafts only: drafts, draft tokens, accepted
+    tokens or verify calls. Counters without drafts count as 0, since engines report drafts once
+    they draft. None for runs imported from other tools.
     """
     if header.imported:
         return None

@@ -66,7 +66,9 @@ def find_agreements(table: RecordTable, history: str = "shared") -> dict[str, Ag
     """
     if any(record.imported for record in table.records):
         return {}
-    frame = table.frame  # `baseline_row`: the row of vanilla's answer to the request, or -1
+    # `baseline_row`: the row of vanilla's answer to the request, by the same worker; -1 if there is
+    # none, or if vanilla's server read another prompt. `is_measured`: the answer did not fail.
+    frame = table.frame
     greedy_rows = frame[
         (frame["temperature"] == 0)
         & frame["is_measured"]

@@ -72,6 +72,7 @@ def joules_per_token(table: RecordTable, rows: IntArray, draws: Draws) -> Value:
     if half_width > MOST_HALF_WIDTH * estimate.value:
         return TOO_COARSE
     if interval is None:
-        return replace(estimate, wide_interval=None)  # which would leave out the ticks' error
+        # With too few samples, reports would show `wide_interval`, which lacks the ticks' error.
+        return replace(estimate, wide_interval=None)
     wider = Interval(max(0.0, interval.low - tick_error), interval.high + tick_error)
     return replace(estimate, interval=wider, resamples=None)  # resamples lack the ticks' error

@@ -128,15 +128,15 @@ def measure(
     header = run.header
     spec = header.spec.values  # the run's options
     table = tabled(run).table  # a row per record
-    survivors = find_survivors(table.frame)  # rows of requests that every ranked method finished
+    # rows of requests that every method finished, but for methods that finished less than half
+    survivors = find_survivors(table.frame)
     axes = axes_of(header, table.frame)  # methods, temperatures, tasks
     no_times = _no_times(header, table.frame)  # why times are no evidence, or None
     cell_source = CellSource(table, header, survivors, no_times)  # cuts cells from the table
     roofline = read_roofline(header.roofline, run.records, header.threads)  # memory bandwidth
     costs: dict[CellKey, Cost] = {}  # of steps, energy and memory
-    shared_rows = cell_source.shared_rows  # by cell: numbers of records that count, and failed ones
-    drafting = find_drafting(table, header, shared_rows)  # which answers had drafts
-    for key, rows in shared_rows.items():
+    drafting = find_drafting(table, header, cell_source.shared_rows)  # which answers had drafts
+    for key, rows in cell_source.shared_rows.items():  # records that count, and failed ones
         cost = measure_cost(key, table, rows, Draws(bootstrap, key.task), roofline, no_times)
         costs[key] = drafting.checked_cost(cost, key)
     costs |= costs_alone(costs, header.energy)  # with the energy of methods that also ran alone
@@ -160,9 +160,9 @@ def measure(
         cells=cells,
         overall=overall,
         bootstrap=bootstrap,
-        arithmetic=arithmetic,
+        arithmetic=arithmetic,  # the formula of the speedup
         warnings=warnings,
-        num_repeated=run.num_repeated,
+        num_repeated=run.num_repeated,  # failed records whose requests were sent again later
         left_out=run.left_out,  # lines of its files that were not read
         missing_text=run.missing_text,  # on records that it lacks; "" if none
         costs=costs,
@@ -178,7 +178,7 @@ def measure(
         rankings=rankings,
         task_rankings=task_rankings,
         step_bins=_bin_steps(cell_source, cells, table, bootstrap),
-        baseline_drafts=drafting.baseline_drafts,
+        baseline_drafts=drafting.baseline_drafts,  # drafts of vanilla's server; None: no counts
     )
 
 

@@ -93,7 +93,7 @@ def _overall_at(
     decode_speedups = means_by_method(lambda cell: cell.decode_speedup)
     mats = means_by_method(lambda cell: cell.mat)
     cells_by_task = zip(*cells_by_method.values(), strict=True)  # per task, a cell of each method
-    # Tasks on which any method, also vanilla, was measured: `num_done` counts completions.
+    # Tasks on which any method, also vanilla, has an answer: `num_done` counts those not failed.
     num_tasks = sum(any(cell.num_done for cell in method_cells) for method_cells in cells_by_task)
     overall = {}
     for method, task_cells in cells_by_method.items():

@@ -33,6 +33,7 @@ def tests_table(results: Iterable[tuple[str, MethodAudit]], *, is_full: bool) ->
             fault_texts = TestTexts(name="answers", num="", effect=method_audit.fault, bound="")
             rows.append(status_row(method_audit.method, label, fault_texts, method_audit.status))
         for test in method_audit.tests if is_full else method_audit.failures:
+            # A failed test shows the status of the method at this temperature, such as "bug".
             status: AuditStatus = method_audit.status if test.is_failed else "no difference"
             rows.append(status_row(method_audit.method, label, TestTexts.of(test), status))
     if rows:

@@ -67,6 +67,7 @@ def build_explanation(explanations: Sequence[Explanation]) -> ExplainedTables:
         differences = "; ".join(any_explanation.work)
         refusal = f"`compare` refuses these runs without --explain: {differences}"
         notes.append(Note("Different work", refusal))
+    # on the runs' files; on the lines of MAT in bins of steps; on the product and the intervals
     notes += [*file_notes(any_explanation), *bin_notes(explanations), *_definitions(explanations)]
     return ExplainedTables(
         legend=tuple(_legend(any_explanation)),
@@ -154,7 +155,8 @@ def _row(label: str, factor: Factor, explanation: Explanation) -> Row:
     "· method's step". These rows are in the explanation's `step_unit` and have no colour.
     """
     is_step_below_cost = factor.name != label
-    # Without vanilla in the run, costs are in seconds instead of steps of vanilla.
+    # `has_baseline` is False on both sides if one lacks vanilla's answers, or if all methods are
+    # vanilla. Then costs are in seconds instead of steps of vanilla.
     is_in_seconds = factor.name in (COST, PER_TOKEN) and not explanation.subject.pairs.has_baseline
     is_in_seconds |= is_step_below_cost and explanation.step_unit == "s"
     numbers = [factor.subject] if factor.reference is None else [factor.subject, factor.reference]
@@ -217,8 +219,9 @@ def not_separable(explanation: Explanation) -> list[str]:
     """
     product = explanation.product
     names = [factor.name for factor in product.factors]
-    by_counters = "".join(map(steps_by_counters, explanation.sides))  # MAT by servers' counters
-    # phrase -> True if it holds
+    # a phrase for each side whose server counts the steps of all answers only: MAT by its counters
+    by_counters = "".join(map(steps_by_counters, explanation.sides))
+    # phrase -> True if it holds; `num_shared` counts the prompts and turns that both sides have
     phrases = {
         f"{PROMPTS}: the sides have no prompt in common": not product.num_shared,
         f"{PREFILL}: one side has only total times, so {COST} includes it": not (

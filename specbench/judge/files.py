@@ -125,7 +125,7 @@ def check_files(path: Path, *, for_leaderboard: bool = False) -> CheckedRun:
     try:
         run = read_run(path, is_lenient=True)  # wrong lines are left out, and become faults
         has_cut_line = is_cut(path)  # the last line of the records has no end
-    except RunFolderError as error:
+    except RunFolderError as error:  # no run, or its files cannot be read
         findings = _Findings(faults={"lines": [error.message]})  # check -> its faults
     else:
         name = run.header.id
@@ -146,7 +146,7 @@ def check_files(path: Path, *, for_leaderboard: bool = False) -> CheckedRun:
             "unchecked": findings.unchecked,  # what cannot be checked on this machine
             "audit": findings.audit,  # the audit's result in words
         },
-        is_doubtful=bool(findings.exclusions),
+        is_doubtful=bool(findings.exclusions),  # sound, but not for the leaderboard
     )
 
 

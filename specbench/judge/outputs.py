@@ -53,7 +53,8 @@ def join_completions(run: TabledRun, baseline: TabledRun) -> DataFrame:
 
     Columns of the baseline run end in `_before`. `row` is the completion's row in the run's table,
     `baseline_row` that of vanilla's answer to the same request, or -1, and `error` the error's text
-    if the completion failed; all are NaN if this run lacks the completion. The new columns are:
+    if the completion failed; all are NaN if this run lacks the completion. A cell is a method at a
+    temperature on a task, a request all of a completion's key but the method. The new columns are:
 
     - `is_present`: this run has a record of the completion. `is_measured`: it has, and the
       completion did not fail.
@@ -141,7 +142,7 @@ def _check_samples(key: CellKey, cell_rows: DataFrame) -> Check:
     Requests that this run asked no method, as with a smaller limit, are not missed.
 
     `key` is the cell's method, temperature and task. `cell_rows` has a row for each of its
-    completions in the baseline run, with these columns on this run:
+    completions that did not fail in the baseline run, with these columns on this run:
 
     - `has_cell`: it has a record of the cell. `is_asked`: it has one of the request, by any method.
     - `is_present`: it has a record of the completion. `is_measured`: it has, and the completion did
@@ -199,7 +200,8 @@ class _AnswerChange(NamedTuple):
 
 def _check_answers(completions: DataFrame, rule: _AnswerRule, load: Load) -> Iterator[Check]:
     """The checks of one method's greedy answers, one per task: changes are counted per task, and
-    judged over all tasks. All passes of a request are judged as one answer.
+    judged over all tasks. The answers to a request in all passes over the prompts are judged as
+    one, but counted singly.
 
     `completions` has the completions of one method and temperature, one per row. `gain` is -1 if
     the answer stopped being vanilla's (for vanilla itself: if it changed), else 0 or 1; NaN if

@@ -46,11 +46,11 @@ def merged(runs: Sequence[Run]) -> Run:
     are numbered on from run to run. Each record keeps the id of its run as `origin`.
 
     Raises:
-        UserError: there are fewer than two runs, or they do not fit together. The message
-            names every difference.
+        UserError: a run is imported, there are fewer than two runs, or they do not fit together.
+            The last message names every difference.
     """
     for run in runs:
-        run.header.refuse_import("merged")
+        run.header.refuse_import("merged")  # raises
     if len(runs) < 2:
         raise UserError("One run cannot be merged.", "Give several runs.")
     problems = [*merge_problems(runs)]  # sentences
@@ -141,6 +141,7 @@ def _make_room(folder: Path, scratch: Path) -> None:
             if not is_left_by_a_merge:
                 raise UserError(f"{folder} holds a run already.", "Give another --out.")
             # The header goes last: as long as it exists, it shows that the files are remains.
+            # `scratch_files` are versions of the header that were not renamed to it.
             files = [folder / store.TRACE, folder / store.SAMPLES]
             for file in (*files, *scratch_files(folder / store.HEADER), folder / store.HEADER):
                 file.unlink(missing_ok=True)
@@ -186,21 +187,21 @@ def _header(
     end_times = [header.finished for header in headers if header.finished]  # ISO 8601
     return structs.replace(
         first_header,
-        uid="",
+        uid="",  # the random name of a single measurement
         status=joint_status(headers),
         created=min(header.created for header in headers),
         finished=max(end_times, default=None),
         command=(),
         spec=structs.replace(first_header.spec, values=spec_values, asked=spec_values),
-        segments=(),
+        segments=(),  # resumptions on another machine
         warnings=tuple(dict.fromkeys(_warnings(headers))),
         num_records=len(records),
         columns=columns,
         prompts=tuple(_prompts(headers, records)),
-        preparation=None,
+        preparation=None,  # times before the first sample
         roofline=first_header.roofline if is_one_machine else None,
-        hooks=added_hooks(headers),
-        weights_print=changed_print(headers),
+        hooks=added_hooks(headers),  # seconds of methods' untimed work
+        weights_print=changed_print(headers),  # fingerprints: those that changed, if any did
         gpu=None,
         cpu=None,
         energy=(),

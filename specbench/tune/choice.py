@@ -102,7 +102,7 @@ def choose(
         predicted = prediction_by_setting.get(str(method.asked))  # None: not covered
         all_tried.append(Tried(method, predicted, measured))
     best = all_tried[0]  # by prediction
-    paper_setting = paper_of(label)  # spelled as on the command line
+    paper_setting = paper_of(label)  # as on the command line; weights that the user gave stay
     paper = next(tried for tried in all_tried if tried.settings == paper_setting)
     if _is_faster(paper, best):  # as measured
         best = paper

@@ -71,7 +71,7 @@ class Fingerprint:
         """
         import torch
 
-        began_s = outer_clock()
+        began_s = outer_clock()  # a `perf_counter` that methods cannot replace
         sums: list[int] = []  # signed 64-bit numbers
         num_bytes_read = 0
         chunks = _chunks(self._model)  # integers [at most CHUNK] each

@@ -62,7 +62,8 @@ class MemoryLedger:
         other_methods_bytes = sum(
             held_bytes for held_by, held_bytes in self._held.items() if held_by != label
         )
-        # The memory of all graphs, less that of the graphs that this completion replayed.
+        # `buffer_bytes` are the inputs and outputs of all graphs, `used_bytes` those of the graphs
+        # that this completion replayed, and their scratch memory, which a replay does not allocate.
         unused_bytes = execution.buffer_bytes - execution.used_bytes()
         method_peak_bytes = peak_bytes - other_methods_bytes - unused_bytes
         return replace(completion, peak_memory_bytes=method_peak_bytes)

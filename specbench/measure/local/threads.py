@@ -59,7 +59,7 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
     Args:
         target: the loaded model. On a CPU its step of one token is timed.
         asked: the user's number; None to choose.
-        before: the choice of the continued run, which is kept; None in a new run.
+        before: the choice of a run that is continued (--resume), which is kept; else None.
     """
     import torch
 
@@ -89,7 +89,7 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
         sustained_s = _sustained([count for count in counts if count <= most_threads], time_step)
         best = _fastest(sustained_s)
         step_s |= sustained_s
-    set_threads(best)
+    set_threads(best)  # and starts the threads, outside timed steps
     return Threads(
         best,
         chosen_by="measured",

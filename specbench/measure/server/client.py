@@ -85,8 +85,9 @@ class Client:
             ask: the prompt, as tokens and as a chat, and how to answer it.
 
         Raises:
-            RequestFailed: there is no answer. If the server no longer answers at all, `dead_reason`
-                is set. Then every request fails at once, until `check_alive` gets an answer.
+            RequestFailed: there is no answer. If the server no longer answers at all, the client's
+                `dead_reason` is set. Then every request fails at once, until `check_alive` gets an
+                answer.
         """
         body = msgspec.json.encode(protocol.body(model, ask))
         first_sent = perf_counter()  # time of the first attempt
@@ -94,7 +95,7 @@ class Client:
         while not self.dead_reason:
             try:
                 answer = await self._stream(protocol, body, ask.request.max_new_tokens)
-            except RequestFailed as failure:
+            except RequestFailed as failure:  # the only error of `_stream`
                 num_attempts = num_refused + 1
                 if not failure.is_refused or num_attempts == MOST_ATTEMPTS:
                     reason = failure.message
@@ -188,6 +189,7 @@ class Client:
                     )
                 async for piece in response.content.iter_any():
                     reader.feed(piece, perf_counter())
+            # Like `feed`, raises RequestFailed if the stream is not a whole answer.
             return reader.finish()
         except (ClientError, OSError) as error:
             await self.check_alive()  # notes if the server no longer answers at all

@@ -17,7 +17,7 @@ def render(report: Report) -> str:
     lines = [f"# {escape(report.title)}", ""]
     if report.prompts:  # their number by source, in words; empty if unknown
         lines += [f"{escape(report.prompts)}.", ""]
-    if report.load_notes:
+    if report.load_notes:  # which method is best at each number of requests at once, on servers
         lines += [*note_lines(report.load_notes), ""]
     for block in report.blocks:  # the results at a temperature
         lines += [*_block(report, block), ""]

@@ -44,7 +44,7 @@ def print_report(report: Report, console: Console | None = None, *, is_full: boo
     renderables: list[RenderableType] = [Text(report.title, style="bold")]
     if report.prompts:  # their number by source, in words; empty if unknown
         renderables.append(Text(report.prompts))
-    if report.load_notes:
+    if report.load_notes:  # which method is best at each number of requests at once, on servers
         renderables += [Text(), notes_grid(report.load_notes)]
     renderables.append(Text())  # an empty line
     for block in report.blocks:  # the results at a temperature

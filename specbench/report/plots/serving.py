@@ -113,7 +113,8 @@ def _lines(report: Report, numbers_of: Callable[[RunMetrics, str, float], _Numbe
     distinct_runs = {source.run.path or source.info.id for source in served_sources}
     if len(distinct_runs) > 1:
         return {}  # a line is of one run
-    # a colour and a marker by method, without methods that lack all numbers for one reason
+    # A colour and a marker by method. `report.labels` lacks methods without a number on any task,
+    # if the reason is the same on all tasks.
     looks_by_method = looks(report.labels)
     lines: _Lines = defaultdict(list)  # points by method
     for source in served_sources:

@@ -42,6 +42,9 @@ def _read(source: SourceFile) -> FileContent:
     out.
 
     The file's duration is the time from the first start of a request to the last end.
+
+    Raises:
+        UserError: a field is missing or wrong (`get` raises it), or the times of a request are.
     """
     requests = [
         request
@@ -49,6 +52,7 @@ def _read(source: SourceFile) -> FileContent:
         if request.get("metadata.benchmark_phase", str, "profiling") == "profiling"
     ]
     if num_left_out := len(source.entries) - len(requests):
+        # an oddity to tell the user; "": of the whole file
         source.note("", f"{num_left_out} requests of the warm-up are left out")
     starts_ns = [request.get("metadata.request_start_ns", int) for request in requests]
     ends_ns = [request.get("metadata.request_end_ns", int) for request in requests]
@@ -145,6 +149,7 @@ def _figures(records: Sequence[Record], duration_s: float) -> Iterator[ImportedF
             statistic_s = statistic(statistic_name, seconds)  # None without any time
             if statistic_s is not None:
                 figure_name = f"{time_name} {statistic_name}"
+                # the rule says in words what the number is computed from
                 yield rate_figure(figure_name, 1e3 * statistic_s, rule="its requests", unit="ms")
     if duration_s > 0:
         tokens = sum(record.num_tokens for record in records)
@@ -167,7 +172,7 @@ def _write(written: WrittenAnswers) -> str:
     for record in written.records:
         began_s = record.serving.began_s if record.serving else ended_s
         ended_s = began_s + (record.wall_s or 0.0)
-        steps = steps_of(record)
+        steps = steps_of(record)  # both counts are 0 if the answer failed
         gaps_s = record.serving.gaps_s if record.serving else ()
         metrics = {  # name -> (number or list of numbers, unit)
             "time_to_first_token": (1e3 * (record.prefill_s or 0.0), "ms"),

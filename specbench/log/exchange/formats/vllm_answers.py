@@ -62,7 +62,7 @@ def _record(number: int, answer: Fields) -> Record:
         UserError: a field is missing or wrong.
     """
     drafts = _drafts(answer)  # the server's counts of drafts for this answer
-    choice = answer.first("choices")
+    choice = answer.first("choices")  # the list's first object; it must have one
     counts = counts_from_drafts(
         answer.get("usage.completion_tokens", Whole),
         num_accepted=drafts.get("num_accepted_draft_tokens", Whole, None),
