@@ -126,7 +126,6 @@ def measure(
     """All numbers of a run, as reports show them; missing records give missing numbers."""
     bootstrap = bootstrap or Bootstrap()  # number of resamples, and their seed
     header = run.header
-    spec = header.spec.values  # the run's options
     table = tabled(run).table  # a row per record
     # rows of requests that every method finished, but for methods that finished less than half
     survivors = find_survivors(table.frame)
@@ -144,8 +143,8 @@ def measure(
     overall = measure_overall(cells, axes)  # means over tasks, by method and temperature
     rankings = _rank_methods(overall, axes)  # by temperature
     task_rankings = _rank_on_tasks(cells, axes)  # by temperature and task
-    agreements = find_agreements(table, spec.history)  # of greedy answers with vanilla's
-    serving = measure_serving(header, table, bootstrap, parse_goodput(spec.goodput))
+    agreements = find_agreements(table, header.spec.values.history)  # with vanilla, if greedy
+    serving = measure_serving(header, table, bootstrap, parse_goodput(header.spec.values.goodput))
     has_clocks = bool(header.gpu and header.gpu.sm_clock_mhz)  # the driver reported them
     warnings = (
         *_warnings_of_records(run, table),
@@ -174,6 +173,7 @@ def measure(
             for key, numbers in serving.items()  # by method and temperature
             if key in overall
         },
+        # what intervals count besides prompts: passes over the prompts, or the runs of a pool
         scope=Scope("runs" if run.run_of_repeat else "passes", _num_covered(overall, table)),
         rankings=rankings,
         task_rankings=task_rankings,

@@ -146,7 +146,7 @@ def check_files(path: Path, *, for_leaderboard: bool = False) -> CheckedRun:
             "unchecked": findings.unchecked,  # what cannot be checked on this machine
             "audit": findings.audit,  # the audit's result in words
         },
-        is_doubtful=bool(findings.exclusions),  # sound, but not for the leaderboard
+        is_doubtful=bool(findings.exclusions),  # printed in yellow, even if it passes
     )
 
 
@@ -164,7 +164,7 @@ def _find(run: Run, *, has_cut_line: bool) -> _Findings:
             f"The run is {header.status} and has no answer: nothing was measured. Go on with "
             "--resume."
         )
-    hashes = check_hashes(header, records)  # faults of hashes, and hashes not on this machine
+    hashes = check_hashes(header, records)  # faults, and what cannot be checked here
     unchecked = hashes.unchecked  # sentences on what cannot be checked
     audit_text = ""  # the audit's result in words; empty if these records were not audited
     if run.audit:

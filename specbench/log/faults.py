@@ -38,7 +38,7 @@ def find_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
         yield from _too_short_runs(header, records)
     yield from _miscounted_blocks(header.blocks, records)
     yield from _left_out_prompts(header, records)
-    # times that no honest clock gives, or steps slower than in the trials that chose the threads
+    # times that no honest clock gives, or steps far slower than in the trials before the run
     yield from find_time_faults(records, header.threads)
 
 

@@ -37,7 +37,7 @@ def write_results(
         is_steady: True if the machine had the same speed in the run as in the cost curve.
 
     Raises:
-        RunFolderError: the folder cannot be written.
+        RunFolderError: the folder, or the one of kept settings, cannot be written.
     """
     from specbench.report.build import plot_files, write_files
 
@@ -114,7 +114,7 @@ def _settings_file(choices: Sequence[Choice], setup: EngineSetup, run: Run) -> S
         methods=tuned_options,
         title=f"tuned {run.header.created[:10]}",  # the date
         model=setup.card.name,
-        fits=setup.fits(),  # the machine, and versions, by name
+        fits=setup.fits(),  # model, machine, versions and temperatures, by name
         weights=weights_hashes,
     )
 

@@ -153,6 +153,7 @@ class Client:
                 return without_key(content.decode("utf-8", "replace"))
         except TimeoutError as error:
             raise RequestFailed(f"{path} was not answered within {SHORT_S:g} s.") from error
+        # ValueError: the host's name cannot be encoded
         except (ClientError, OSError, ValueError) as error:
             raise RequestFailed(_connection_text(error)) from error  # the error in words
 

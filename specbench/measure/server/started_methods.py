@@ -141,7 +141,7 @@ def make_launches(
         card: the model, with the repositories of its draft weights.
         vanilla: the server to start for the model alone, without drafts.
         settings: draft sizes from a file, for methods whose size the user did not give; or None.
-        is_named: the user named the methods, so that none is left out.
+        is_named: the user named the methods: one whose weights the engine cannot read raises.
         is_offline: use no network.
 
     Raises:

@@ -113,7 +113,7 @@ class StartedSetup(ServedSetup):
             [self.engine.title],
             {label: self._method_header(launch) for label, launch in self.servers.items()},
             (*warnings, *self.refused),  # `refused`: sentences on methods that were left out
-            files=identify(self.path, prefers_index=True).files,  # engines read the index
+            files=identify(self.path, prefers_index=True).files,  # engines read the index's files
             device=self.device,
         )
 
@@ -209,7 +209,7 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
     device = _device(spec.device)  # cpu or cuda
     card = spec.card
     choices = engine_choices(spec, engine)  # names of methods with the options given
-    is_named = bool(spec.methods)  # by the user: then a method that cannot run raises
+    is_named = bool(spec.methods)  # by the user: one that the engine cannot run raises
     executable = find_executable(spec, engine)  # its command, wheel and version
     choices = choices_in_version(choices, engine, executable.version, is_named=is_named)
     model_path = resolve_model(card, offline=is_offline)  # the folder

@@ -79,8 +79,9 @@ def _arguments(launch: Launch) -> list[str]:
     """The words of a server's command line, without the executable.
 
     `launch` is the server to start. Its `num_tokens` are the most tokens of a draft (0 if the
-    method decides), its `options` are the user's further options of the method, by name, or with
-    WHOLE the whole configuration. Flags of `set_flags` that are None, 0 or empty are left out.
+    method decides), its `options` are the user's further options of the method, by name; for the
+    method WHOLE, the user's whole configuration of speculation. Flags of `set_flags` that are None,
+    0 or empty are left out.
     """
     method = METHODS[launch.method]
     is_ngram = launch.method == "ngram"
@@ -103,7 +104,7 @@ def _arguments(launch: Launch) -> list[str]:
         spec_ngram_simple_size_m=launch.num_tokens if is_ngram else None,  # tokens of a draft
         model_draft=gguf_file(launch.weights) if launch.weights else None,
     )
-    flags += option_flags(launch.options, "--spec-")
+    flags += option_flags(launch.options, "--spec-")  # "ngram_mod_n_min": --spec-ngram-mod-n-min
     if launch.dtype == "float32":
         flags += FLOAT32
         if launch.weights:
