@@ -113,9 +113,10 @@ def heading(explanation: Explanation) -> str:
 def _table(explanation: Explanation) -> Table:
     """The table of an explanation: a row per factor that is not 1, the largest change first.
 
-    The method's step and vanilla's follow the cost, and MAT in bins follows MAT. The phases of a
-    step and the product, which is the printed number or ratio, are last. If times are no evidence,
-    MAT is the only factor, and there is no product.
+    The method's step and vanilla's follow the cost, and MAT in bins follows MAT: a bin has the
+    steps in a range of answer tokens, of context or of turns. The phases of a step and the product,
+    which is the printed number or ratio, are last. If times are no evidence, MAT is the only
+    factor, and there is no product.
     """
     is_pair = explanation.reference is not None
     headings = ("A", "B", "A / B", "95 %") if is_pair else ("value", "factor", "95 %")
@@ -215,7 +216,8 @@ def _doubts(explanation: Explanation) -> Iterator[Note]:
 def not_separable(explanation: Explanation) -> list[str]:
     """The factors and settings whose effects cannot be told apart, each with the reason, in words.
 
-    Two or more settings that differ and can move the same claimed factor are not separable either.
+    Two or more settings that differ and can move the same claimed factor (which differs
+    significantly from 1) are not separable either. A side is the method in one of the two runs.
     """
     product = explanation.product
     names = [factor.name for factor in product.factors]

@@ -206,7 +206,8 @@ def _check_answers(completions: DataFrame, rule: _AnswerRule, load: Load) -> Ite
     `completions` has the completions of one method and temperature, one per row. `gain` is -1 if
     the answer stopped being vanilla's (for vanilla itself: if it changed), else 0 or 1; NaN if
     there is nothing to compare. `lead` is how many tokens longer the answer follows vanilla's than
-    before. `load` is the load of the checked cells.
+    before. `load` is the load of the checked cells:
+    requests at once, or per second.
 
     A method that is not lossless may give any answer. So may vanilla in half precision. Neither
     they nor sampled answers are checked.

@@ -89,7 +89,8 @@ def choose(
         label: the requested method.
         methods: the method with each of the settings that were measured, the paper's included.
             The first is the best by prediction, or the paper's if there are no predictions.
-        predictions: predictions of the settings that acceptance profile and cost curve cover.
+        predictions: predictions of the settings that acceptance profile (drafts at each position
+            of vanilla's answers) and cost curve (seconds of a step by its rows) cover.
         metrics: metrics of the run that measured the settings, at one temperature.
     """
     (temperature,) = metrics.temperatures

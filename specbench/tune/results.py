@@ -27,7 +27,7 @@ def write_results(
 
     The plot shows measured against predicted speedups; there is none without such pairs. The chosen
     settings are also kept for later runs with `--settings auto`, unless the machine changed its
-    speed between cost curve and run, or the model has generated weights.
+    speed between the cost curve (times of steps) and the run, or the model has generated weights.
 
     Args:
         folder: folder of the tune.

@@ -161,7 +161,7 @@ def _write(written: WrittenAnswers) -> str:
     """The text of a file with these answers: a JSON object per line and request.
 
     A prompt with its turns is a session. Answers of the engine (`serving` is None) have no start:
-    each begins at the end of the one before.
+    each begins at the end of the one before. A block is the requests of a server at one load.
 
     Raises:
         UserError: the steps of an answer are unknown.
