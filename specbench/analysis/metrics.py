@@ -127,7 +127,7 @@ def measure(
     bootstrap = bootstrap or Bootstrap()  # number of resamples, and their seed
     header = run.header
     table = tabled(run).table  # a row per record
-    # rows of requests that every method finished, but for methods that finished less than half
+    # rows of requests that all ranked methods (at least half done) finished without a pause
     survivors = find_survivors(table.frame)
     axes = axes_of(header, table.frame)  # methods, temperatures, tasks
     no_times = _no_times(header, table.frame)  # why times are no evidence, or None

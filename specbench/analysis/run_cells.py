@@ -79,8 +79,8 @@ def _with_counters(cell: CellMetrics, key: CellKey, drafting: Drafting) -> CellM
     if task != key.task:  # a category
         return cell
     mat = mat_of_blocks(blocks)
-    # If only some answers have counts, the reason for the missing MAT says how many. This reason is
-    # kept if the counters give no MAT either.
+    # If only some answers have counts, the reason for the missing MAT says how many. This reason,
+    # or any other than NO_STEPS, is kept if the counters give no MAT either.
     is_counted_in_part = cell.mat != NO_STEPS
     return cell if is_counted_in_part and isinstance(mat, Missing) else replace(cell, mat=mat)
 

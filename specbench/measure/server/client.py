@@ -95,7 +95,7 @@ class Client:
         while not self.dead_reason:
             try:
                 answer = await self._stream(protocol, body, ask.request.max_new_tokens)
-            except RequestFailed as failure:  # the only error of `_stream`
+            except RequestFailed as failure:  # of `_stream`
                 num_attempts = num_refused + 1
                 if not failure.is_refused or num_attempts == MOST_ATTEMPTS:
                     reason = failure.message
