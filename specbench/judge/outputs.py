@@ -52,9 +52,10 @@ def join_completions(run: TabledRun, baseline: TabledRun) -> DataFrame:
     """The completions that the baseline run measured, one per row, joined with this run's.
 
     Columns of the baseline run end in `_before`. `row` is the completion's row in the run's table,
-    `baseline_row` that of vanilla's answer to the same request, or -1, and `error` the error's text
-    if the completion failed; all are NaN if this run lacks the completion. A cell is a method at a
-    temperature on a task, a request all of a completion's key but the method. The new columns are:
+    `baseline_row` that of vanilla's answer to compare with, or -1 if there is none, and `error` the
+    error's text if the completion failed; all are NaN if this run lacks the completion. A cell is a
+    method at a temperature on a task, a request all of a completion's key but the method. The new
+    columns are:
 
     - `is_present`: this run has a record of the completion. `is_measured`: it has, and the
       completion did not fail.

@@ -16,11 +16,11 @@ def downloads(
 ) -> Iterator[tuple[str, Callable[..., Path]]]:
     """The downloads of a run: papers' prompts, then a model with its drafters.
 
-    `tasks` are the names of tasks whose prompts are downloaded: None stands for all tasks. `model`
-    is the name of the model; with None, no model is downloaded. Yields the title of each download
-    and a function that returns the path of its file or folder. The function downloads what is not
-    on this machine yet; with `offline=True` it raises UserError instead. Unknown names raise
-    UserError before the first download.
+    `tasks` are the names of tasks whose prompts are downloaded: None stands for all with a paper's
+    prompts. `model` is the name of the model; with None, no model is downloaded. Yields the title
+    of each download and a function of `offline` that returns the path of its file or folder. With
+    `offline=False` it downloads what is not on this machine yet; with `offline=True` it raises
+    UserError instead. Unknown names raise UserError before the first download.
     """
     if tasks is None:
         # The cards (descriptions) of all tasks whose prompts a paper has published: `card.paper` is

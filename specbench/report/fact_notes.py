@@ -103,12 +103,12 @@ def _servers(info: RunHeader) -> list[Numbers]:
 def _execution(info: RunHeader) -> Numbers:
     """How the methods' steps were executed, and the kernels of the layers, for a note.
 
-    `modes` lists each mode ("graph": CUDA graphs, "eager": kernels launched one by one) with its
+    `modes` lists each mode ("graph": CUDA graphs, "eager": operations one by one) with its
     reason, None if it needs none, and its methods. The mode of the most methods comes first,
     without their names. `kernels` is the name of the kernels, `reason` why they are not
     specbench's own, or None; both are left out if the header (`info`) has no kernels or no modes.
     """
-    # (mode, reason for it or None) -> spellings of the methods
+    # (mode, reason for it or None) -> spellings of the methods, as in records
     methods_by_mode: dict[tuple[str, str | None], list[str]] = defaultdict(list)
     for spelling, execution in info.execution.items():
         methods_by_mode[execution.mode, execution.reason].append(spelling)

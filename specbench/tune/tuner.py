@@ -169,7 +169,8 @@ def _check_profile(folder: Path, profile: Profile, engine_plan: EnginePlan) -> N
             differ, or the profile has a method that the plan lacks.
     """
     plan = engine_plan.plan
-    profile.check(plan.about.model, plan.about.methods)  # raises for another model or weights
+    # Raises for another model, or other weights of a method that both have.
+    profile.check(plan.about.model, plan.about.methods)
     # a hash per set of prompts
     stored_hashes = [prompts.sha256 for prompts in profile.header.prompts]
     planned_hashes = [prompt_set.describe().sha256 for prompt_set in plan.prompt_sets]
@@ -189,7 +190,7 @@ def _curve_in(
     Args:
         folder: folder of the curve.
         engine_plan: the model, the methods and the prompts.
-        minutes: a goal for the time that measuring a new curve takes; None for no bound.
+        minutes: measuring a new curve begins no block after this time; None for no such bound.
         progress: receives messages.
 
     Raises:

@@ -104,8 +104,8 @@ def with_machine(estimate: Estimate, machine: Variance | None) -> Estimate:
 
     `machine` is the variance of the number's logarithm between units (passes over the prompts, or
     runs). The estimate stays as it is if `machine` is None (unknown), or if the number has no
-    units, since it does not depend on the machine. With too few prompts it gets the variance, but
-    no interval.
+    units, since it does not depend on the machine. With too few prompts, or without resamples, it
+    gets the variance, but no interval.
     """
     if machine is None or not estimate.units:
         return estimate

@@ -43,12 +43,12 @@ class Preview:
     num_methods: int
     """Methods that would run."""
     num_samples: int | None
-    """Answers of all methods in all passes at all temperatures."""
+    """Answers of all methods in all passes at all temperatures, and of servers at all loads."""
     memory_bytes: int | None = None
     """Memory of the models with their caches."""
     max_seconds: float | None = None
     """Seconds if every answer has the most new tokens, and each token takes only the time to read
-    all weights once from memory.
+    the target's weights once from memory.
     """
     sizes: tuple[int | None, ...] = ()
     """Bytes of each checkpoint or file of prompts that is not on this machine."""
@@ -88,10 +88,11 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
         dtype=pick_dtype(spec.card, spec.dtype, device_name),
         stand_in=stand_in_of(spec.card) if spec.weights == "stand-in" else None,
     )
-    need = survey.target_memory()  # bytes of weights and caches; None if unknown
+    need = survey.target_memory()  # bytes of the target's weights and cache; None if unknown
     # The number of parameters is None if it is unknown.
     num_parameters = memory.target_parameters(spec.card, survey.target)
-    selected = select_methods(  # sorted by whether they have weights
+    # `selected.missing`: methods for which the model has no checkpoint, here or to be downloaded.
+    selected = select_methods(
         spec,
         spec.run_methods,
         resolve_weights=survey.resolve_weights,
@@ -113,7 +114,7 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
         survey.check_memory(need)  # adds a sentence to `missing` if the models do not fit
         if num_samples is not None:
             max_tokens = num_samples * new_tokens(spec)  # of all answers
-            # A step of one token reads all weights once.
+            # A step of one token reads the target's weights (`weight_bytes`) once.
             max_seconds = max_tokens * need.weight_bytes / bytes_per_s(device_name)
     return Preview(
         num_methods=num_methods,
