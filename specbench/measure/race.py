@@ -26,16 +26,17 @@ class Written(NamedTuple):
 
 
 Watch = Callable[[str, Written], None]
-"""Receives a method's label and its answer so far, after the prefill and after each step."""
+"""Receives a label and its answer so far: after the prefill and each step but the last."""
 
 
 def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[str, Completion]]:
     """Complete a request with each method of a setup in turn.
 
     Yields a label and the completion for each method. The label is the method's name, with its
-    settings in parentheses if they are not the paper's. `watch` is called with that label
-    and the tokens so far, after the prefill and after every step. The seconds that `watch` takes
-    are not part of `decode_s`, the seconds of all steps.
+    settings in parentheses if they are not the paper's. `watch` is called with that label and the
+    tokens so far, after the prefill and after each step, unless the answer ends there: then the
+    completion has them. The seconds that `watch` takes are not part of `decode_s`, the seconds of
+    all steps.
     """
     with EngineBackend(setup) as backend:
         backend.warm_up([request])
@@ -61,7 +62,7 @@ class Recording:
     """Recorded output of methods with its times, to replay it side by side at the same speed."""
 
     written: dict[str, list[tuple[float, Written]]] = field(default_factory=dict)
-    """By label: the answer after the prefill and after each step, with the clock's seconds."""
+    """By label: the answer so far at each call of `watch`, with the clock's seconds."""
     done: dict[str, Completion] = field(default_factory=dict)
     """The whole completions, by label."""
 
@@ -86,18 +87,19 @@ class Recording:
 
 
 class _WatchedDrafter:
-    """A drafter that shows the answer so far to `watch`, after the prefill and after each step."""
+    """A drafter that shows `watch` the answer so far, until the answer is complete."""
 
     def __init__(self, drafter: Drafter, shown_label: str, watch: Watch) -> None:
         self._drafter = drafter
         self.shown_label = shown_label
         self._watch = watch
+        self.watching_s = 0.0  # seconds spent in `watch` during this request
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._drafter, name)
 
     def start(self, state: State, *prefill: Any) -> None:
-        self.watching_s = 0.0  # seconds spent in `watch` during this request
+        self.watching_s = 0.0
         self._accept_lengths: list[int] = []  # tokens emitted per step
         self._show(state)
         self._drafter.start(state, *prefill)

@@ -57,6 +57,11 @@ def test_the_streamed_tokens_are_the_answer_and_cost_no_time(
             assert done.token_ids[: len(written.token_ids)] == written.token_ids
         assert done.decode_s > 0
 
+    num_shown = {label: len(shown) for label, shown in streamed.items()}
+    for label, done in race(setup, Request(prompt_ids, 1), watch):
+        assert len(streamed[label]) == num_shown[label], "the prefill ends the answer"
+        assert len(done.token_ids) == 1
+
     slow_clock = iter(range(0, 10**6, 1000))
     monkeypatch.setattr("specbench.measure.race.perf_counter", lambda: float(next(slow_clock)))
     vanilla_alone = replace(setup, methods=setup.methods[:1])
