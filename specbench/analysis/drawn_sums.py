@@ -82,6 +82,7 @@ class DrawnPrompts:
         there are any. A prompt weighs as much as the seconds of the method's answers, or as their
         tokens by our counting rule if the seconds are unknown (NaN).
         """
+        # Each side becomes shares, which are averaged: sides may have other units.
         heaviness = np.zeros((len(self.index_of), len(sides)))  # [prompts, sides]
         for side, pairs in enumerate(sides):
             prompt_of_row = [self.index_of[prompt] for prompt in prompts_of(pairs)]

@@ -87,7 +87,7 @@ class RunModel:
             "is_baseline_run": True,  # vanilla is a method too
             "dtype": dtype or run_dtype,
             "phases": False,  # an audit measures no times
-            "trace": False,
+            "trace": False,  # nor does it need the confidence of drafts
             "settings": PAPER,  # replaced by the methods' options in the run (`before` below)
             **_NO_SERVER,
         }

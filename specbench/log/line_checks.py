@@ -188,11 +188,12 @@ def _imported_problems(line: ImportedLine) -> Iterator[str]:
 def _least_step_s(header: RunHeader) -> float:
     """Least seconds of a step: it reads the target's weights at the memory's nominal bandwidth.
 
-    Bytes that the processor's last cache may hold do not count. The seconds are 0 if the bandwidth
+    Bytes that the device's last cache may hold do not count. The seconds are 0 if the bandwidth
     or the bytes are unknown or not measured, or if other machines may have computed some answers.
     """
     roofline = header.roofline  # of the machine on which the run began; None if not measured
-    # The run was merged, resumed on another machine, or done by a cluster or by servers.
+    # The run was merged, resumed on another machine or with other versions, or done by a cluster or
+    # by servers.
     is_elsewhere = header.origins or header.segments or header.workers or header.servers
     if roofline is None or is_elsewhere or not roofline.nominal_bytes_per_s:
         return 0.0

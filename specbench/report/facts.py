@@ -159,7 +159,7 @@ def prompt_offsets(run: RunMetrics) -> list[Numbers]:
     """
     offsets: list[Numbers] = []
     for (method, temperature), server in run.serving.items():
-        # one or two numbers of tokens
+        # one or two numbers of tokens; 0 without a count
         distinct_ends = dict.fromkeys((server.prompts.least_offset, server.prompts.most_offset))
         ends_as_texts = [f"{offset:+,}" if offset else "0" for offset in distinct_ends]
         if ends_as_texts != ["0"]:

@@ -90,6 +90,7 @@ def walk_of(answer: Answer, draft_at: DraftAt) -> Walk:
 
     Args:
         answer: the tokens that the steps emit, with the drafts that were recorded along them.
+            `about` has their number, the prompt's number of tokens and its name.
         draft_at: returns the draft at a position of the answer, of the length that a schedule
             asks for (None: the setting's), with the chance of each number of accepted tokens.
     """
