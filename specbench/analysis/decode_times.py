@@ -117,7 +117,8 @@ def _is_burst(record: Record, draft_length: float) -> bool:
     server_s = _server_s(serving)
     if server_s is not None:
         return record.decode_s < LEAST_OF_SERVER * server_s
-    num_arrivals = len(serving.gaps_s)  # after the first: a gap in seconds before each
+    # Arrivals after the first, with a gap in seconds before each; 0 too if none were recorded.
+    num_arrivals = len(serving.gaps_s)
     if not num_arrivals:
         return record.decode_s == 0  # above 0: there were later arrivals, but without a record
     least_steps = (record.num_tokens - 1) / (1 + draft_length)  # for the tokens after the first

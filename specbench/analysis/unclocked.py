@@ -135,7 +135,8 @@ def add_speedups(entries: list[dict[str, Any]], frame: DataFrame, header: RunHea
     added if there are no times.
 
     Args:
-        entries: of a warning; each has the "method" and gets the speedups.
+        entries: of the warning about untimed work. Each has the "method", which is never vanilla,
+            and gets the speedups.
         frame: the frame of a record table. Columns `baseline_...` have the numbers of vanilla's
             answer to the same request.
         header: has the seconds that methods spent outside completions.
@@ -143,7 +144,7 @@ def add_speedups(entries: list[dict[str, Any]], frame: DataFrame, header: RunHea
     untimed_seconds = _untimed_seconds(frame, header)  # by method
     for entry in entries:
         method = entry["method"]
-        # neither the method nor vanilla failed
+        # Neither the method nor vanilla failed; -1: there is no answer of vanilla to compare with.
         is_paired = frame["is_measured"] & (frame["baseline_row"] >= 0)
         rows = frame[(frame["method"] == method) & is_paired]
         wall_s, base_wall_s = rows["wall_s"].sum(), rows["baseline_wall_s"].sum()

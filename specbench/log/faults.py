@@ -213,9 +213,9 @@ def _missing_records(header: RunHeader, records: Sequence[Record]) -> Iterator[s
 
 
 def _left_out_prompts(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each task that lacks prompts of its source (a file or a data set) although the
-    run has no option that selects prompts (`limit`, `sample`), and a sentence if a complete run has
-    records of another number of passes over the prompts than its options say.
+    """A sentence for each task that lacks prompts of its source, a file, although the run has no
+    option that selects prompts (`limit`, `sample`), and a sentence if a complete run has records of
+    another number of passes over the prompts than its options say. Hub data sets are not checked.
     """
     spec_values = header.spec.values
     if header.origins:  # a merged run may consist of parts with different prompts and passes

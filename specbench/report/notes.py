@@ -57,13 +57,14 @@ def _with_prefix(note: Note, prefix: str) -> Note:
 
 
 def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
-    """The notes of the default screen, from all notes of a report, each cut to its gist.
+    """The notes of the default screen, from all notes of a report.
 
-    Two definitions, the notes on CPUs, marks and missing numbers, the first warnings
-    (`_MOST_WARNINGS`), and the number of warnings that are left out. The key of a note names its
-    sentence; `numbers` fill the sentence.
+    They are two definitions, the notes on CPUs, marks and missing numbers and the first warnings
+    (`_MOST_WARNINGS`), each of these cut to its gist, and the number of warnings that are left out.
+    The key of a note names its sentence; `numbers` fill the sentence.
     """
-    # trees on a CPU; the mark "~"; missing numbers; the mark "*"
+    # Trees on a CPU; the mark "~" of a speedup that is significant alone, but not among those of
+    # all methods; missing numbers; the mark "*" of methods that are not lossless.
     kept_keys = ("cpu_trees", "alone", "missing", "lossy")
     kept_notes = [note for note in notes if note.key in kept_keys]
     warnings = [note for note in notes if note.is_warning]  # of each run, the gravest first

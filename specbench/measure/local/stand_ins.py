@@ -21,19 +21,20 @@ _FIELDS["num_local_experts"] = "num_experts"
 
 
 def stand_in_of(card: ModelCard) -> StandIn:
-    """The stand-in of a card's model, and of its SpS draft model if the card has one.
+    """The stand-in of a card's model.
 
-    The result is a plan to make weights of the model's shape from those of tiny, the model that
-    ships with specbench.
+    It is a plan to make weights of the model's shape from those of tiny, the model that ships with
+    specbench: for the model, for the heads of Medusa, Hydra, EAGLE and EAGLE-3, and for the SpS
+    draft model if the card has one of known shape.
 
     Raises:
-        UserError: the model is tiny itself, or its shape is unknown, not Llama-like, or too small
-            to hold tiny's weights.
+        UserError: the model is tiny itself, or a shape is unknown, not Llama-like, or cannot hold
+            tiny's weights.
     """
     from specbench.zoo.stand_in.plan import plan_stand_in
 
     shape = card.shape  # the sizes of the model; None if the card does not have them
-    if shape is None and not card.is_embedded:  # the embedded model is tiny itself
+    if shape is None and not card.is_embedded:  # the embedded model is tiny; its card has no shape
         shape = _folder_shape(card)
     if shape is None:
         reason = "stand-ins are made from it" if card.is_embedded else "its shape is unknown"
