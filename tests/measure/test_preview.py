@@ -106,3 +106,10 @@ def test_prompts_that_a_run_refuses_are_refused_before_it(
     path.write_bytes(content)
     with pytest.raises(UserError, match=reason):
         of("pld", prompts=str(path))
+
+
+def test_a_damaged_file_of_the_user_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGUF and no more")
+    shown = preview(make_spec(model=str(path), methods=("pld",)), lambda _: 1e9)
+    assert any("model.gguf" in sentence for sentence in shown.missing)

@@ -188,7 +188,7 @@ class _Survey:
             self.target = resolve_model(self.card, offline=True)
             return estimate(self.target)
         except CheckpointError as error:  # the files are not on this machine, or damaged
-            if Path(self.card.repo).expanduser().is_dir():  # the model is here, and damaged
+            if Path(self.card.repo).expanduser().exists():  # a damaged folder or GGUF file
                 self.missing.append(error.message)
                 return None
         shape = self.card.shape  # the model is to be downloaded; its shape gives the size
