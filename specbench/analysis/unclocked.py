@@ -30,7 +30,7 @@ completions.
 HIDDEN_ALPHA = 0.001
 """Chance that any honest method of a run is said to hide time."""
 MOST_UNTIMED = 0.05
-"""Largest untimed work of a method / its decode time that causes no warning."""
+"""Largest untimed work beyond the usual / decode time of a method that causes no warning."""
 BUILD_S = 0.5
 """Seconds that building a method may take, besides loading its weights."""
 LOADED_BYTES_PER_S = 50e6
@@ -110,11 +110,12 @@ def _more_than_vanilla(is_long_by_subject: Mapping[Subject, BoolArray], subject:
 
 
 def untimed_work(frame: DataFrame, header: RunHeader) -> dict[Subject, float]:
-    """The methods with much work outside their completions: seconds of it / decode seconds.
+    """The ratio of untimed to timed work, by method: of methods with much untimed work.
 
-    Only ratios above MOST_UNTIMED are in the result, by method and 0.0, which stands for all
-    temperatures. `frame` has one row per record; `header` has the seconds that methods spent
-    outside completions.
+    The ratio is the seconds outside completions beyond what is usual (`_untimed_seconds`) / decode
+    seconds. Only ratios above MOST_UNTIMED are in the result, by method and 0.0, which stands for
+    all temperatures; vanilla has none. `frame` has one row per record; `header` has the seconds
+    that methods spent outside completions.
     """
     measured = frame[frame["is_measured"]]  # without failed records
     decode_s_of_method = measured.groupby("method", observed=True)["decode_s"].sum()

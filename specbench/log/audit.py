@@ -116,10 +116,10 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
     def unjudged(self, method: str, temperature: float) -> str:
         """The reason why the audit gives no verdict on a method at a temperature of the run.
 
-        Empty if the audit gives a verdict: a test failed, or greedy answers were compared with
-        vanilla's (or are vanilla's), or enough sampled tokens were tested to find a difference of
-        MOST_UNSEEN. Answers that the audit drew at a raised temperature, above the run's, do not
-        count: they are a second test of the method.
+        `method` is a spelling with options. Empty if the audit gives a verdict: a test failed, or
+        greedy answers were compared with vanilla's (or are vanilla's), or enough sampled tokens
+        were tested to find a difference of MOST_UNSEEN. Answers that the audit drew at a raised
+        temperature, above the run's, do not count: they are a second test of the method.
         """
         # Without audits of such answers, at most one is left.
         audits = [audit for audit in self.at(method, temperature) if not audit.is_raised]

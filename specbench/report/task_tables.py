@@ -134,7 +134,7 @@ def by_category(report: Report) -> list[Table]:
     """
     tables: list[Table] = []
     for source in report.sources:
-        if source.categories is None:  # numbers by category; None if no prompts have categories
+        if source.categories is None:  # numbers by category; None if no task has several
             continue
         # a table per temperature; `info` is the header of the run
         methods = report.methods_of(source)
@@ -157,6 +157,7 @@ def category_tables(
     parts = (SPEEDUP, MAT)  # the columns of each method; a part makes a column and its cells
     methods = [method for method in methods if method in categories.methods]
     labels = [header.method(method).label for method in methods]
+    # A method's label stands where other tables have a task's title, and the reverse in groups.
     columns = tuple(part.column(label) for label in labels for part in parts)
     for temperature in categories.temperatures:
         rows_by_task: dict[str, list[Row]] = defaultdict(list)  # by the task's title

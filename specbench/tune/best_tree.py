@@ -47,7 +47,7 @@ def best_tree(
     if profiled is None or profiled.kind != "ranks":
         raise UserError(f"{label} has no recorded ranks.", "Profile medusa, eagle or hydra.")
     # Per answer and position (number of its tokens so far): the ranks of the answer's next tokens,
-    # up to the first token without a rank.
+    # up to the first token without a rank, and at most the recorded depths.
     paths_by_answer = [
         [ranked_path(answer, label, position) for position in range(1, len(answer.token_ids))]
         for answer in profile.answers
