@@ -129,7 +129,7 @@ class BlockMeter:
         return {
             method: round(seconds, 3)
             for method, seconds in used_s.items()
-            if method != self._method and seconds >= least_s
+            if self._is_other(method) and seconds >= least_s
         }
 
     def idle_gpu(self) -> dict[str, float]:
@@ -149,8 +149,12 @@ class BlockMeter:
         return {
             method: percent / 100
             for method, percent in percents.items()
-            if method != self._method and percent
+            if self._is_other(method) and percent
         }
+
+    def _is_other(self, method: str) -> bool:
+        """True if the server of a method is not the block's. Methods may share a server."""
+        return self._process_ids[method] != self._process_ids.get(self._method)
 
     def use(self) -> ServerUse:
         """Memory of the block's server now, and its energy in the block.
@@ -210,8 +214,13 @@ class BlockMeter:
     def _is_processor_shared(self) -> bool:
         """True if other programs took more than BUSY_SHARE of the processor from the servers."""
         now = read_moment()
-        servers_s = sum(self._cpu_seconds().values()) - sum(self._cpu_s.values())
-        with_servers = replace(now, own_s=now.own_s + servers_s)
+        now_s = self._cpu_seconds()
+        # Methods may share a server, whose seconds count once.
+        seconds_of_process = {
+            self._process_ids[method]: now_s[method] - before_s
+            for method, before_s in self._cpu_s.items()
+        }
+        with_servers = replace(now, own_s=now.own_s + sum(seconds_of_process.values()))
         return share_of_others(self._moment, with_servers) > BUSY_SHARE
 
     def _cpu_seconds(self) -> dict[str, float]:

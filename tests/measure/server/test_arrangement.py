@@ -216,6 +216,17 @@ def test_idle_servers_that_use_the_processor_are_counted(monkeypatch: pytest.Mon
     assert meter.idle_cpu_s() == {"eagle3": 1.25}
 
 
+def test_a_server_that_several_sizes_share_is_not_another_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used_s = {1: 5.0, 2: 7.0}
+    monkeypatch.setattr(server_meter, "cpu_seconds", used_s.__getitem__)
+    process_ids = {"vanilla": 1, "sps:num_tokens=2": 2, "sps:num_tokens=8": 2}
+    meter = BlockMeter(process_ids, "sps:num_tokens=2", EnergyMeter((), Path("/none")), {})
+    used_s.update({1: 6.0, 2: 20.0})
+    assert meter.idle_cpu_s() == {"vanilla": 1.0}
+
+
 def test_the_processor_time_of_a_process_grows_with_its_work() -> None:
     before_s = cpu_seconds(os.getpid())
     while cpu_seconds(os.getpid()) < before_s + 0.02:

@@ -23,6 +23,7 @@ from tests.machine.fake_nvml import FakeNvml
 from tests.machine.test_energy import package
 
 IDS = {"vanilla": 11, "eagle3": 21}
+SHARED_IDS = {**IDS, "another size": 11}
 GB = 10**9
 
 
@@ -108,11 +109,12 @@ def test_a_gpu_that_the_server_is_not_on_does_not_count(machine: Machine) -> Non
     assert use.gpu_memory_bytes is None
 
 
+@pytest.mark.parametrize("process_ids", [IDS, SHARED_IDS])
 @pytest.mark.parametrize(("others_s", "is_shared"), [(1.0, False), (8.0, True)])
 def test_programs_that_take_the_processor_make_its_energy_unknown(
-    others_s: float, is_shared: bool, machine: Machine
+    others_s: float, is_shared: bool, process_ids: Mapping[str, int], machine: Machine
 ) -> None:
-    meter = BlockMeter(IDS, "vanilla", machine.meter, IDLE_W)
+    meter = BlockMeter(process_ids, "vanilla", machine.meter, IDLE_W)
     machine.passes(10.0, gpu_j=2000.0, package_j=300.0)
     machine.cpu_s[11] = 9.0  # of the server, of four cores
     machine.moment = CpuMoment(cores_s=40.0, work_s=10.0 + others_s, own_s=1.0)
@@ -121,12 +123,15 @@ def test_programs_that_take_the_processor_make_its_energy_unknown(
     assert use.absent == (("other programs used the processor",) if is_shared else ())
 
 
-def test_idle_servers_that_use_a_gpu_are_counted(machine: Machine) -> None:
+@pytest.mark.parametrize("process_ids", [IDS, SHARED_IDS])
+def test_idle_servers_that_use_a_gpu_are_counted(
+    process_ids: Mapping[str, int], machine: Machine
+) -> None:
     samples = [SimpleNamespace(pid=21, smUtil=99, timeStamp=5)]  # before the block
     machine.nvml.answers["nvmlDeviceGetProcessUtilization"] = lambda card, since_us: [
         sample for sample in samples if sample.timeStamp > since_us
     ]
-    meter = BlockMeter(IDS, "vanilla", machine.meter, IDLE_W)
+    meter = BlockMeter(process_ids, "vanilla", machine.meter, IDLE_W)
     assert meter.idle_gpu() == {}
     percents = {12: 90, 21: 7, 99: 50}  # of the measured one, of the other, of another program
     samples += [
