@@ -77,7 +77,7 @@ class RunModel:
             has_methods: True to load all methods of the run too; False for vanilla alone.
             is_offline: download nothing.
         """
-        # the options as the user gave them; older headers have only those in effect (`values`)
+        # The options as asked for ("auto"); older headers have only those in effect (`values`).
         asked_values = run.header.spec.asked or run.header.spec.values
         run_dtype = run.header.model.dtype
         if run_dtype not in DTYPES:  # a server may use a dtype that has no known name
@@ -85,6 +85,7 @@ class RunModel:
         spec_values = structs.asdict(asked_values) | {
             "methods": asked_values.methods if has_methods else (BASELINE,),
             "is_baseline_run": True,  # vanilla is a method too
+            "until_ci": None,  # a goal of the run, which vanilla alone cannot reach
             "dtype": dtype or run_dtype,
             "phases": False,  # an audit measures no times
             "trace": False,  # nor does it need the confidence of drafts
