@@ -166,7 +166,8 @@ def parse_goodput(limits_text: str) -> dict[str, float]:
     The mapping is empty for an empty text. Names are those of `GOODPUT`.
 
     Raises:
-        UserError: the text has another form, a name is unknown, or a limit is not above 0.
+        UserError: the text has another form, a name is unknown, or a limit is not a finite number
+            above 0.
     """
     limits_s: dict[str, float] = {}
     for limit_text in filter(None, limits_text.split(",")):

@@ -42,6 +42,7 @@ class Width:
     """The width of the mean speedups' intervals after some passes."""
 
     num_passes: int
+    """Passes that the intervals of all mean speedups cover."""
     goal: float
     """The value of --until-ci."""
     half_width: float | None
@@ -85,7 +86,7 @@ def width_after(header: RunHeader, records: Sequence[Record]) -> Width | None:
     largest_half_width = None
     if half_widths and len(half_widths) == len(speedups):
         largest_half_width = max(half_widths)
-    num_passes = metrics.scope.number  # the passes that all intervals cover
+    num_passes = metrics.scope.number  # passes with too few requests do not count
     return Width(num_passes, goal, largest_half_width)
 
 

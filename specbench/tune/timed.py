@@ -71,6 +71,7 @@ class TimedDrafter(WrappedDrafter):
 
         Raises:
             EnoughSteps: `num_steps` steps have been timed.
+            ClockError: a step took no time by the clock.
         """
         self._end_step()
         self.contexts.append(state.num_committed)  # tokens before the next step

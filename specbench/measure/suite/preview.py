@@ -172,11 +172,11 @@ class _Survey:
     """The target's folder, or its stand-in's shape; None for a model that is not here."""
 
     def target_memory(self) -> memory.MemoryNeed | None:
-        """The memory of the target with its cache, in bytes; None if unknown.
+        """The memory of the target with its cache and a prefill; None if unknown.
 
         Sets `target` to the model's folder, or to the shape of its stand-in. If the model's files
-        are not on this machine, adds their bytes (None if unknown) to `sizes`. If they are damaged
-        in a folder of the user, adds a sentence to `missing`.
+        are to be downloaded, adds their bytes (None if unknown) to `sizes`. If a folder or a file
+        of the user is damaged, adds a sentence to `missing`.
         """
         what = f"Model {self.card.name}"  # the name in errors
         # Estimates the memory of a shape, or of a checkpoint in a folder.

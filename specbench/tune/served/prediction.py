@@ -142,7 +142,8 @@ def candidates(
     """
     chosen: set[DraftSize] = set()
     for load in loads:
-        tokens_per_s_of = {  # predicted; 0 without blocks or drafts at this load
+        # Predicted with `acceptance`, and 0 without drafts; else measured. 0 without blocks.
+        tokens_per_s_of = {
             size: predicted_tokens_per_s(size, acceptance, blocks.at(size, load))
             for size in method.sizes
         }
