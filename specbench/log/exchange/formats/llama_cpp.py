@@ -63,8 +63,12 @@ def _record(number: int, answer: Fields) -> Record:
         raise answer.error(f"{num_accepted} draft tokens are accepted of {num_drafted}")
     if token_ids and len(token_ids) != num_tokens:
         raise answer.error(f"predicted_n is {num_tokens}, but tokens has {len(token_ids)}")
-    rate_of_all = 1e3 * num_tokens / (predicted_ms or 1)  # tokens/s
-    rate = answer.get("timings.predicted_per_second", Amount, rate_of_all)
+    if num_tokens > 1 and not predicted_ms:
+        raise answer.error(f"predicted_n is {num_tokens}, but predicted_ms is 0")
+    # tokens/s; without a printed rate, that of all tokens
+    rate = answer.get(
+        "timings.predicted_per_second", Amount, 1e3 * num_tokens / (predicted_ms or 1)
+    )
     # The numbers of tokens that fit the rate. If none fits, `counted_tokens` is None: all count.
     fitting_counts = [
         count
