@@ -92,7 +92,7 @@ def predict_with(
         model: computes the time of steps and prefills from the curve (`model.curve`).
         profile: has what methods draft at each position of vanilla's answers.
         settings: methods with options, as on the command line; by default all candidates of the
-            curve's methods (which the profile must have), less those outside of the curve.
+            methods that profile and curve both have, less those outside of the curve.
         prompts: names of the prompts whose answers are predicted; by default all.
         is_strict: raise for a setting outside of profile or curve, or with a wrong name or value;
             False leaves the setting out.
@@ -109,7 +109,10 @@ def predict_with(
         is_strict = False  # a candidate may be outside of the curve
         # a label is a method as it was profiled; its candidates are the settings that a tune tries
         settings = [
-            setting for label in model.curve.methods for setting in candidates(profile, label)
+            setting
+            for label in model.curve.methods
+            if label in profile.header.methods
+            for setting in candidates(profile, label)
         ]
     predictions = []
     for setting in settings:

@@ -193,6 +193,13 @@ def test_nothing_is_continued_beyond_what_was_measured(profiled: Profile) -> Non
         predict(profiled, short, [SPS])
 
 
+def test_by_default_methods_of_both_profile_and_curve_are_predicted(profiled: Profile) -> None:
+    curve = planted(profiled, {SPS: DRAFTS[SPS]})
+    other_method = curve.methods[SPS]
+    curve = msgspec.structs.replace(curve, methods={**curve.methods, "hydra": other_method})
+    assert {prediction.method for prediction in predict(profiled, curve)} == {"sps"}
+
+
 def test_a_curve_is_shown_and_a_newer_one_refused(profiled: Profile, tmp_path: Path) -> None:
     curve = planted(profiled)
     frame = curve_frame(curve)
