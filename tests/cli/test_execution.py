@@ -82,6 +82,7 @@ def test_layers_by_transformers_and_a_recording_that_fails_after_the_warm_up_are
     assert read_run(Path("out")).header.execution == run.header.execution
 
 
+@pytest.mark.slow
 def test_the_header_says_where_a_step_is_one_graph(
     specbench: Specbench, prompt_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,9 +57,9 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> CheckedGraphs:
     [
         *each_once(names(), SAMPLINGS, [{}], [{}]),
         ("hydra", Sampling(), {"arch": "prefix-mlp"}, {}),
-        ("eagle2", Sampling(), {}, {"top_k": 1}),
+        pytest.param("eagle2", Sampling(), {}, {"top_k": 1}, marks=pytest.mark.slow),
         ("medusa", Sampling(1.0), {}, {"acceptance": "typical"}),
-        ("eagle", Sampling(0.7, top_p=0.9, top_k=20), {}, {}),
+        pytest.param("eagle", Sampling(0.7, top_p=0.9, top_k=20), {}, {}, marks=pytest.mark.slow),
     ],
     ids=str,
 )

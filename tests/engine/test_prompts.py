@@ -157,6 +157,7 @@ def test_a_prompt_that_cannot_be_captured_is_read_eagerly() -> None:
     assert graphs.num_recordings == 0 and "_tree_step" in str(graphs.failures)
 
 
+@pytest.mark.slow
 def test_prompts_are_captured_once_per_size_and_needs_before_anything_is_timed(
     tmp_path: Path,
 ) -> None:

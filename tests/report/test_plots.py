@@ -233,6 +233,7 @@ def test_variants_share_a_colour_and_are_numbered_and_an_unknown_method_has_its_
     assert len({look.colour for look in look_of.values()}) == len(spellings) - 1
 
 
+@pytest.mark.slow
 def test_thirty_variants_have_plots_that_are_as_high_as_they_need_and_say_nothing(
     recwarn: pytest.WarningsRecorder,
 ) -> None:
