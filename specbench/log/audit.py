@@ -43,11 +43,11 @@ class AuditTest(Struct, frozen=True, omit_defaults=True):
     unit: str = ""
     """Unit of the effect."""
     p_value: float | None = None
-    """Corrected for the number of tests; absent for a test by a limit."""
+    """P-value, corrected for the number of tests; absent for a test with a limit."""
     limit: float | None = None
     """Largest effect that passes; absent with a p-value."""
     is_failed: bool = False
-    """Chance and rounding do not explain the difference."""
+    """The difference is larger than chance and rounding explain."""
 
 
 class MethodAudit(Struct, frozen=True, omit_defaults=True):
@@ -58,7 +58,7 @@ class MethodAudit(Struct, frozen=True, omit_defaults=True):
     temperature: float
     """Sampling temperature of the run."""
     level: float
-    """Sampling temperature of the tested answers: that of the run, or a raised one."""
+    """Sampling temperature of the tested answers: the run's, or a higher one."""
     status: AuditStatus = msgspec.field(default="no difference", name="verdict")
     """Status of the method's answers."""
     num_answers: int = 0
@@ -70,7 +70,7 @@ class MethodAudit(Struct, frozen=True, omit_defaults=True):
     num_tokens: int = 0
     """Sampled tokens tested."""
     smallest_tv: float | None = None
-    """Mean total variation, to or from the likeliest token, that is found in 80 % of audits;
+    """Smallest mean total variation, to or from the likeliest token, that 80 % of audits find;
     absent without sampled tokens.
     """
     fault: str = ""

@@ -111,7 +111,7 @@ class Kernels(Struct, frozen=True, omit_defaults=True):
     reason: str | None
     """The reason if specbench's own kernels are not used; otherwise null."""
     products: tuple[ProductChoice, ...] = ()
-    """Launches of linear layers; absent without a choice."""
+    """Chosen launches of linear layers; absent if there was no choice."""
 
 
 class ExecutionHeader(Struct, frozen=True, omit_defaults=True):
@@ -122,7 +122,7 @@ class ExecutionHeader(Struct, frozen=True, omit_defaults=True):
     reason: str | None
     """The reason if graphs are not used; null if they are, or if eager mode was requested."""
     is_joined: Annotated[bool, role("note")] = False
-    """One graph holds a whole step; absent if not, as with phases, traces or checks of drafts."""
+    """One graph holds a whole step; absent if not, as with --phases, --trace or --check-drafts."""
     layer_inputs: tuple[int, ...] = ()
     """Target layers whose inputs the drafter reads; absent if none."""
     weights_layout: str = ""

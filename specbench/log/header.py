@@ -60,7 +60,7 @@ class PromptsHeader(Struct, frozen=True, omit_defaults=True):
     is_original: bool = False
     """The prompts are bundled, and do not imitate published ones."""
     copies: dict[str, str] = {}
-    """Id of a prompt that copies an earlier one, to the earlier one's id; absent without any."""
+    """Ids of prompts that repeat an earlier prompt, with that prompt's id; absent if none."""
 
     @property
     def is_imitation(self) -> bool:
@@ -91,7 +91,7 @@ class Origin(Struct, frozen=True, omit_defaults=True):
     environment: Environment
     """Its hardware and software."""
     uid: str = ""
-    """Random name of its measurements; absent if it had none."""
+    """Random id of its measurements; absent if it had none."""
     finished: str | None = None
     """Its end in UTC, ISO 8601; absent if it has none."""
     command: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     id: Annotated[str, role("note")]
     """Name of the run's folder."""
     uid: Annotated[str, role("note")] = ""
-    """Random name of its measurements; absent in older and in merged runs."""
+    """Random id of the run's measurements; absent in older and in merged runs."""
     status: Annotated[Status, role("note")]
     """State of the run."""
     created: Annotated[str, role("note")]
@@ -124,19 +124,19 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     environment: Annotated[Environment, role("machine")]
     """Hardware and software at the start."""
     segments: Annotated[tuple[Segment, ...], role("note")] = ()
-    """Resumptions by --force on another machine; absent if none."""
+    """Parts that were resumed with --force on another machine; absent if none."""
     warnings: Annotated[tuple[str, ...], role("note")] = ()
     """Warnings about the run, as sentences."""
     model: Annotated[ModelHeader, role("work")]
     """Target model."""
     methods: Annotated[dict[str, MethodHeader], role("method")]
-    """Methods by spelling."""
+    """Methods, by name with the options given."""
     no_checkpoint: Annotated[tuple[str, ...], role("method")] = ()
     """Methods not run, because the model has no checkpoint for them."""
     num_records: Annotated[int | None, role("note")] = None
     """Records of the whole run; absent if unknown."""
     columns: Annotated[dict[str, str], role("work")]
-    """Task to column title, in column order."""
+    """Column titles by task, in column order."""
     prompts: Annotated[tuple[PromptsHeader, ...], role("work", shown_name="prompts of {}")] = ()
     """Prompts by task."""
     preparation: Annotated[backend.Preparation | None, role("note")] = None
@@ -144,7 +144,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     roofline: Annotated[backend.RooflineHeader | None, role("note")] = None
     """Memory traffic; absent if not measured."""
     hooks: Annotated[dict[str, backend.HookTimes], role("note")] = {}
-    """Untimed work of methods by spelling; absent if none."""
+    """Untimed work, by method; absent if none."""
     weights_print: Annotated[backend.WeightsPrint | None, role("note")] = None
     """Fingerprints of the target's weights; absent if none."""
     threads: Annotated[Threads | None, role("machine")] = None
@@ -158,11 +158,11 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     cpu: Annotated[CpuUse | None, role("note")] = None
     """The processor during the run; absent if not sampled."""
     energy: Annotated[tuple[MethodEnergy, ...], role("note")] = ()
-    """Energy of methods, each alone; absent without --energy."""
+    """Energy of each method, measured alone; absent without --energy."""
     servers: Annotated[dict[str, backend.ServerHeader], role("machine")] = {}
     """Servers by method; absent without --backend server."""
     arrangement: Annotated[backend.Arrangement | None, role("note")] = None
-    """Order of the started servers; absent for a single one, and for given URLs."""
+    """Arrangement of the servers that specbench started; absent if it started one or none."""
     blocks: Annotated[tuple[backend.BlockHeader, ...], role("note")] = ()
     """Blocks of requests in order; absent without a server."""
     origins: Annotated[tuple[Origin, ...], role("note")] = ()

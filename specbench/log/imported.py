@@ -96,7 +96,7 @@ class ImportedHeader(Struct, frozen=True, omit_defaults=True):
     arithmetic: str
     """Arithmetic of the files' publisher."""
     average: Average = "totals"
-    """Average behind the publisher's speeds; absent for totals."""
+    """Averaging rule of the publisher's speeds; absent for totals."""
     told: tuple[str, ...] = ()
     """Options of the run that the files or the user give; the others are unknown."""
     given: dict[str, str] = {}
@@ -106,7 +106,7 @@ class ImportedHeader(Struct, frozen=True, omit_defaults=True):
     oddities: tuple[str, ...] = ()
     """Oddities in the files, with the place and the treatment."""
     findings: tuple[str, ...] = ()
-    """Findings from the files themselves about counting and budgets."""
+    """Findings about counting and budgets, from the files themselves."""
     lacks: tuple[str, ...] = ()
     """Facts that the files lack."""
 

@@ -79,7 +79,7 @@ class Torch(Struct, frozen=True, omit_defaults=True):
     devices: tuple[str, ...]
     """Names of the GPUs torch may use, in its order."""
     num_threads: int
-    """CPU threads of one operation by torch's default."""
+    """Torch's default number of CPU threads per operation."""
     float32_matmul_precision: Annotated[str, shown_as("float32 precision")]
     """Precision of products in float32: highest, high or medium."""
     attention_kernels: tuple[str, ...] = ()
@@ -100,7 +100,7 @@ class Threads(Struct, frozen=True, omit_defaults=True):
     step_s: dict[str, float] = {}
     """Seconds of a step of the target by number of threads tried."""
     prefill: int | None = None
-    """CPU threads of every prefill; absent if not measured, and then `num`."""
+    """CPU threads of every prefill; if absent, not measured and equal to `num`."""
     prefill_s: dict[str, float] = {}
     """Seconds of a prefill by number of threads tried."""
     methods: dict[str, int] = {}
@@ -111,7 +111,7 @@ class Threads(Struct, frozen=True, omit_defaults=True):
     row_step_s: dict[str, dict[str, float]] = {}
     """Seconds of a step of the target by number of rows and of threads tried."""
     share_of_others: float = 0.0
-    """Share of the processor that other programs took in trials of threads; absent if little."""
+    """Share of the processor taken by others while thread counts were tried; absent if small."""
     num_changes: int = 0
     """Number of changes of `num` between prompts; only older versions wrote it."""
 

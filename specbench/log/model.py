@@ -30,7 +30,7 @@ class FileHeader(Struct, frozen=True):
     bytes: int
     """Size of the file."""
     sha256: str | None
-    """Hash; null for a large file of an older version."""
+    """Hash; null for a large file in runs of older versions."""
 
 
 class WeightsHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -67,13 +67,13 @@ class ChatHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
     num_bos: int | None = None
     """BOS tokens in front of a prompt; absent if the tokenizer has none."""
     ends: dict[str, tuple[int, ...]] = {}
-    """Tokens that end an answer, by the place that names them: a config or the template."""
+    """Tokens that end an answer, by their source: a config or the template."""
     thinking: ThinkingHeader | None = None
-    """Thinking mode; absent if the template names no switch and leaves no think mark open."""
+    """Thinking mode; absent if the template has no switch and no answer begins with thinking."""
     history: str = ""
     """Parts of an answer that go back into later prompts; absent if all do, as in older runs."""
     think_ids: tuple[int, ...] = ()
-    """Special tokens that are think marks, which texts of answers lack; absent if none."""
+    """Special tokens around thinking, which texts of answers lack; absent if none."""
 
 
 class ModelHeader(Struct, frozen=True, kw_only=True):

@@ -61,7 +61,7 @@ class RecordLine(
     num_tokens: Whole
     """Number of tokens: 1 + sum(accept_lengths)."""
     text: str
-    """The answer in text."""
+    """Text of the answer."""
     stop_reason: StopReason | None
     """Reason why the answer ended: eos, budget (of tokens), or length (of the model's context)."""
     prefill_s: Amount | None
@@ -85,11 +85,11 @@ class RecordLine(
     token_ends: tuple[Whole, ...] = ()
     """Characters of text up to the end of each token; absent if unknown."""
     num_paused: Whole = 0
-    """Number of attempts that paused, only from older versions; after 1, the times are of the
-    second attempt.
+    """Attempts in which the machine paused, in older runs only; if 1, the times are the second
+    attempt's.
     """
     is_paused: bool = False
-    """The machine paused, so the times say nothing."""
+    """The machine paused, so the times are meaningless."""
     serving: Serving | None = None
     """Figures of an answer from a server; absent otherwise."""
     draft_prefill_s: Amount | None = None
@@ -126,7 +126,7 @@ class ImportedLine(
     num_tokens: Whole = 0
     """Tokens of the answer."""
     counted_tokens: Whole | None = None
-    """Tokens as the publisher counts them; absent if that is num_tokens."""
+    """Tokens as the publisher counts them; absent if equal to num_tokens."""
     num_emitted: Whole | None = None
     """Tokens that steps emitted."""
     num_steps: Whole | None = None
@@ -144,7 +144,7 @@ class ImportedLine(
     token_ids: tuple[Whole, ...] = ()
     """Token ids of the answer."""
     text: str = ""
-    """The answer in text."""
+    """Text of the answer."""
     answer_hash: str = ""
     """Hash of the text, if the file has no text."""
     stop_reason: StopReason | None = None

@@ -151,7 +151,7 @@ class SpecHeader(Struct, frozen=True):
     values: SpecValues
     """Values in effect."""
     asked: Annotated[SpecValues | None, role("note")] = None
-    """Values that were asked for, with defaults filled in."""
+    """Values requested, with defaults filled in."""
     given: Annotated[tuple[str, ...], role("note")] = ()
     """Options that the user gave."""
 

@@ -112,7 +112,7 @@ class MethodEnergy(Struct, frozen=True, omit_defaults=True):
     duration_s: float = 0.0
     """Seconds between the readings."""
     tick_j: float = 0.0
-    """Median joules by which the counters advance at once."""
+    """Median joules of one step of the counters."""
     idle_w: float = 0.0
     """Watts of the idle machine, before the first method."""
     meters: tuple[str, ...] = ()

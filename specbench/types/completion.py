@@ -105,11 +105,11 @@ class Serving:
     server_decode_s: float | None = None
     """Seconds of the other tokens by the server's own clock."""
     num_retries: int = 0
-    """Earlier attempts that the server refused before it began."""
+    """Earlier attempts that the server refused before it began to answer."""
     num_reasoning: int | UnsetType = UNSET
     """Characters that the server sent as reasoning, in front of the text; absent if none."""
     num_hidden: int | UnsetType = UNSET
-    """Tokens counted beyond the text's, such as marks around reasoning; absent if none."""
+    """Tokens counted that are not in the text, such as marks around reasoning; absent if none."""
     reported_prompt_tokens: int | UnsetType = UNSET
     """Tokens of the prompt that the server counted; 0 if it gave no count, absent in older runs."""
     cached_prompt_tokens: int | UnsetType = UNSET
@@ -117,9 +117,9 @@ class Serving:
     num_drafted: int | UnsetType = UNSET
     """Draft tokens that the server counted for this answer; absent if it counts none."""
     drafts_by_length: tuple[int, ...] | UnsetType = UNSET
-    """Drafts of 1, 2, 3, ... tokens; absent if the server does not list its drafts."""
+    """Numbers of drafts of 1, 2, 3, ... tokens; absent if the server does not list its drafts."""
     drafts_by_accepted: tuple[int, ...] | UnsetType = UNSET
-    """Drafts of which 0, 1, 2, ... tokens were accepted; absent if the server does not say."""
+    """Numbers of drafts with 0, 1, 2, ... accepted tokens; absent if the server does not say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ class Record:
     token_ids: tuple[int, ...] = ()
     """Tokens of the answer; EOS is one of them. Imported records may have none."""
     text: str = ""
-    """The answer in text."""
+    """Text of the answer."""
     stop_reason: StopReason | None = None
     """The reason for the end of the answer; None if it failed."""
     prefill_s: float | None = None
@@ -128,7 +128,7 @@ class Record:
     token_ends: tuple[int, ...] = ()
     """Characters of text up to the end of each token; empty in records of older versions."""
     is_paused: bool = False
-    """The machine paused, so the times say nothing."""
+    """The machine paused, so the times are meaningless."""
     serving: Serving | None = None
     """Figures of an answer from a server."""
     place: int | None = None
