@@ -34,25 +34,27 @@ class Listed(NamedTuple):
 
 
 COMMANDS = {
-    "run": Listed("Measure", "Measure methods on tasks; keep the run and its report."),
+    "run": Listed("Measure", "Measure methods on tasks; store the run and its report."),
     "suite": Listed(
-        "Measure", "Measure all runs of a recipe; keep them and one report.", "run.suite"
+        "Measure", "Measure all runs of a recipe; store them and one report.", "run.suite"
     ),
     "tune": Listed(
-        "Measure", "Find the fastest settings of methods here, and measure them.", "tune.commands"
+        "Measure",
+        "Find and measure the fastest settings of methods on this machine.",
+        "tune.commands",
     ),
     "race": Listed("Measure", "Watch methods answer one prompt."),
     "report": Listed("Look", "Print the table of finished runs, in any format."),
     "compare": Listed(
         "Look", "Compare runs, versions or GPUs on the samples that they share.", "report.compare"
     ),
-    "site": Listed("Look", "Write a page over many runs.", "report.site"),
+    "site": Listed("Look", "Write a web page about many runs.", "report.site"),
     "convert": Listed("Look", "Read result files of other tools into a run."),
     "check": Listed("Judge", "Fail if a run is slower or accepts less than its baseline runs."),
     "audit": Listed("Judge", "Check that outputs are lossless; separate rounding from bugs."),
     "list": Listed("Prepare", "List methods, models, datasets, runs or tunes.", "catalog.list_"),
     "show": Listed("Prepare", "Show one method, model, dataset or run in full.", "catalog.show"),
-    "doctor": Listed("Prepare", "Check this machine, and that its baseline is fair."),
+    "doctor": Listed("Prepare", "Check this machine, and whether its baseline is fair."),
     "fetch": Listed("Prepare", "Download prompts, models and draft weights ahead of a run."),
     "train": Listed("Prepare", "Train a method's head for a model that has none."),
     "init": Listed("Prepare", "Write a package with a working method, for you to change."),
@@ -173,10 +175,10 @@ def _simplify_help(command: Any) -> None:
 _EPILOG = """\b
 Examples:
   specbench run --limit 2                   a first look, without a download
-  specbench run --model DIR --method pld    a model of yours
+  specbench run --model DIR --method pld    your own model
   specbench audit --method my_idea          is a new method lossless?
 
-An option is also an environment variable: SPECBENCH_RUN_MODEL is --model of run."""
+An environment variable can set any option: SPECBENCH_RUN_MODEL sets run --model."""
 _app = typer.Typer(
     name="specbench",
     cls=Commands,
@@ -204,7 +206,7 @@ def _global(
         ),
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error; works anywhere.")
+        bool, typer.Option("--debug", help="Show the traceback of an error; goes with any command.")
     ] = False,
 ) -> None:
     """Declare the options of the program itself; `main` reads `--debug`."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ResultFiles = Annotated[
     list[str],
     typer.Argument(
-        metavar="[LABEL=]FILE", help="Result files; files of the same label are passes."
+        metavar="[LABEL=]FILE", help="Result files; files with the same label are passes."
     ),
 ]
 WrittenForm = Annotated[
@@ -56,8 +56,8 @@ def convert(
     """Read result files of other tools into a run, and print their publishers' numbers first.
 
     With --to, write runs as a folder of result files, one per method and pass.
-    Totals without answers become a published table, RUN.toml and RUN.csv; so do the publishers'
-    numbers of imported runs, with --to table.
+    Totals without answers become a published table, RUN.toml and RUN.csv. With --to table, so do
+    the publishers' numbers of imported runs.
 
     A file's format is recognised by its content. docs/convert.md has the formats.
     """
@@ -142,7 +142,7 @@ def _print_figures(run: Run) -> None:
     for figure in imported.figures:
         typer.echo(f"  {terminal_text(figure.text)}")
     if not imported.figures:
-        typer.echo(f"  none follow from these files ({imported.arithmetic})")
+        typer.echo(f"  none can be computed from these files ({imported.arithmetic})")
     typer.echo("Ours:")
     for load in run.loads:
         metrics = measure(run.at(load))

@@ -13,7 +13,7 @@ MACHINE = ("model", "device", "threads", "weights", "execution", "kernels")
 
 @takes(*options(SpecValues, *MACHINE), *options(Call, "offline"))
 def doctor(values: dict[str, Any], call: Call) -> None:
-    """Check this machine, and that its baseline is fair."""
+    """Check this machine, and whether its baseline is fair."""
     from specbench.measure.spec import RunSpec
 
     spec = RunSpec(**values)

@@ -31,14 +31,14 @@ class Call(Struct, frozen=True):
     task: Annotated[tuple[str, ...], option(
         "Card of your own task.", "measure", "note", "FILE.toml", form="texts")] = ()
     runs: Annotated[int, option(
-        "Whole runs, each in a process of its own, pooled.", "measure", "note", least=1)] = 1
+        "Make N runs, each in its own process, and pool them.", "measure", "note", least=1)] = 1
     gguf: Annotated[str, option(
-        "The GGUF file to take from the folder --model.", "model", "note", "NAME")] = ""
+        "The GGUF file to use from the folder --model.", "model", "note", "NAME")] = ""
     thorough: Annotated[bool, option(
-        "Make three passes over all prompts, not a first look. Most other options imply it.",
+        "Use all prompts and three passes, not a first look. Most other options imply it.",
         "measure", "note")] = False
     dry_run: Annotated[bool, option(
-        "Print the work, its cost and the differences that it could show.", "measure",
+        "Print only the work, its cost and the differences that it could show.", "measure",
         "note")] = False
     ray: Annotated[str, option(
         "Share the prompts among the GPUs of a Ray cluster (docs/cluster.md).", "measure", "note",
@@ -51,13 +51,13 @@ class Call(Struct, frozen=True):
     force: Annotated[bool, option(
         "Allow resuming on a different machine or with different versions.", "output",
         "note")] = False
-    offline: Annotated[bool, option("Use no network.", "output", "note")] = False
+    offline: Annotated[bool, option("Do not use the network.", "output", "note")] = False
     full: Annotated[bool, option(
         "Print all tables, definitions and facts.", "output", "note")] = False
     sort: Annotated[Literal["paper", "speedup"], option(
         "Order of the methods:", "output", "note", "ORDER",
         choices=("paper", "speedup"), noun="order")] = "speedup"
-    quiet: Annotated[bool, option("Print the table only.", "output", "note")] = False
+    quiet: Annotated[bool, option("Print only the table.", "output", "note")] = False
     # fmt: on
 
 

@@ -21,20 +21,21 @@ FormatName = Annotated[
 ]
 ReportFolder = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Folder for all formats, and the plots, also as PDF."),
+    typer.Option(metavar="DIR", help="Folder for all formats and for the plots, also as PDF."),
 ]
 Columns = Annotated[
     str,
     typer.Option(
         metavar="speedup,mat,mean",
-        help="In LaTeX: speedups and MAT of tasks, and their means; default: all.",
+        help="In LaTeX: columns with the speedups and MAT of tasks, and the means; default: all.",
     ),
 ]
 Ours = Annotated[
     list[str] | None, typer.Option(metavar="METHOD", help="In LaTeX: mark this method as ours.")
 ]
 Arithmetic = Annotated[
-    str, typer.Option(metavar="KIND", help="Speedup: ours, or paper (ratio of mean tokens/s).")
+    str,
+    typer.Option(metavar="KIND", help="Kind of speedup: ours, or paper (ratio of mean tokens/s)."),
 ]
 Pool = Annotated[bool, typer.Option("--pool", help="Pool the runs as repetitions of one run.")]
 Lenient = Annotated[
@@ -43,7 +44,7 @@ Lenient = Annotated[
 Plan = Annotated[
     bool,
     typer.Option(
-        "--plan", help="Instead, count the prompts, passes and runs that would show a difference."
+        "--plan", help="Print only how many prompts, passes and runs would show a difference."
     ),
 ]
 
@@ -127,9 +128,7 @@ def compare(
     ] = False,
     load: Annotated[
         tuple[int, int] | None,
-        typer.Option(
-            metavar="N N", help="With --explain: the load of each run in requests at once."
-        ),
+        typer.Option(metavar="N N", help="With --explain: requests at once in each run."),
     ] = None,
     format: Annotated[
         str,
@@ -142,8 +141,8 @@ def compare(
     """Compare runs, versions or GPUs on the samples that they share.
 
     The first run is the reference. With --explain, the ratio is first / second instead. A folder
-    of several runs, as `run --runs` makes it, counts as one run. A cell of a published table can
-    stand in place of a run: TABLE:model/method/task[,temperature=0,load=8].
+    of several runs, as made by `run --runs`, counts as one run. A cell of a published table can
+    replace a run: TABLE:model/method/task[,temperature=0,load=8].
     """
     if explain:
         _explain(run, cross, load, format, out)
@@ -227,7 +226,7 @@ def site(
     run: RunArguments,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the page and its files.")],
 ) -> None:
-    """Write a page over many runs: filters, machines and models side by side, published numbers."""
+    """Write a web page about many runs, with filters and published numbers."""
     from specbench.judge.page import write_site
 
     write_site(run, out, say=say)
@@ -238,7 +237,7 @@ def merge(
     run: RunArguments,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the merged run.")],
 ) -> None:
-    """Join runs of the same work: more prompts or passes, from other times or machines."""
+    """Join runs of the same work, made at other times or on other machines."""
     from specbench.log.merge import merged, write_run
     from specbench.log.store import read_run
 

@@ -41,7 +41,7 @@ SUITES = Path("results/suites")
 
 @takes(*options(SpecValues), *options(Call))
 def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
-    """Measure methods on tasks; keep the run and its report."""
+    """Measure methods on tasks; store the run and its report."""
     from specbench.cli.progress import progress_view
     from specbench.measure.spec import RunSpec, new_spec_values, starting
 
@@ -75,7 +75,7 @@ def suite(
     ],
     call: Call,
 ) -> None:
-    """Measure all runs of a recipe; keep them and one report."""
+    """Measure all runs of a recipe; store them and one report."""
     from specbench.cli.progress import progress_view
     from specbench.measure.suite.recipe import read_recipe
 

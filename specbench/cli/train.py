@@ -20,11 +20,11 @@ Method = Annotated[
 ]
 Data = Annotated[
     Path,
-    typer.Option(metavar="FILE|self", help=f"{CORPUS} self: text that the model writes first."),
+    typer.Option(metavar="FILE|self", help=f"{CORPUS} self: the model first writes the text."),
 ]
-_START = "Begin with the weights of this trained head."
-_OPENINGS = "Beginnings of the requests of --data self, one per line."
-_VOCABULARY = "Size of the draft vocabulary; by default, eagle drafts all tokens and eagle3 32000."
+_START = "Start from the weights of this trained head."
+_OPENINGS = "Beginnings of requests for --data self, one per line."
+_VOCABULARY = "Size of the draft vocabulary; default: all tokens for eagle, 32000 for eagle3."
 
 
 def _number(help_text: str, least: int, most: int) -> Any:
@@ -64,13 +64,13 @@ def train(
     model: TargetModel,
     data: Data,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the head.")],
-    steps: Annotated[int, _number("Steps; --resume with more trains further.", 1, 10**7)] = 2000,
+    steps: Annotated[int, _number("Steps; to train further, --resume with more.", 1, 10**7)] = 2000,
     rows: Annotated[int, _number("Examples per step.", 1, 4096)] = 8,
     length: Annotated[int, _number("Longest example, in tokens.", 3, 10**6)] = 1024,
-    seed: Annotated[int, _number("Seed of new weights and order of examples.", 0, 2**63 - 1)] = 1,
+    seed: Annotated[int, _number("Seed of new weights and of example order.", 0, 2**63 - 1)] = 1,
     tokens: Annotated[int, _number("Answer tokens for --data self.", 1, 10**12)] = 1_000_000,
     draft_vocab: Annotated[int | None, _number(_VOCABULARY, 1, 2**28)] = None,
-    unroll: Annotated[int, _number("Depths that eagle3 is trained for.", 1, 32)] = 6,
+    unroll: Annotated[int, _number("Levels of the draft that eagle3 is trained for.", 1, 32)] = 6,
     start: Annotated[Path | None, typer.Option(metavar="DIR", help=_START)] = None,
     openings: Annotated[Path | None, typer.Option(metavar="FILE", help=_OPENINGS)] = None,
 ) -> None:

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 commands = typer.Typer(
     cls=CommandWithParts,
     add_completion=False,
-    help="Find the fastest settings of methods here, and measure them (docs/tune.md). With "
-    "--engine: a server's draft tokens at loads of 1, 2, 4, 8 (docs/tune_servers.md).",
+    help="Find and measure the fastest settings of methods on this machine (docs/tune.md). "
+    "With --engine: the fastest number of draft tokens of a server, at loads of 1, 2, 4 and 8 "
+    "(docs/tune_servers.md).",
     rich_markup_mode=None,
 )
 _WORK = options(SpecValues, "methods", "model", "tasks", "limit", "max_new_tokens", "seed")
@@ -55,12 +56,12 @@ Forget = Annotated[
     typer.Option(
         "--forget",
         metavar="MODEL|FILE|all",
-        help="Instead, forget settings that `specbench list tunes` shows.",
+        help="Only delete stored settings; `specbench list tunes` shows them.",
     ),
 ]
 Minutes = Annotated[
     float | None,
-    typer.Option("--minutes", metavar="N", min=0.1, help="Goal for the total time."),
+    typer.Option("--minutes", metavar="N", min=0.1, help="Goal for the total time in minutes."),
 ]
 
 
@@ -190,7 +191,7 @@ def profile(values: dict[str, Any], call: Call, out: Out) -> None:
 @commands.command(cls=Part)
 @takes(*_WORK, *_DRAWN[:1], *_ENGINE, *_TIMED, *_OFFLINE)
 def cost(values: dict[str, Any], call: Call, out: Out, minutes: Minutes = None) -> None:
-    """Measure the time of a step by rows and context, and of methods' drafts."""
+    """Measure the time of a step by rows and context, and of drafts."""
     quiet_libraries()
     from specbench.report.build import plot_files, write_files
     from specbench.tune import cost as measure_cost
@@ -210,7 +211,7 @@ def predict(
     ],
     out: MaybeOut = None,
 ) -> None:
-    """Predict the speedup of all settings, on the machine of each cost curve."""
+    """Predict the speedup of all settings on each cost curve's machine."""
     from specbench.report.build import plot_files, write_files
     from specbench.tune import predict as make_predictions
     from specbench.tune import prediction_frame, read_curve, read_profile

@@ -22,9 +22,9 @@ class SpecValues(Struct, frozen=True):
     model: Annotated[str, option(
         "A known model, a folder or a Hub id.", "model", "work", "MODEL")] = "tiny"
     methods: Annotated[tuple[str, ...], option(
-        "Methods, such as pld,sps:num_tokens=4; or papers, or all", "measure", "method",
+        "Methods, such as pld,sps:num_tokens=4; or a group: papers or all", "measure", "method",
         "METHOD,...", parameter="method", form="texts",
-        unset="papers, training-free ones and plug-ins", is_compared=True)] = ()
+        unset="papers, training-free methods and plug-ins", is_compared=True)] = ()
     tasks: Annotated[tuple[str, ...], option(
         "Tasks", "measure", "draw", "TASK,...", parameter="dataset",
         unset="the six of the papers")] = ()
@@ -34,17 +34,17 @@ class SpecValues(Struct, frozen=True):
     limit: Annotated[int | None, option(
         "Use N prompts per task.", "measure", "draw", least=1)] = None
     limit_order: Annotated[Literal["spread", "first"], option(
-        "Which N prompts: spread over a file and its categories, or the first", "measure", "draw",
+        "Which N prompts: spread over the file and its categories, or the first", "measure", "draw",
         "ORDER", choices=("spread", "first"), unset="spread")] = "first"
     sample: Annotated[int | None, option(
         "Use N prompts per task, drawn with the seed.", "measure", "draw", least=1)] = None
     temperatures: Annotated[tuple[float, ...], option(
-        "Temperatures, each of which is run; 0 is greedy", "decoding", "work", "T,...",
+        "Temperatures to run; 0 is greedy", "decoding", "work", "T,...",
         parameter="temperature", unset="0", least=0,
         hint="Give 0 for greedy decoding, or a positive number such as 1.",
         is_compared=True)] = (0.0,)
     top_p: Annotated[float, option(
-        "Nucleus sampling at T > 0.", "decoding", "work", "P", above=0, most=1,
+        "Share of probability for nucleus sampling.", "decoding", "work", "P", above=0, most=1,
         hint="Give a number above 0 and up to 1; 1 turns it off.", is_compared=True)] = 1.0
     top_k: Annotated[int, option(
         "Sample among the K most likely tokens; 0: off.", "decoding", "work", "K",
@@ -77,22 +77,22 @@ class SpecValues(Struct, frozen=True):
         """Values for the chat template in JSON, such as '{"thinking": false}'.""", "model", "work",
         "JSON", is_compared=True)] = ""
     history: Annotated[Literal["shared", "own"], option(
-        "Earlier answers in a chat: vanilla's (shared) or the method's own.", "decoding",
+        "Earlier answers in a chat: shared (vanilla's) or own (the method's).", "decoding",
         "work", "KIND", choices=("shared", "own"), is_compared=True)] = "shared"
     settings: Annotated[str, option(
-        "Sizes of drafts: auto (fastest here), paper, settings.toml, or a run's.", "measure",
+        "Sizes of drafts: auto (fastest here), paper, or from a file or a run.", "measure",
         "method", "auto|paper|FILE|RUN", unset="auto on a CPU, else paper",
         backend="engine")] = "paper"
     is_baseline_run: Annotated[bool, option(
         "Run vanilla too, for speedups.", "measure", "method", parameter="baseline")] = True
     phases: Annotated[bool, option(
-        "Time the phases of a step; reports no speedup.", "decoding", "work",
+        "Time the phases of a step; the run has no speedup.", "decoding", "work",
         backend="engine", is_compared=True)] = False
     energy: Annotated[bool, option(
-        "Measure the energy of each method alone, for 6 s or more.", "measure", "note",
+        "Also measure each method's energy, alone, for at least 6 s.", "measure", "note",
         backend="engine")] = False
     weights: Annotated[str, option(
-        "hub, or stand-in: tiny in the model's real shape, no download.", "model", "work",
+        "hub, or stand-in: tiny's weights in the model's shape, no download.", "model", "work",
         "KIND", choices=("hub", "stand-in"), noun="kind of weights", backend="engine")] = "hub"
     execution: Annotated[str, option(
         "auto, eager, or graph: replay CUDA graphs.", "decoding", "machine", "MODE",
@@ -103,10 +103,10 @@ class SpecValues(Struct, frozen=True):
         "model", "machine", "KIND", choices=("auto", "torch", "plain", "overlapped"),
         noun="kind of kernels", backend="engine")] = "auto"
     trace: Annotated[bool, option(
-        "Keep the draft's confidence in every node.", "decoding", "note",
+        "Record the draft's confidence in every node.", "decoding", "note",
         backend="engine")] = False
     check_drafts: Annotated[bool, option(
-        "Check every draft and verdict against the contract, within the timed steps.",
+        "Check every draft and accepted path against the contract; slows steps.",
         "decoding", "note", backend="engine")] = False
     backend: Annotated[str, option(
         "engine: in this process; server: over HTTP.", "server", "work", "KIND",
@@ -121,15 +121,15 @@ class SpecValues(Struct, frozen=True):
         "More arguments for the engine, in quotes.", "server", "machine", "ARGS",
         form="words")] = ()
     urls: Annotated[tuple[str, ...], option(
-        "Address of a running server; one for each --label.", "server", "note", "URL",
+        "Address of a running server; give one --label for each.", "server", "note", "URL",
         parameter="url")] = ()
     labels: Annotated[tuple[str, ...], option(
-        "Method of the server at --url; vanilla: the baseline.", "server", "method", "NAME",
+        "Method of the server at --url; vanilla is the baseline.", "server", "method", "NAME",
         parameter="label")] = ()
     served_model: Annotated[str, option(
         "The model's name at the server, if it differs.", "server", "note", "NAME")] = ""
     concurrency: Annotated[tuple[int, ...], option(
-        "Requests that a server gets at once", "server", "work", "N,...", above=0,
+        "Requests at once to a server", "server", "work", "N,...", above=0,
         unset="1", is_compared=True)] = ()
     request_rates: Annotated[tuple[float, ...], option(
         "Requests per second to a server, at random times.", "server", "work", "R,...",

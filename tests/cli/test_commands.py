@@ -35,7 +35,7 @@ def test_help_lists_every_command_in_four_groups(specbench: Specbench) -> None:
     for name in ("merge", "datastore"):
         assert f"  {name} " in shown.partition("Prepare:\n")[2]
     words = " ".join(specbench("--help").out.split())
-    assert "SPECBENCH_RUN_MODEL is --model of run" in words
+    assert "SPECBENCH_RUN_MODEL sets run --model" in words
     assert "Examples: specbench run --limit 2" in words
 
 
