@@ -1,5 +1,5 @@
-"""The contract of one method: tests of its own drafter on a target, and of the drafter with right
-tokens planted.
+"""The contract of one method: tests of its drafter on a target, alone and with the right tokens
+planted in its trees.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,27 +36,28 @@ NUM_TOKENS = {
     Sampling(1.8): 1500,
     Sampling(0.3): 500,
 }
-"""Tokens that are drawn under each setting."""
+"""Least number of tokens to draw with each sampling setting."""
 NUM_OUTCOMES = 20_000
-"""Outcomes of the acceptance rule that are drawn."""
+"""Number of times that the acceptance rule is run on small trees."""
 MOST_MAT_RATIO = 2.0
 """Largest ratio of MAT on task prompts to MAT on unseen prompts that an honest drafter reaches."""
 MOST_PAIR_RATIO = 2.5
-"""Largest ratio of MAT on one task prompt to MAT on the unseen prompt that is made from its task.
-For PLD on `tiny`, two of 48 such pairs are above it, at most 2.7. Methods that knew the answers had
-ratios of 4.1 to 8.8.
+"""A task prompt is suspicious if its MAT is more than this multiple of the MAT on the unseen prompt
+made from the same task. For PLD on `tiny`, two of 48 such pairs have larger ratios, up to 2.7.
+Methods that knew the answers had ratios of 4.1 to 8.8.
 """
 ContractTest = Callable[[Subject], Iterator[AuditTest]]
-"""A part of the contract. The first line of its docstring begins with its subject, for readers."""
+"""A part of the contract. The first line of its docstring, up to a colon, is shown as progress."""
 
 
 def recall(subject: Subject) -> Iterator[AuditTest]:
-    """Steps: a repeated prompt, or a prompt of a task, may not take fewer steps than a new prompt.
+    """Steps: neither a repeated prompt nor a prompt of a task may take too few steps.
 
-    Otherwise the method remembers answers, or has stored them. Yields a test that counts repeated
-    prompts with fewer steps; then two tests that compare tokens per step on prompts of tasks and on
-    unseen prompts, if the subject has prompts of tasks. This part must run before all others, while
-    the shared drafter (`subject.drafter`) has met no prompt.
+    A method that answers a repeated prompt in fewer steps remembers answers; one that is much
+    faster on prompts of tasks has stored answers. Yields a test that counts repeated prompts with
+    fewer steps; then, if the subject has prompts of tasks, two tests that compare tokens per step
+    on these and on unseen prompts. This part must run first, before the shared drafter
+    (`subject.drafter`) has met any prompt.
     """
     num_steps = [_num_steps(subject, subject.drafter, prompt) for prompt in subject.prompts]
     num_fewer = 0  # repeated prompts that take fewer steps than the first time
@@ -71,22 +72,23 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
         return
     unseen_ratio = _tokens_per_step(subject, subject.unseen_prompts)
     task_ratio = _tokens_per_step(subject, subject.task_prompts)
-    # Mean tokens per step (MAT) with resamples of prompts; the two streams draw independently.
+    # Mean tokens per step (MAT), each with its own bootstrap over prompts.
     unseen_draws, task_draws = Draws(Bootstrap(), "fresh"), Draws(Bootstrap(), "known")
     unseen_mat = unseen_draws.estimate(unseen_ratio)
     task_mat = task_draws.estimate(task_ratio)
-    # p-value of "unseen prompts have at least the task prompts' MAT / MOST_MAT_RATIO"; None, which
-    # passes, with too few prompts. EXACT: only the choice of prompts adds variance.
+    # p-value of "task_mat / unseen_mat is at most MOST_MAT_RATIO"; None with too few prompts, and
+    # then the test passes. EXACT: only the choice of prompts adds variance.
     p_value = slower(unseen_mat, task_mat, MOST_MAT_RATIO - 1, EXACT)
     mat_ratio = task_mat.value / unseen_mat.value
     name = "tokens per step on prompts of tasks, against new ones"
     num = len(subject.task_prompts)  # answers tested
-    # "guesses": what is tested are the drafts
+    # "guesses": the subject of the test is the drafts
     yield AuditTest("guesses", name, num, effect=mat_ratio, unit="times", p_value=p_value)
     # Also compare each prompt of a task with the unseen prompt made from the same task: the mean
     # over all prompts would hide a method that knows only a few tasks.
     unseen_mats, task_mats = _mats(unseen_ratio), _mats(task_ratio)  # [prompts]
-    # prompts of tasks that are suspiciously fast; and the reverse, which happens by chance alone
+    # Pairs in which the task's prompt is suspiciously fast, and pairs in which the unseen prompt
+    # is: the latter happens only by chance.
     num_faster = int((task_mats > MOST_PAIR_RATIO * unseen_mats).sum())
     num_slower = int((unseen_mats > MOST_PAIR_RATIO * task_mats).sum())
     yield AuditTest(
@@ -100,16 +102,17 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
 
 
 def _tokens_per_step(subject: Subject, prompts: Sequence[tuple[int, ...]]) -> Ratio:
-    """Tokens / steps of the answers [prompts, 1], by a drafter that has seen none of the prompts.
+    """Tokens / steps of each answer [prompts, 1], by a new drafter that completes all prompts.
 
     Answers end at the model's end tokens: a method that knows an answer knows it only up to there.
     """
     drafter = subject.build()
     completions = [subject.complete(drafter, prompt, eos_ids=subject.eos_ids) for prompt in prompts]
-    # Tokens of each step. An answer of one token has no step, and counts as one step of one token.
-    lengths = [completion.accept_lengths or (1,) for completion in completions]
-    num_tokens = np.array([[sum(of_answer)] for of_answer in lengths], dtype=np.float64)
-    num_steps = np.array([[len(of_answer)] for of_answer in lengths], dtype=np.float64)
+    # Per answer: the number of tokens that each step emitted. An answer of one token has no step,
+    # and counts as one step of one token.
+    answers = [completion.accept_lengths or (1,) for completion in completions]
+    num_tokens = np.array([[sum(step_lengths)] for step_lengths in answers], dtype=np.float64)
+    num_steps = np.array([[len(step_lengths)] for step_lengths in answers], dtype=np.float64)
     return Ratio(num_tokens, num_steps)
 
 
@@ -119,23 +122,23 @@ def _mats(ratio: Ratio) -> FloatArray:
 
 
 def _num_steps(subject: Subject, drafter: Drafter, prompt: tuple[int, ...]) -> int:
-    """Steps of a completion by a drafter, at least one."""
+    """The number of steps in which a drafter completes a prompt (token ids), at least 1."""
     return max(1, len(subject.complete(drafter, prompt).accept_lengths))
 
 
 def greedy(subject: Subject) -> Iterator[AuditTest]:
     """Own drafts at temperature 0: every token is the best one, and the counts add up.
 
-    Yields a test that counts answers with wrong tokens, and a test that counts answers whose steps
-    do not add up. The method under test completes each prompt of the subject with its own drafts.
+    The method under test completes each prompt of the subject with its own drafts. Yields a test
+    that counts answers with wrong tokens, and a test that counts answers whose numbers of tokens,
+    steps and nodes contradict each other.
     """
     num_wrong = 0  # answers with a token that is not the target's best, beyond rounding
-    num_miscounted = 0  # answers whose numbers of tokens or nodes do not fit
+    num_miscounted = 0  # answers with contradictory numbers of tokens, steps and nodes
     for prompt in subject.prompts:
         completion = subject.complete(subject.drafter, prompt)
         num_wrong += subject.is_wrong(prompt, completion.token_ids)
-        # Per step: emitted tokens, at least one (the target's own), and nodes of the tree, at least
-        # as many.
+        # A step emits at least one token (the target's own), and at most one per node of its tree.
         steps = zip(completion.accept_lengths, completion.num_nodes, strict=True)
         has_fitting_steps = all(1 <= num_emitted <= num_nodes for num_emitted, num_nodes in steps)
         # 1: the prefill's token belongs to no step
@@ -149,15 +152,15 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
     """Right tokens in the trees: all are accepted, to full depth, and logits stay right.
 
     The right tokens are the target's greedy answers; `Planted` puts them into the trees that the
-    method under test drafts. Each prompt of the subject, also a long one, is completed twice: once
-    to keep the logits of its steps, once to count accepted tokens. Yields tests of the answers, of
-    acceptance, of the depth that was reached, and of the logits.
+    method under test drafts. Each prompt of the subject, including the long ones, is completed
+    twice: once to keep the logits of its steps, once to count accepted tokens. Yields tests of the
+    answers, the acceptance, the depth that was reached, and the logits.
     """
     num_wrong = 0  # answers with a token that is not the target's best, beyond rounding
-    # Right tokens in the trees, and those that were not accepted. In these numbers and the next, a
-    # step counts at most the tokens left of the budget less one, the target's own.
+    # Right tokens in the trees, and those that were not accepted. These numbers and the next leave
+    # out draft tokens beyond the budget, of which one token is the target's own.
     num_planted = num_refused = 0
-    deepest_tree = deepest_accepted = 0  # levels below the root: of the trees, of accepted paths
+    deepest_tree = deepest_accepted = 0  # most levels below the root: of a tree, an accepted path
     logits: list[LogitNumbers] = []  # per answer: how its logits differ from a plain forward's
     long_answers = [subject.complete(Plain(), prompt).token_ids for prompt in subject.long_prompts]
     prompts = [*subject.prompts, *subject.long_prompts]
@@ -169,13 +172,13 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
         num_wrong += subject.is_wrong(prompt, evidence.token_ids)
         drafter = Planted(subject.drafter, right_ids)
         completion = subject.complete(drafter, prompt)
-        # Accepted draft tokens per step: all emitted tokens but the target's own, or but the last
-        # draft token if the budget cuts the target's own off.
-        num_accepted = [num_emitted - 1 for num_emitted in completion.accept_lengths]
+        # Accepted draft tokens of each step: all emitted tokens but the last, which is the target's
+        # own, or a draft token after which the budget ends.
+        accepted_by_step = [num_emitted - 1 for num_emitted in completion.accept_lengths]
         num_planted += sum(drafter.num_planted)  # a number per step
-        for num_right, num_kept in zip(drafter.num_planted, num_accepted, strict=True):
-            num_refused += max(0, num_right - num_kept)
-        deepest_accepted = max([deepest_accepted, *num_accepted])
+        for num_right, num_accepted in zip(drafter.num_planted, accepted_by_step, strict=True):
+            num_refused += max(0, num_right - num_accepted)
+        deepest_accepted = max([deepest_accepted, *accepted_by_step])
         deepest_tree = max([deepest_tree, *drafter.depths])  # depths: of the tree of each step
     num_lacking = deepest_tree - deepest_accepted  # levels that no accepted path reached
     yield counted("planted guesses", num=len(prompts), num_wrong=num_wrong)
@@ -185,18 +188,18 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
 
 
 def _logit_tests(
-    logits: Sequence[LogitNumbers], subject: Subject, what: str
+    logits: Sequence[LogitNumbers], subject: Subject, suffix: str
 ) -> Iterator[AuditTest]:
-    """The tests of the logits of several answers. Their names end with `what`."""
+    """The tests of the logits of several answers, with `suffix` added to their names."""
     allowed = allowed_deviation(subject.dtype)
     tests = logit_tests(LogitNumbers.join(logits), subject.dtype, allowed)
-    return _named(tests, what)
+    return _named(tests, suffix)
 
 
-def _named(tests: Iterable[AuditTest], what: str) -> Iterator[AuditTest]:
-    """The tests, with `what` added to their names."""
+def _named(tests: Iterable[AuditTest], suffix: str) -> Iterator[AuditTest]:
+    """The tests, with `suffix` added to their names."""
     for test in tests:
-        yield replace(test, name=f"{test.name}, {what}")
+        yield replace(test, name=f"{test.name}, {suffix}")
 
 
 def sampled(subject: Subject) -> Iterator[AuditTest]:
@@ -204,15 +207,15 @@ def sampled(subject: Subject) -> Iterator[AuditTest]:
 
     In each of the sampling settings of `NUM_TOKENS`, the method under test answers the subject's
     prompts until enough tokens are drawn. Yields tests that the answers' tokens are draws from the
-    target's distributions, that draft tokens are draws from the drafter's, and that the steps'
-    logits are a plain forward's.
+    target's distributions, that draft tokens are draws from the drafter's, and that the logits of
+    the steps agree with a plain forward's.
     """
     for sampling, num_tokens in NUM_TOKENS.items():
         setting_label = f"T={sampling}"  # ends the tests' names
         answers: list[Evidence] = []  # with numbers about tokens, logits and drafts
         while sum(len(answer.token_ids) for answer in answers) < num_tokens:
             prompt = subject.prompts[len(answers) % len(subject.prompts)]  # in turn
-            # another seed per answer of a setting, which no other part of the contract uses
+            # a new seed for each answer of a setting, used by no other part of the contract
             request = Request(prompt, subject.budget, sampling, seed=1000 + len(answers))
             answers.append(watched_evidence(subject.target, subject.drafter, request))
         tokens = TokenNumbers.join([answer.tokens for answer in answers])  # of all answers
@@ -225,16 +228,19 @@ def sampled(subject: Subject) -> Iterator[AuditTest]:
 
 
 def rule(subject: Subject) -> Iterator[AuditTest]:
-    """The acceptance rule on small trees with known p and q."""
+    """The acceptance rule on small trees with known p and q.
+
+    p is the target's distribution, q the drafter's. Yields a test per tree.
+    """
     yield from rule_tests(rule_outcomes(subject.drafter.rule, NUM_OUTCOMES))
 
 
 def repeats(subject: Subject) -> Iterator[AuditTest]:
     """A seed repeats its answer, another seed does not, and a prompt leaves no state.
 
-    Yields a test of each claim for the method under test; each test counts a wrong answer, 0 or 1.
-    A prompt left a state if a drafter that completed it drafts or answers otherwise on the next
-    prompt than a fresh drafter.
+    Yields a test of each claim for the method under test; each test counts 0 or 1 wrong answers. A
+    prompt left state behind if, on the next prompt, a drafter that completed it drafts or answers
+    differently from a fresh drafter.
     """
     first_prompt, second_prompt = subject.prompts[:2]  # token ids
     fresh_drafter = WatchedDrafter(subject.build())  # `trees` keeps the tree of each step
@@ -259,9 +265,10 @@ def repeats(subject: Subject) -> Iterator[AuditTest]:
 def sizes(subject: Subject) -> Iterator[AuditTest]:
     """Trees have the announced sizes.
 
-    For CUDA graphs a drafter announces that all its trees have one size, or a tree of each padded
-    size. Yields a test at temperature 0 and a test at temperature 1, which count wrong sizes of the
-    trees of the method under test: all but one, or all padded sizes that were not announced.
+    For CUDA graphs a drafter announces that all its trees have one size, or gives an example tree
+    of each padded size. Yields a test at temperature 0 and a test at temperature 1. Each counts the
+    wrong sizes among the trees of the method under test: if there should be one size, all sizes but
+    one; otherwise the padded sizes that were not announced.
     """
     drafter = subject.drafter
     for sampling in (Sampling(), Sampling(1.0)):  # greedy, and temperature 1
@@ -294,8 +301,8 @@ def run_contract(
 ) -> MethodAudit:
     """Run all parts of the contract of a method; returns its tests with a status.
 
-    A part makes several tests. An exception of the method ends a part, and is a fault; the part's
-    earlier tests count.
+    A part makes several tests. An exception of the method ends the part and is kept as a fault; the
+    part's earlier tests still count.
 
     Args:
         name: name of the method.
@@ -320,11 +327,11 @@ def run_contract(
             traceback = debug_traceback(error)  # "" without --debug
             if traceback and len(faults) == 1:  # of the first error alone
                 say(traceback)
-    # The tests set the temperatures of their answers, so the audit has none: neither that of a run
-    # nor that of tested answers (`level`).
+    # Each test sets its own temperatures. The two zeros are placeholders for the temperature of a
+    # run and that of tested answers (`level`).
     raw_audit = MethodAudit(name, temperature=0.0, level=0.0, tests=tuple(tests))
     (method_audit,) = corrected([raw_audit])  # p-values corrected for their number
-    # For `smallest_tv`, the smallest error (total variation) that a test of the sampled tokens at
+    # `smallest_tv` is the smallest error (total variation) that a test of the tokens sampled at
     # temperature 1 finds. Its rate of false alarms is ALPHA / the number of tests with a p-value.
     drawn_tokens = TokenNumbers.join(subject.drawn)
     num_p_values = sum(test.p_value is not None for test in tests)
@@ -338,8 +345,8 @@ def run_contract(
 
 
 def _status(result: MethodAudit, *, has_faults: bool, is_lossless: bool) -> AuditStatus:
-    """The status of a contract. A method that is not lossless may fail as a sampler, but not
-    elsewhere.
+    """The status of a contract. A method that does not claim to be lossless is "lossy" if it fails
+    only the tests of sampled tokens and of the rule.
     """
     failed_subjects = {test.subject for test in result.failures}
     if not (has_faults or failed_subjects):

@@ -1,7 +1,7 @@
 """Drafters that an audit puts in place of a method's own: watched, planted, and a plain one.
 
-A watched or planted drafter passes everything on to the method's own, so that loop, caches and
-graphs are as in a measured completion.
+A watched or planted drafter passes every call on to the method's own drafter, so that the loop,
+caches and graphs are those of a measured completion.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class ProposedTree(NamedTuple):
 
 
 class WatchedDrafter(WrappedDrafter):
-    """A drafter whose trees and accepted logits are kept.
+    """A drafter whose trees are kept, with the target's logits along the accepted paths.
 
     The loop shows a step's result only before the next step, so the logits of the last step are
     missing.
@@ -52,7 +52,7 @@ class WatchedDrafter(WrappedDrafter):
         self._drafter.start(state, prefill)
 
     def propose(self, state: State) -> DraftTree:
-        """The method's tree for a step. Its nodes are kept, and numbers about drawn tokens."""
+        """The method's tree for a step. Keeps its nodes, and numbers about drawn draft tokens."""
         tree = self._drafter.propose(state)
         num_nodes = int(tree.num_verify)  # nodes that may be accepted, root included
         parents = tree.layout.parents[:num_nodes].tolist()
@@ -77,7 +77,7 @@ def draft_numbers(tokens: Tensor, q: Tensor, generator: torch.Generator) -> Draf
     by token id. In each order the draft token gets a point of its stretch. If the token was drawn
     from q, this point is uniform in [0, 1):
 
-        point = (mass of the stretches before + uniform(0, 1) * mass of its own) / mass of all
+        point = (mass of earlier stretches + uniform(0, 1) * mass of its stretch) / total mass
 
     Args:
         tokens: token ids [draft tokens].
@@ -85,7 +85,7 @@ def draft_numbers(tokens: Tensor, q: Tensor, generator: torch.Generator) -> Draf
         generator: draws the uniform numbers.
     """
     q, tokens = q.double().cpu(), tokens.cpu()
-    # A mass is a sum of probabilities. All arrays are [draft tokens], except token_q.
+    # A mass is a sum of probabilities. All arrays below are [draft tokens], except token_q.
     mass = q.sum(-1)  # of all tokens: 1 up to rounding
     token_q = q.gather(1, tokens[:, None])  # of the draft token [draft tokens, 1]
     likelier_mass = q.masked_fill(q <= token_q, 0.0).sum(-1)
@@ -113,32 +113,32 @@ class Plain(Drafter):
 class Planted(WrappedDrafter):
     """A method's drafter with the right token planted in its trees, at changing depths and ranks.
 
-    Random drafts are hardly ever accepted, so caches, residuals and bonus tokens deep in a tree
-    would not be tested.
+    Without planting, hardly any draft of a weak drafter is accepted, and caches, residuals and
+    bonus tokens deep in a tree would not be tested.
 
-    In even steps the path goes to the deepest node of the tree, in odd steps to children of
-    changing ranks. A step with the deepest tree so far counts as even.
+    In even steps the right tokens lie on the path to the deepest node of the tree, in odd steps on
+    a path through children of changing ranks. A step with the deepest tree so far counts as even.
 
     Args:
         drafter: the method's own drafter.
         right_ids: all right token ids, the prompt's included.
-        first_step: the number from which steps are counted.
+        first_step: number of the first step; the next steps count up from it.
     """
 
     first_drafts: dict[int, list[int]]
     """The method's own draft tokens for the next position, by the number of tokens before it."""
     num_planted: list[int]
-    """Right tokens in the tree of each step; at most the tokens left of the budget less one, the
-    target's own.
+    """Right tokens in the tree of each step, but at most as many as the rest of the budget has room
+    for beside the target's own token.
     """
     depths: list[int]
-    """The depth of the tree of each step, with the same bound."""
+    """The levels below the root in the tree of each step, with the same bound."""
 
     def __init__(self, drafter: Drafter, right_ids: Sequence[int], first_step: int = 0) -> None:
         """Take a method's drafter, and the right token ids with the prompt's.
 
-        Steps are counted from `first_step`: the number of a step decides on which path of the tree
-        the right tokens are planted.
+        Steps are counted from `first_step`: whether a step's number is odd or even decides along
+        which path of its tree the right tokens are planted.
         """
         super().__init__(drafter)
         self.first_drafts = {}
@@ -153,7 +153,7 @@ class Planted(WrappedDrafter):
     def propose(self, state: State) -> DraftTree:
         """The method's tree for a step, with right tokens planted in it.
 
-        Also keeps the step's first draft tokens, number of right tokens and depth.
+        Also keeps the step's first draft tokens, its number of right tokens and its tree's depth.
         """
         tree = self._drafter.propose(state)
         num_tokens = len(state.token_ids)  # of the prompt and the answer so far
@@ -167,7 +167,7 @@ class Planted(WrappedDrafter):
         self.first_drafts[num_tokens] = [token for token, parent in nodes if parent == 0]
         # right token ids of the levels below the root
         level_ids = self._right_ids[num_tokens : num_tokens + tree.layout.max_depth]
-        # draft tokens that may count: all tokens left of the budget, less one for the target's own
+        # draft tokens that fit into the rest of the budget, with one left for the target's own
         most_accepted = state.remaining - 1
         depth = min(int(tree.layout.depths[:num_nodes].max()), most_accepted)
         is_deepest_yet = depth > max(self.depths, default=0)

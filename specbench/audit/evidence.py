@@ -1,4 +1,4 @@
-"""Numbers that show if tokens were drawn from the target's distribution, and logits were right.
+"""Numbers that show if tokens were drawn from the target's distribution and if logits were right.
 
 The reference is one plain forward of the model over prompt and answer, without the engine's
 cache, masks or kernels. A watched drafter keeps each step's tree and the target's logits along
@@ -26,9 +26,9 @@ from specbench.types import Request, Sampling
 _CHUNK = 32
 """Number of tokens whose distributions are in memory at once."""
 _SLACK = 1e-3
-"""Probability that is added to top-p, since rounding may move the border of the kept tokens."""
+"""Probability to add to top-p, since rounding may move the border of the kept tokens."""
 _HALF_SLACK = 0.05
-"""The same in half precision."""
+"""The same for logits in half precision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,11 @@ class Evidence:
     token_ids: tuple[int, ...]
     """The answer."""
     tokens: TokenNumbers
-    """Its tokens and the distributions that they should come from [tokens]."""
+    """Its tokens against the distributions that they should be drawn from [tokens]."""
     logits: LogitNumbers
     """The logits of its prefill and steps against a plain forward's [rows]."""
     drafts: DraftNumbers
-    """The draft tokens that were drawn [draft tokens]."""
+    """Its drawn draft tokens against the distributions that they claim [draft tokens]."""
 
 
 @torch.inference_mode()
@@ -51,8 +51,8 @@ def watched_evidence(target: Target, drafter: Drafter, request: Request) -> Evid
     """Complete a request with a drafter that is watched, and compare it with a plain forward.
 
     Returns the answer with numbers about its tokens, the logits of its steps, and the draft tokens
-    that were drawn.
-    A plain forward is one pass of the model over prompt and answer, without the engine's cache.
+    that were drawn. A plain forward is one pass of the model over prompt and answer, without the
+    engine's cache.
     """
     watched = WatchedDrafter(drafter, request.seed)  # keeps trees, logits and draft tokens
     completion = decode(target, watched, request)
@@ -73,16 +73,17 @@ def watched_evidence(target: Target, drafter: Drafter, request: Request) -> Evid
     logits = logit_numbers(step_rows, plain_rows[: len(step_rows)])
     # `is_exact` is UNKNOWN so far, and stays so if a step has more nodes than `max_exact_rows`.
     if max(completion.num_nodes, default=0) <= target.max_exact_rows:
-        # Steps with so few nodes should give the same bits in any tree. They are compared with the
-        # engine's steps over chains of `max_exact_rows` tokens of the answer [rows, vocab].
+        # Steps of up to `max_exact_rows` nodes should give the same bits in any tree. They are
+        # compared with the engine's steps over chains of that many tokens of the answer
+        # [rows, vocab].
         chain_rows = plain_steps(target, request.prompt_ids, token_ids[: len(step_rows)])
         is_exact = (step_rows == chain_rows).all(-1).long().cpu().numpy()  # 1 or 0 [rows]
         # nodes of each row's step; 0 for the prefill's row
         num_nodes = np.repeat((0, *completion.num_nodes), (1, *completion.accept_lengths))
         num_nodes = num_nodes[: len(is_exact)]
         for size in {*num_nodes[(is_exact == 0) & (num_nodes > 0)].tolist()}:
-            # If chains of only `size` tokens have other bits than those longer chains, or do not
-            # fit into the context, these rows say nothing about the method.
+            # If chains of only `size` tokens give other bits than the longer chains, or do not fit
+            # into the context, rows of steps of this size say nothing about the method.
             if not has_exact_steps(target, request.prompt_ids, token_ids, size):
                 is_exact[num_nodes == size] = UNKNOWN
         logits = replace(logits, is_exact=is_exact)
@@ -93,7 +94,7 @@ def token_numbers(logits: Tensor, token_ids: Sequence[int], sampling: Sampling) 
     """Numbers that show if the tokens of an answer were drawn from the target's distributions.
 
     Greedy tokens get the numbers that they would have as draws at temperature 1. The steps of the
-    answer are not known here: `depth` and `has_draft` are UNKNOWN, but for the first token's depth.
+    answer are not known here: `depth` and `has_draft` are UNKNOWN, except the first token's depth.
 
     Args:
         logits: the target's logits before each token [tokens, vocab].
@@ -106,8 +107,8 @@ def token_numbers(logits: Tensor, token_ids: Sequence[int], sampling: Sampling) 
         sampling = loose_sampling = Sampling(1.0)
     samplers = _Samplers(Sampler(sampling, logits.device), Sampler(loose_sampling, logits.device))
     token_column = torch.tensor(token_ids, device=logits.device)[:, None]  # [tokens, 1]
-    # A number in [0, 1) per token: the place of a point in the token's stretch of the distribution.
-    # The tokens are the seed, so that a second audit of the answer gets the same numbers.
+    # A random number in [0, 1) per token: which point of the token's stretch is tested. The tokens
+    # are the seed, so that a second audit of the answer gets the same numbers.
     uniform = np.random.default_rng(token_ids).random(len(token_ids))
     place_in_stretch = torch.from_numpy(uniform).to(logits.device)
     chunks = []  # numbers of a few tokens at a time, which bounds the memory
@@ -122,7 +123,7 @@ def token_numbers(logits: Tensor, token_ids: Sequence[int], sampling: Sampling) 
 
 
 def _loosened(sampling: Sampling, *, is_half: bool) -> Sampling:
-    """The sampling settings with their borders moved out as far as rounding may move them."""
+    """The sampling settings with top-p and top-k raised as far as rounding may move them."""
     slack = _HALF_SLACK if is_half else _SLACK
     top_k = sampling.top_k
     if top_k:  # 0: all tokens are kept
@@ -132,7 +133,7 @@ def _loosened(sampling: Sampling, *, is_half: bool) -> Sampling:
 
 
 class _Samplers(NamedTuple):
-    """The sampler that should draw the tokens, and one with loosened borders."""
+    """The sampler that should draw the tokens, and one with loosened top-p and top-k."""
 
     sampler: Sampler
     loose: Sampler
@@ -143,9 +144,10 @@ def _numbers_of_chunk(
 ) -> TokenNumbers:
     """Numbers about drawn tokens [tokens, 1] and the distributions p that they should come from.
 
-    `logits` [tokens, vocab] are the target's before each token. `place_in_stretch` [tokens] has a
-    uniform number in [0, 1) per token: a point in the token's stretch. Where no comment gives a
-    shape, an array is [tokens]. A mass is a sum of probabilities, a third a third central moment.
+    `logits` [tokens, vocab] are the target's before each token. All tokens of the vocabulary are
+    laid end to end on [0, 1), each as a stretch as long as its probability; `place_in_stretch`
+    [tokens] has a uniform number in [0, 1), which picks a point of the drawn token's stretch. Other
+    arrays are [tokens]. A mass is a sum of probabilities, "third" a third central moment.
     """
     p = samplers.sampler.probs(logits.double())  # [tokens, vocab]
     p_column = p.gather(1, tokens)  # p of the drawn token [tokens, 1]
@@ -158,10 +160,10 @@ def _numbers_of_chunk(
     likelier_mass = p.masked_fill(p <= p_column, 0.0).sum(-1)
     equal_mass = p.masked_fill(p != p_column, 0.0).sum(-1)
     rank = likelier_mass + equal_mass / 2
-    # The moments of the rank. Lay all tokens end to end on [0, 1) by falling probability, each as a
-    # stretch of length w (its probability) with the middle m. The rank is the m of the drawn token.
-    # A uniform point u has variance 1/12 and third 0. Given the stretch that u falls into, u has
-    # mean m, variance w**2/12 and third 0. The laws of total variance and third moment give
+    # The moments of the rank. With tokens by falling probability, a stretch has length w and middle
+    # m; the rank is the drawn token's m. A uniform point u has variance 1/12 and third moment 0;
+    # within a stretch it has mean m, variance w**2/12 and third moment 0. So, by the laws of total
+    # variance and third moment,
     #     variance(m) = 1/12 - E[w**2/12],  third(m) = -3 E[(m - 1/2) w**2/12]
     falling_p = p.sort(-1, descending=True).values  # w [tokens, vocab]
     middle_from_half = falling_p.cumsum(-1) - falling_p / 2 - 0.5  # m - 1/2 [tokens, vocab]
@@ -174,9 +176,8 @@ def _numbers_of_chunk(
     position = stretch_end - token_p * (1 - place_in_stretch)
     stretch_middle = stretch_end - token_p / 2
     best_p = falling_p[:, 0]
-    # A token that p rules out gets the expected numbers: the entropy for a surprise, 1/2 for a rank
-    # and a middle. If looser settings do not rule it out, rounding may be why it was drawn: it also
-    # gets a tail of 1. Otherwise it is impossible, with the tail 0.
+    # A token that p rules out gets the expected surprise (the entropy), rank and middle (1/2). If
+    # looser settings allow it, rounding may explain it: its tail is 1. Otherwise it is 0.
     is_ruled_out = token_p <= 0
     loose_p = samplers.loose.probs(logits.double()).gather(1, tokens)[:, 0]
     is_possible = ~is_ruled_out | (loose_p > 0)
@@ -234,11 +235,10 @@ def numbers_in_steps(
     Args:
         accept_lengths: number of tokens that each step emitted.
         token_ids: the answer; its first token is the prefill's, which no step emitted.
-        trees: the draft tree of each step; empty if they are not known, as of a recorded
-            answer.
+        trees: the draft tree of each step; empty if not known, as for a recorded answer.
     """
-    depths = [0]  # of each token: its number in its step from 1; 0 for the prefill's token
-    # of each token: 1 if the tree had draft tokens for its place, 0 if not, UNKNOWN without trees
+    # Both lists have a number per token, as explained in `InSteps`, and begin with the prefill's.
+    depths = [0]
     has_drafts = [0]
     for step, num_emitted in enumerate(accept_lengths):
         depths += range(1, num_emitted + 1)
@@ -255,7 +255,7 @@ def numbers_in_steps(
                 child for child, parent in enumerate(tree.parents) if parent == node and child != 0
             ]
             has_drafts.append(int(bool(children)))
-            # The step's last token ends the walk: it is the target's own, without a node, or the
-            # end of the answer.
+            # The walk ends at the step's last token: either no node carries it, since it is the
+            # target's own, or the answer ends there.
             node = next((child for child in children if tree.tokens[child] == token_id), 0)
     return InSteps(np.array(depths), np.array(has_drafts))

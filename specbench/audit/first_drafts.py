@@ -1,4 +1,4 @@
-"""The contract's test of first drafts: are they still good after accepted paths?"""
+"""The part of the contract about first drafts: they are as good after accepted paths as before."""
 
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -10,10 +10,10 @@ from specbench.audit.subject import Subject
 from specbench.log.audit import AuditTest
 
 SHIFTS = (-1, 1)
-"""Differences of token ids by which a wrong draft vocabulary may move its tokens."""
+"""Offsets of token ids that a wrong draft vocabulary may cause."""
 NUM_ROUNDS = 3
-"""Completions of each prompt with right tokens planted at other ranks, so that steps begin at
-other positions.
+"""Completions of each prompt. Each plants right tokens at other ranks, so that steps begin at other
+positions.
 """
 
 
@@ -21,10 +21,10 @@ def memory(subject: Subject) -> Iterator[AuditTest]:
     """The first draft level: as good after accepted paths as from a fresh start, and not shifted.
 
     A drafter whose cache is wrong after an accepted path still drafts, but worse than a fresh
-    drafter after the same text. A drafter with a wrong draft vocabulary hits neighbours of the
-    right tokens. Yields a test that the drafter hits the right token at least as often as a fresh
-    drafter, and tests that it hits the right token at least as often as the token with a shifted
-    id.
+    drafter after the same text. A drafter with a wrong draft vocabulary drafts tokens whose ids are
+    next to the right ids. Yields a test that the drafter drafts the right token at least as often
+    as a fresh drafter, and tests that its first draft token is the right token at least as often as
+    the token with a shifted id.
     """
     # per position: the right token, and the draft tokens of a used and of a fresh drafter
     first_drafts = [*_steps_of_both(subject)]
@@ -32,7 +32,7 @@ def memory(subject: Subject) -> Iterator[AuditTest]:
     used_hits = [drafts.right in drafts.used for drafts in first_drafts]
     fresh_hits = [drafts.right in drafts.fresh for drafts in first_drafts]
     yield _fewer_hits("guesses after accepted paths", used_hits, fresh_hits)
-    # Against shifted tokens only the first draft token counts ([:1]).
+    # In the comparison with shifted ids, only the first draft token counts ([:1]).
     right_hits = [drafts.right in drafts.used[:1] for drafts in first_drafts]
     for shift in SHIFTS:
         shifted_hits = [drafts.right + shift in drafts.used[:1] for drafts in first_drafts]
@@ -45,17 +45,17 @@ class _FirstDrafts(NamedTuple):
     right: int
     """Id of the right token: the target's own."""
     used: list[int]
-    """Token ids of the drafter that reached the position over accepted paths, as in its tree."""
+    """Token ids, in tree order, of the drafter that reached the position by accepted paths."""
     fresh: list[int]
-    """Token ids of a drafter that has just started on the same text, as in its tree."""
+    """Token ids, in tree order, of a drafter that has just started on the same text."""
 
 
 def _steps_of_both(subject: Subject) -> Iterator[_FirstDrafts]:
     """First draft tokens of the method's used drafter and of a fresh one, for the same positions.
 
     The used drafter completes each prompt with right tokens planted in its trees, so that it
-    reaches later steps over accepted paths. For each of these steps, another drafter of the method
-    starts anew ("fresh") on the text before the step.
+    reaches later steps by accepted paths. For each of these steps, another drafter of the method
+    starts afresh on the text before the step.
     """
     fresh_drafter = subject.build()
     prompts_and_answers = zip(subject.prompts, subject.answers, strict=True)
@@ -83,7 +83,11 @@ def _steps_of_both(subject: Subject) -> Iterator[_FirstDrafts]:
 
 
 def _fewer_hits(name: str, hits: Sequence[bool], other_hits: Sequence[bool]) -> AuditTest:
-    """A sign test that fails if there are fewer hits than other hits [positions]."""
+    """A sign test that `hits` are at least as frequent as `other_hits` [positions].
+
+    A hit is a position at which the right token was drafted. The effect is the share of positions
+    at which a hit was lost, less the share at which one was won.
+    """
     pairs = [*zip(hits, other_hits, strict=True)]
     num_lost = sum(is_other_hit and not is_hit for is_hit, is_other_hit in pairs)
     num_won = sum(is_hit and not is_other_hit for is_hit, is_other_hit in pairs)

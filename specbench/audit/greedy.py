@@ -1,4 +1,4 @@
-"""The audit at temperature 0: the target examines each first difference from vanilla.
+"""The audit at temperature 0: examine where each answer first differs from vanilla's.
 
 The prompt and the shared tokens go through the target in one pass. Its logits show how far apart
 the two tokens are. In a re-check, vanilla and the method run the step itself again.
@@ -32,7 +32,7 @@ def agreement_with_ours(
     Returns the number of answers compared, and the first difference of each answer that differs.
     Every request (a turn of a sample) that did not fail is compared once. The model here gives as
     many tokens as the server gave, so an answer of the server that ends too early is not noticed.
-    The tokens of a server that sent text only are those of its text.
+    If a server sent only text, the tokens compared are those of its text.
 
     Args:
         method: the method that the server runs, as records spell it.
@@ -53,7 +53,7 @@ def agreement_with_ours(
     for record in server_records:
         request = Request(model.prompt_ids(record), len(record.token_ids))
         expected_ids = model.complete(BASELINE, request)
-        # A token id is None if its answer has ended before.
+        # A token id is None if the answer has already ended.
         for position, (expected_id, server_id) in enumerate(
             zip_longest(expected_ids, record.token_ids)
         ):
@@ -67,8 +67,8 @@ def agreement_with_ours(
     return Agreement(method, len(server_records), tuple(divergences))
 
 
-class _Again(NamedTuple):
-    """A step that was run again."""
+class _Rerun(NamedTuple):
+    """The result of running a step again."""
 
     is_same: bool
     """The method gave vanilla's tokens."""
@@ -82,9 +82,9 @@ class Examiner:
     def __init__(
         self, table: RecordTable, header: RunHeader, model: RunModel, *, is_recheck: bool
     ) -> None:
-        """Take a run's records, its header, and its model as it was loaded again.
+        """Take a run's records and header, and its model, loaded again.
 
-        With `is_recheck`, `examine` runs steps that differ again with the model.
+        With `is_recheck`, `examine` uses the model to run steps that differ again.
         """
         self._records = {record.key: record for record in table.records}
         self._model = model
@@ -92,8 +92,8 @@ class Examiner:
         run_dtype = header.model.dtype
         if run_dtype not in DTYPES:  # a server may use a dtype that has no known name
             run_dtype = model.dtype
-        # Names of the dtypes that logits are rounded to, in the run and in this audit: `rounding`
-        # gives another than the model's if its quantised weights are computed in another.
+        # Names of the dtypes that logits are rounded to, in the run and in this audit. They are not
+        # the model's if its quantised weights are computed in another dtype.
         self._run_dtype = header.model.rounding(run_dtype)
         self._audit_dtype = header.model.rounding(model.dtype)
 
@@ -101,16 +101,16 @@ class Examiner:
         """Measure how far both tokens of a divergence lie below the target's best token.
 
         Returns the difference with these gaps of logits and the largest gap that rounding explains.
-        In a re-check the step is also run again. If one answer had ended, both gaps are None, and
-        nothing is run.
+        In a re-check the step is also run again. If one of the two answers had ended, both gaps are
+        None and no step is run.
 
         Args:
             divergence: the first position at which a record's answer differs from vanilla's, with
                 both tokens at this position.
         """
         record = self._records[divergence.key]
-        # Vanilla's record, if there is one, gives the prompt. The method's own record may give a
-        # chat with the method's earlier replies.
+        # The prompt is taken from vanilla's record, if there is one: a later turn of the method's
+        # record may follow the method's own replies.
         baseline_record = self._records.get(replace(record.key, method=BASELINE), record)
         prompt_ids = self._model.prompt_ids(baseline_record)
         # the target's logits after the tokens that both answers share [vocab]
@@ -129,11 +129,11 @@ class Examiner:
         again = self._run_again(record, prompt_ids, divergence.position)
         return replace(difference, is_same_again=again.is_same, is_bug_again=again.is_bug)
 
-    def _run_again(self, record: Record, prompt_ids: tuple[int, ...], position: int) -> _Again:
-        """Run the step again that emitted the token at a position of a record's answer.
+    def _run_again(self, record: Record, prompt_ids: tuple[int, ...], position: int) -> _Rerun:
+        """Run the step that emitted the token at a position of a record's answer again.
 
-        Vanilla and the method both run the step: a prefill of the tokens before the step's root
-        gives the root, and the step follows. Returns if the method gave vanilla's tokens, and if
+        Vanilla and the method both start from the tokens before the step's root: the prefill gives
+        the root, and the step follows. Returns whether the method gave vanilla's tokens and, if
         not, whether rounding explains the first token that differs.
         """
         # Index in the answer of each step's first token. Index 0 is the prefill's token, so the
@@ -157,8 +157,8 @@ class Examiner:
                 # of the token that lies further below the best token
                 gap = max(_below_best(logits, vanilla_id), _below_best(logits, method_id))
                 largest_tie = near_tie(self._audit_dtype, _scale(logits))
-                return _Again(is_same=False, is_bug=gap > largest_tie)
-        return _Again(is_same=True, is_bug=False)
+                return _Rerun(is_same=False, is_bug=gap > largest_tie)
+        return _Rerun(is_same=True, is_bug=False)
 
 
 def _below_best(logits: FloatArray, token: int) -> float:

@@ -4,19 +4,19 @@ from specbench.audit.recorded import Records
 from specbench.log.header import RunHeader
 
 RAISED = 2.0
-"""Raised temperature: residuals and bonus tokens are rare if the target is sure."""
+"""The least raised temperature: residuals and bonus tokens are rare if the target is sure."""
 
 
 def levels(temperature: float) -> tuple[float, ...]:
-    """The temperature and, if tokens are sampled, the raised one that is tested too."""
+    """The run's temperature and, if it is above 0, the raised one that is tested too."""
     if not temperature:
         return (temperature,)
     return (temperature, max(RAISED, 1.5 * temperature))
 
 
 def num_cells(records: Records, header: RunHeader) -> int:
-    """The number of pairs of a method and a sampling temperature that are tested. At temperature
-    0, servers have nothing to test.
+    """The number of pairs of a method and a sampling temperature to test, raised ones included.
+    Servers are not tested at temperature 0, nor at raised temperatures.
     """
     return sum(
         len(records_by_method) * (bool(temperature) if header.servers else len(levels(temperature)))

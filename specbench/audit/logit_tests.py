@@ -14,13 +14,13 @@ def logit_tests(
 ) -> Iterator[AuditTest]:
     """Test the logits of a method's steps: their largest deviation, flips, and bits.
 
-    Yields up to three tests, none without rows. A row is the logits for one token.
+    Yields up to three tests, or none if there are no rows. A row is the logits for one token.
     - The largest deviation from a plain forward may not exceed a limit.
     - The share of flips, rows with another best token than the plain forward's, may not be
       significantly larger than vanilla's share.
     - No row may have other bits than the engine's steps over chains of the same tokens. Rows with
-      unknown `is_exact` are left out. This is tested only if all rows of vanilla have these bits;
-      then the limit of deviations is at least the largest deviation of a row with these bits.
+      unknown `is_exact` are left out. This is tested only if all rows of vanilla have these bits.
+      In that case a deviation is allowed if it is no larger than that of a row with these bits.
 
     Args:
         logits: numbers about the method's rows.

@@ -1,6 +1,6 @@
 """A stored run's model, loaded again: the prompts of its records, its logits and its methods.
 
-The module restores the state of the run, and refuses anything else.
+A model or prompts that differ from those of the run are refused.
 """
 
 from collections.abc import Sequence
@@ -46,9 +46,9 @@ _NO_SERVER = {
     for declared in options(SpecValues)
     if declared.group == "server"
 }
-"""Defaults of the options of servers, with which the engine in this process runs instead."""
+"""Default values of the server options, so that the engine in this process runs instead."""
 _RESTORE = "Restore them as they were, or make the run again."
-_outcomes = cache(rule_outcomes)  # methods share their rules
+_outcomes = cache(rule_outcomes)  # since several methods have the same rule
 
 
 class RunModel:
@@ -67,7 +67,7 @@ class RunModel:
         has_methods: bool,
         is_offline: bool = False,
     ) -> None:
-        """Load the model of a run again, by planning the run's options anew.
+        """Load the model of a run again, from a new plan of the run's options.
 
         Args:
             run: the run.
@@ -84,7 +84,7 @@ class RunModel:
             run_dtype = "auto"
         spec_values = structs.asdict(asked_values) | {
             "methods": asked_values.methods if has_methods else (BASELINE,),
-            "is_baseline_run": True,  # vanilla is a method too
+            "is_baseline_run": True,  # vanilla is loaded in any case
             "until_ci": None,  # a goal of the run, which vanilla alone cannot reach
             "dtype": dtype or run_dtype,
             "phases": False,  # an audit measures no times
@@ -99,8 +99,8 @@ class RunModel:
         _check_same(run.header, plan, plan.setup)  # raises for another model or other prompts
         self._plan = plan  # the prompts, and the sampling
         self._codec = plan.setup.codec  # renders chats as token ids
-        # Makes a message of a reply, with its reasoning apart. Older runs, whose header does not
-        # say how chats became prompts (`chat` is None), sent back whole replies.
+        # Turns a reply into a chat message with its reasoning split off. Older runs, whose header
+        # does not say how chats became prompts (`chat` is None), sent back whole replies.
         self._message_of = self._codec.reply if run.header.model.chat else whole_reply
         # The next three decide which recorded replies later turns of a chat have seen.
         self._asked = RunSpec(**structs.asdict(asked_values))
@@ -176,7 +176,7 @@ class RunModel:
     def token_numbers(self, record: Record) -> TokenNumbers:
         """Numbers about the tokens of a record, without drafts (`has_draft` is UNKNOWN).
 
-        Depths, but for the first, are UNKNOWN too if the recorded steps do not give all tokens.
+        Depths except the first are UNKNOWN too if the recorded steps do not add up to all tokens.
         """
         token_ids = record.token_ids
         logits = plain_logits(self.target, self.prompt_ids(record), token_ids)
@@ -193,8 +193,8 @@ class RunModel:
 
         A step computes a chain of tokens of the record's answer, after a prefill of all tokens
         before the chain. The step's logits are compared with one plain forward of the model over
-        prompt and answer. A few chains are spread over the answer; none, which gives no numbers, if
-        the answer is not longer than a chain.
+        prompt and answer. A few chains are spread over the answer. An answer that is not longer
+        than a chain gives no numbers.
         """
         target = self.target
         prompt_ids = self.prompt_ids(record)
@@ -221,7 +221,7 @@ class RunModel:
             return _outcomes(rule, num_draws)
 
     def _history(self, key: RecordKey) -> list[Record]:
-        """The replies to the turns before this one, as the run's `history` had them."""
+        """The recorded replies to earlier turns that the prompt of this turn contains."""
         replies_key = reply_key(self._asked, self._first_method, key)
         replies = (self._records.get(replace(replies_key, turn=turn)) for turn in range(key.turn))
         return [record for record in replies if record is not None]
@@ -230,13 +230,13 @@ class RunModel:
 def _check_same(header: RunHeader, plan: Plan, setup: EngineSetup) -> None:
     """Refuse a model or prompts that are not the run's.
 
-    Not compared are the prompts of a merged run, which come from several runs, and a model without
-    known files, such as a server's.
+    The prompts of a merged run, which come from several runs, are not compared, nor is a model
+    without known files, such as a server's.
 
     Args:
-        header: the run's, with its model, and a description of its prompts per task.
-        plan: has the prompts as they are now.
-        setup: has the model as it is now.
+        header: the run's header, with its model and a description of each task's prompts.
+        plan: the new plan, with the prompts as they are now.
+        setup: the setup of the engine, with the model as it is now.
 
     Raises:
         UserError: the model or the prompts differ.

@@ -25,7 +25,7 @@ class Columns:
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
-        """One object with the rows of all of them; possibly without rows."""
+        """One object with the rows of all parts. Without parts it has no rows."""
         if not parts:
             return cls(*np.zeros((len(fields(cls)), 0)))
         columns = {
@@ -54,7 +54,7 @@ class TokenNumbers(Columns):
     surprise_variance: Array
     surprise_third: Array
     rank: Array
-    """The mass of the likelier tokens plus half its own: 1/2 is expected."""
+    """The mass of the likelier tokens plus half of the token's own: 1/2 is expected."""
     rank_variance: Array
     rank_third: Array
     is_best: Array
@@ -64,9 +64,9 @@ class TokenNumbers(Columns):
     position: Array
     """The token's place in [0, 1) with tokens by id; uniform if it is a draw."""
     middle: Array
-    """The middle of the token's stretch of [0, 1) with tokens by id. It has the rank's variance."""
+    """The middle of the token's stretch of [0, 1) with tokens by id. Its variance is the rank's."""
     tail: Array
-    """The mass of the tokens that are at most as likely; 1 for one that only rounding allows."""
+    """The mass of all tokens that are at most as likely; 1 if only rounding allows the token."""
     is_possible: Array
     """False if p rules the token out beyond rounding."""
     depth: Array
@@ -74,8 +74,8 @@ class TokenNumbers(Columns):
     begins; UNKNOWN without steps.
     """
     has_draft: Array
-    """1 if the step tried a draft token there, 0 if the token could only be the bonus or is the
-    prefill's; UNKNOWN if the step's tree is not known.
+    """1 if the step's tree had draft tokens for the token's place; 0 if it had none, so that the
+    token is the bonus, or if the token is the prefill's; UNKNOWN if the tree is not known.
     """
 
 
@@ -84,9 +84,9 @@ class LogitNumbers(Columns):
     """Logits of the engine against a plain forward's: [rows] each."""
 
     deviation: Array
-    """The largest difference among the best logits."""
+    """The largest absolute difference among the best logits."""
     scale: Array
-    """The largest magnitude of the best logits."""
+    """The largest magnitude of the plain forward's best logits."""
     is_flipped: Array
     """True if the best token differs."""
     is_exact: Array

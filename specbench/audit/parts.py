@@ -17,7 +17,7 @@ class Parts:
         self._began = perf_counter()
 
     def begin(self, text: str) -> None:
-        """Report the next part, with the time that the others will take at the pace so far."""
+        """Report the part that begins, with the time left for the audit at the pace so far."""
         left = time_left(self._began, self._num_begun, self._total)
         self._num_begun += 1
         self.say(f"{self._num_begun} of {self._total}: {text} …{left and f' ({left})'}")

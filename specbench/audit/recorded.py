@@ -29,7 +29,7 @@ def spread(records: Sequence[Record]) -> list[Record]:
     """The records shuffled, so that the first few are spread evenly over the whole run.
 
     Point k is k * 0.618 mod 1: each new point falls into one of the widest gaps between the
-    points before. Its rank among all points is the number of the k-th record.
+    points before. The k-th record returned is the one whose index is the rank of point k.
     """
     num_records = len(records)
     points = np.arange(num_records) * _GOLDEN % 1

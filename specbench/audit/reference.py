@@ -1,5 +1,5 @@
-"""Logits that an audit compares with: of the model's own forward, without the engine's cache,
-masks or kernels, and of the engine's steps over plain chains.
+"""Reference logits of an audit: from the model's own forward, without the engine's cache, masks or
+kernels, and from the engine's steps over plain chains.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
 
 NUM_BEST = 100
-"""Logits of a position that are compared: the best ones. The others may be masked."""
+"""Number of best logits that are compared at each position. The others may be masked."""
 
 
 def plain_logits(target: Target, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> Tensor:
@@ -57,8 +57,8 @@ def has_exact_steps(
 ) -> bool:
     """True if steps over chains of `size` tokens give the same bits as steps over longer chains.
 
-    The answer's tokens are repeated until they fill whole steps. False if they do not fit into the
-    target's context.
+    The longer chains have `max_exact_rows` tokens. The answer's tokens are repeated until they fill
+    whole steps of `size`; if these do not fit into the target's context, the result is False.
     """
     num_steps = -(-len(token_ids) // size)  # rounded up
     filled_ids = tuple(islice(cycle(token_ids), 1 + num_steps * size))  # 1: the prefill's token

@@ -17,18 +17,18 @@ _FACTOR = {"float32": 64.0, "bfloat16": 8.0, "float16": 8.0}
 def near_tie(dtype: str, scale: float) -> float:
     """The largest gap between two logits that rounding explains.
 
-    A token's logits differ when the same tokens pass through the model in other shapes: a tree
-    of 60 nodes, one token, a whole prompt. Every number that the model stores has a relative
-    error of up to the dtype's machine epsilon, so the error of a logit is a multiple of
-    epsilon times the size of the logits (`scale`: the largest magnitude among the 100 best).
-    The multiple was measured on `tiny` between prefill, tree and single tokens: the gap
-    between two of the 20 best tokens moved by up to 6 epsilon x scale in bfloat16, 4 in
-    float16 and 31 in float32, where sums are rounded like all else, while half precision sums
-    in float32. The thresholds, 8 and 64, leave some room, since rounding errors grow like the
-    root of the number of layers.
+    The logits after a token differ slightly when the same tokens pass through the model in other
+    shapes: a tree of 60 nodes, one token, a whole prompt. Every number that the model stores has a
+    relative error of up to the dtype's machine epsilon, so the error of a logit is a multiple of
+    epsilon times the size of the logits (`scale`: the largest magnitude among the 100 best). The
+    multiple was measured on `tiny` between prefill, tree and single tokens: the gap between two of
+    the 20 best tokens moved by up to 6 epsilon x scale in bfloat16, 4 in float16 and 31 in float32.
+    The last is larger because the sums are rounded to float32 too, as in half precision, where that
+    is much finer than the dtype. The thresholds, 8 and 64, leave some room, since rounding errors
+    grow like the square root of the number of layers.
 
-    In bfloat16 this is about a whole logit, and a bug can hide below it. In float32
-    (`specbench audit --dtype float32`) it cannot.
+    In bfloat16 the gap can be a whole logit, which may hide a bug. In float32
+    (`specbench audit --dtype float32`) it is some 8,000 times smaller.
     """
     return _FACTOR[dtype] * EPSILON[dtype] * scale
 
@@ -49,7 +49,7 @@ def allowed_deviation(dtype: str, calibrated: float | None = None) -> float:
 
 
 def counted(name: str, num: int, num_wrong: int, unit: str = "answers") -> AuditTest:
-    """A test of a method's contract that fails if anything is wrong."""
+    """A test of a contract that fails if any of `num` answers, or other units, is wrong."""
     return AuditTest("answers", name, num, num_wrong, f"wrong {unit}", limit=0.0)
 
 
@@ -64,21 +64,21 @@ def is_idle(result: MethodAudit) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference from vanilla."""
+    """The first difference of one answer from vanilla's."""
 
     divergence: Divergence
     threshold: float
     """The largest gap that rounding explains."""
     gap: float | None = None
-    """Gap from the method's token up to the best one in the target's logits; None if one side
-    ended early.
+    """How far the logit of the method's token lies below the target's best logit; None if one of
+    the two answers ended early.
     """
     baseline_gap: float | None = None
-    """Gap from vanilla's token up to the best one; None if one side ended early."""
+    """The same for vanilla's token."""
     is_same_again: bool | None = None
-    """The step, run again, gave vanilla's tokens; None if it was not run again."""
+    """True if the step gave vanilla's tokens when it was run again; None if it was not."""
     is_bug_again: bool = False
-    """The step, run again, differed by more than rounding."""
+    """True if the step, run again, differed by more than rounding explains."""
 
     @property
     def status(self) -> AuditStatus:
@@ -89,7 +89,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class GreedyAudit:
-    """A method at temperature 0."""
+    """A method's greedy answers against vanilla's."""
 
     agreement: Agreement
     differences: tuple[Difference, ...]

@@ -1,4 +1,4 @@
-"""Acceptance rules on small trees with known p and q: the outcomes that they give.
+"""Outcomes of acceptance rules on small trees with known p (the target's) and q (the drafter's).
 
 Answers cannot show that a rule is a little too lenient; here every probability is known.
 """
@@ -19,9 +19,9 @@ from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.types import Sampling
 
 VOCAB = 4
-"""Tokens whose probability is above 0."""
+"""Number of tokens that may have a probability above 0: ids 0 to 3."""
 WIDE = 128
-"""Vocabulary for rules that look at more tokens; tokens from 4 on have probability 0."""
+"""Vocabulary size for rules that need more than 4 tokens; ids from 4 on have probability 0."""
 _ROOT = np.array([0.42, 0.28, 0.2, 0.1])
 """p after the root: [4]."""
 _NEXT = np.array(
@@ -29,13 +29,15 @@ _NEXT = np.array(
 )  # fmt: skip
 """p after each token that may follow the root: [4, 4]."""
 _Q_ROOT = np.array([0.15, 0.35, 0.1, 0.4])
+"""q after the root: [4]. The next three are other choices, for some cases."""
 _Q_CLOSE = np.array([0.48, 0.33, 0.15, 0.04])
-"""Likely tokens have a little too much mass, so that too few rejections show."""
+"""Likely tokens have a little more mass than in p. It shows a rule that rejects too rarely."""
 _Q_FAR = np.array([0.02, 0.02, 0.02, 0.94])
-"""The first sibling is almost always rejected, and then one in seven second siblings."""
+"""The first sibling is almost always rejected, and after it one second sibling in seven."""
 _Q_REJECTED = np.array([0.02, 0.21, 0.08, 0.69])
-"""Under top-p the likeliest token is rejected, and top-p once more would cut the residual."""
+"""With top-p, q's likeliest token is rejected, and applying top-p again would cut the residual."""
 _Q_NEXT = _NEXT[[2, 3, 1, 0]]
+"""q after each token that may follow the root: [4, 4]."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,14 +48,14 @@ class RuleCase:
     parents: tuple[int, ...]
     """The parent of each node. The root's is itself."""
     num_verify: int
-    """Nodes that may be accepted, the first ones."""
+    """Number of nodes, from the first on, that may be accepted."""
     is_drawn: bool
     """Siblings are drawn from q without replacement; else the tokens are fixed."""
     sampling: Sampling = field(default_factory=lambda: Sampling(1.0))
     support: int = VOCAB
-    """The first tokens, to which q at the root is limited."""
+    """Number of tokens, from id 0 on, to which q after the root is limited."""
     q_root: Array = field(default_factory=lambda: _Q_ROOT)
-    """q at the root: [4]."""
+    """q after the root: [4]."""
 
 
 CASES = (
@@ -76,10 +78,10 @@ CASES = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcomes:
-    """Counts of outcomes and their probabilities by p: [1 + 4, 4 + 1] each.
+    """Counts of emitted tokens and their probabilities by p: [1 + 4, 4 + 1] each.
 
-    The first row is of the first token of each draw. Row 1 + t is of the tokens after an accepted
-    token t. The last column is of impossible tokens, those from 4 on.
+    Row 0 is for the first token of each draw, row 1 + t for the tokens after an accepted token t.
+    Column t is for token t, the last column for impossible tokens, with ids from 4 on.
     """
 
     name: str
@@ -116,8 +118,8 @@ def _outcomes(rule: Rule, case: RuleCase, num_draws: int, *, vocab: int) -> Outc
     generator = np.random.default_rng([0, CASES.index(case)])  # another seed per case
     sampler = Sampler(case.sampling, torch.device("cpu"), seed=0)
     layout = TreeLayout.from_parents(case.parents, "cpu")  # the tree without tokens
-    # Of p [1 + 4, 4], logits [1 + 4, vocab], probs and counts [1 + 4, 4 + 1], row 0 is of the token
-    # after the root, and row 1 + t of the token after token t.
+    # In p [1 + 4, 4], logits [1 + 4, vocab], probs and counts [1 + 4, 4 + 1], row 0 is for the
+    # token after the root, row 1 + t for the token after token t.
     p = np.stack([_ROOT, *_NEXT])
     probs = np.stack([_kept(row_p, case.sampling) for row_p in p])  # p within top-p and top-k
     probs = np.pad(probs, ((0, 0), (0, 1)))  # the last column: any token of probability 0 from 4 on
@@ -137,7 +139,7 @@ def _outcomes(rule: Rule, case: RuleCase, num_draws: int, *, vocab: int) -> Outc
         emitted_ids = verdict.token_ids  # accepted draft tokens, and the target's own token
         for previous_id, token_id in pairwise([-1, *emitted_ids]):  # -1: the root's row is 0
             counts[1 + previous_id, min(token_id, VOCAB)] += 1
-            if token_id >= VOCAB:  # no row is of the token after an impossible one
+            if token_id >= VOCAB:  # there is no row for the token after an impossible one
                 break
     return Outcomes(case.name, counts, probs)
 
@@ -154,7 +156,7 @@ def _draw_tree(case: RuleCase, generator: np.random.Generator) -> _Drafts:
     """Draw the tokens of a case's tree; or take fixed tokens, if the case says so (`is_drawn`).
 
     A node's token is drawn from the q that follows the parent's token, without the tokens of the
-    siblings before. If nothing is left of q, the node takes the first token that they do not have.
+    siblings before. If nothing is left of q, the node takes the first token that none of them has.
     """
     num_nodes = len(case.parents)
     tokens = [0] * num_nodes  # token ids, by node; the root's (node 0) stays 0
@@ -171,11 +173,11 @@ def _draw_tree(case: RuleCase, generator: np.random.Generator) -> _Drafts:
             q[node] = left_q / left_q.sum()
             # Draws as generator.choice(VOCAB, p=q[node]) does, in a fifth of the time.
             cdf = q[node].cumsum()
-            threshold = generator.random()
-            tokens[node] = int((cdf / cdf[-1]).searchsorted(threshold, side="right"))
+            uniform = generator.random()  # in [0, 1)
+            tokens[node] = int((cdf / cdf[-1]).searchsorted(uniform, side="right"))
             continue
         free_tokens = [token for token in range(VOCAB) if token not in sibling_tokens]
-        # Any choice would do for a fixed token: this choice varies with the node.
+        # Any free token would do as a fixed one; this choice varies with the node.
         index = 0 if case.is_drawn else (node + parent) % len(free_tokens)
         tokens[node] = free_tokens[index]
         q[node, tokens[node]] = 1.0
@@ -183,12 +185,15 @@ def _draw_tree(case: RuleCase, generator: np.random.Generator) -> _Drafts:
 
 
 def _q_after(case: RuleCase, token: int | None) -> Array:
-    """q after a drafted token, or at the root, as an array of its own: [4]."""
+    """A copy of q [4] after a drafted token, or after the root if `token` is None.
+
+    At the root, `support` may cut it, and then it is not normalized.
+    """
     if token is not None:
         return _Q_NEXT[token].copy()
-    root = case.q_root.copy()
-    root[case.support :] = 0
-    return root
+    root_q = case.q_root.copy()
+    root_q[case.support :] = 0
+    return root_q
 
 
 def _kept(p: Array, sampling: Sampling) -> Array:

@@ -1,7 +1,8 @@
-"""The audit of a run: are its outputs lossless, and if not, why?
+"""The audit of a run: test if its outputs are lossless, and examine those that are not.
 
-`greedy` looks at completions that differ at temperature 0; `white_box` tests logits, drafts,
-tokens and rules at every temperature. The model is loaded only if there is something to examine.
+`greedy` examines answers at temperature 0 that differ from vanilla's; `white_box` tests logits,
+drafts, tokens and rules at every temperature. The model is loaded only if there is something to
+examine.
 The audit is stored in the run's folder.
 """
 
@@ -50,11 +51,11 @@ def audit(
     """Audit a run: compare greedy answers with vanilla's, and test what every method emits.
 
     Args:
-        run: the run; vanilla alone is enough if it has sampled answers.
+        run: the run; it may have vanilla alone if its answers were sampled.
         open_model: loads the run's model, with all methods (True) or with vanilla alone (False).
         is_recheck: run steps that emitted other tokens than vanilla again, in the model's dtype.
         effort: size of the tests; with 0 tokens, only greedy answers are compared.
-        say: prints a line of progress per part: a method that differs, or one at a temperature.
+        say: prints a line of progress per method that differs, and per method and temperature.
 
     Raises:
         UserError: there is nothing to compare, or the model or its prompts are not the run's.
@@ -79,8 +80,8 @@ def audit(
         say(f"{', '.join(labels)}: comparing the server's answers with vanilla in this process …")
         model = open_model(False)  # vanilla alone
         is_recheck = False  # the servers' methods cannot be run here
-        of_servers = {label: agreement_with_ours(label, table, header, model) for label in labels}
-        agreements = {**of_servers, **agreements}
+        by_server = {label: agreement_with_ours(label, table, header, model) for label in labels}
+        agreements = {**by_server, **agreements}
     elif records_by_temperature or _num_different(agreements):
         model = open_model(is_recheck or bool(records_by_temperature))
     examiner = Examiner(table, header, model, is_recheck=is_recheck) if model else None
@@ -173,8 +174,8 @@ def to_stored(audit: Audit, num_records: int) -> StoredAudit:
 def _joined(method_audit: MethodAudit, greedy: GreedyAudit) -> MethodAudit:
     """A method's audit at temperature 0, with a test of its greedy answers as the first test.
 
-    If one of the two failed, the status is the worst of both; otherwise it is that of the greedy
-    answers. `greedy` compares the method's greedy answers with vanilla's.
+    If one of the two failed, the status is the worse of both; otherwise it is the status of the
+    greedy answers. `greedy` compares the method's greedy answers with vanilla's.
     """
     statuses = {method_audit.status, greedy.status}
     status = greedy.status
@@ -194,7 +195,7 @@ def _joined(method_audit: MethodAudit, greedy: GreedyAudit) -> MethodAudit:
 
 
 def _finite(audited: MethodAudit) -> MethodAudit:
-    """The result with effects that JSON can hold."""
-    most = sys.float_info.max
-    tests = (replace_part(test, effect=min(test.effect, most)) for test in audited.tests)
+    """The result with infinite effects replaced by the largest float, which JSON can hold."""
+    largest = sys.float_info.max
+    tests = (replace_part(test, effect=min(test.effect, largest)) for test in audited.tests)
     return replace_part(audited, tests=tuple(tests))

@@ -23,12 +23,12 @@ from specbench.measure.spec import RunSpec
 from specbench.types import Completion, Request
 
 NUM_PROMPTS = 4
-"""Prompts of most tests: the shortest unseen ones."""
+"""Number of prompts of most tests, which are the shortest unseen ones."""
 LONG = 150
-"""Tokens of a long prompt."""
+"""Least number of tokens of a long prompt."""
 NUM_TASK_PROMPTS = 8
-"""Prompts per task from which unseen ones are made: enough to find a method that knows two of six
-tasks.
+"""Number of prompts of each task, from which as many unseen ones are made: enough to find a method
+that knows two of six tasks.
 """
 
 
@@ -58,23 +58,27 @@ class Subject:
 
     @cached_property
     def drafter(self) -> Drafter:
-        """The drafter that most tests share: its state is carried over."""
+        """The drafter that most tests share; it keeps its state from one test to the next."""
         return self.build()
 
     @property
     def dtype(self) -> str:
-        """Name of the target's dtype; "float32" for a dtype without known epsilon, as float64."""
+        """Name of the target's dtype; "float32" for others than EPSILON has, such as float64."""
         name = str(self.target.dtype).removeprefix("torch.")
         return name if name in EPSILON else "float32"
 
     def complete(self, drafter: Drafter, prompt: tuple[int, ...], **changes: Any) -> Completion:
-        """A checked completion of the budget, without end tokens unless given."""
+        """A checked completion of a prompt (token ids) by a drafter.
+
+        It has `budget` tokens and no end tokens unless `changes`, fields of the request, say
+        otherwise.
+        """
         options: dict[str, Any] = {"max_new_tokens": self.budget, "seed": 3, **changes}
         return decode(self.target, drafter, Request(prompt, **options), is_checked=True)
 
     @cached_property
     def answers(self) -> list[tuple[int, ...]]:
-        """Greedy answers to the prompts without a draft."""
+        """The target's greedy answers to `prompts`, without drafts, as token ids."""
         return [self.complete(Plain(), prompt).token_ids for prompt in self.prompts]
 
     def is_wrong(self, prompt: tuple[int, ...], token_ids: Sequence[int]) -> bool:
@@ -94,8 +98,8 @@ def load_subject(name: str, model: str, *, is_offline: bool = False) -> LoadedSu
     """Load a method on a model, in float32 on the CPU, as the subject of tests.
 
     The subject has prompts of tasks, and as many unseen prompts, which are mixed at random from the
-    tasks' texts: a method cannot have stored answers to them. Also returns if the method claims to
-    keep the target's distribution.
+    tasks' texts: a method cannot have stored answers to them. Also returns whether the method
+    claims to keep the target's distribution.
 
     Args:
         name: the method with its options, as on the command line.
@@ -135,7 +139,7 @@ def load_subject(name: str, model: str, *, is_offline: bool = False) -> LoadedSu
 
     # per task: the text of the first turn of each prompt
     texts_by_task = [[prompt.turns[0] for prompt in prompts] for prompts in plan.prompts.values()]
-    # token ids of the prompts of all tasks; and, in the same order, of a mixed text for each
+    # token ids of the prompts of all tasks, and of an equally long list of mixed texts
     task_prompts = render([*chain(*texts_by_task)])
     unseen_prompts = render([*chain(*map(new_texts, texts_by_task))])
     by_length = sorted(unseen_prompts, key=len)  # the shortest first
@@ -152,7 +156,7 @@ def load_subject(name: str, model: str, *, is_offline: bool = False) -> LoadedSu
 
 
 def new_texts(texts: Sequence[str]) -> list[str]:
-    """Mix texts at random: for each text, its first words and the last words of the next text."""
+    """Mix texts at random: each text's first words, followed by the last words of the next text."""
     random_source = random.SystemRandom()  # without a seed: other texts each time
     words_of_texts = [text.split() for text in texts]
     mixed_texts = []

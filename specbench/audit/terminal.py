@@ -15,7 +15,7 @@ from specbench.report import formats
 from specbench.report.table import Row, Table
 
 MOST_DIFFERENCES = 20
-"""Number of differences listed."""
+"""Largest number of differences to list."""
 _P_SUBJECTS = ("guesses", "tokens", "rule")
 """Subjects of tests with a column of p-values."""
 
@@ -141,8 +141,8 @@ def _greedy_table(audit: Audit, header: RunHeader) -> Table:
 def _differences(audit: Audit, header: RunHeader) -> Iterator[Part]:
     """A table of the differences from vanilla's greedy answers: bugs first, then others.
 
-    Both by falling gap, as a multiple of the largest that rounding explains. The table has at most
-    MOST_DIFFERENCES rows; a line below counts the other differences.
+    Both are sorted by gap, the largest first, in multiples of the largest gap that rounding
+    explains. The table has at most MOST_DIFFERENCES rows; a line below counts the others.
     """
     # a method's greedy audit, and one of its differences
     pairs = [(greedy, difference) for greedy in audit.greedy for difference in greedy.differences]
@@ -165,8 +165,8 @@ def _differences(audit: Audit, header: RunHeader) -> Iterator[Part]:
 
 
 def _severity(difference: Difference) -> tuple[bool, float]:
-    """A key to sort by: bugs are largest, then gaps that are large for their threshold. An answer
-    that had ended counts as an infinite gap.
+    """A key to sort by: bugs are largest, then gaps that are large for their threshold. If an
+    answer had ended, the gap counts as infinite.
     """
     gap = float("inf") if difference.gap is None else difference.gap
     return difference.status == "bug", gap / difference.threshold
@@ -183,8 +183,8 @@ def _difference_row(
     Args:
         greedy: the method's greedy answers against vanilla's.
         difference: the difference.
-        header: the run's, with the names of methods for readers.
-        has_recheck: True for one more cell: if the step gave vanilla's tokens when run again.
+        header: the run's header, with the names of methods for readers.
+        has_recheck: True to add a cell that says if the step gave vanilla's tokens when run again.
     """
     divergence = difference.divergence
     key = divergence.key  # of the record
@@ -210,11 +210,11 @@ def _difference_row(
 
 
 def _methods_table(audit: Audit, header: RunHeader) -> Table:
-    """A table of methods' tests as a whole, a row per method and sampling temperature of the tests.
+    """A table that sums up the tests, with a row per method and sampling temperature of its tests.
 
     Columns that are empty in all rows are left out.
     """
-    # per row: its texts by heading of the column, without the status
+    # each row's texts by the heading of their column, without the status
     texts_of_rows = [_method_texts(method_audit) for method_audit in audit.methods]
     headings = [
         heading

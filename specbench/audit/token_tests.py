@@ -1,5 +1,5 @@
-"""Tests of emitted and drafted tokens as draws from known distributions: one sample against its
-own expectations, so that no second sample adds noise."""
+"""Tests of emitted and drafted tokens as draws from known distributions. A sample is compared with
+its expectations, and not with a second sample, which would add noise."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -12,11 +12,11 @@ from specbench.audit.rule_cases import Outcomes
 from specbench.log.audit import AuditTest
 
 POWER = 0.8
-"""Share of audits that find the smallest difference."""
+"""Share of audits that find an error as large as `smallest_tv`."""
 _MAX_SKEW = 0.5
-"""Sums of larger skewness hold too few uncertain tokens to be tested."""
+"""Largest skewness of a sum that is tested; if larger, too few tokens are uncertain."""
 _SURE = 0.9
-"""A token with a larger best probability hardly depends on the random number drawn for it."""
+"""If the likeliest token is more probable, the draw hardly depends on the random number."""
 _LEAST = 50
 """Fewest draws, or pairs of draws, for a test."""
 _FIXED = 1 - 1e-6
@@ -43,17 +43,17 @@ def token_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
     smallest_tail = float(tokens.tail.min())
     p_value = min(1.0, num_tokens * smallest_tail)  # corrected for the number of draws
     yield AuditTest("tokens", "least likely token", num_tokens, smallest_tail, "tail mass", p_value)
-    for stratum, is_in_stratum in _strata(tokens).items():  # the groups; all tokens are one too
+    for stratum, is_in_stratum in _strata(tokens).items():  # groups; the first has all tokens
         yield from _mean_tests(tokens.where(is_in_stratum), stratum)
     yield from _serial_tests(tokens)
 
 
 def _strata(tokens: TokenNumbers) -> dict[str, Array]:
-    """Groups of tokens by the ends of their tests' names: True for tokens in the group [tokens].
+    """Groups of tokens, as masks [tokens], by the suffix of the names of their tests.
 
-    Groups are made by facts that are known before a token is drawn. Accepted and rejected tokens
-    are no such groups: likely tokens are accepted more often, so accepted tokens alone are not
-    draws from p.
+    A token's group depends only on facts known before it is drawn. Whether a token was accepted is
+    no such fact: likely tokens are accepted more often, so accepted tokens alone are not draws
+    from p.
     """
     depth, has_draft = tokens.depth, tokens.has_draft
     return {
@@ -80,11 +80,11 @@ def _mean_tests(tokens: TokenNumbers, stratum: str) -> Iterator[AuditTest]:
     """Test that three means over tokens are as expected: surprise, rank, share of the likeliest.
 
     A surprise is -log p(token). A rank is the mass of the likelier tokens plus half of the token's
-    own mass; 1/2 is expected. The likeliest token of p is expected with its probability b. The
-    tests' names end with `stratum`, the group of the tokens. All arrays are [tokens].
+    own mass; 1/2 is expected. The likeliest token of p should be drawn with its probability b.
+    `stratum`, the suffix of the tokens' group, ends the tests' names. All arrays are [tokens].
     """
     best_p = tokens.best  # b
-    # To draw the likeliest token or not is a Bernoulli number.
+    # Whether the likeliest token is drawn is a Bernoulli variable.
     best_variance = best_p * (1 - best_p)
     best_third = best_variance * (1 - 2 * best_p)  # third central moment
     surprise_residuals = Residuals(
@@ -132,7 +132,7 @@ def sum_test(residual: Array, variance: Array, third: Array, spacing: float = 0.
 
 def _serial_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
     """Test that the random numbers of neighbouring tokens, steps and answers do not correlate."""
-    # An answer begins with a token of depth 0, so this counts answers from 1 [tokens].
+    # The number of each token's answer, from 1: an answer begins with a token of depth 0 [tokens].
     answer_numbers = (tokens.depth == 0).cumsum()
     first_of_steps = np.flatnonzero(tokens.depth == 1)  # indices of tokens
     all_tokens = np.arange(len(tokens))
@@ -144,14 +144,14 @@ def _serial_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
 def _test_of_neighbours(
     tokens: TokenNumbers, indices: Array, answer_numbers: Array, name: str
 ) -> Iterator[AuditTest]:
-    """Test that random numbers of tokens do not correlate with that of the tested token before.
+    """Test that the random numbers of successive tested tokens do not correlate.
 
     A token's position in its distribution, its random number, is uniform in [0, 1). So the score
-    sqrt(12) * (position - 1/2) has mean 0 and variance 1. Over pairs of scores, each with the one
-    before:
+    sqrt(12) * (position - 1/2) has mean 0 and variance 1. With sums over pairs of a score and the
+    score before it:
 
         effect = sum(score * before) / sum(before**2)
-        z = sum(score * before) / sqrt(sum(before**2)), which is normal
+        z = sum(score * before) / sqrt(sum(before**2)), which is standard normal
 
     Args:
         tokens: numbers about all tokens.
@@ -177,9 +177,10 @@ def _test_of_neighbours(
 def _test_of_answers(tokens: TokenNumbers, answer_numbers: Array) -> Iterator[AuditTest]:
     """Test that the steps of each answer do not correlate with the same steps one answer before.
 
-    They do if a method draws all answers with the same seed. A token's position is not used: the
-    audit draws it within the token's stretch of [0, 1), and equal answers get equal positions. The
-    middle m of the stretch is used instead. Given p, m has mean 1/2 and the variance of the rank:
+    They do correlate if a method draws all answers with the same seed. A token's position is not
+    used: the audit draws it within the token's stretch of [0, 1), and equal answers get equal
+    positions. The middle m of the stretch is used instead. Given p, m has mean 1/2 and the variance
+    of the rank:
 
         sum(products) = sum((m_before - 1/2) * (m - 1/2))
         variance = sum((m_before - 1/2)**2 * rank_variance)
@@ -214,22 +215,23 @@ def _test_of_answers(tokens: TokenNumbers, answer_numbers: Array) -> Iterator[Au
 def smallest_tv(tokens: TokenNumbers, error_rate: float) -> float:
     """The smallest mean total variation that a test of these tokens finds in POWER of all audits.
 
-    The error is one that moves probability to or from the likeliest token, and the test is that of
-    the likeliest token. `error_rate` is the test's rate of false alarms.
+    The error considered moves probability to or from the likeliest token of each distribution; the
+    test is the one of how often the likeliest token is drawn. `error_rate` is the test's rate of
+    false alarms.
     """
     # A test at `error_rate` finds a mean difference d with probability POWER if
     #   d = (z(error_rate / 2) + z(1 - POWER)) * sqrt(sum(b * (1 - b))) / n
     quantiles = norm.isf(error_rate / 2) + norm.isf(1 - POWER)
-    spread = np.sqrt((tokens.best * (1 - tokens.best)).sum())
-    return float(min(1.0, quantiles * spread / max(len(tokens), 1)))
+    standard_deviation = np.sqrt((tokens.best * (1 - tokens.best)).sum())
+    return float(min(1.0, quantiles * standard_deviation / max(len(tokens), 1)))
 
 
 def draft_tests(drafts: DraftNumbers) -> Iterator[AuditTest]:
     """Test that draft tokens are draws from the distributions q that they claim.
 
-    Yields a test that each q sums to 1, a failed test if draft tokens have probability 0, and tests
-    that the positions in q of the tokens that were left to chance, by rank and by id, are uniform
-    in [0, 1) (Kolmogorov-Smirnov). `drafts` has numbers about each draft token and its q.
+    Yields a test that each q sums to 1; a test that fails, if draft tokens have probability 0; and
+    two Kolmogorov-Smirnov tests that positions in q, by rank and by id, are uniform in [0, 1), over
+    the tokens that were left to chance. `drafts` has numbers about each draft token and its q.
     """
     if not (num_drafts := len(drafts)):
         return
@@ -258,9 +260,9 @@ def rule_tests(trees: Sequence[Outcomes]) -> list[AuditTest]:
 def rule_test(outcomes: Outcomes) -> AuditTest:
     """A chi-square test of the tokens that an acceptance rule emits on a tree.
 
-    `outcomes` has counts of emitted tokens, and their probabilities [1 + 4, 4 + 1]: row 0 is of the
-    first token of each draw, row 1 + t of the tokens that follow an accepted token t. Column t has
-    token t of the first 4, the last column all others, which are impossible. Rows without draws are
+    `outcomes` has counts of emitted tokens, and their probabilities [1 + 4, 4 + 1]: row 0 is for
+    the first token of each draw, row 1 + t for the tokens after an accepted token t. Column t is
+    for token t, the last column for all from 4 on, which are impossible. Rows without draws are
     left out. A row has as many degrees of freedom as it has possible tokens, less 1:
 
         chi2 = sum((counts - expected)**2 / expected)

@@ -1,4 +1,4 @@
-"""Verdicts on the tests of an audit: their limits, and p-values corrected for their number."""
+"""Verdicts on the tests of an audit, by limits and by p-values corrected for their number."""
 
 from collections.abc import Sequence
 
@@ -42,7 +42,7 @@ def _judged(test: AuditTest, p_value: float | None) -> AuditTest:
 
 
 def with_verdict(method_audit: MethodAudit, header: RunHeader) -> MethodAudit:
-    """The result with the status that follows from its failures."""
+    """A method's result with the status "bug" or "lossy" if a test failed or an error occurred."""
     if not method_audit.failures and not method_audit.fault:
         return method_audit
     is_bug = bool(method_audit.fault) or header.method(method_audit.method).is_lossless

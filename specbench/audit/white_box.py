@@ -2,11 +2,11 @@
 
 At temperature 0 the logits along the accepted paths are compared with a plain forward's. Above
 temperature 0, tokens and drafts are also tested as draws, at the run's temperature and at a raised
-one, and each acceptance rule on trees with known probabilities. Vanilla is the control.
+one, and each acceptance rule is tested on trees with known probabilities. Vanilla is the control.
 
-The tested answers are recorded ones, completed again and watched, and newly drawn ones. A
-recorded answer is completed again with its own seed, so that caches and memories are as in the
-run. Its recorded tokens are tested even if other tokens come out now.
+The tested answers are recorded ones, which are completed again and watched, and newly drawn ones.
+A recorded answer is completed again with the seed it had, so that caches and memories are as in
+the run. Its recorded tokens are tested even if other tokens come out now.
 """
 
 import hashlib
@@ -37,12 +37,12 @@ CHAINS = (1, 8, 32)
 NUM_CALIBRATED = 4
 """Number of records whose chains calibrate it."""
 TESTS_PER_CELL = 40
-"""Number of tests that the size of a sample is planned for."""
+"""Assumed number of tests per method and temperature, to plan the size of a sample."""
 
 
 @dataclass(slots=True)
 class Answers:
-    """The answers of one method at one temperature: their tokens, and all else that was watched."""
+    """Numbers about the answers of one method at one temperature."""
 
     method: str
     temperature: float
@@ -51,7 +51,7 @@ class Answers:
     """The sampling temperature: the run's, or a raised one."""
     token_numbers: list[TokenNumbers] = field(default_factory=list)
     """The numbers of the tokens of each answer."""
-    watched: list[Evidence] = field(default_factory=list)  # of the answers that were made here
+    watched: list[Evidence] = field(default_factory=list)  # of each answer completed here
     num_replayed: int = 0
     """Recorded answers that were completed again."""
     num_same: int = 0
@@ -72,9 +72,9 @@ class Effort:
     num_tokens: int = 2000
     """Tokens per method and temperature; with 0, only recorded greedy answers are compared."""
     power: float | None = None
-    """Total variation that the tests should find; the number of tokens is raised for this."""
+    """Total variation that the tests should find, for which more tokens may be drawn."""
     num_outcomes: int = 40_000
-    """Outcomes to draw of each acceptance rule."""
+    """Number of times that each acceptance rule is run on small trees."""
 
 
 def audit_methods(
@@ -176,11 +176,11 @@ class _Tester:
                 yield self._result(answers, [*token_tests(answers.tokens)])
 
     def _gathered(self, method: str, temperature: float, level: float) -> Answers:
-        """Collect the answers of a method at one level to test.
+        """Collect a method's answers at one level, to be tested.
 
-        At the run's temperature, recorded answers are completed again. Above 0 new answers are
-        drawn too, as many as are missing. At a raised level all answers are drawn. An error in the
-        method's code, or logits that are not finite, end the collection, and are kept as `fault`.
+        At the run's temperature, recorded answers are completed again; if it is above 0, missing
+        answers are drawn anew. At a raised level all answers are drawn. An error in the method's
+        code, or a logit that is not finite, ends the collection and is kept as `fault`.
 
         Args:
             method: the method, as records spell it.
@@ -199,7 +199,7 @@ class _Tester:
         return answers
 
     def _is_enough(self, answers: Answers) -> bool:
-        """True if the answers have the tokens that the effort asks for, and its power."""
+        """True if there are enough tokens for the number and the power that the effort asks for."""
         tokens = answers.tokens
         power = self._effort.power
         if len(tokens) < self._effort.num_tokens:
@@ -211,8 +211,8 @@ class _Tester:
     def _replay(self, answers: Answers, records: Sequence[Record]) -> None:
         """Complete recorded answers again until there are enough, and add them to `answers`.
 
-        The records are taken from all over the run. Of records with the same prompt and seed, such
-        as in a merge of runs with one seed, only one is taken: they are one draw.
+        The records are taken from all over the run. If several have the same prompt and seed, as in
+        a merge of runs with one seed, only one is taken, since they are one draw.
         """
         record_by_draw = {_draw_key(record.key, record.seed): record for record in records}
         for record in spread([*record_by_draw.values()]):
@@ -255,7 +255,7 @@ class _Tester:
             answers.watched.append(evidence)
 
     def _result(self, answers: Answers, tests: Sequence[AuditTest]) -> MethodAudit:
-        """The result of tests, not corrected yet."""
+        """A method's result from its answers and tests, whose p-values are not corrected yet."""
         tokens = answers.tokens if answers.level and answers.token_numbers else None
         return MethodAudit(
             method=answers.method,
@@ -289,12 +289,12 @@ class _Tester:
 
 
 def _draw_key(key: RecordKey, seed: int) -> tuple[str, str, int, int]:
-    """The origin of an answer: its prompt and its seed."""
+    """What identifies a draw: the prompt and the seed."""
     return key.task, key.sample_id, key.turn, seed
 
 
 def _new_seed(method: str, request: Request, round_number: int) -> int:
-    """A seed of 63 bits of its own for each method, prompt, sampling and round."""
+    """A 63-bit seed that differs between methods, prompts, sampling settings and rounds."""
     name = (method, request.sampling, request.prompt_ids, round_number)
     digest = hashlib.sha256(repr(name).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
