@@ -139,9 +139,9 @@ def load(
         model: a known model, a folder or a Hub id.
         method: a method, with options.
         offline: use no network.
-        values: further options of the model, as on the command line: `device`, `dtype`,
-            `template`, `weights`, `kernels`, and `threads`, the number of CPU threads
-            of one operation; None takes the fastest for a step.
+        values: further options of the model, as on the command line: `device`, `dtype`, `template`,
+            `weights`, `kernels`, and `threads`, the number of CPU threads of one operation; None
+            takes the number with the fastest step.
 
     Raises:
         UserError: an unknown name or option, a missing file, or too little memory.

@@ -63,7 +63,7 @@ class Run:
     def table(self) -> DataFrame:
         """The part of `summary` that fits a screen: a row per method, the fastest first.
 
-        `tokens_per_s` and `num_samples` are of all tasks together, the rest are their means.
+        `tokens_per_s` and `num_samples` cover all tasks together; the rest are means over tasks.
         """
         keys = [column for column in _KEYS if column in self.summary]
         rows = self.summary.set_index(keys)
@@ -106,7 +106,7 @@ class Run:
         return self._of_all_loads(step_bins_frame)
 
     def _of_all_loads(self, make_frame: Callable[[RunMetrics], DataFrame]) -> DataFrame:
-        """The frames of all loads; of several loads, with columns of the load."""
+        """The frames of all loads as one. With several loads, columns give the load."""
         import pandas as pd
 
         frames = {load: make_frame(metrics) for load, metrics in self._metrics.items()}
@@ -118,11 +118,11 @@ class Run:
     def explain(
         self, reference: Run | None = None, methods: tuple[str, str] | None = None
     ) -> DataFrame:
-        """The factors of this run / the reference for each common method, or of its own speedups.
+        """The factors of the ratio this run / reference for each common method, or of its speedups.
 
-        A row per factor, and per line under cost and place of MAT's steps (`part_of`): `subject`
-        and `reference` are its values, `effect` is what it multiplies the ratio by, with the ends
-        of its interval, and `causes` are the settings that differ and can move it.
+        There is a row per factor, and a row per part of a factor, which `part_of` names. `subject`
+        and `reference` are its values. `effect` is what it multiplies the ratio by, with the ends
+        of its interval. `causes` are the settings that differ and can move it.
 
         Args:
             reference: the run to compare with; None explains speedups from their MAT down.

@@ -16,7 +16,7 @@ def options_of(group: str = "") -> list[Option]:
 def show_options(function: Callable[..., Any], group: str = "", **defaults: Any) -> None:
     """Put the options that a function takes as further values into its signature, for help.
 
-    `defaults` are those of the function that differ from the options' own.
+    `defaults` are the function's defaults, where they differ from the options' own.
     """
     declared = signature(function)
     parameters = [

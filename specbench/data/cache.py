@@ -29,7 +29,8 @@ of tuned settings.
 _LARGE_FILE_BYTES = 16 * 2**20
 """Smallest size of a file whose hash is kept."""
 _FRESH_NS = 10**9
-"""Nanoseconds after a change in which no hash is kept: another change may have the same time."""
+"""Nanoseconds after a change during which no hash is kept: another change may carry the same
+time."""
 
 
 def cache_dir() -> Path:

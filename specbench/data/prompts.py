@@ -52,7 +52,7 @@ class PromptSet:
         return hashlib.sha256(listing.encode()).hexdigest()
 
     def drawn(self, num_prompts: int, seed: int) -> PromptSet:
-        """This many prompts, drawn with a seed and in their order; all if there are fewer."""
+        """This many prompts, drawn with a seed, in their original order; all if there are fewer."""
         indices = range(len(self.prompts))
         generator = random.Random(f"{seed}/{self.task.name}")
         drawn_indices = sorted(generator.sample(indices, min(num_prompts, len(indices))))
@@ -84,7 +84,7 @@ class PromptSet:
         return {category: tuple(ids) for category, ids in ids_by_category.items()}
 
     def _copies(self) -> dict[str, str]:
-        """The ids of prompts with the turns of an earlier one, with that one's id."""
+        """The ids of prompts with the same turns as an earlier prompt, and that prompt's id."""
         first_id_by_turns: dict[tuple[str, ...], str] = {}
         for prompt in self.prompts:
             first_id_by_turns.setdefault(prompt.turns, prompt.sample_id)
@@ -114,7 +114,7 @@ def plan_tasks(names: Sequence[str], source: str) -> tuple[Task, ...]:
 
 
 def is_here(task: Task, source: str) -> bool:
-    """True if the prompts are in a file of this machine, whether it is right or not."""
+    """True if this machine has a file of the prompts. The file is not checked."""
     if source == "paper" and task.card and task.card.paper:
         return (cache_dir() / task.card.paper.path).is_file()
     return source not in ("paper", "hub")

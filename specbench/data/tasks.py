@@ -68,7 +68,7 @@ class HubSource(Struct, frozen=True, forbid_unknown_fields=True):
     default_limit: int | None = None
     """Rows taken when the user gives no `--limit`; None: all."""
     placeholder: str | None = None
-    """A row with a turn that begins with this does not hold its text and is left out."""
+    """Beginning of a turn that stands for missing text. Rows with such a turn are left out."""
 
     def __post_init__(self) -> None:
         if bool(self.turns) == (self.turns_field is not None):
@@ -182,7 +182,7 @@ def default_tasks() -> tuple[Task, ...]:
 
 
 def known_names(names: Iterable[str]) -> tuple[str, ...]:
-    """The names as they stand in cards: "GSM8K" is gsm8k. Files and unknown names stay."""
+    """The names as cards spell them: "GSM8K" becomes gsm8k. Files and unknown names stay."""
     available = [name for card in load_cards().values() for name in _names_of(card)]
     return tuple(same_name(name, available) for name in names)
 

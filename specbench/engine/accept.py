@@ -48,7 +48,7 @@ class Verdict:
         """Copy the result of `accept_path` to the host. A step waits for the device only here.
 
         Raises:
-            NonFiniteError: logits of the target on the path, or of the draft, are not finite.
+            NonFiniteError: the target's logits on the path, or the draft's scores, are not finite.
         """
         on_path, tokens, next_ids = chosen.tolist()
         mark = min(next_ids)  # both marks are below every token id
@@ -71,7 +71,7 @@ class AcceptedPath(NamedTuple):
 
     @classmethod
     def single(cls, token_id: int, device: torch.device) -> AcceptedPath:
-        """The path of one row after which `token_id` was emitted."""
+        """A path of one row, after which `token_id` was emitted."""
         root = torch.zeros(1, dtype=torch.long, device=device)
         return cls(path=root, token_ids=root + token_id, last=root)
 
@@ -148,7 +148,7 @@ def choose(
 
 
 def _mark_non_finite(chosen: Tensor, tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
-    """Mark tokens of `chosen` [3, nodes] that come from logits that are not finite, in place.
+    """Mark, in place, the tokens of `chosen` [3, nodes] that come from logits that are not finite.
 
     Greedy decoding needs only the chosen token's logit: NaN and infinity win every argmax.
     """
@@ -203,7 +203,7 @@ def _reject(tree: DraftTree, q: Tensor, p: Tensor, sampler: Sampler) -> tuple[Te
         is_open = is_open & ~is_kept
         residual = (p - q_child).clamp_(min=0)
         mass = residual.sum(-1, keepdim=True)
-        # A residual without mass means p equals q: then only rounding can reject.
+        # If the residual has no mass, p equals q, and only rounding can have caused the rejection.
         is_rejected = (is_tried & ~is_kept)[:, None] & (mass > 0)
         p = torch.where(is_rejected, residual / mass, p)
     return accepted, sampler.draw(p)
@@ -261,7 +261,7 @@ def select(
 def _select_on_host(
     tree: DraftTree, num_verify: int, accepted: list[bool], next_ids: Tensor
 ) -> Tensor:
-    """`select` with few tensor operations: each starts slowly after a pass over the weights."""
+    """`select` with few tensor operations, as each starts slowly after a pass over the weights."""
     if tree.num_nodes == 1:
         return torch.stack([torch.ones_like(next_ids), tree.tokens, next_ids])
     parents = tree.layout.parents.tolist()

@@ -11,11 +11,11 @@ BUCKET = 256
 def bucket(num_rows: int) -> int:
     """Number of cache rows to read if `num_rows` are filled: BUCKET * (2^k + 1).
 
-    A few sizes serve every context: 4 up to 2k tokens, 8 up to 32k. Each has its own recordings;
-    a factor of 1.25 between sizes would need three times as many. The unfilled rows cost little:
-    our kernels do not read them. Torch's attention reads them all, a quarter more rows on
-    average: at 2k tokens, 2 % of the bytes of a step of a 7B model with 32 key heads, 0.4 %
-    with 8.
+    A few sizes serve every context: 4 up to 2k tokens, 8 up to 32k. Each has its own recordings; a
+    factor of 1.25 between sizes would need three times as many. The unfilled rows cost little: our
+    kernels do not read them. Torch's attention reads them all, on average a quarter more rows than
+    are filled. At 2k tokens, these rows are 2 % of the bytes that a step of a 7B model with 32 key
+    heads reads, and 0.4 % with 8 key heads.
     """
     size = 2 * BUCKET
     while size < num_rows:

@@ -33,9 +33,9 @@ def decode(
 ) -> Completion:
     """Complete one request. `stopwatch` measures the phases of its steps.
 
-    `is_traced` keeps the trees of drafters that set `log_probs`. `is_checked` checks every
-    tree and verdict. Without it, only eager steps on a CPU are checked, after the timed region
-    and by copies on the host. `on_prefilled` is called after the prefill, untimed.
+    `is_traced` keeps the trees of drafters that set `log_probs`. `is_checked` checks every tree and
+    verdict. Without it, only eager steps on a CPU are checked: they are copied to the host, and the
+    copies are checked after the timed region. `on_prefilled` is called after the prefill, untimed.
 
     Raises:
         UserError: the budget is not positive, or the prompt is empty or fills the context.
@@ -128,7 +128,7 @@ def _naming_step(state: State, steps: Sequence[Step]) -> Iterator[None]:
 
 
 def _prefill(target: Target, drafter: Drafter, state: State) -> tuple[Forward, bool]:
-    """Run the prompt and emit the first token. The flag is True if it completes the request.
+    """Run the prompt and emit the first token; True if that token completes the request.
 
     The rule is applied as in a step: the tree is only the last token of the prompt.
     """
@@ -163,8 +163,8 @@ def emit(state: State, token_ids: Iterable[int], vocab_size: int) -> tuple[int, 
     Returns the number of tokens appended, and True if the completion is over.
 
     Raises:
-        ContractFault: the acceptance rule emitted a token that is not in the vocabulary. A GPU
-            that looked it up would be lost to this process.
+        ContractFault: the acceptance rule emitted a token that is not in the vocabulary. Looking
+            the token up on a GPU would make the GPU unusable for this process.
     """
     num_emitted = 0
     for token in token_ids:

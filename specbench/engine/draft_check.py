@@ -24,7 +24,7 @@ def check_draft(tree: DraftTree, state: State, vocab_size: int) -> None:
 
     Raises:
         ContractFault: it is not a tree below `state.pending`, a token is not in the vocabulary,
-            siblings carry the same token, or a tensor has another shape or type.
+            siblings carry the same token, or a tensor has a wrong shape or type.
     """
     if reason := _fault(tree, state, vocab_size):
         raise ContractFault(f"The draft {reason}.", _HINT)

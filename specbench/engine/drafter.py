@@ -122,7 +122,7 @@ class Drafter:
     """Positions that its checkpoint was made for; 0 if unknown."""
 
     has_guessed_layers: bool = False
-    """True if a formula chose the target layers that it reads, because nothing names them."""
+    """True if a formula chose the target layers that it reads, as neither user nor config did."""
 
     rule: Rule = staticmethod(lossless)
     """Acceptance rule of its trees."""
@@ -240,8 +240,9 @@ class Method:
     `options` is a frozen dataclass, preferably a `MethodOptions`. Its fields, with their types and
     defaults, are the method's options on the command line, in `specbench show` and in `run.json`.
     `weights` is the name of its checkpoint on a model card: the method's own name, or the name of
-    another method whose weights it runs; None if it needs none. `weights` and the fields from
-    `head` on have to be constants in a module of `methods/`, which is read without being imported.
+    another method whose weights it runs; None if it needs none. In a module of `methods/`,
+    `weights`, `head` and the fields after it must be constants, because the module is read without
+    being imported.
     """
 
     name: str
@@ -256,13 +257,14 @@ class Method:
     """Kind of its weights: "model" (a language model with a tokenizer), "medusa", "hydra",
     "eagle" or "eagle3" (heads that `specbench train` makes), or empty for any other."""
     paper_order: int | None = None
-    """Place among the methods of the papers, which come first and are `--method papers`."""
+    """Place among the papers' methods. They come first, and `--method papers` selects them."""
     is_default: bool = True
-    """False if a run that names no method leaves it out."""
+    """True if a run that names no method includes it."""
     colour: str = ""
     """Its colour in plots, as "#RRGGBB"; by default derived from its name."""
     slow_on_cpu: str = ""
-    """The reason it is rarely faster than vanilla on a CPU. Reports give it if it was slower."""
+    """The reason why it is rarely faster than vanilla on a CPU, for reports in which it was
+    slower."""
 
     def is_lossless_with(self, options: Any) -> bool:
         """True if, with these options, its output has the target's own distribution.
@@ -274,7 +276,7 @@ class Method:
     def weights_with(self, options: Any) -> str | None:
         """The name of the checkpoint that it needs with these options.
 
-        Options that change this (another method used within) have a property `draft_weights`.
+        Options that change this, by using another method within, have a property `draft_weights`.
         """
         name = meaning_of(options).draft_weights
         return self.weights if name == OWN_WEIGHTS else name
@@ -292,7 +294,7 @@ class Method:
         return meaning_of(options).most_nodes()
 
     def alternatives_with(self, options: Any) -> frozenset[str]:
-        """Names of options that replace each other's meaning."""
+        """Names of options that determine each other."""
         return meaning_of(options).alternatives
 
     def tree_sha256_with(self, options: Any) -> str | None:

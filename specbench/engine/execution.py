@@ -34,8 +34,8 @@ class Execution:
     def wrap(self, function: Function) -> Function:
         """The same function, run this way. Its outputs are valid until the next call.
 
-        It may run more often than it is called, so with the same inputs it must always write
-        the same values elsewhere.
+        The function may run more often than it is called. So, given the same inputs, it must always
+        write the same values to other memory.
         """
         return function
 
@@ -52,7 +52,7 @@ class Execution:
         return None
 
     def discard_graphs(self) -> None:
-        """Drop graphs, because memory that functions use besides their inputs has moved."""
+        """Drop graphs after memory that functions use besides their inputs has moved."""
 
     def paused(self) -> AbstractContextManager[None]:
         """Run functions eagerly within the block, so they keep no memory."""

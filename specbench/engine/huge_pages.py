@@ -18,7 +18,8 @@ def move(model: nn.Module) -> None:
     """Move the matrices of a model, in their order, into one block of memory of huge pages.
 
     Each old matrix is freed before the next is moved. Matrices that are not plain tensors of a CPU,
-    such as quantised weights, stay. All stay if the system gives no huge pages on demand.
+    such as quantised weights, are not moved. None is moved if the system gives no huge pages on
+    demand.
     """
     shared: dict[int, list[nn.Parameter]] = {}  # by address
     for weight in model.parameters():

@@ -48,7 +48,7 @@ class FixedLayer(CacheLayerMixin):
         return int(self.keys.shape[2])
 
     def get_max_cache_shape(self) -> int:
-        """The name of `get_max_length` in earlier transformers releases."""
+        """The maximum length, under the name that earlier releases of transformers call."""
         return self.get_max_length()
 
 
@@ -153,7 +153,7 @@ class KVCache(Cache):
     def fixed(self, rows: Tensor, span: int) -> Iterator[None]:
         """Within the block, attention modules write to `rows` [n] and read the first `span` rows.
 
-        So shapes do not depend on the committed length. A mask hides what is read after `rows`.
+        So shapes do not depend on the committed length. A mask hides the rows read after `rows`.
         """
         self.fixed_step = rows, span
         try:

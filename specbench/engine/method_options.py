@@ -58,7 +58,7 @@ class MethodOptions:
 
     @property
     def draft_weights(self) -> str | None:
-        """Name of the checkpoint on a model card: `OWN_WEIGHTS`, another method's, or None."""
+        """Name of the checkpoint on a model card: `OWN_WEIGHTS`, another method's name, or None."""
         return OWN_WEIGHTS
 
     @property
@@ -80,7 +80,7 @@ class MethodOptions:
 
     @property
     def alternatives(self) -> frozenset[str]:
-        """Options that replace each other's meaning, such as a tree and its nodes."""
+        """Options that determine each other, such as a tree and its number of nodes."""
         return frozenset()
 
     def tree_sha256(self) -> str | None:
@@ -112,11 +112,11 @@ class MethodOptions:
         return ""
 
     def paper_note(self, num_parameters: float) -> str:
-        """Assumption of `for_target` for a target that the paper does not have: "as for 13B"."""
+        """Assumption of `for_target` for a target of a size that the paper lacks: "as for 13B"."""
         return ""
 
     def profiled(self) -> Self:
-        """These options as changed to record an acceptance profile; by default unchanged."""
+        """These options, changed for recording an acceptance profile; by default unchanged."""
         return self
 
     def chained(self, num_tokens: int) -> Self:

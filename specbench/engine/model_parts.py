@@ -57,10 +57,10 @@ def _path(model: PreTrainedModel) -> list[str]:
 def rows_of(
     model: PreTrainedModel, states: Mapping[int, Tensor], device: torch.device
 ) -> dict[int, Tensor]:
-    """Hidden states [n, hidden] by layer, from the layers' inputs or outputs [1, n, hidden].
+    """Hidden states [n, hidden] of each layer, from the layers' inputs or outputs [1, n, hidden].
 
     Raises:
-        CheckpointError: the model's layers have several streams, as those of Gemma-3n.
+        CheckpointError: the model's layers have several streams, as Gemma-3n's have.
     """
     for layer_states in states.values():
         if layer_states.dim() != 3:

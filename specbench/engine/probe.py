@@ -1,4 +1,4 @@
-"""Check by its logits that a model runs over trees, and that its steps can be replayed."""
+"""Check, by a model's logits, that it runs over trees and that its steps can be replayed."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ _LEAVES = (3, 6, 8, 9)
 """Nodes without children."""
 
 _SIZE_WORDS = ("window", "chunk", "block", "local")
-"""Words in the names of a config's fields that bound what a token sees."""
+"""Words that appear in the names of config fields that bound what a token sees."""
 
 # A gap is in units of the logits' spread. A wrong mask or position moves most nodes by about 1.
 _ALLOWED_GAP = 1e-3

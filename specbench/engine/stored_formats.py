@@ -1,4 +1,4 @@
-"""Quantised formats of stored weights: formats that can be read, or that become plain weights."""
+"""Quantised formats of stored weights: which can be read, and which become plain weights."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +20,7 @@ _PACKAGES = {
 _MODULES = {"optimum-quanto": "optimum.quanto"}
 """Package -> its module, if the name differs from the package's."""
 _LEAST_CAPABILITY = {"fp8": (8, 9), "mxfp4": (7, 5)}
-"""Format -> lowest compute capability that runs it; below, transformers makes its weights plain."""
+"""Format -> lowest compute capability that runs it; below it, transformers makes plain weights."""
 _ALWAYS_PLAIN = "compressed-tensors"
 """The format whose weights become plain on every device, at the latest in the first forward."""
 

@@ -60,7 +60,7 @@ def check_attention(config: Any, path: Path) -> None:
 
 
 def _undeclared_limits(text_config: Any) -> str:
-    """The fields that limit attention in other classes than the config's; "" without a limit."""
+    """The fields that limit attention in classes other than the config's; "" without a limit."""
     kinds = attention_kinds(text_config)
     sizes = attention_kinds(text_config, getattr)  # as if the class had all fields
     if all(size in (None, kinds.get(kind)) for kind, size in sizes.items()):

@@ -80,7 +80,7 @@ class Target:
         return self.execution.is_static and not self.eager_reason
 
     def prompt_size(self, num_tokens: int) -> int | None:
-        """Number of tokens that a prompt is padded to, to be a recorded step; None if it is not."""
+        """Number of tokens that a prompt is padded to, for a recorded step; None if not padded."""
         return None if self.eager_reason else self.execution.prompt_size(num_tokens)
 
     @property
@@ -110,9 +110,10 @@ class Target:
     def prefill(self, prompt_ids: Sequence[int], num_new: int = 0) -> Forward:
         """Start a new sequence with `prompt_ids`, and reserve `num_new` more tokens.
 
-        Returns logits [1, vocab] of the last position. Hidden states and layer inputs are also of
-        the last position, or with `Needs.all_prompt_positions` of the whole prompt, padded to its
-        `prompt_size`. With captured graphs, all of them are valid until the next forward.
+        Returns logits [1, vocab] of the last position. Hidden states and layer inputs are those of
+        the last position too. With `Needs.all_prompt_positions`, they are those of the whole
+        prompt, padded to its `prompt_size`. With captured graphs, all of them are valid until the
+        next forward.
         """
         n = len(prompt_ids)
         self.cache.reset()
@@ -131,7 +132,7 @@ class Target:
         return Forward(logits, hidden, layer_inputs)
 
     def _plain_prefill(self, prompt_ids: Sequence[int]) -> Forward:
-        """Run over the prompt as it is; only the logits are of the last position alone."""
+        """Run over the unpadded prompt. Only the logits are cut to the last position."""
         ids = torch.tensor(prompt_ids, device=self.device)
         rows = torch.arange(len(prompt_ids), device=self.device)
         positions = rows.clamp(max=self.context - 1)  # a draft model may have a shorter context

@@ -23,7 +23,7 @@ PROMPT_SIZES = (*(size for size in NUM_NODES if size >= 16), 192, 256)
 """Numbers of tokens that prompts are padded to with captured graphs. Longer prompts are not padded.
 
 
-For long prompts the GPU is the limit, not the host, so that a graph would save little.
+With long prompts the GPU is the bottleneck, not the host, so a graph would save little.
 """
 
 
@@ -133,7 +133,7 @@ class TreeLayout:
 
 
 def padded_path_length(max_depth: int) -> int:
-    """Number of nodes that a path of a tree of that depth is padded to: few sizes for all trees."""
+    """Number of nodes that a path of a tree of that depth is padded to, one of few sizes."""
     return max(16, 1 << max_depth.bit_length())
 
 
@@ -151,12 +151,12 @@ class DraftTree:
     `num_verify` nodes may be accepted. The others are scratch nodes: the target computes them
     and the drafter observes them, but they are never accepted. Siblings carry distinct tokens.
 
-    `q` [nodes, vocab] holds the distribution that each node was drawn from, given that its
-    earlier siblings were rejected (row 0 is unused). None means deterministic draft tokens,
-    whose distribution is a point mass. `log_probs` [nodes] are the drafter's log-probabilities
-    of the path to each node (row 0 is unused), if known; they only serve reports. `scores` of
-    any shape are values of the draft model that are only checked: NaN or positive infinity
-    among them fails the step.
+    `q` [nodes, vocab] holds the distribution that each node was drawn from, given that its earlier
+    siblings were rejected (row 0 is unused). None means that draft tokens are deterministic: each
+    was drawn from a point mass. `log_probs` [nodes] are the drafter's log-probabilities of the path
+    to each node (row 0 is unused), if known; they only serve reports. `scores` of any shape are
+    values of the draft model that are only checked: NaN or positive infinity among them fails the
+    step.
     """
 
     tokens: Tensor  # [nodes] int64

@@ -34,8 +34,8 @@ def verify(
 ) -> Verified:
     """Run the target over a tree of a drafter, and commit the path that its rule accepts.
 
-    With `is_joined`, one recording does both if steps are recorded. Otherwise `watch` has a lap
-    after the target.
+    With `is_joined`, one recording does both if steps are recorded. Otherwise, `watch` records a
+    lap after the target.
     """
     if is_joined and target.has_recorded_steps:
         return _verify_at_once(target, tree, drafter, sampler)
@@ -49,7 +49,7 @@ def verify(
 def _verify_at_once(
     target: Target, tree: DraftTree, drafter: Drafter, sampler: Sampler
 ) -> Verified:
-    """As `verify`, in one recording. If it cannot be made, its parts are recorded."""
+    """As `verify`, in one recording. If it cannot be made, its parts are recorded separately."""
     inputs = RuleInputs.of(tree)
     forward, (chosen, *accepted) = target.forward_then(
         tree,

@@ -64,7 +64,7 @@ def find_weights(
     """The weight files in a folder, a whole file before an index, as transformers reads them.
 
     A file that config.json names comes before `names`. With `prefers_index`, an index comes before
-    a whole file, and config.json is not asked, as in vLLM and SGLang. There may be no file.
+    a whole file, and config.json is not read, as in vLLM and SGLang. The result may have no files.
     """
     if names == FILES and not prefers_index and (named_file := _named_in_config(folder)):
         prefers_index = named_file.endswith(".index.json")
@@ -193,7 +193,7 @@ def unlisted_names(weights: WeightFiles) -> set[str]:
 
 
 def holders_text(weights: WeightFiles, names: Collection[str]) -> str:
-    """A clause on files that are not read, but have some of these missing tensors."""
+    """A clause about files that are not read but hold some of these missing tensors."""
     clauses = []
     for path in sorted(weights.paths[0].parent.iterdir()) if weights.paths else ():
         if is_weight_name(path.name) and path not in weights.paths:

@@ -41,7 +41,7 @@ def _interrupt_soon() -> None:
 
 
 def send_dropped_interrupts() -> None:
-    """From now on, send an interrupt again if a finalizer drops it."""
+    """From now on, send an interrupt again if Python drops it in a finalizer."""
     if not isinstance(sys.unraisablehook, _SendAgain):
         sys.unraisablehook = _SendAgain()
 
@@ -50,7 +50,7 @@ def send_dropped_interrupts() -> None:
 def lasting_interrupts() -> Iterator[None]:
     """End the block by KeyboardInterrupt if it is interrupted, also in a finalizer.
 
-    A program that exits with 0 before the interrupt is sent again also ends by it.
+    So does a program that exits with 0 before the interrupt is sent again.
     """
     outer_hook, outer_handler = sys.unraisablehook, signal.getsignal(_AGAIN)
     hook = _SendAgain()

@@ -37,7 +37,7 @@ class SpecbenchError(Exception):
         self.hint = without_password(hint)
 
     def at(self, place: str) -> Self:
-        """The same error with the place where it was raised before its message."""
+        """The same error, its message preceded by the place where it was raised."""
         located = copy(self)
         located.message = f"On {place}: {self.message}"
         located.args = (located.message,)
@@ -116,7 +116,7 @@ def _folded(name: str) -> str:
 
 
 def _closest(name: str, names: list[str]) -> list[str]:
-    """The name that a misspelt one is like, in any case; none if nothing is near."""
+    """The name closest to a misspelt one, upper and lower case alike; none if nothing is near."""
     return get_close_matches(name, names, n=1) or get_close_matches(name.lower(), names, n=1)
 
 

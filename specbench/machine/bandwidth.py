@@ -1,7 +1,7 @@
 """Memory bandwidth, measured on blocks larger than any cache.
 
-Blocks are read, as a step reads weights. Copies are slower, on a CPU and on a GPU. A CPU reads huge
-pages, where weights lie too: pages of 4 KB are read up to 40 % slower.
+Blocks are read, as a step reads weights. Copies are slower, on a CPU and on a GPU. On a CPU the
+block lies in huge pages, as weights do: pages of 4 KB are read up to 40 % slower.
 """
 
 import time

@@ -15,7 +15,7 @@ from specbench.machine.nvml import Card, driver, find_card
 from specbench.machine.sampler import Sampler, Spread
 
 PROCESS_ROUNDS = 20
-"""Samples between two listings of processes, which cost more than the rest."""
+"""Samples between two listings of processes: a listing costs more than the other queries."""
 
 THROTTLING = {
     0x04: "power cap",
@@ -33,8 +33,8 @@ _SPANS = ("sm_clock_mhz", "memory_clock_mhz", "temperature_c", "power_w", "memor
 class GpuSampler(Sampler):
     """Samples one card ten times per second.
 
-    `is_partition` is true if the card is partitioned (MIG): its power is then not this run's
-    alone, and gives no energy. `holds_card` returns true once this process is on the card.
+    `is_partition` is true if the card is partitioned (MIG): its power is then not this run's alone,
+    and no energy is derived from it. `holds_card` returns true once this process is on the card.
     """
 
     interval_s = 0.1

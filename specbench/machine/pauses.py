@@ -1,4 +1,4 @@
-"""Pauses of the whole process: it was stopped, or the machine slept or ran other programs."""
+"""Pauses of the whole process, while it was stopped or the machine slept or ran other programs."""
 
 import time
 from collections.abc import Callable
@@ -25,7 +25,7 @@ class Moment:
 
 class PauseWatch(Sampler):
     """Samples the clocks often. If much time passes between two samples, and the watched thread
-    hardly worked in it either, the whole process was paused.
+    hardly worked during it, the whole process was paused.
 
     Use it in the thread whose work is timed. A thread that only waits, for a GPU or other
     threads, does not hold up the samples.

@@ -56,7 +56,7 @@ def is_number_given() -> bool:
 
 
 def thread_counts() -> list[int]:
-    """Numbers of threads worth trying: all usable ones, the physical cores, powers of two to 1."""
+    """Numbers of threads worth trying: all usable ones, one per physical core, powers of two."""
     import psutil
 
     num_usable = usable_threads() or 1

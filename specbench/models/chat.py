@@ -66,7 +66,7 @@ class ChatCodec:
     num_rows: int = 0
     """Rows of the model's embedding; 0 if unknown."""
     ends_beyond: tuple[int, ...] = ()
-    """End tokens that are left out, since the embedding has no row for them."""
+    """End tokens that are left out because the embedding has no row for them."""
     ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The `eos_ids` by their sources."""
 
@@ -194,8 +194,8 @@ def load_codec(path: Path, card: ModelCard, template: str, template_args: str = 
 def turn_end_of(template: Template, tokenizer: PreTrainedTokenizerBase) -> int | None:
     """The special token that a template writes after an assistant's message at the end of a chat.
 
-    None if another text follows the message. Messages inside a chat do not tell: gpt-oss ends its
-    analysis with such a token, too.
+    None if another text follows the message. Only the end of a chat is read: inside a chat, gpt-oss
+    ends its analysis with such a token, too.
     """
     mark = next(unused_characters([]))
     chat = [{"role": "user", "content": "a"}, {"role": "assistant", "content": mark}]

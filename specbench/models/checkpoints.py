@@ -37,7 +37,7 @@ _LARGEST_SIZES = {
     "num_key_value_heads": 2**16, "head_dim": 2**16, "hidden_size": 2**24, "n_embd": 2**24,
     "vocab_size": 2**28, "max_position_embeddings": 2**40, "n_positions": 2**40,
 }  # fmt: skip
-"""The largest sizes in config.json that are believed: larger ones would fill the memory."""
+"""The largest sizes that config.json may state. Larger ones would fill the memory."""
 _POSITIVE_NUMBERS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "rope_theta")
 """Numbers in config.json that must be above zero."""
 

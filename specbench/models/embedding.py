@@ -12,7 +12,8 @@ _NAMES = (".embed_tokens.weight", ".embed_in.weight", ".word_embeddings.weight",
 def embedding_rows(folder: Path) -> int:
     """The number of token ids that the model can read; 0 if unknown.
 
-    Pickles have no header: the config names the rows, and loading refuses an embedding with others.
+    Pickles have no header. For them the config gives the number, and loading refuses an embedding
+    with another number of rows.
     """
     rows: list[int] = []
     for file in weight_files(folder):

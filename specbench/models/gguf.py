@@ -30,7 +30,7 @@ _HASHES = "converted.sha256"
 _AGAIN = "Copy or download it again."
 _HINT = "Give the model's folder or Hub id instead."
 _CHECKS = 2
-"""Version of the checks of a file: a folder that passed fewer is not used."""
+"""Version of the checks of a file. A folder made under an earlier version is not used."""
 
 
 def file_in_wheel(address: str) -> Path | None:
@@ -45,9 +45,8 @@ def file_in_wheel(address: str) -> Path | None:
 def gguf_folder(file: Path, *, what: str) -> Path:
     """The folder with the file's weights in bfloat16, its config, tokenizer and chat template.
 
-    Files of plain weights keep their dtype. The folder holds a link to the file: its hash
-    gets into a run's header, and engines that read GGUF take the file. A conversion that was
-    killed is repeated.
+    Files of plain weights keep their dtype. The folder holds a link to the file, for the hash in a
+    run's header and for engines that read GGUF. A conversion that was killed is repeated.
 
     Raises:
         CheckpointError: the file is broken, one part of several, or of an architecture that
@@ -81,7 +80,7 @@ def gguf_folder(file: Path, *, what: str) -> Path:
 
 
 def _check_unchanged(folder: Path, what: str) -> None:
-    """Refuse a converted file that is not as it was written.
+    """Refuse converted files that have changed since they were written.
 
     Raises:
         CheckpointError: its hash has changed.
@@ -157,7 +156,7 @@ def _convert(file: Path, folder: Path, what: str) -> None:
 
 
 def _check_is_read(contents: _Contents, model: Any, file: str) -> None:
-    """Refuse a file of which transformers skips tensors or metadata. `model` has no weights."""
+    """Refuse a file if transformers skips part of its contents. `model` has no weights."""
     unread = unread_tensors(contents.architecture, contents.tensor_names, model)
     if unread:
         raise CheckpointError(f"{file} has tensors that transformers skips: {few(unread)}.", _HINT)

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 _EPSILONS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
 """Names of the norms' epsilon in configs."""
 _LAYERS_OF_27B = {"gemma2": 46, "gemma3": 62}
-"""Architecture -> number of layers by which llama.cpp knows its 27B model."""
+"""Architecture -> number of layers by which llama.cpp recognises its 27B model."""
 _SCALE = "query_pre_attn_scalar (attention scale ** -2)"
 _UNUSED_TENSORS = ("attn_rot_embd",)
 """Parts of the names of tensors that llama.cpp skips, too."""
 _ALLOWED_GAP = 1e-3
-"""Relative difference of numbers that are equal: files have them in float32."""
+"""Relative difference up to which numbers count as equal: files have them in float32."""
 
 
 class Difference(NamedTuple):

@@ -1,8 +1,8 @@
 """Compare the memory that a checkpoint needs with what the device has free, before loading.
 
-The module also counts the parameters of draft weights, without downloading them. As in papers,
-these are the trained part that runs while drafting: EAGLE's copy of the target's embedding and
-heads shared with the target are left out.
+The module also counts the parameters of draft weights, without downloading them. As in papers, only
+the trained part that runs while drafting counts: not EAGLE's copy of the target's embedding, and no
+head shared with the target.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 """Bytes of a number by its dtype."""
 _FLOATS = {"F64", "F32", "BF16", "F16"}
 _DEQUANTIZED_NUMBERS = {"F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 2, "I32": 8}
-"""Dtype of quantised weights -> the numbers of 8 or 4 bits in an element, once dequantised."""
+"""Dtype of quantised weights -> how many numbers an element holds, of 8 or 4 bits each."""
 GRAPH_RESERVE = 10**9
 """Bytes kept free for CUDA graphs: their kernels, inputs, scratch memory, and the workspaces
 of cuBLAS for the two streams of recordings (32 MiB each on Hopper).
@@ -123,7 +123,7 @@ def check_fits(
     num_layers = config.get("num_hidden_layers") or 0
     hidden_size = config.get("hidden_size") or 0
     vocab_size = config.get("vocab_size") or 0
-    # At the least, an embedding [vocab, hidden] and a matrix [hidden, hidden] per layer.
+    # A model has at least an embedding [vocab, hidden] and a matrix [hidden, hidden] per layer.
     claimed_bytes = (vocab_size + num_layers * hidden_size) * hidden_size * BYTES[dtype]
     draft_bytes = sum(folder_bytes(folder, dtype) for folder in drafts if folder != source)
     need = replace(
@@ -223,7 +223,7 @@ def _config(source: Path | Shape, what: str) -> dict[str, Any]:
 def target_parameters(card: ModelCard, source: Path | Shape | None) -> int | None:
     """All parameters of a target, those of all experts included; None if unknown.
 
-    `source` is its folder, or the shape of a stand-in. What the card says comes first.
+    `source` is its folder, or the shape of a stand-in. The card's own number comes first.
     """
     if card.billion_parameters is not None:
         return round(card.billion_parameters * 1e9)

@@ -50,7 +50,7 @@ def not_a_model(config: Mapping[str, Any], path: Path, *, has_tokenizer: bool) -
 
 
 def other_head(config: Mapping[str, Any], method: str) -> str:
-    """The kind of head that a config is of, if the method cannot use it; else empty."""
+    """The kind of head that a config describes, if the method cannot use it; else empty."""
     kind = _head_kind(config)
     return kind if method in _METHODS_OF_OTHERS.get(kind, ()) else ""
 

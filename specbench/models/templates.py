@@ -55,7 +55,7 @@ class Template:
     system: str = ""
     """System message of dialogues that have none; empty without."""
     warning: str | None = None
-    """A warning for the run, if it should use another template or a mode is unknown."""
+    """A warning for the run, if it should use another template or if the mode is unknown."""
     args: Mapping[str, Any] = field(default_factory=dict)
     """Values of its variables: the user's, and those of switches that were measured."""
     thinking: ThinkingHeader | None = None
@@ -67,7 +67,7 @@ class Template:
 
     @property
     def modes(self) -> dict[str, Any]:
-        """The values of switches that it gets even if they do not change its prompts."""
+        """The values of switches that it is given even if they do not change its prompts."""
         switches = switches_of(self.jinja or "")
         values = {n: pairs[0].of(is_thinking=self.is_thinking) for n, pairs in switches.items()}
         return {name: value for name, value in values.items() if name in _OLDEST}

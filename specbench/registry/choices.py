@@ -72,7 +72,7 @@ def split_list(text: str) -> list[str]:
 
 
 def _with_option(choice: MethodChoice, text: str) -> MethodChoice:
-    """The choice with the option `key=value` too."""
+    """The choice with one more option, `key=value`."""
     key, equals, value = text.partition("=")
     if not equals:
         raise UserError(

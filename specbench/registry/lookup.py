@@ -135,7 +135,7 @@ def get(name: str) -> Method:
 
 
 def _plugin_of(name: str) -> EntryPoint | None:
-    """The entry point of a plug-in's method; None for ours. Refuses other and doubtful names."""
+    """The entry point of a plug-in's method; None for ours. Refuses unknown and ambiguous names."""
     claims = [plugin for plugin in _plugins() if plugin.name == name]
     is_built_in = name in described()
     if not claims and not is_built_in:

@@ -136,14 +136,14 @@ class _DepthCounts:
     """Positions where the head's best token is the target's."""
 
     on_path: float = 0.0
-    """Positions where this is so at all smaller depths, too."""
+    """Positions where the two agree at this depth and at all smaller ones."""
 
     all: float = 0.0
 
 
 @torch.no_grad()
 def agreement(head: Head, text: Iterable[tuple[Batch, TargetOutputs]]) -> dict[str, float]:
-    """Rates on answers at which the head's best token is the target's, by depth.
+    """By depth, how often in answers the head's best token is the target's.
 
     `mat` is the number of tokens that a step with one path of such drafts would emit.
     """

@@ -34,7 +34,7 @@ _MALLOC_OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """The length of a training, and how often it logs, and evaluates and saves, in steps."""
+    """The length of a training, and the intervals of its log and of its checkpoints, in steps."""
 
     schedule: Schedule
 

@@ -60,7 +60,7 @@ class OwnText:
             self.left_out.update(row.get("left_out", {}))
 
     def takes(self, request: str) -> bool:
-        """Add a request that keeps all rules; True. Else count the broken rule; False."""
+        """Add a request if it keeps all rules, else count the broken rule; True if it was added."""
         reason = self._reason_against(request)
         if reason:
             self.left_out[reason] += 1
@@ -81,7 +81,8 @@ class OwnText:
         return None
 
     def overlaps(self, request: str, answer: str) -> bool:
-        """True if either shares a run of words with a task's prompt; forgets the request then."""
+        """True if either shares a run of words with a task's prompt; the request is then
+        forgotten."""
         runs = (run for text in (request, answer) for run in word_runs(text))
         if not any(run in self._avoided for run in runs):
             return False

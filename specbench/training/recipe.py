@@ -48,7 +48,7 @@ def new_head(
 
 
 def frequent_tokens(rows: Iterable[Row], size: int, vocab_size: int) -> Tensor:
-    """The ids [size] of the tokens with most weight, increasing. int64
+    """The int64 ids [size] of the tokens with most weight, increasing.
 
     Of tokens with equal weight, the smallest ids are taken.
     """
@@ -71,9 +71,9 @@ def fit(
 ) -> Mapping[str, float]:
     """Train the head in place, and write it to `out` at every evaluation and at the end.
 
-    The log has the rates at which its best tokens on held-out text are the target's; the last
-    rates are returned. The target's outputs are kept beside the log, so that the target runs only
-    once over each row.
+    The log says how often its best tokens on held-out text are the target's. The last such rates
+    are returned. The target's outputs are kept beside the log, so that the target runs only once
+    over each row.
 
     Raises:
         UserError: the memory is full.

@@ -45,7 +45,7 @@ def capture_graphs(
 def _capture_prompts(
     target: Target, drafter: Drafter, num_tokens: int, num_new: int, sampling: Sampling
 ) -> None:
-    """Begin a completion for each size that prompts in up to `num_tokens` tokens are padded to.
+    """Begin a completion for each padded size of the prompts of up to `num_tokens` tokens.
 
     A prompt has one token fewer than its padded size, because a draft model also reads the first
     new token.

@@ -46,8 +46,8 @@ class Graphs(Execution):
     recording includes their operations. Functions do not write to each other's outputs. Recordings
     of one function share the memory of inputs and outputs of equal shape.
 
-    `num_recordings` counts all recordings. `num_late` counts those made after `close`: each
-    delayed a completion.
+    `num_recordings` counts all recordings. `num_late` counts those made after `close`, each of
+    which delayed a completion.
     """
 
     is_static = True
@@ -96,7 +96,7 @@ class Graphs(Execution):
             self.is_paused = False
 
     def discard_graphs(self) -> None:
-        """Drop all recordings, because memory that they use has moved."""
+        """Drop all recordings after memory that they use has moved."""
         for captured in self._captured.values():
             captured.clear()
         self._outputs.clear()

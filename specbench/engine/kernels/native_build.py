@@ -46,7 +46,8 @@ class BuildError(Exception):
 def user_folder() -> Path:
     """The user's folder of compiled libraries: `specbench/native` in `$XDG_CACHE_HOME`.
 
-    A relative path there is ignored, as the XDG specification asks, and so is a missing home.
+    A relative path in this variable is ignored, as the XDG specification asks, and so is a missing
+    home.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
     home_cache = Path(os.environ.get("HOME", "")) / ".cache"
@@ -118,7 +119,7 @@ def _secure(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.stat()
     parent_modes = [parent.stat().st_mode for parent in folder.resolve().parents]
-    # In a parent that all may write to, without the sticky bit, others may rename the folder.
+    # Others may rename the folder if all may write to its parent and the parent has no sticky bit.
     is_open = any(mode & stat.S_IWOTH and not mode & stat.S_ISVTX for mode in parent_modes)
     if status.st_uid != os.geteuid() or is_open:
         raise PermissionError(f"{folder} belongs to others, too")

@@ -83,7 +83,7 @@ class NativeLayers:
         self._kept = layers  # the weights must outlive the pointers
         structures = [_Layer.of(norm, layer, layer.mlp) for norm, layer in layers]  # type: ignore[arg-type]
         self.layers = (_Layer * len(structures))(*structures)
-        # Numbers that a layer holds per row: queries and all of qkv, later the inner of its MLP.
+        # Numbers that a layer holds per row: queries and all of qkv, later its MLP's inner values.
         attention_widths = [layer.heads.query_width + layer.qkv.shape[0] for _, layer in layers]
         self._width = max(*attention_widths, *(structure.inner for structure in structures))
 

@@ -32,7 +32,7 @@ from specbench.engine.layers.ops import DraftHead, JoinedHead, JoinedLayers, Ops
 from specbench.engine.layers.torch_attention import PLAIN, Scoring
 
 MAX_ROWS = 128
-"""Largest number of rows; torch computes more."""
+"""Largest number of rows that these operations compute; torch computes larger numbers."""
 MOST_BEST = 64
 """Largest number of best tokens that `native.c` finds per row."""
 _PLAIN = 0

@@ -69,8 +69,8 @@ def relative_error(actual: Tensor, expected: Tensor) -> float:
 def pick_ops(device: torch.device, dtype: torch.dtype, kind: str = "auto") -> Ops:
     """Triton's kernels if they run on the GPU with the results of torch's operations.
 
-    Launches are `plain` or `overlapped`. With `auto` they overlap, unless more kernels are correct
-    and can be launched without overlap.
+    Launches are `plain` or `overlapped`. With `auto` they overlap, unless more kernels run
+    correctly without overlap.
     """
     try:
         from specbench.engine.kernels.triton_ops import TritonOps

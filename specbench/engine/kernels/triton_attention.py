@@ -22,9 +22,9 @@ def attend_split(
 ):  # fmt: skip
     """Attention of ROWS queries that share a key head, over one split of the filled cache rows.
 
-    A query sees the `first` rows; `bias` [n, num_more] masks the rows after them. With a
-    window, row i sees only rows from `begins[i]` on; the first begin is the smallest. Stores,
-    for each query head of each row, the highest score and, relative to it, the sums of the
+    A query sees the first `first` [] rows; `bias` [n, num_more] masks the `num_more` rows after
+    them. With a window, row i sees only rows from `begins[i]` on; the first begin is the smallest.
+    Stores, for each query head of each row, the highest score and, relative to it, the sums of the
     weights and of the weighted values.
     """
     head, block, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)

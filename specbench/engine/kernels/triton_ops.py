@@ -81,9 +81,10 @@ def or_torch(label: str) -> Callable[[OperationT], OperationT]:
 ROWS = {False: 4, True: 2}
 """Weight rows that each program for a single row reads, by whether the product is gated.
 
-Any number adds in the same order, so results are bitwise equal. The candidates were 1, 2 and 4. On
-an H100, a chain took at most 0.4 % longer with these numbers than with the fastest, for any product
-of Vicuna-13B's layers and of a layer of width 768 (results/recorded/h100-vicuna-13b).
+Any of these numbers gives the same order of additions, so results are bitwise equal. The candidates
+were 1, 2 and 4. On an H100, a chain took at most 0.4 % longer with these numbers than with the
+fastest, for any product of Vicuna-13B's layers and of a layer of width 768
+(results/recorded/h100-vicuna-13b).
 """
 ROW_BLOCK = 1024
 """Numbers of a weight's row that a program for a single row reads at a time.
@@ -97,7 +98,7 @@ EXPERT_BLOCK = 512
 GATE_BLOCK = 1024
 """Columns of a gate per program."""
 MOST_PAIRS = 64
-"""Largest number of rows times experts per row. For more, a grouped product reads a weight once.
+"""Largest number of rows times experts per row. For more, a grouped product reads each weight once.
 
 Without grouped products, the limit is at least the number of experts: above, torch multiplies
 all rows by every expert, which reads each weight once, too.
@@ -109,7 +110,7 @@ CHUNK = 1024
 MOST_FEW = 4096
 """Largest number of values that one program searches for the largest."""
 LARGEST_MASK = 4096
-"""Largest number of nodes of a beam times nodes that it sees, for which one program is used."""
+"""Largest product of a beam's nodes and the nodes that it sees for which one program is used."""
 TILES = {
     16: {"num_warps": 4, "num_stages": 3},
     32: {"num_warps": 8, "num_stages": 2},

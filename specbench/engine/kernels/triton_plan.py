@@ -20,7 +20,7 @@ program. `benchmarks/kernels.py` compares these numbers with the compiler's repo
 LONGEST_KEY = 256
 """Bytes of a head's key up to which a processor holds several programs (see `RESIDENT`)."""
 WIDEST_KEY = 512
-"""Bytes of a head's key up to which a program spills few registers; beyond, torch is faster."""
+"""Bytes of a head's key up to which a program spills few registers; for more, torch is faster."""
 MOST_SPLITS = 32
 """Largest number of splits: one program adds their sums."""
 

@@ -17,7 +17,7 @@ _OF_SOME_CLASSES = (
     "sliding_window",
     "use_sliding_window",
 )
-"""Fields that the engine, or the masks and caches of transformers, read in some classes."""
+"""Fields that some classes have, and that the engine or transformers' masks and caches read."""
 
 
 def declared(config: Any, name: str, default: Any = None) -> Any:
@@ -26,7 +26,7 @@ def declared(config: Any, name: str, default: Any = None) -> Any:
 
 
 def undeclared_fields(config: Any) -> dict[str, Any]:
-    """Fields that the config sets and other classes read, but its own class does not declare."""
+    """Fields of other classes that the config sets although its own class does not declare them."""
     fields = {name: getattr(config, name, None) for name in _OF_SOME_CLASSES}
     return {
         name: setting
@@ -36,5 +36,5 @@ def undeclared_fields(config: Any) -> dict[str, Any]:
 
 
 def _is_declared(config: Any, name: str) -> bool:
-    """True for a field of the config's class, or an argument of a class that is no dataclass."""
+    """True for a field of the config's class or, if the class is not a dataclass, an argument."""
     return hasattr(type(config), name) or name in inspect.signature(type(config)).parameters

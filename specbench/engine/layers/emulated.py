@@ -17,7 +17,7 @@ def is_emulated(x: Tensor) -> bool:
 
 @cache
 def emulates_bfloat16() -> bool:
-    """True on CPUs without AVX-512 or the like: AMD before Zen 4, most desktops of Intel."""
+    """True on CPUs without AVX-512 or the like: AMD before Zen 4, most Intel desktop CPUs."""
     has_mkldnn = torch.backends.mkldnn.is_available()
     return not (has_mkldnn and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 

@@ -1,9 +1,9 @@
 """Products with the experts of a mixture, by torch's own operations.
 
 On a GPU no value reaches the host, so a call can be captured: the rows of each expert are
-multiplied in one grouped product. If torch has no grouped product, or waits for the GPU in it,
-every expert multiplies all rows, unless the pairs of row and expert are so few that copies of
-weights are faster.
+multiplied in one grouped product. If torch has no grouped product, or its grouped product waits for
+the GPU, every expert multiplies all rows. If the pairs of row and expert are few, copies of weights
+are faster, and used instead.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ class Clamp:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Experts:
-    """Weights of the experts of a layer. An expert is down(act(gate(x)) * up(x)).
+    """Weights of a layer's experts. An expert computes down(act(gate(x)) * up(x)).
 
     With `clamp`, rows of gate and up alternate, and there are biases (gpt-oss).
     """

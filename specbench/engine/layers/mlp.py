@@ -43,7 +43,7 @@ class DenseMlp:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseMlp:
-    """The `top_k` likeliest of several experts for each row (Qwen3-MoE, Mixtral, gpt-oss).
+    """Several experts, of which each row uses the `top_k` likeliest (Qwen3-MoE, Mixtral, gpt-oss).
 
     The router's softmax is in float32. If `is_normalised`, the shares of a row's experts sum to 1.
     """

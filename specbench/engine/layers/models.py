@@ -23,7 +23,7 @@ _MODELS = frozenset({
 can read, add its name here; nothing else is needed.
 """
 CAPPED = frozenset({"Gemma2ForCausalLM", "Gemma3ForCausalLM"})
-"""Classes that cap their logits if the config says so. The others ignore the field."""
+"""Classes that cap their logits if the config says so. Other classes ignore the field."""
 _SHIFTED = ("Gemma2RMSNorm", "Gemma3RMSNorm")
 """Norms that store their weights minus one."""
 _FIXED_ROPES = {"default", "linear", "llama3", "yarn"}

@@ -35,7 +35,7 @@ LEAST_PART = 2**15
 def num_parts_of(x: Tensor, weight: Tensor) -> int:
     """Number of parts for which a product is fastest: on a CPU with few rows, one per thread.
 
-    There, BLAS uses one core for a single row and distributes few rows badly.
+    BLAS would use one core for a single row there, and would distribute few rows badly.
     """
     if x.device.type != "cpu" or x.dtype != torch.float32:
         return 1
@@ -92,7 +92,7 @@ class DraftHead:
 
 
 class Ops:
-    """Torch's own operations, and the reason if they replace requested kernels."""
+    """Torch's own operations, with the reason if they replace requested kernels."""
 
     name = "torch"
     max_exact_rows = 0
@@ -190,7 +190,7 @@ class Ops:
     ) -> tuple[Tensor, Tensor]:
         """As `topk_logprobs`, with the score `above` [n, 1] of each row added, in float64.
 
-        If `token_ids` is given, ids are looked up in it: it has the target's id of each id.
+        If `token_ids` is given, it maps each id to the target's id, which is returned.
         """
         log_probs, ids = self.topk_logprobs(logits, k)
         return log_probs + above, ids if token_ids is None else token_ids[ids]

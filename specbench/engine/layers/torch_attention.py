@@ -187,9 +187,9 @@ def _scored(
 def without_cudnn_attention() -> Iterator[None]:
     """Disable cuDNN's attention in the block, then restore the caller's setting. Also a decorator.
 
-    Torch prefers it on recent GPUs in half precision. It builds a plan for every new length,
-    which takes a large part of a second: the first method to prefill a prompt would pay for it,
-    and SpS within its decode time.
+    Torch prefers cuDNN's attention on recent GPUs in half precision. It builds a plan for every new
+    length, which takes a large part of a second. The first method to prefill a prompt would pay for
+    the plan, and SpS would pay within its decode time.
     """
     was_enabled = cuda.cudnn_sdp_enabled()
     cuda.enable_cudnn_sdp(False)

@@ -14,8 +14,8 @@ _STATES = ("quant_state", "state2", "state")
 def weight_bytes(*holders: nn.Module | Tensor | None) -> int:
     """Bytes of tensors, and of the tensors stored in modules. Shared memory counts once.
 
-    Quantised weights count as they are held, with their scales. Modules are not asked for
-    their `state_dict`: bitsandbytes repacks 4-bit weights of a CPU for it, and they then give
+    Quantised weights count as they are held, with their scales. Modules are not asked for their
+    `state_dict`: to make it, bitsandbytes repacks 4-bit weights on a CPU, after which they have
     other values.
     """
     nbytes_by_address: dict[int, int] = {}
