@@ -102,7 +102,7 @@ def main() -> None:
 
 
 def server_of(codec: ChatCodec) -> TimedServer:
-    """A server whose delays are long beside what a busy machine adds to them."""
+    """A server with delays that are much longer than what a busy machine adds to them."""
     return TimedServer(codec.text, first_s=1.5, step_s=0.15)
 
 

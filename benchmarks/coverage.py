@@ -2,13 +2,13 @@
 
     python benchmarks/coverage.py [--short]
 
-Every run has six tasks and four methods whose true speedup is 1. A prompt moves a method's speed by
-15 %, and each completion has 3 % noise besides the noise that a row names. Speedups are estimated
-as in reports: ratios of sums, the bootstrap over prompts, passes or runs as random effects, and the
-ranking with its corrected tests, which use the variances of the intervals. The output has the
-shares of runs in which the interval of the mean speedup covers 1, in which any method is claimed to
-differ from vanilla (a colour), and in which the fastest is claimed to differ from another (the
-sentence).
+Every run has six tasks and four methods whose true speedup is 1. A prompt changes a method's speed
+by 15 %, and each completion has 3 % noise in addition to the noise that a row names. Speedups are
+estimated as in reports: ratios of sums, the bootstrap over prompts, passes or runs as random
+effects, and the ranking with its corrected tests, which use the variances of the intervals. The
+output has the shares of runs in which the interval of the mean speedup covers 1, in which a colour
+claims that any method differs from vanilla, and in which the sentence claims that the fastest
+differs from another.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m benchmarks.explain_false_causes FOLDER [NUM_RUNS]
 
-Makes runs of one command on `tiny` in FOLDER, one after the other, and explains each against the
-next one, and the last against the first. A claim about any factor of any method is false. Then
+It makes runs of one command on `tiny` in FOLDER, one after the other. It explains each run against
+the next one, and the last against the first. A claim about any factor of any method is false. Then
 pairs of runs that differ in one thing are explained: the length of drafts, the chat template, a
 program that keeps the processor busy. The table has the result of each explanation. Existing runs
 are not made again.
@@ -32,7 +32,8 @@ PAIRS: Mapping[str, tuple[str, str]] = {
     "template": ("--method medusa,eagle3 --template none", "--method medusa,eagle3"),
     "neighbour": ("--method sps --threads 2", "--method sps --threads 2"),
 }
-"""Arguments of two runs that differ in one thing: for "neighbour", a busy program beside the first.
+"""Arguments of two runs that differ in one thing. For "neighbour", a busy program runs beside the
+first.
 """
 
 

@@ -2,10 +2,10 @@
 
     python benchmarks/gate_errors.py [NUM_PAIRS]
 
-Simulates pairs of runs with nine methods and six tasks. The time of each completion has noise (a
-spread of 5 %; every fiftieth takes a third longer), and each run drifts as a whole (by 1 %). Equal
-pairs differ by noise alone, and 1 % of the greedy answers change, as near-ties do. In slow pairs,
-one method is 10 % slower in one of the two runs.
+It simulates pairs of runs with nine methods and six tasks. The time of each completion has noise
+with a spread of 5 %, and every fiftieth takes a third longer. Each run drifts as a whole by 1 %.
+Equal pairs differ by noise alone, and 1 % of the greedy answers change, as near-ties do. In slow
+pairs, one method is 10 % slower in one of the two runs.
 
 If no loss is allowed, any number that is slightly worse is a regression. The runs of these pairs do
 not drift, so every alarm is false, and the share of alarms is the error rate.

@@ -3,9 +3,9 @@
     python -m benchmarks.kernels [CAPABILITY ...]
 
 It compiles every kernel with the arguments of a decoding step of a 13B model in bfloat16, for
-compute capability 8.0, 8.6, 8.9, 9.0 and 10.0 by default, from 9.0 with early launches. Prints
+compute capability 8.0, 8.6, 8.9, 9.0 and 10.0 by default, from 9.0 with early launches. It prints
 registers per thread, bytes of stack (spilled registers), shared memory per program, and the number
-of programs that a processor holds at once. Fails if a kernel does not compile, needs too much
+of programs that a processor holds at once. It fails if a kernel does not compile, needs too much
 shared memory or spills more than allowed, or if a processor holds fewer programs than planned.
 """
 

@@ -67,11 +67,11 @@ def rms_norm(
 class DraftStack:
     """Decoder layers, with the keys and values of committed positions.
 
-    A step feeds the missing positions after the cached prefix, and may then run over the
-    levels of a tree; their rows are scratch. With 5 rows cached and 2 accepted tokens, `feed`
-    writes rows 5 and 6 (`start` 5), and `extend` a level of 3 nodes to rows 7 to 9 and a level of
-    4 to rows 10 to 13 (`end` 7; a node's position is 7 plus its level, its `mask` covers the 3
-    or 7 rows from 7 on). The next step overwrites them from row 7.
+    A step feeds the missing positions after the cached prefix, and may then run over the levels of
+    a tree, whose rows are scratch. For example, with 5 rows cached and 2 accepted tokens, `feed`
+    writes rows 5 and 6 (`start` is 5). `extend` then writes a level of 3 nodes to rows 7 to 9 and a
+    level of 4 nodes to rows 10 to 13 (`end` is 7). A node's position is 7 plus its level, and its
+    `mask` covers row 7 and the 2 or 6 rows after it. The next step overwrites rows from row 7.
 
     The caller applies the first layer's input norm. Projections have biases, and queries and
     keys have norms, if the checkpoint has them (Qwen's heads). Device tensors give the cache
@@ -86,7 +86,8 @@ class DraftStack:
         input_size: int,
         ops: Ops,
     ) -> None:
-        """The first layer's attention reads rows of `input_size` numbers, others hidden states."""
+        """The first layer's attention reads rows of `input_size` numbers, the others' hidden
+        states."""
         with checkpoint.config_errors("a Llama layer"):
             rotary = LlamaRotaryEmbedding(config).to(checkpoint.device)
         sizes = [input_size] + [config.hidden_size] * (len(names) - 1)
@@ -134,8 +135,8 @@ class DraftStack:
         """Append rows after the first `start` []; returns outputs [k, hidden] of rows `wanted` [k].
 
         `attended` [n, input] are the attention's inputs; its output is added to `residual` [n,
-        hidden]. `wanted` is increasing. Rows after its last are padding: their keys and values
-        are scratch. `cache_span` counts the rows up to the last one that is not scratch.
+        hidden]. `wanted` is increasing. Rows after the last wanted row are padding: their keys and
+        values are scratch. `cache_span` counts the rows up to the last one that is not scratch.
         """
         n = attended.shape[0]
         last = len(self._layers) - 1

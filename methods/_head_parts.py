@@ -13,7 +13,7 @@ from specbench.methods.shared.checkpoint import Checkpoint, frozen
 
 _EMBEDDING = "embed_tokens.weight"
 _MOST_PADDING = 0.1
-"""Share of the rows of a target's vocabulary that may be padding, which a head leaves out."""
+"""Largest share of the rows of a target's vocabulary that a head may leave out as padding."""
 
 
 def head_of(

@@ -21,9 +21,9 @@ from specbench.methods.shared.checkpoint import FILES, Checkpoint
 from specbench.types import option
 
 _INPUT_IDS = "aux_hidden_state_layer_ids"
-"""Field of the target layers that a head reads, in speculators: counted by inputs."""
+"""Field that names the target layers that a head reads by their inputs, in speculators' layout."""
 _OUTPUT_IDS = "target_layer_ids"
-"""Field of the target layers that a head reads, in other layouts: counted by outputs."""
+"""Field that names the target layers that a head reads by their outputs, in other layouts."""
 
 _OFF_SWITCHES = """
     add_swa_attention_sink_bias attention_sink_bias causal is_causal sample_from_anchor

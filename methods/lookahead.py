@@ -49,9 +49,10 @@ class Lookahead(Drafter):
     Source: Fu et al. 2024, "Break the Sequential Dependency of LLM Inference Using Lookahead
     Decoding"; behaviour checked against Spec-Bench's copy of hao-ai-lab/LookaheadDecoding.
 
-    Deviation: the official match counter stops one token early, so a fully matched n-gram loses
-    its bonus token; here it does not. The window's first tokens are drawn from the prompt with the
-    request's seed (officially a fixed seed), in the first step (officially in the prefill).
+    Deviation: a fully matched n-gram keeps its bonus token here. Officially it loses it, because
+    the match counter stops one token early. The window's first tokens are drawn from the prompt
+    with the request's seed (officially a fixed seed), in the first step (officially in the
+    prefill).
     """
 
     def __init__(self, options: Options, context: BuildContext) -> None:

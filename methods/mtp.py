@@ -67,12 +67,13 @@ class MtpModel(FeatureModel):
         self._layer = _layer(checkpoint, self._prefix, target, _one_layer(config))
         self._is_masked = config._attn_implementation != "sdpa"  # sdpa is causal without a mask
         checkpoint.close()
-        # If the target is spread over devices, its last layer is not where its embedding is.
+        # If the target is spread over devices, its last layer and its embedding are on different
+        # ones.
         last_shape = target.cache.shape(num_layers - 1)
         self.cache = KVCache([replace(last_shape, device=target.device)])
 
     def _check(self, checkpoint: Checkpoint, context: BuildContext) -> None:
-        """Refuse any number of MTP layers but one, and targets whose layers cannot run alone."""
+        """Refuse more or fewer than one MTP layer, and targets whose layers cannot run alone."""
         count = checkpoint.config().get("num_nextn_predict_layers")
         if count != 1:
             raise checkpoint.error(f"has num_nextn_predict_layers {count!r}, not 1")

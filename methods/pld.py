@@ -58,7 +58,7 @@ class PromptLookup(Drafter):
         self._num_indexed = 0
 
     def propose(self, state: State) -> DraftTree:
-        """A chain of what followed the longest n-gram that has enough tokens after it."""
+        """A chain of the tokens after the longest n-gram that is followed by enough tokens."""
         options, tokens = self._options, state.token_ids
         self._index(tokens)
         longest = min(options.ngram, len(tokens))

@@ -75,8 +75,8 @@ class SamDecoding(Drafter):
 
     Deviation: an index of the tokens' positions replaces the suffix automaton, and a datastore
     replaces the automaton of a corpus; they find the same matches. A copy ends with its text;
-    officially zeros follow, or in a corpus the next text. Officially a corpus can be combined with
-    EAGLE-2, and the table is kept from prompt to prompt, which is `scope=run` here.
+    officially zeros follow it or, in a corpus, the next text. Officially a corpus can be combined
+    with EAGLE-2, and the table is kept from prompt to prompt, which is `scope=run` here.
     """
 
     def __init__(self, options: Options, context: BuildContext) -> None:

@@ -47,9 +47,9 @@ ROUNDS, STEPS = 5, 4
 EXTRA_ROWS = 256
 """Cache rows after the context, for trees and for the bucket that they end in."""
 NUM_WORDS = 2048
-"""Words of tiny. No others have a meaning in a stand-in, so prompts and logits have only these."""
+"""Words of tiny. In a stand-in no others have a meaning, so prompts and logits use only these."""
 ALLOWED_DIFFERENCES = {torch.float32: 1e-3, torch.bfloat16: 0.06, torch.float16: 0.03}
-"""Largest difference of a step's logits from a prompt's that is rounding.
+"""Largest difference between a step's and a prompt's logits that counts as rounding.
 
 In bfloat16, 24 steps of tiny differ by at most 0.03. If an eighth of the context is left out, or 64
 of its 300 to 1700 tokens, the steps of one of several trees differ by at least 0.07.

@@ -37,7 +37,7 @@ LAYERS_OF = REAL_MODEL
 
 
 def small(row: Row) -> Row:
-    """The row in seconds, without a GPU. Every row has to be complete."""
+    """The row made so small that it takes seconds without a GPU. It has to be complete."""
     if row.spec is None:
         words = {**WORDS, **dict.fromkeys(MODELS, LAYERS_OF)} if row.kind == "layers" else WORDS
         command = (*(words.get(word, word) for word in row.command), *ADDED_WORDS.get(row.kind, ()))

@@ -18,7 +18,7 @@ _IS_MET = {">=": operator.ge, "<": operator.lt, "=": operator.eq}
 
 
 GOAL_CARD = "H100"
-"""The card that goals in milliseconds are for; shares hold for any."""
+"""The card that goals in milliseconds are for. Goals that are shares hold for any card."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,10 +104,10 @@ def run_row(row: Row, folder: Path, left_s: float) -> dict[str, Any]:
 
 
 def check_energy(row: Row, folder: Path) -> None:
-    """Check that a run on a GPU has the energy that it was made for.
+    """Check that a run on a GPU that should measure energy has measured it.
 
     Raises:
-        SpecbenchError: a method has none.
+        SpecbenchError: a method has no energy.
     """
     if row.spec is None or not row.spec.energy or row.spec.device == "cpu":
         return

@@ -32,7 +32,7 @@ SELECTED = "(gpu or kernels) and not (compile or native)"
 TASK = ("gsm8k",)
 """The task of the runs that only explain others."""
 RECORDED_PROMPTS = 4
-"""Prompts per task of the run to record: 28 answers of a method give 0.4 % already."""
+"""Prompts per task of the run to record: 28 answers per method already give 0.4 %."""
 METHODS = (
     "vanilla", "sps", "pld", "lookahead", "medusa", "hydra", "eagle", "eagle2", "eagle3",
     "recycling", "sam", "suffix",
@@ -48,7 +48,7 @@ SAMPLED = ("vanilla", "sps", "eagle2", "eagle3")
 METERED = ("vanilla", "sps", "pld", "eagle2", "eagle3")
 """Methods of the run that measures energy."""
 OTHERS_MODEL = "llama3-8b"
-"""The model that SGLang publishes figures of."""
+"""The model for which SGLang publishes figures."""
 HALF_OF_MIXTRAL = "benchmarks/gpu/shapes/half-of-mixtral-8x7b"
 """Mixtral 8x7B with half its layers: the 93 GB of all layers do not fit into 80 GB."""
 REAL_MODEL = "smollm2-135m"

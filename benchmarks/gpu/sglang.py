@@ -21,7 +21,7 @@ from specbench.log.store import read_run
 
 
 class Published(NamedTuple):
-    """Figures that SGLang published of one setting."""
+    """Figures that SGLang published for one setting."""
 
     method: str
     """The method with SGLang's tree, as in the run."""

@@ -26,7 +26,7 @@ _AGAIN = "Copy or download the checkpoint again."
 
 
 def given_weights(method: str, context: BuildContext) -> Path | WeightSource:
-    """The checkpoint of a method. UserError if it has none."""
+    """The checkpoint of a method. Raises UserError if it has none."""
     if context.weights is None:
         raise UserError(
             f"{method} has no checkpoint for this target.",
@@ -85,7 +85,7 @@ class Checkpoint:
         return iter(self._tensors)
 
     def rename(self, *prefixes: tuple[str, str]) -> None:
-        """Replace prefixes of keys, pairs (published, internal). Errors name the published keys."""
+        """Replace `prefixes` (published, internal) of keys. Errors name the published keys."""
         for published, internal in prefixes:
             for key in [key for key in self._tensors if key.startswith(published)]:
                 new_key = internal + key.removeprefix(published)

@@ -81,8 +81,7 @@ class OwnText:
         return None
 
     def overlaps(self, request: str, answer: str) -> bool:
-        """True if either shares a run of words with a task's prompt; the request is then
-        forgotten."""
+        """True, and forget the request, if either shares a run of words with a task's prompt."""
         runs = (run for text in (request, answer) for run in word_runs(text))
         if not any(run in self._avoided for run in runs):
             return False

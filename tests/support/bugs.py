@@ -1,6 +1,6 @@
 """A catalogue of bugs, each planted in a method that drafts with the target plus noise.
 
-So drafts are accepted. Sound variants are for false alarms.
+Such drafts are often accepted. Sound variants serve to count false alarms.
 """
 
 from collections.abc import Callable
@@ -24,8 +24,8 @@ from tests.support.noisy_target import NoisyTarget
 class Variant:
     """A way to build a method. `check` is the check of the contract kit that finds its bug.
 
-    `is_output` is true if the bug shows in the output, where the audit has to find it. `effort`
-    is the number of outcomes of the check with which 80 % of all audits find it.
+    `is_output` is true if the bug shows in the output, where the audit has to find it. `effort` is
+    the number of the check's outcomes with which 80 % of all audits find the bug.
     """
 
     name: str

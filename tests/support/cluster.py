@@ -46,11 +46,11 @@ class FakeRay:
     """The part of Ray that is used. Calls of workers end in a random order.
 
     `dies` says if a node dies at a sample, and `has_restarts` if its worker then comes back.
-    `changed` maps the number of a worker to a change of its report, `refusals` to the error
-    with which it refuses to load. `demands` are the `resources` of its node that each worker got.
-    `failures` maps ids of prompts to errors of Ray: from then on the worker fails with it.
-    `given` are the samples that were handed out, with the records known then. `stored` are objects
-    of this process in Ray's store: when the raylet dies, Ray ends the process if there are any.
+    `changed` maps the number of a worker to a change of its report, `refusals` to the error with
+    which it refuses to load. `demands` are the `resources` that each worker got from its node.
+    `failures` maps ids of prompts to errors of Ray: from then on the worker fails with it. `given`
+    are the samples that were handed out, with the records known then. `stored` are objects of this
+    process in Ray's store: when the raylet dies, Ray ends the process if there are any.
     """
 
     methods: Mapping[str, Answer]

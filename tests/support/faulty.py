@@ -196,7 +196,7 @@ class LeavesState(NoisyTarget):
 
 
 class ForgetsSize(NoisyTarget):
-    """Claims trees of a single size, and proposes fewer nodes near the end."""
+    """Claims that its trees have a single size, but proposes fewer nodes near the end."""
 
     tree_sizes = (9,)
 

@@ -20,10 +20,10 @@ COUNTER = "nvmlDeviceGetTotalEnergyConsumption"
 
 
 class MeteredGpu:
-    """What a run measures energy with. No thread samples the counter, but `passes` does.
+    """A run's energy meter, whose counter advances every `tenths` tenths of a second.
 
-    It advances each time a number of tenths of a second is over: one at 400 W is 40 J. `answers`
-    are NVML's.
+    A tenth of a second at 400 W is 40 J. The counter is sampled by `passes`, not by a thread.
+    `answers` are NVML's.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, tenths: int = 1, **answers: Any) -> None:

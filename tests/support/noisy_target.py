@@ -1,4 +1,4 @@
-"""A drafter whose drafts are often accepted: the target itself, with noise on its logits."""
+"""A drafter with often accepted drafts: the target itself, with noise on its logits."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _filled(given: list[Any], outputs: dict[int, Tensor]) -> list[Any]:
 def reads_a_value(func: Any, args: Any) -> bool:
     """True if the host has to wait for values or for a size."""
     if func.overloadpacket.__name__.startswith("index") and isinstance(args[1], list | tuple):
-        # By numbers the shape is known, by a mask it is not.
+        # An index of numbers gives a known shape, a mask an unknown one.
         return any(index is not None and index.dtype == torch.bool for index in args[1])
     tags = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
     return any(tag in func.tags for tag in tags)

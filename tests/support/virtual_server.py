@@ -1,7 +1,7 @@
 """Servers in this process, in simulated time: times, acceptance and faults are drawn.
 
-The clock of the event loop jumps to the next event. The runner, the client's retries, the reading
-of streams and of counters are those of a run.
+The clock of the event loop jumps to the next event. The runner, the client's retries, and the code
+that reads streams and counters are a run's own.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class VirtualServer:
     """True if it drafts for a request, by its number from 0."""
     has_counters: bool = True
     has_counts: bool = True
-    """It is known as vLLM, and its answers have counts."""
+    """True if it identifies itself as vLLM and its answers have counts."""
     slowness: Callable[[float], float] = lambda now_s: 1.0
     """The machine's factor on a step's time, by the time."""
     noise: float = 0.0

@@ -1,7 +1,8 @@
 """MkDocs hooks: pages include files of the checkout, and links to files lead to their pages.
 
-A page includes a file by a line `<!-- include: PATH -->`. In Markdown on a forge the links lead to
-files; on the site a link leads to the file's page, and a file without a page is named only.
+A page includes a file by a line `<!-- include: PATH -->`. In Markdown on a forge, links lead to
+files. On the site, a link leads to the file's page; a link to a file without a page becomes plain
+text.
 """
 
 from __future__ import annotations

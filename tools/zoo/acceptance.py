@@ -50,7 +50,7 @@ SETTINGS: Mapping[str, tuple[dict[str, Any], ...]] = {
     "sam:other=eagle3": grids.SHIPPED_SAM_TREES,
     "suffix": _CHAINS,
 }
-"""Settings by method, besides the paper's. Options in a name belong to all of its settings."""
+"""Settings by method, besides the paper's. Options in a method's name hold for all its settings."""
 
 
 def acceptance(card: ModelCard, folder: Path) -> AcceptanceFile:

@@ -1,7 +1,7 @@
 """Figures of the shipped target on held-out text, for the README.
 
-They are about the tokens that the target generates. The report of `specbench run` has accepted
-tokens, and the training log has the loss on other held-out text.
+They describe the tokens that the target generates. For accepted tokens see the report of `specbench
+run`, and for the loss on other held-out text the training log.
 """
 
 import ast
