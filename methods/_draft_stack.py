@@ -86,8 +86,7 @@ class DraftStack:
         input_size: int,
         ops: Ops,
     ) -> None:
-        """The first layer's attention reads rows of `input_size` numbers, the others' hidden
-        states."""
+        """The first layer reads attention inputs of `input_size` numbers, others hidden states."""
         with checkpoint.config_errors("a Llama layer"):
             rotary = LlamaRotaryEmbedding(config).to(checkpoint.device)
         sizes = [input_size] + [config.hidden_size] * (len(names) - 1)

@@ -44,7 +44,7 @@ def noisy(mean: float, random: np.random.Generator) -> Estimate:
     return Estimate(measured, resamples=measured * np.exp(random.normal(0, 0.05, 400)))
 
 
-def test_the_interval_has_the_true_crossing_as_often_as_it_says() -> None:
+def test_intervals_hold_the_true_crossing_as_often_as_their_level() -> None:
     random = np.random.default_rng(7)
     truth = crossing(LOADS, (1.6, 1.3, 0.7))
     num_inside = 0
@@ -66,7 +66,7 @@ def test_an_interval_may_go_beyond_the_measured_loads() -> None:
 
 
 def served_run(ratios: dict[int, float]) -> Run:
-    """EAGLE-3 with a throughput of so many times vanilla's at each load."""
+    """A run of EAGLE-3 with the ratio of its throughput to vanilla's at each load."""
     loads = [Load(concurrency=load) for load in ratios]
     records: list[Record] = []
     blocks = []

@@ -125,18 +125,18 @@ def steps(lengths: list[int], num_nodes: int = 99, sample: str = "a") -> Record:
 @pytest.mark.parametrize(
     ("lengths", "num_nodes", "depths"),
     [
-        # A step of a tokens accepted the depths below a and none at a. The last of these five,
-        # of a chain of three guesses, accepted all that was guessed.
+        # A step that emits n tokens accepted a draft token at each depth below n, and none at depth
+        # n. The last of these five steps accepted its whole chain of three draft tokens.
         ([1, 2, 4, 2, 4], 4, [(1, 5, 4), (2, 4, 2), (3, 2, 2)]),
-        # The one token of the last step may be an accepted guess, cut off, or the target's own.
+        # The last step was cut: its only token may be an accepted draft token or the target's own.
         ([3, 1], 99, [(1, 1, 1), (2, 1, 1)]),
-        # Of its two tokens the first was a guess: known at depth 1, unknown at depth 2.
+        # Of the last step's two tokens, the first was a draft token; the second is unknown.
         ([3, 2], 99, [(1, 2, 2), (2, 1, 1)]),
-        # Without a guess, it is known to have accepted none.
+        # A last step without a draft accepted none.
         ([3, 1], 1, [(1, 2, 1), (2, 1, 1)]),
     ],
 )
-def test_the_step_that_ended_a_completion_is_no_rejection(
+def test_the_end_of_a_completion_is_no_rejection(
     lengths: list[int], num_nodes: int, depths: list[tuple[int, int, int]]
 ) -> None:
     by_depth = cell(steps(lengths, num_nodes)).acceptance_by_depth
@@ -154,7 +154,7 @@ def test_one_plus_the_unconditional_shares_is_the_mean_accepted_tokens() -> None
 
 
 def test_cut_steps_do_not_bias_the_shares() -> None:
-    """Guesses accepted with probability 0.7 and cut by a short budget: the estimate is unbiased."""
+    """Draft tokens are accepted with probability 0.7, and a short budget cuts the last step."""
     generator = np.random.default_rng(4)
     records = []
     for sample in range(4000):
@@ -167,7 +167,7 @@ def test_cut_steps_do_not_bias_the_shares() -> None:
     assert shares == pytest.approx([0.7, 0.7, 0.7], abs=0.015)
 
 
-def test_shares_have_intervals_that_hold_them_and_stay_between_nought_and_one() -> None:
+def test_shares_lie_in_their_intervals_which_stay_between_0_and_1() -> None:
     run = measure(full_run(num_samples=12))
     by_depth = run.cell("pld", 0.0, "gsm8k").acceptance_by_depth
     assert by_depth

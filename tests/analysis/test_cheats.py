@@ -47,7 +47,7 @@ class Answer(NamedTuple):
 
 
 Change = Callable[[Answer], Answer]
-"""A cheat: what it makes of an honest answer."""
+"""A cheat, as a function of an honest answer."""
 
 
 def unchanged(answer: Answer) -> Answer:
@@ -55,7 +55,7 @@ def unchanged(answer: Answer) -> Answer:
 
 
 def of(method: str, change: Change) -> Change:
-    """The change, of the answers of a method alone."""
+    """The change, applied to the answers of this method alone."""
     return lambda answer: change(answer) if answer.method == method else answer
 
 
@@ -136,8 +136,10 @@ CHEATS = {
 
 
 @pytest.mark.parametrize(("num_samples", "seed"), [(12, 7028), (24, 7072)])
-def test_an_order_that_other_orders_match_names_nobody(num_samples: int, seed: int) -> None:
-    """PLD is honest, but its harder prompts came before vanilla's answers; intervals named it."""
+def test_a_method_with_harder_prompts_in_one_order_is_not_named(
+    num_samples: int, seed: int
+) -> None:
+    """PLD is honest, but its harder prompts came before vanilla's answers."""
     judged = run(of("sps", stepping_fast), repeats=2, num_samples=num_samples, seed=seed)
     assert {*methods_named(judged)} == {"fast_step"}
 

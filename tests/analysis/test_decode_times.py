@@ -78,9 +78,7 @@ NUM_CHUNKS = 9  # fewer arrivals than a quarter of vanilla's 40 steps
 def test_a_burst_has_the_servers_decode_time_or_none(
     gaps_s: Sequence[float], server_s: float | None, expected: tuple[float, float]
 ) -> None:
-    """The other method's answer to the same request also has it, but answers to other requests do
-    not.
-    """
+    """So has the other method's answer to the same request. Answers to other requests do not."""
     records = [
         answer("vanilla", gaps_s=gaps_s, server_s=server_s),
         answer("eagle3", gaps_s=(0.1,) * 25, server_s=2.0),

@@ -1,4 +1,4 @@
-"""Speculation that is off, that stops, or that is not counted: what is said, what is left out."""
+"""What a report says and leaves out if speculation is off, stops, or is not counted."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -191,7 +191,7 @@ def test_a_mat_of_a_part_of_the_answers_is_in_no_table(has_counters: bool) -> No
 
 
 def test_llama_cpp_leaves_out_the_counts_of_an_answer_without_drafts() -> None:
-    """They are none, not unknown."""
+    """Missing counts stand for no drafts, not for an unknown number."""
     counts: list[dict[str, Any]] = [{"num_accepted": 5}, {}]
     looking_up = measured(of_answers("ngram", counts)).pooled("ngram", 0.0)
     assert number(looking_up.mat) == pytest.approx(20 / 15)

@@ -190,7 +190,7 @@ def test_a_planned_experiment_shows_the_difference_as_often_as_promised() -> Non
     assert 0.72 < num_found / 500 < 0.9
 
 
-def test_a_pilot_is_of_the_median_variances_and_knows_what_it_lacks() -> None:
+def test_a_pilot_has_median_variances_and_none_where_they_are_unknown() -> None:
     units = (0.98, 1.0, 1.03)
     plan = pilot([estimate_of(1.0, 0.05, *units)], num_prompts=30, num_units=3)
     assert plan is not None
@@ -216,7 +216,7 @@ ALLOWED_RISE = 1 / 0.95 - 1
         ),
     ],
 )
-def test_the_p_value_is_students_of_the_distance_in_spreads_of_prompts_and_machine(
+def test_the_p_value_is_of_students_t_with_the_spreads_of_prompts_and_machine(
     machine: Variance, sd: float, degrees: float
 ) -> None:
     speed = estimate_of(0.90, 0.03, degrees=7)
@@ -253,7 +253,7 @@ def test_without_the_spread_of_prompts_or_of_the_machine_nothing_is_tested(
     assert differs(speed, ONE, machine) is None
 
 
-def test_what_is_slower_at_5_percent_on_either_side_differs_at_10() -> None:
+def test_the_p_value_of_a_difference_is_twice_that_of_a_slowdown() -> None:
     fast = estimate_of(1.1, 0.04)
     slow = estimate_of(1 / 1.1, 0.04)
     assert differs(fast, ONE, EXACT) == pytest.approx(differs(slow, ONE, EXACT))

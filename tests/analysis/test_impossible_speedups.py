@@ -97,7 +97,7 @@ def test_a_method_that_drafts_almost_nothing_may_gain_more_by_drift(
 
 @pytest.mark.slow
 def test_honest_methods_at_their_bound_are_never_named() -> None:
-    """Their steps cost no more than plain ones, as those of a method that drafts nothing."""
+    """Their steps cost no more than plain steps, as if the method drafted nothing."""
     for seed in range(60):
         metrics = measure(served_run(MAT, seed=seed), Bootstrap(100))
         assert not any(warning.key == "impossible_speedup" for warning in metrics.warnings)

@@ -66,7 +66,7 @@ def test_think_marks_in_answers_of_a_run_without_thinking_are_counted(thinking: 
     assert sentences_of("think_marks", [*thoughtful, *plain], None) == []
 
 
-def test_they_belong_to_a_run_with_thinking() -> None:
+def test_think_marks_belong_to_a_run_with_thinking() -> None:
     answer = replace(record(), text="hm</think>yes")
     for thinking in (OFF | {"is_on": True}, {"state": "fixed", "is_on": True}):
         assert sentences_of("think_marks", [answer], {"thinking": thinking}) == []

@@ -15,7 +15,7 @@ from tests.analysis.test_serving import ONE, answer, block, measured, run
 
 
 def read(*counts: Sequence[int | None], cached: int = 0) -> Run:
-    """Vanilla and SpS, whose servers counted so many tokens of four prompts of 9."""
+    """Vanilla and SpS, whose servers counted these tokens for prompts of 9 tokens."""
     wall_s = {"vanilla": 1.0, "sps": 0.5}
     records, blocks = [], []
     for method, counts_of_method in zip(wall_s, counts, strict=True):

@@ -114,7 +114,7 @@ def test_a_method_that_says_it_is_lossy_fails_only_as_a_sampler(
     assert run_contract("m", typical, contract=[checks.rule]).status == "bug"
 
 
-def test_planted_guesses_change_depth_and_rank_and_keep_siblings_distinct() -> None:
+def test_planted_tokens_change_depth_and_rank_and_keep_siblings_distinct() -> None:
     layout = TreeLayout.from_parents([0, 0, 0, 0, 2, 4], "cpu")
     tree = DraftTree(torch.tensor([9, 1, 2, 3, 4, 5]), layout, 6)
     deep, depth = plant(tree, [7, 8, 6], step=0)

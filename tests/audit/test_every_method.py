@@ -72,7 +72,9 @@ def test_a_draft_model_may_have_a_shorter_context_than_the_prompt(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", names())
-def test_sampled_tokens_and_guesses_have_their_distributions(name: str, tmp_path: Path) -> None:
+def test_sampled_tokens_and_draft_tokens_have_their_distributions(
+    name: str, tmp_path: Path
+) -> None:
     """A vocabulary so small that many draft tokens are accepted."""
     target = random_target(layers=2, vocab_size=7, max_position_embeddings=64)
     two_prompts = [(3, 4, 5, 6, 3, 4, 5, 6, 3, 4), (6, 5, 4, 3, 3)]

@@ -1,4 +1,4 @@
-"""The suite's row of energy, run on a CPU with a counter that is not there."""
+"""The suite's row that measures energy, run on a CPU with a fake counter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""200 simulated runs: what is recommended as the fastest is, and of equal methods none is."""
+"""In 200 simulated runs, methods recommended as the fastest are, and no equal method is."""
 
 from benchmarks.recommendations import STEPS, simulate
 

@@ -1,4 +1,4 @@
-"""The first words of a command and its mistakes come before slow libraries are imported."""
+"""A command's first line and its error messages come before slow libraries are imported."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_a_curve_is_measured_and_predictions_name_its_machine(
 
 
 @pytest.mark.slow
-def test_the_whole_prints_each_methods_settings(
+def test_a_whole_tune_prints_each_methods_settings(
     specbench: Specbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own_cache(monkeypatch, tmp_path)

@@ -184,7 +184,7 @@ def test_prompts_are_captured_once_per_size_and_needs_before_anything_is_timed(
     assert recorded.num_late == 0
 
 
-def test_the_memory_of_a_captured_prompt_is_told() -> None:
+def test_the_memory_of_a_captured_prompt_is_counted() -> None:
     graphs = Graphs(TraceRecorder())
     target = Target(random_llama(), graphs)
     with target.capture(ALL_ROWS), torch.inference_mode():

@@ -49,7 +49,7 @@ def numbers(devices: Any) -> list[int]:
     return [device.index for device in devices]
 
 
-def test_layers_and_their_cache_are_shared_out_and_all_else_is_on_the_first(target: Target) -> None:
+def test_layers_and_their_cache_are_spread_and_all_else_is_on_the_first_gpu(target: Target) -> None:
     model = target.model
     layers = [next(layer.parameters()).device for layer in target.layers]
     assert numbers(layers) == [0, 0, 1, 1]
@@ -61,7 +61,7 @@ def test_layers_and_their_cache_are_shared_out_and_all_else_is_on_the_first(targ
     assert target.eager_reason == "the model is spread over several devices"
 
 
-def test_a_drafter_gets_all_that_it_needs_on_the_first(target: Target) -> None:
+def test_a_drafter_gets_all_that_it_needs_on_the_first_gpu(target: Target) -> None:
     needs = Needs(hidden=True, layer_inputs=(1, 3, NUM_LAYERS))
     with target.capture(needs):
         for forward in (

@@ -30,7 +30,7 @@ def children_of(parents: list[int], node: int) -> list[int]:
 
 
 @given(parent_lists())
-def test_a_layout_knows_depth_ancestors_and_children_of_every_node(parents: list[int]) -> None:
+def test_a_layout_has_depth_ancestors_and_children_of_every_node(parents: list[int]) -> None:
     layout = TreeLayout.from_parents(parents, "cpu")
     ancestors: list[set[int]] = []  # of each node, which is its own ancestor
     for node, parent in enumerate(parents):

@@ -1,4 +1,4 @@
-"""Published tables for tests: their own ones on disk, and a recorded run to compare with."""
+"""Published tables for tests, written to disk, and a recorded run to compare with."""
 
 from pathlib import Path
 

@@ -252,7 +252,7 @@ def test_a_slower_method_is_named_with_its_ratio() -> None:
     assert text.endswith("the others do not differ significantly. MAT is the same in both.")
 
 
-def test_one_run_a_side_gives_no_verdict_and_the_spread_of_passes() -> None:
+def test_one_run_per_side_gives_no_verdict_and_the_spread_of_passes() -> None:
     passes = several(RUN, 3, sd=0.02)  # the passes of one run
     one_pass = make_run(passes.records, passes.header)
     text = sentences(compare(one_pass, slower(one_pass, {"pld": 1.25})))
@@ -312,7 +312,7 @@ def test_a_faster_machine_changes_no_speedup() -> None:
     assert text.count("is the same in both.") == 2
 
 
-def test_one_sample_a_task_shows_no_change() -> None:
+def test_one_sample_per_task_shows_no_change() -> None:
     lone_sample = full_run(num_samples=1)
     compared = compare(lone_sample, slower(lone_sample, {"pld": 2.0}))
     assert "too few samples for a claim, use a larger --limit" in sentences(compared)

@@ -90,7 +90,7 @@ FOUND: dict[str, tuple[Any, str]] = {
 }
 """Changes of lines or of the header, and words of the fault.
 
-`log.store` tests the words of lines that cannot be read.
+The tests of `log.store` check the words for lines that cannot be read.
 """
 MORE: dict[str, tuple[Any, str]] = {
     "phases longer than the steps": (setting(0, phases=PHASES), "0.4 s, more than decode_s"),

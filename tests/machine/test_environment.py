@@ -58,7 +58,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-def test_a_checkout_has_a_commit_and_knows_whether_it_was_changed(checkout: Path) -> None:
+def test_a_checkout_has_a_commit_and_a_flag_for_changes(checkout: Path) -> None:
     git(checkout, "init")
     assert git_state() is None
     git(checkout, "add", ".")

@@ -238,9 +238,9 @@ def test_the_counters_of_this_machine_advance() -> None:
     ("clock_s", "work_s", "pause_s"),
     [
         (5.0, 0.0, 5.0),  # stopped, or asleep
-        (5.0, 5.0, 0.0),  # at work, without letting others look
+        (5.0, 5.0, 0.0),  # at work, while no sample could be taken
         (5.0, 2.0, 3.0),  # both
-        (LEAST_PAUSE_S / 2, 0.0, 0.0),  # between two looks
+        (LEAST_PAUSE_S / 2, 0.0, 0.0),  # too short for a pause
     ],
 )
 def test_time_in_which_the_thread_did_not_work_is_a_pause(

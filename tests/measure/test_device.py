@@ -1,4 +1,4 @@
-"""`--device` on machines with pretended GPUs, for models that fit one, two or none.
+"""`--device` on machines with fake GPUs, for models that fit one, two or none.
 
 A completion's peak memory counts its own method only, with a fake allocator.
 """

@@ -1,4 +1,4 @@
-"""The time of a run, by the answers of an earlier one that did the same kind of work."""
+"""A run's time is estimated from an earlier run's answers if both do the same kind of work."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +38,7 @@ def plan() -> Plan:
 def earlier(
     root: Path, name: str, num_tokens: int = 100, concurrency: int = 0, **changes: Any
 ) -> None:
-    """A run of vanilla and PLD, the seconds of whose answers are known. Its process took a day."""
+    """A run of vanilla and PLD with known seconds per answer. Its process took a day."""
     about = header([*SECONDS], ("gsm8k",), id=name, finished="2026-11-21T12:00:00+00:00")
     about["spec"]["values"] |= {"device": "cpu", "max_new_tokens": 128}
     about["num_records"] = len(SECONDS) * NUM_ANSWERS

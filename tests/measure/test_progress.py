@@ -96,7 +96,7 @@ def test_a_live_view_shows_failures_totals_over_all_samples_and_what_runs() -> N
     assert ["pld", "2", "24", "1.67", "1"] in rows, "12 tokens in 0.5 s and 6 steps, one failed"
 
 
-def test_a_live_view_is_drawn_ten_times_a_second_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_live_view_is_drawn_at_most_ten_times_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("specbench.cli.progress.perf_counter", lambda: now[0])
     stream = console(is_terminal=True)

@@ -82,7 +82,7 @@ def test_ids_are_read_in_every_form_that_checkpoints_have(
     assert eos_ids(folder, load_tokenizer(folder)) == {2} | ids
 
 
-def test_those_of_a_language_model_within_another_are_read(tmp_path: Path) -> None:
+def test_ids_of_a_language_model_within_another_are_read(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, START)
     config = {"model_type": "two", "text_config": {"eos_token_id": [5, "6"]}}
     (folder / "config.json").write_text(json.dumps(config))

@@ -1,4 +1,4 @@
-"""The files that are read are the files that are recorded; a stale, doubled or lost one is said."""
+"""The files that are read are recorded, and stale, doubled and lost files are reported."""
 
 import json
 from collections.abc import Mapping
@@ -96,7 +96,7 @@ def test_of_a_whole_file_and_an_index_the_one_that_is_read_is_recorded_and_said(
     assert WHOLE not in files and "part-1.safetensors" in files
 
 
-def test_an_index_of_the_whole_file_and_other_formats_are_no_word(
+def test_an_index_of_the_whole_file_and_other_formats_are_not_reported(
     folder: Path, tensors: dict[str, Tensor]
 ) -> None:
     write_index(folder, dict.fromkeys(tensors, WHOLE))

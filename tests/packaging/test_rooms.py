@@ -19,7 +19,7 @@ def test_imports_go_down_and_never_in_circles() -> None:
     assert sorted(upward(GRAPH) | in_circles(GRAPH)) == []
 
 
-def test_the_house_is_as_low_as_planned() -> None:
+def test_rooms_have_no_more_floors_than_planned() -> None:
     floors = heights(GRAPH)
     assert max(floors.values()) <= HOUSE["most"]["floors"]
     within = [

@@ -1,11 +1,11 @@
 """The methods without a trained head, against the official implementations.
 
-`accept_lengths.json` holds the accept lengths that the official drafting code of the methods after
-the papers' nine reached on the golden prompts, whose first output token it was given with the
-prompt: Spec-Bench's inference_recycling.py (a new table per prompt, and one table for all), vLLM's
-n-gram proposer, ArcticInference's suffix_tree.cc, SAM-Decoding's samd/draft.py (both tables) and
-REST's DraftRetriever 0.1.0. REST draws among equally frequent nodes: 15 runs reached a MAT of 2.612
-to 2.626, and the stored one has 2.621.
+`accept_lengths.json` holds accept lengths on the golden prompts for the methods beyond the nine of
+the papers. They are those of the official drafting code, which was given each prompt with its first
+output token: Spec-Bench's inference_recycling.py (a new table per prompt, and one table for all),
+vLLM's n-gram proposer, ArcticInference's suffix_tree.cc, SAM-Decoding's samd/draft.py (both tables)
+and REST's DraftRetriever 0.1.0. REST draws among equally frequent nodes: 15 runs reached a MAT of
+2.612 to 2.626, and the stored one has 2.621.
 """
 
 import json

@@ -89,7 +89,7 @@ def test_the_tokens_of_every_step_are_those_of_the_official_code(name: str) -> N
         if EOS in golden.output_ids or EOS in done.token_ids:  # it cuts the last step
             count -= 1
         assert steps[:count] == official[:count], golden.id
-        # An end token is our bonus token a step before it is their first one.
+        # Our bonus token may be the end token one step before it is their step's first token.
         assert count >= len(official) - 2, golden.id
 
 

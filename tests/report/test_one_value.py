@@ -158,7 +158,7 @@ def check_method(
 
 
 def check_summaries(metrics: RunMetrics, written: Mapping[str, str], method: str) -> None:
-    """The MAT of a method in the summary frame, in CSV and in JSON."""
+    """Check the MAT of a method in the summary frame, in CSV and in JSON."""
     (at,) = metrics.temperatures
     overall = metrics.overall[method, at]
     mat = text(overall.mat)
@@ -183,7 +183,7 @@ def check_summaries(metrics: RunMetrics, written: Mapping[str, str], method: str
 
 
 def check_live_view(records: Sequence[Record], method: str, mat: str) -> None:
-    """It ends with the table's MAT."""
+    """Check that the live view ends with the table's MAT."""
     tally = Tally()
     for record in records:
         tally.add(record)
@@ -193,7 +193,7 @@ def check_live_view(records: Sequence[Record], method: str, mat: str) -> None:
 
 
 def check_tiles(report: Report, page: str, method: str) -> None:
-    """The numbers on top of the page are those of the method that they name."""
+    """Check that the numbers on top of the page are those of the methods that they name."""
     (block,) = report.blocks
     (result,) = [result for result in block.methods if result.method == method]
     mat, speedup = result.overall.mat, result.overall.speedup
@@ -206,7 +206,7 @@ def check_tiles(report: Report, page: str, method: str) -> None:
 
 
 def check_comparison(run: Run, metrics: RunMetrics) -> None:
-    """A run without failures against itself: all completions are shared."""
+    """Compare a run with itself: all completions are shared."""
     (compared,) = json.loads(comparison_json([compare(run, run)]))["comparisons"]
     for cell in compared["cells"]:
         overall = metrics.overall[cell["method"], cell["temperature"]]

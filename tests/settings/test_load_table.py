@@ -14,7 +14,8 @@ LOADS = range(1, 257)
 def vllm_reads(rows: Sequence[tuple[int, int, int]], most_loads: int) -> list[int]:
     """The draft tokens at loads 1, 2, ... by vLLM's rule.
 
-    Ends are included, a gap and the tail have the row before, and the first row begins at 1.
+    A row's last load belongs to it. Loads in a gap and after the last row have the row before. The
+    first row begins at 1.
     """
     assert rows[0][0] == 1
     by_load: dict[int, int] = {}
@@ -33,8 +34,8 @@ def vllm_reads(rows: Sequence[tuple[int, int, int]], most_loads: int) -> list[in
 def trtllm_reads(schedule: Mapping[int, int], max_draft_len: int, load: int) -> int:
     """The draft tokens at a load by TensorRT-LLM's rule.
 
-    A key is the last load with its number. There are no drafts beyond the last key, and the
-    smallest key has `max_draft_len`.
+    A key is the last load with its number of draft tokens. Beyond the last key there are none, and
+    the smallest key has `max_draft_len`.
     """
     assert schedule[min(schedule)] == max_draft_len
     later = [last for last in schedule if last >= load]

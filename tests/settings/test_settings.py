@@ -68,7 +68,7 @@ def chosen(
 
 
 @pytest.mark.parametrize(("mats", "expected"), [
-    ({4: 2.0, 12: 3.0, 20: 3.2}, 12),  # 0.6, 0.533, 0.625 of vanilla's step a token
+    ({4: 2.0, 12: 3.0, 20: 3.2}, 12),  # 0.6, 0.533 and 0.625 of vanilla's step per token
     ({4: 1.2 / 0.56, 12: 3.0}, 12),  # 5 % slower
     ({4: 1.2 / 0.54, 12: 3.0}, 4),  # 1.3 % slower: the smallest
     ({4: 1.75, 12: 2.42}, 60),  # the paper's takes 0.667, the best 0.661

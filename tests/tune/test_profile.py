@@ -79,7 +79,7 @@ def test_a_setting_outside_of_the_profile_is_refused_with_both_values(
         ("eagle2:top_k=24", {"limit": 1}, r"bytes per position, and the most is 4,096"),
     ],
 )
-def test_no_profile_is_made_of(
+def test_a_method_that_cannot_be_profiled_is_refused(
     method: str, values: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=reason):

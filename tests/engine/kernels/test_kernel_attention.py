@@ -66,7 +66,7 @@ def test_attention_sees_the_committed_rows_and_each_nodes_ancestors(
 @pytest.mark.parametrize(
     "scoring", [Scoring(0.5, 2.0), Scoring(sinks=torch.tensor([1.0, -2, 8, 0]))]
 )
-def test_attention_knows_windows_caps_and_sinks(scoring: Scoring, window: int | None) -> None:
+def test_attention_applies_windows_caps_and_sinks(scoring: Scoring, window: int | None) -> None:
     heads = Heads(2, 2, 16)
     torch.manual_seed(0)
     rows = torch.randn(512, 2 * heads.kv_width, device=DEVICE)

@@ -1,4 +1,4 @@
-"""An imported run: its lines are a class of its own, and what needs a measured run refuses it."""
+"""Imported runs have their own class of lines. What needs a measured run refuses them."""
 
 import json
 from collections.abc import Callable

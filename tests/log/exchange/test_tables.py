@@ -1,4 +1,4 @@
-"""Aggregates become published tables, by mapping files: those that ship, and one's own."""
+"""Aggregates become published tables by mapping files, shipped ones and a user's own."""
 
 import csv
 import json

@@ -61,7 +61,7 @@ def test_the_counts_of_an_answer_itself_come_first() -> None:
 
 
 def test_counters_that_come_late_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As those of servers that count in another task than the one that answers."""
+    """Some servers count in a task other than the one that answers."""
     stub = counting(num_drafting=99)
     current, num_readings = dict(COUNTERS), 0
 

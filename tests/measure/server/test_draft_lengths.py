@@ -1,4 +1,4 @@
-"""What engines report of the drafts of one answer: their lengths, and the tokens accepted."""
+"""Engines' reports on the drafts of one answer: their lengths, and the tokens accepted."""
 
 import json
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ def from_sglang(**counts: Any) -> Serving:
 
 
 def test_tensorrt_llm_counts_drafts_in_its_last_choice() -> None:
-    """As 1.4 does with `per_request_spec_decode_stats`; it sends text alone."""
+    """Version 1.4 does so with `per_request_spec_decode_stats`. It sends only text."""
     choice = {"index": 0, "text": "fghi", "finish_reason": "stop"}
     counts = {
         "num_spec_steps": 2,
@@ -97,7 +97,7 @@ def test_a_listed_step_without_a_draft_is_none() -> None:
 
 
 def test_counts_without_lists_have_no_lengths() -> None:
-    """As vLLM sends them without `detailed`."""
+    """vLLM sends counts in this form without `detailed`."""
     serving = from_vllm(num_spec_steps=2, num_draft_tokens=8, num_accepted_draft_tokens=3)
     assert (serving.num_drafts, serving.num_drafted) == (2, 8)
     assert (serving.drafts_by_length, serving.drafts_by_accepted) == (UNSET, UNSET)

@@ -136,7 +136,7 @@ def test_options_are_checked_by_name_and_type(engine: str, method: str, message:
         ("sglang", "eagle3:accept_threshold_single=0.9", False),
     ],
 )
-def test_a_lossy_rule_of_acceptance_takes_the_method_its_promise(
+def test_a_method_with_a_lossy_rule_is_not_called_lossless(
     engine: str, method: str, is_lossless: bool
 ) -> None:
     headers = setup_of(method, engine=engine).describe().methods

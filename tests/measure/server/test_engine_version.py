@@ -49,7 +49,7 @@ def test_the_metadata_of_the_environment_come_first(
         ("echo 0.31.2; exit 1", ""),
     ],
 )
-def test_else_the_program_is_asked(answer: str, version: str, tmp_path: Path) -> None:
+def test_without_metadata_the_program_is_asked(answer: str, version: str, tmp_path: Path) -> None:
     program = environment_with(tmp_path, "other-1.0.dist-info", answer)
     assert find_version(load_engine("vllm"), str(program)) == version
 

@@ -58,7 +58,7 @@ def test_a_server_that_fails_is_not_asked_on_and_on() -> None:
 def begun_at_a_rate(
     monkeypatch: pytest.MonkeyPatch, numbers: Sequence[int], answer_s: float = 2.0
 ) -> tuple[dict[int, float], dict[int, float]]:
-    """When these samples of a block began, and the others, by number; in simulated time."""
+    """Simulated times at which these samples of a block and its repeated ones began, by number."""
     clock = Clock()
     monkeypatch.setattr(blocks_module, "perf_counter", clock.read)
     began_s = clock.now_s

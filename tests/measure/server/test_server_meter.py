@@ -145,7 +145,7 @@ def test_a_driver_without_samples_tells_nothing_of_idle_servers(machine: Machine
     assert BlockMeter(IDS, "vanilla", machine.meter, IDLE_W).idle_gpu() == {}
 
 
-def test_a_server_elsewhere_has_neither(machine: Machine) -> None:
+def test_a_server_elsewhere_has_neither_memory_nor_energy(machine: Machine) -> None:
     meter = BlockMeter({}, "vanilla", machine.meter, {})
     assert meter.use() == ServerUse(absent=(ELSEWHERE,))
     assert local_process("http://10.0.0.7:8000") == 0

@@ -42,9 +42,10 @@ class FixedBench:
 
     ratio: Callable[[DraftSize, int], float]
     spread: float = 0.0
-    """Passes differ by a factor of 1 or 1 + spread, in turn, and neighbouring sizes unlike."""
+    """Passes alternate between factors of 1 and 1 + spread, and neighbouring sizes are out of
+    step."""
     measured: dict[str, list[str]] = field(default_factory=dict)
-    """The labels by measurement."""
+    """The labels of the measured sizes, by the name of the measurement."""
 
     def measure(
         self,
