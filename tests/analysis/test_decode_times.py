@@ -78,7 +78,7 @@ NUM_CHUNKS = 9  # fewer arrivals than a quarter of vanilla's 40 steps
 def test_a_burst_has_the_servers_decode_time_or_none(
     gaps_s: Sequence[float], server_s: float | None, expected: tuple[float, float]
 ) -> None:
-    """So has the other method's answer to the same request. Answers to other requests do not."""
+    """The other method's answer to the same request has it too; answers to others do not."""
     records = [
         answer("vanilla", gaps_s=gaps_s, server_s=server_s),
         answer("eagle3", gaps_s=(0.1,) * 25, server_s=2.0),

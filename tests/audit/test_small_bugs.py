@@ -28,10 +28,10 @@ from tests.support.cheats import Honest
 from tests.support.faulty_ends import ends_early, patched_emit
 from tests.support.models import random_llama
 
-CHAIN = 1
-"""The case of a rule that shows these bugs most: two drafted tokens, one after the other."""
+CHAIN = CASES[1]
+"""The case that shows these bugs most: a root and two drawn tokens, one after the other."""
 LEVEL = 1e-4
-"""0.01, corrected for about 100 tests."""
+"""Level of one test: 0.01, corrected for about 100 tests."""
 NUM_AUDITS = 60
 RULES = {bug.name: bug for bug in (*BUGS, *SMALL) if bug.effort and bug.check == "rule"}
 
@@ -41,82 +41,98 @@ def rule_of(name: str) -> Rule:
     return rule
 
 
-def forest(num: int, draw: np.random.Generator) -> tuple[DraftTree, torch.Tensor]:
+def forest(num_chains: int, draw: np.random.Generator) -> tuple[DraftTree, torch.Tensor]:
     """Chains of a root and two drawn tokens, and the target's logits after each node.
 
-    Node 3 i is the root of chain i; node 3 i + 1 is its child, and so on.
+    Node 3 i is the root of chain i, node 3 i + 1 its child, and node 3 i + 2 its grandchild.
     """
-    q_of_child = rule_cases._Q_CLOSE  # [vocab]
-    q_of_grandchild = rule_cases._Q_NEXT  # by the child's token [vocab, vocab]
-    children = draw.choice(VOCAB, num, p=q_of_child)
-    cumulated = q_of_grandchild[children].cumsum(1)  # [chains, vocab]
-    grandchildren = (draw.random((num, 1)) > cumulated).sum(1).clip(max=VOCAB - 1)
+    q_of_child = rule_cases._Q_CLOSE  # [vocab], the same for all children
+    children = draw.choice(VOCAB, num_chains, p=q_of_child)  # [chains]
+    # A grandchild's q depends on the child's token. The grandchild is the first token whose
+    # cumulated probability reaches a random number of its chain.
+    q_of_grandchildren = rule_cases._Q_NEXT[children]  # [chains, vocab]
+    thresholds = draw.random((num_chains, 1))
+    grandchildren = (thresholds > q_of_grandchildren.cumsum(1)).sum(1).clip(max=VOCAB - 1)
     roots = np.zeros_like(children)
-    tokens = np.stack([roots, children, grandchildren], 1).ravel()
+    tokens = np.stack([roots, children, grandchildren], 1).ravel()  # [nodes]
 
-    unused = np.tile(q_of_child, (num, 1))  # roots are not drawn
-    q_by_depth = [unused, np.tile(q_of_child, (num, 1)), q_of_grandchild[children]]
+    q_of_children = np.tile(q_of_child, (num_chains, 1))
+    q_of_roots = q_of_children  # not read: roots are not drawn
+    q_by_depth = [q_of_roots, q_of_children, q_of_grandchildren]
     q = np.stack(q_by_depth, 1).reshape(-1, VOCAB)  # [nodes, vocab]
-    p = rule_cases._NEXT[tokens]
+
+    # The sampler divides logits by the temperature: softmax(logits / temperature) = p.
+    p = rule_cases._NEXT[tokens]  # [nodes, vocab], of the token after each node
     p[::3] = rule_cases._ROOT
+    logits = torch.from_numpy(np.log(p) * CHAIN.sampling.temperature)
 
-    nodes = torch.arange(3 * num)
+    nodes = torch.arange(3 * num_chains)
     depths = nodes % 3
-    child = torch.where(depths < 2, nodes + 1, 0)[None]  # [1, nodes]; a leaf has none
-    layout = TreeLayout(nodes, depths, torch.empty(0), max_depth=2, known_siblings=child)
-    logits = torch.from_numpy(np.log(p) * CASES[CHAIN].sampling.temperature)
-    return DraftTree(torch.from_numpy(tokens), layout, 3 * num, torch.from_numpy(q)), logits
+    child = torch.where(depths < 2, nodes + 1, 0)[None]  # [1, nodes]; 0: a leaf has none
+    layout = TreeLayout(
+        parents=nodes,  # neither parents nor ancestors decide anything: `select` is replaced
+        depths=depths,
+        ancestors=torch.empty(0),
+        max_depth=2,
+        known_siblings=child,
+    )
+    tree = DraftTree(torch.from_numpy(tokens), layout, len(nodes), torch.from_numpy(q))
+    return tree, logits
 
 
-def chain_outcomes(rule: Rule, num: int, seed: int) -> Outcomes:
-    """The outcomes of a rule on `num` chains."""
-    tree, logits = forest(num, np.random.default_rng(seed))
-    judged: list[Array] = []
-
-    def read(tree: DraftTree, accepted: torch.Tensor, next_ids: torch.Tensor) -> torch.Tensor:
-        by_chain = [of_nodes.view(-1, 3).numpy() for of_nodes in (accepted, next_ids)]
-        judged.extend(by_chain)  # [chains, 3]
-        return next_ids
-
+def chain_outcomes(rule: Rule, num_chains: int, seed: int) -> Outcomes:
+    """Judge chains by a rule: counts of the tokens that they emit, and the right probabilities."""
+    tree, logits = forest(num_chains, np.random.default_rng(seed))
+    # A rule ends with a call of `select`, which would look for one path in all chains.
+    select = mock.Mock(side_effect=lambda tree, accepted, next_ids: next_ids)
     with (
-        mock.patch("specbench.engine.accept.select", read),
-        mock.patch("tests.support.faulty_rules.select", read),
+        mock.patch("specbench.engine.accept.select", select),
+        mock.patch("tests.support.faulty_rules.select", select),
     ):
-        rule(tree, logits, Sampler(CASES[CHAIN].sampling, torch.device("cpu"), seed))
-    accepted, next_ids = judged
-    tokens = tree.tokens.view(-1, 3).numpy()
-    # How often each token was emitted at the root (row 0), and after each token (row 1 + token).
+        rule(tree, logits, Sampler(CHAIN.sampling, torch.device("cpu"), seed))
+    (call,) = select.call_args_list
+    _, accepted, next_ids = call.args
+    # A row per chain, a column per depth: the node's token, True if it may follow its parent, and
+    # the token that the rule chose after it.
+    tokens, is_accepted, chosen = (
+        by_node.view(-1, 3).numpy() for by_node in (tree.tokens, accepted, next_ids)
+    )
+    # Row 0 counts the first token of each chain, row 1 + t the tokens after an accepted token t.
     counts = np.zeros((1 + VOCAB, VOCAB + 1))  # the last column: impossible tokens
-    rows = np.zeros(num, dtype=int)
-    is_open = np.ones(num, dtype=bool)
+    rows = np.zeros(num_chains, dtype=int)  # the row for each chain's next token
+    is_open = np.ones(num_chains, dtype=bool)  # False after a rejection
     for depth in range(3):
-        emitted = next_ids[:, depth]
-        is_kept = np.zeros(num, dtype=bool)
+        # A chain emits its next node's token if that is accepted, else the chosen token.
+        emitted = chosen[:, depth]
+        is_kept = np.zeros(num_chains, dtype=bool)
         if depth < 2:
-            is_kept = is_open & accepted[:, depth + 1]
+            is_kept = is_open & is_accepted[:, depth + 1]
             emitted = np.where(is_kept, tokens[:, depth + 1], emitted)
         np.add.at(counts, (rows[is_open], emitted[is_open]), 1)
         rows, is_open = 1 + emitted, is_kept
-    p = np.stack([rule_cases._ROOT, *rule_cases._NEXT])
-    return Outcomes(CASES[CHAIN].name, counts, np.pad(p, ((0, 0), (0, 1))))
+    p = np.stack([rule_cases._ROOT, *rule_cases._NEXT])  # [1 + vocab, vocab]
+    probs = np.pad(p, ((0, 0), (0, 1)))  # 0 for impossible tokens
+    return Outcomes(CHAIN.name, counts, probs)
 
 
 def p_values(rule: Rule, effort: int) -> Array:
-    """The p-value of each audit."""
-    num = effort // len(CASES)
-    outcomes = (chain_outcomes(rule, num, seed) for seed in range(NUM_AUDITS))
-    return np.array([rule_test(outcomes_of_audit).p_value for outcomes_of_audit in outcomes])
+    """The p-values of `NUM_AUDITS` audits, each with a share of its effort on chains."""
+    num_chains = effort // len(CASES)
+    audits = (chain_outcomes(rule, num_chains, seed) for seed in range(NUM_AUDITS))
+    return np.array([rule_test(outcomes).p_value for outcomes in audits])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RULES)
 def test_a_small_bug_of_a_rule_is_found_in_four_of_five_audits_of_its_effort(name: str) -> None:
-    share = (p_values(rule_of(name), RULES[name].effort) < LEVEL).mean()
-    assert 0.65 <= share <= 0.95
+    """The bounds are three standard deviations of a share of 60 audits from 0.8."""
+    is_found = p_values(rule_of(name), RULES[name].effort) < LEVEL
+    assert 0.65 <= is_found.mean() <= 0.95
 
 
 @pytest.mark.slow
 def test_the_sound_rule_is_not_found_at_the_largest_effort() -> None:
+    """By chance 5 % of p-values are below 0.05; 13 % are three standard deviations more."""
     largest_effort = max(bug.effort for bug in RULES.values())
     p_of_audits = p_values(lossless, largest_effort)
     assert (p_of_audits < 0.05).mean() < 0.13
@@ -126,11 +142,12 @@ def test_the_sound_rule_is_not_found_at_the_largest_effort() -> None:
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_judges_a_forest_as_it_judges_each_chain(name: str) -> None:
     rule = rule_of(name)
-    of_forest = chain_outcomes(rule, 200_000, 0).counts
-    shares = of_forest / of_forest.sum(1, keepdims=True)
-    of_chains = rule_cases._outcomes(rule, CASES[CHAIN], 300, vocab=VOCAB)
-    test = rule_test(Outcomes(of_chains.name, of_chains.counts, shares))
-    assert (test.p_value or 0) > 1e-3
+    forest_counts = chain_outcomes(rule, num_chains=200_000, seed=0).counts
+    forest_shares = forest_counts / forest_counts.sum(1, keepdims=True)
+    tree_counts = rule_cases._outcomes(rule, CHAIN, 300, vocab=VOCAB).counts
+    test = rule_test(Outcomes(CHAIN.name, tree_counts, forest_shares))
+    assert test.p_value is not None
+    assert test.p_value > 1e-3
 
 
 @pytest.mark.slow
@@ -138,16 +155,20 @@ def test_a_rule_judges_a_forest_as_it_judges_each_chain(name: str) -> None:
 def test_an_answer_that_ends_early_is_found_wherever_it_is_among_those_of_its_effort(
     share_before: float,
 ) -> None:
+    """An effort of N answers finds a bug that ends one answer of 50 early in 80 % of audits."""
     effort = next(bug.effort for bug in SMALL if bug.check == "ends")
+    assert 0.8 <= 1 - (1 - 1 / 50) ** effort <= 0.81
+
     target = Target(random_llama(layers=1))
     prompts = [tuple(range(3, 8 + i)) for i in range(24)]
     subject = Subject(target, Honest, prompts, budget=24)
     sound = run_contract("m", subject, contract=[ends])
-    num = next(test.num for test in sound.tests if test.name == "end token")
-    assert sound.status == "no difference" and num >= effort
-    answers = iter(range(num))
-    early = round(share_before * (effort - 1))
-    with patched_emit(ends_early(lambda: next(answers) == early)):
-        contract_result = run_contract("m", subject, contract=[ends])
-    assert [test.name for test in contract_result.failures] == ["end token"]
-    assert 0.8 <= 1 - (1 - 1 / 50) ** effort <= 0.81
+    assert sound.status == "no difference"
+    num_answers = next(test.num for test in sound.tests if test.name == "end token")
+    assert num_answers >= effort
+
+    answers = iter(range(num_answers))
+    early_answer = round(share_before * (effort - 1))
+    with patched_emit(ends_early(lambda: next(answers) == early_answer)):
+        faulty = run_contract("m", subject, contract=[ends])
+    assert [test.name for test in faulty.failures] == ["end token"]
