@@ -200,7 +200,7 @@ class CellSource:
         sample_numbers, num_tokens, baseline_rows, is_equal = table.values(
             rows, "cluster", "num_tokens", "baseline_row", "is_same"
         )
-        step_counts = count_steps(table, rows)  # numbers of listed steps by emitted tokens
+        step_counts = count_steps(table, rows)  # listed steps by sample and emitted tokens
         num_pairs = int((baseline_rows >= 0).sum())  # rows with such an answer
 
         # The reasons if all numbers, times, or ratios to vanilla are missing; the first two may be

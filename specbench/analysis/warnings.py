@@ -159,6 +159,7 @@ def _few_samples(
         if not key.task or key.method == BASELINE or not estimates:
             continue
         estimate, *_ = estimates  # the speedup, or else MAT
+        # An interval is shown with fewer samples than a claim needs (`interval`).
         has_interval |= estimate.shown_interval is not None
         if estimate.interval is None:  # too few samples for a claim
             fewest_samples[key.task] = min(

@@ -246,9 +246,9 @@ def _vanilla_change(gains: Series, rule: _AnswerRule) -> _AnswerChange:
 def _method_change(gains: Series, leads: Series, rule: _AnswerRule) -> _AnswerChange:
     """The change of a lossless method's answers against vanilla's.
 
-    `gains` and `leads`, [requests], are the columns of `join_completions` over all tasks: a gain
-    is -1 for an answer that stopped being vanilla's, a lead the number of tokens for which it
-    follows vanilla's longer than in the baseline run.
+    `gains` and `leads`, [requests], are over all tasks. A gain, the least over passes, is -1 for an
+    answer that stopped being vanilla's. A lead, the mean over passes, is how many tokens longer the
+    answer follows vanilla's than in the baseline run.
 
     In half precision, answers leave vanilla's at near-ties. Unless something is wrong, they do so
     as often earlier as later than in the baseline run. A sign test judges this, unless a share is

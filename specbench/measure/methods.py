@@ -156,7 +156,7 @@ def check_labels(labels: Sequence[str]) -> None:
         if labels.count(label) > 1:
             raise UserError(
                 f"Two methods would both be called {label!r} in the tables.",
-                "Give their checkpoint folders different names.",
+                "Name it once, or give checkpoint folders different names.",
             )
 
 

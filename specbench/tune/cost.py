@@ -90,9 +90,9 @@ def cost(
 def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Progress) -> Curve:
     """Measure the cost curve of a plan's model and methods on this machine.
 
-    A method's drafts are timed at a few sizes (knots); the curve interpolates between these sizes.
-    They depend on the method's kind: the kind of data that an acceptance profile stores of its
-    drafts. A method that can have no acceptance profile is left out.
+    A method's drafts are timed at a few sizes, and the curve has their time at its knots. Both
+    depend on the method's kind: the kind of data that an acceptance profile stores of its drafts.
+    A method that can have no acceptance profile is left out.
 
     Args:
         engine_plan: the model, the methods and the prompts.
@@ -106,7 +106,8 @@ def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Pro
     # name of each method's kind, by label; lacks methods that can have no profile
     kind_names = kinds_of(setup, loaded.drafters, engine_plan.sampling, progress.message)
     timed_drafts: list[Knot] = []  # of all methods: a drafter per size, and a second of the largest
-    measured_kinds: dict[str, MeasuredKind] = {}  # by label: the kind, and its timed sizes
+    # by label: the kind, and the knots of the curve, which follow from the timed sizes
+    measured_kinds: dict[str, MeasuredKind] = {}
     for method in setup.methods:
         if method.label in kind_names and method.label != BASELINE:
             kind = find_kind(kind_names[method.label])

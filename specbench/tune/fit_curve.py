@@ -36,7 +36,7 @@ class MeasuredKind(NamedTuple):
 
     kind: Kind
     knots: Sequence[dict[str, int]]
-    """The sizes of drafts that were timed: of each its number on every axis of the kind."""
+    """The points of the curve: for each, its number on every axis of the kind."""
 
 
 def fit_curve(bench: Bench, about: dict[str, str], methods: Mapping[str, MeasuredKind]) -> Curve:
@@ -45,7 +45,7 @@ def fit_curve(bench: Bench, about: dict[str, str], methods: Mapping[str, Measure
     Args:
         bench: has measured at least one block.
         about: the machine, the target and the versions, by name.
-        methods: by label of each method: its kind, and the sizes of drafts that were timed.
+        methods: by label of each method: its kind, and the knots of its curve.
     """
     lengths = tuple(len(request.prompt_ids) for request in bench.requests)
     curve = Curve(
