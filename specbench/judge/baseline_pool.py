@@ -1,9 +1,9 @@
-"""Checks of speed against several baselines, whose spread predicts the next run.
+"""Checks of speed against several baselines, whose spread shows how far equal runs differ.
 
 The change of a method between two runs is the median, over its completions, of the logarithm of
-the ratio of their times: bursts of a busy machine hit some completions only. A change of all
-methods together comes from the machine or the engine. It is a separate number, and the methods'
-changes are relative to it.
+the ratio of their times: bursts of a busy machine hit only some completions. A change of all
+methods together comes from the machine or the engine. It is checked separately, and the changes of
+single methods are relative to it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LEAST_BASELINES = 3
 predict the next run.
 """
 CANNOT_TELL = "cannot tell"
-"""The start of the text of a speed that was skipped because equal runs differ too much."""
+"""The start of the text of a check that was skipped because equal runs differ too much."""
 _SUBJECT = ["method", "temperature"]
 
 
@@ -69,9 +69,9 @@ def check_speeds(
 ) -> Iterator[Check]:
     """The checks of speed: one per cell, and one of all methods together.
 
-    A cell is a method at a temperature, over all tasks; vanilla's are cells too. A cell of the
-    first baseline that this run or another baseline lacks gets a skipped check. If only one cell
-    is left, the check of all methods together is its check; without any, there is no such check.
+    A cell is a method, which may be vanilla, at a temperature, over all tasks. A cell of the first
+    baseline that this run or another baseline lacks gets a skipped check. If only one cell is left,
+    the check of all methods together is its check; if none is left, there is no such check.
 
     Args:
         run: the checked run at one load, with its table of records.
@@ -87,8 +87,8 @@ def check_speeds(
     _check_number(num_baselines, load)
     # per run, a Series of log seconds per token, by method and request
     log_times = [_log_times(tabled_run) for tabled_run in (run, *baselines)]
-    # Median over completions of (log time in a pair's first run - in its second): [cells, pairs of
-    # runs], indexed by method and temperature. This run's pairs with the baselines come first.
+    # Median over completions of (log time in the first run of a pair - log time in the second):
+    # [cells, pairs of runs], indexed by method and temperature. This run's pairs come first.
     change_table = _changes(log_times)
     cells = [
         CellKey(name, float(temperature), MEAN, load) for name, temperature in change_table.index
@@ -134,29 +134,30 @@ def _log_times(tabled_run: TabledRun) -> Series:
     return pd.Series(logs, pd.MultiIndex.from_frame(rows[["method", *REQUEST_KEY]]))
 
 
-def _changes(times: Sequence[Series]) -> DataFrame:
+def _changes(log_times: Sequence[Series]) -> DataFrame:
     """Log of (time per token in a run / in a later run): [method and temperature, pairs of runs].
 
     A change is the median over the completions that all runs have. The pairs of the first run with
-    each other run come first.
+    each other run come first. `log_times` has the log seconds per token of each run's completions.
     """
     import pandas as pd
 
-    shared = pd.concat(times, axis=1, join="inner")  # a row per completion that all runs have
+    shared = pd.concat(log_times, axis=1, join="inner")  # a row per completion that all runs have
     pairs = {
         (i, j): shared[i] - shared[j]  # a column for each run
-        for i, j in combinations(range(len(times)), 2)
+        for i, j in combinations(range(len(log_times)), 2)
     }
     changes = pd.DataFrame(pairs, index=shared.index)
     return changes.groupby(level=_SUBJECT, sort=False).median()
 
 
-def _cells_of(times: Series, load: Load) -> list[CellKey]:
+def _cells_of(log_times: Series, load: Load) -> list[CellKey]:
     """The cells of a run in sorted order: its methods and temperatures, over all tasks.
 
-    `times` is indexed by method, temperature and the rest of a request. `load` is the cells' load.
+    `log_times` is indexed by method, temperature and the other parts of a request. `load` is the
+    load of the cells.
     """
-    levels = (times.index.get_level_values(name) for name in _SUBJECT)
+    levels = (log_times.index.get_level_values(name) for name in _SUBJECT)
     pairs = sorted({*zip(*levels, strict=True)})
     return [CellKey(method, float(temperature), MEAN, load) for method, temperature in pairs]
 

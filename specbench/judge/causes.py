@@ -1,4 +1,4 @@
-"""Settings that differ between two sides (a method's answers each), and the factors they move."""
+"""Settings in which two sides (a method's answers in a run) differ, and the factors they move."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BY_MODEL_OR_ENGINE = (MAT, COST, PREFILL, IN_FLIGHT)
 _BY_MACHINE = (COST, IN_FLIGHT)
 _BY_NEIGHBOURS = (COST, PREFILL, IN_FLIGHT)
 _BY_PROMPTS = (MAT, PREFILL)
-"""Factors that the model or engine, the machine, other programs on it, and prompts can move."""
+"""Factors that the model or engine, the machine, other programs, and the prompts can move."""
 _MOVED_BY_FIELD: Mapping[str, tuple[str, ...]] = {
     "methods.vanilla.*": _BY_MACHINE,
     "methods.*": (MAT, COST),
@@ -47,7 +47,7 @@ _MOVED_BY_FIELD: Mapping[str, tuple[str, ...]] = {
     "spec.serving_engine": _BY_MODEL_OR_ENGINE,
     "num_threads": (),
     "counting": (),
-    "spec.*": (),  # the explained method, temperature and load are compared apart
+    "spec.*": (),  # method, temperature and load are compared separately
     "*": _BY_MACHINE,
 }
 """Pattern of a header's field -> the factors that the field can move; the first match counts."""
@@ -86,7 +86,7 @@ class Setting(NamedTuple):
 def settings_that_differ(
     subject: ExplainedSide, reference: ExplainedSide, product: Product
 ) -> list[Setting]:
-    """The settings that differ and can move a factor, with both values in words."""
+    """The settings that differ and can move a factor of `product`, the ratio of both sides."""
     listed = [
         *_of_keys(subject, reference),
         *_of_headers(subject, reference),
@@ -96,8 +96,8 @@ def settings_that_differ(
     ]
     # without steps, a setting that moves MAT or cost moves the seconds per token
     return [
-        Setting(in_words, (*factors, PER_TOKEN) if {MAT, COST} & {*factors} else factors)
-        for in_words, factors in dict.fromkeys(listed)
+        Setting(text, (*factors, PER_TOKEN) if {MAT, COST} & {*factors} else factors)
+        for text, factors in dict.fromkeys(listed)
     ]
 
 
@@ -237,8 +237,8 @@ def _of_texts(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Sett
     headers = subject.header, reference.header
     if any(header.imported for header in headers):
         return
-    for name, (value_in_words, factors) in _TEXTS.items():
-        texts = [value_in_words(subject), value_in_words(reference)]
+    for name, (write_value, factors) in _TEXTS.items():
+        texts = [write_value(subject), write_value(reference)]
         if all(texts) and texts[0] != texts[1]:  # both are known
             yield Setting(f"{name}: {' against '.join(texts)}", factors)
     # `cpu` says how busy the processor was (None: unknown). Servers count as other programs.
@@ -278,7 +278,7 @@ def _of_counting(
 ) -> Iterator[Setting]:
     """A setting for each of these that differs between the sides: the average behind the printed
     number, the prompts and turns, the tasks, and the rule by which tokens are counted. A rule that
-    both share is a setting too, if it is not ours and moves the ratio.
+    both share is a setting too, if it is not specbench's and moves the ratio.
 
     `product` is the ratio of the sides' printed numbers (speedups or speeds), as factors.
     """

@@ -20,7 +20,7 @@ _COUNTED = {"tests": "testcase", "failures": "testcase/failure", "skipped": "tes
 
 
 def to_json(runs: Sequence[CheckedRun], kind: str) -> str:
-    """The runs with all their checks as a document."""
+    """The runs with all their checks as a JSON document. `kind` says what kind of check it was."""
     listed = [
         {
             "run": run.run,
@@ -40,8 +40,8 @@ def _check_values(check: Check) -> dict[str, Any]:
     """The check as a JSON object: field -> string, number or interval. Fields that the check
     lacks are left out, as is a missing `value`.
 
-    In a check of a number, `value` is the share by which the number became worse (of a MAT that
-    rose too much, it is negative), and `limit` the largest share by which the number may change.
+    In a check of a number, `value` is the share by which the number became worse (negative for a
+    MAT that rose too much), and `limit` the largest share by which the number may change.
     A check of the whole run has no `cell`.
     """
     fields: dict[str, Any] = {"name": check.name, "status": check.status, "text": check.text}
@@ -59,8 +59,8 @@ def _check_values(check: Check) -> dict[str, Any]:
 
 
 def to_junit(runs: Sequence[CheckedRun]) -> bytes:
-    """The XML document: a case for each cell with checks, and for each series of checks of one
-    name that are about a whole run.
+    """The XML document: a case for each cell with checks, and for the checks of each name that are
+    about the whole run.
 
     A cell is a method on a task; its case has all checks of the cell. A case fails if any of its
     checks fails. It is skipped if all its checks of numbers (MAT and speed) are skipped or, without
@@ -125,8 +125,8 @@ def _add_result(testcase: ElementTree.Element, checks: Sequence[Check]) -> None:
 
     Args:
         testcase: the element of the case.
-        checks: those of one cell (a method on a task); or those of one name that are about the
-            whole run and have no cell, such as one per fault.
+        checks: the checks of one cell (a method on a task); or the checks of one name that are
+            about the whole run and have no cell, such as one per fault.
     """
     failed = [check for check in checks if check.status == "failed"]
     number_checks = [check for check in checks if check.name in NUMBERS]

@@ -28,8 +28,8 @@ class Check:
     """The answer in words."""
     cell: CellKey | None = None
     value: Value = NOT_RUN
-    """The relative change for the worse, if a number is checked. A negative one is better; that of
-    a MAT is a rise, which may be checked too.
+    """The share by which a checked number became worse. A negative share is an improvement; if the
+    number is MAT, it is a rise, which may be checked too.
     """
     allowed: float | None = None
     """The largest change that is allowed, if a number is checked."""
@@ -38,7 +38,7 @@ class Check:
     now: Value = NOT_RUN
     """The number in this run."""
     needs: int | None = None
-    """The samples per task that would be enough to judge a skipped number."""
+    """The samples per task that would be enough to judge a number whose check was skipped."""
     method: str = ""
     """The cell's method in words, with temperature and load if there are several."""
     task: str = ""

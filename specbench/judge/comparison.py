@@ -1,11 +1,11 @@
-"""Two runs, or pools of runs, cell by cell, over the completions that both finished.
+"""Compare two runs, or pools of runs, cell by cell, over the completions that both finished.
 
-Runs on servers are compared load by load, and the engine with a server that has one request at
-a time. Only several runs per side show what changes from run to run, such as a clock or another
-program on the machine: with one run, no difference in speed is significant.
+Runs on servers are compared load by load. A run of the engine is compared with a server that has
+one request at a time. Only several runs per side show what changes from run to run, such as a clock
+or another program on the machine: with one run, no difference in speed is significant.
 
-The mean over tasks is arithmetic, and its ratio is the ratio of the two means: a mean of
-ratios may be above 1 although the subject's mean is below the reference's.
+The mean over tasks is arithmetic, and its ratio is the ratio of the two means: a mean of ratios may
+be above 1 although the subject's mean is below the reference's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from specbench.log.run import NO_LOAD, Load, Run, loads_of
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A run, the subject, against a reference run, both at one load."""
+    """A run (the subject) compared with a reference run, both at one load."""
 
     reference: RunHeader
     subject: RunHeader
@@ -48,7 +48,7 @@ class Comparison:
     tasks: Mapping[str, str]
     """The name of each task with its title."""
     cells: Mapping[CellKey, CellPair]
-    """Every task, `MEAN` and `POOLED` of each method and temperature."""
+    """The numbers of each method and temperature on every task, `MEAN` and `POOLED`."""
     differences: tuple[Difference, ...]
     """Differences that make the two runs incomparable, shown if the comparison is forced."""
     cautions: tuple[Difference, ...]
@@ -57,7 +57,7 @@ class Comparison:
     """Parts that only one of the two runs has, in words."""
     repetition: Repetition
     reference_method: str | None = None
-    """The method of all cells of the reference in a comparison of two methods."""
+    """In a comparison of two methods: the reference's method, in all cells. Otherwise None."""
     number: int = 0
     """The number of the subject among the runs that are compared with the reference, from 0."""
 
@@ -68,8 +68,8 @@ class Comparison:
 
     @property
     def pass_spreads(self) -> list[float]:
-        """The standard deviation of log tokens/s between the passes of a run (or the runs of a
-        pool), as the median over the cells: a number for each side that has several.
+        """For each side with several passes (or runs of a pool): the standard deviation of log
+        tokens/s between them, as the median over the cells.
         """
         pairs = [cell.tokens_per_s for key, cell in self.cells.items() if key.task == MEAN]
         spreads = []
@@ -81,8 +81,8 @@ class Comparison:
 
     @property
     def scope(self) -> Scope:
-        """What intervals cover in addition to prompts: passes over the prompts, or runs, and how
-        many. A pass or run that lacks most requests does not count.
+        """What intervals cover in addition to prompts: a number of passes over the prompts, or of
+        runs. A pass or run that lacks most requests does not count.
         """
         nums_complete = []  # of complete passes or runs: one number per cell and side
         for key, cell in self.cells.items():
@@ -181,7 +181,7 @@ def compare_tabled(
     """Compare two runs of one load in every method, temperature and task that both have.
 
     `crossed` is a method of the subject and a method of the reference: only these two are
-    compared, as on two machines or backends.
+    compared, for example on two machines or backends.
 
     Raises:
         UserError: the runs did different work (unless `is_forced`), their finished answers share no
@@ -207,7 +207,7 @@ def compare_tabled(
             "sample of the same method, temperature and task.",
             "`specbench show RUN` lists what a run has.",
         )
-    if crossed:  # what else only one run has does not concern the two methods
+    if crossed:  # other parts that only one run has do not concern the two methods
         return replace(comparison, reference_method=crossed[1], unshared=())
     return comparison
 

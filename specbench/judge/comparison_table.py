@@ -1,4 +1,4 @@
-"""A comparison as tables, sentences and notes, as every rendering shows it.
+"""The tables, sentences and notes of a comparison, which every format shows.
 
 The runs have letters: A is the reference, unless methods are crossed.
 """
@@ -24,7 +24,7 @@ NOT_COMPARABLE = "NOT COMPARABLE: these runs did not do the same work"
 
 
 class ShownMetric(NamedTuple):
-    """A metric as it is shown."""
+    """A metric with its heading, and the function that writes its numbers."""
 
     metric: Metric
     heading: str
@@ -49,7 +49,7 @@ class ComparedBlock(NamedTuple):
 
 
 class ComparisonTable(NamedTuple):
-    """The content of a rendering."""
+    """The content of a comparison in any format."""
 
     legend: tuple[Note, ...]
     """The letter of each run, with the run in words."""
@@ -61,13 +61,13 @@ class ComparisonTable(NamedTuple):
 def build_comparison(comparisons: Sequence[Comparison]) -> ComparisonTable:
     """The table of one reference with one or more subjects: a block per comparison and temperature.
 
-    The reference is A, and subjects have the further letters. In a cross comparison, of two
-    methods, the subject was named before the reference: the subject is A, and the reference is B.
+    The reference is A, and the subjects have the next letters. In a cross comparison (of two
+    methods) the subject was named first: it is A, and the reference is B.
 
     Args:
-        comparisons: each of a subject with the reference, at one load (requests at once, or per
-            second). All have the same reference. Their `number` is the subject's, from 0; a subject
-            has one comparison per load.
+        comparisons: each compares a subject with the reference at one load (requests at once, or
+            per second). All have the same reference. Their `number` is the subject's, from 0; a
+            subject has one comparison per load.
     """
     run_letters = _letters(comparisons)  # the reference's, then each subject's
     reference_letter = run_letters[0]
@@ -112,7 +112,7 @@ def build_comparison(comparisons: Sequence[Comparison]) -> ComparisonTable:
 
 
 def _letters(comparisons: Sequence[Comparison]) -> Sequence[str]:
-    """The letters of the reference and of each subject, which sort in this order."""
+    """The letter of the reference, then the letter of each subject."""
     if comparisons[0].reference_method is not None:
         return "BA"
     more = [f"Z{i:03}" for i in range(1, len(comparisons))]
@@ -135,7 +135,7 @@ def _block(comparison: Comparison, letters: Letters, temperature: float) -> Comp
     is_cross = comparison.reference_method is not None
     if not is_cross:  # each method with itself in the other run
         heading = f"{letters.subject} against {letters.reference}, {heading}"
-    if comparison.differences:  # nothing to quote, whatever the numbers are
+    if comparison.differences:  # then the numbers must not be quoted
         sentence = f"No result: {letters.subject} and {letters.reference} did different work."
     elif not is_cross:
         sentence = change_sentences(comparison, letters, temperature=temperature, task=first_task)
@@ -202,7 +202,7 @@ def _cells(
         subject = Cell(shown_metric.write(pair.subject))
         reference = Cell(shown_metric.write(pair.reference))
         cells += [subject, reference] if is_subject_first else [reference, subject]
-        # a sign if the ratio is significant on its own, but not corrected for all tests
+        # a sign if the ratio is significant on its own, but not after correcting for all tests
         alone_mark = ALONE if pair.is_alone else ""
         # the ratio in two decimals, the sign, and half the width of the interval
         ratio_text = formats.mat(pair.ratio) + alone_mark + formats.plus_minus(pair.ratio)
@@ -211,7 +211,7 @@ def _cells(
 
 
 def _tone(pair: Pair) -> Tone:
-    """The claim about a ratio, if there is one."""
+    """The colour of a ratio: better or worse if a difference is claimed, otherwise unsure."""
     if not isinstance(pair.ratio, Estimate) or not pair.is_claimed:
         return "unsure"
     return "good" if pair.ratio.value > 1 else "bad"

@@ -1,4 +1,4 @@
-"""Steps of equal answers at temperature 0 in two runs: they repeat exactly, without statistics."""
+"""Check that equal answers at temperature 0 take equal steps in two runs, without statistics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ by rounding.
 
 
 class _ExactPair(NamedTuple):
-    """Two equal answers to a request, after equal dialogues."""
+    """Two equal answers to a request, after equal earlier turns."""
 
     before: Record
     now: Record
@@ -123,7 +123,7 @@ def _check(cell: CellKey, pairs: list[_ExactPair], allowed: Allowed, *, may_fail
         cell: the method, the temperature, the task and the load.
         pairs: the cell's answers that are equal in both runs, with their steps in each.
         allowed: the shares by which MAT may drop or rise.
-        may_fail: the header of the checked run says that the method repeats its drafts.
+        may_fail: True if the header of the checked run says that the method repeats its drafts.
     """
     num_changed = sum(pair.is_changed for pair in pairs)
     num_other_count = sum(pair.has_other_count for pair in pairs)  # with more or fewer steps
@@ -132,7 +132,7 @@ def _check(cell: CellKey, pairs: list[_ExactPair], allowed: Allowed, *, may_fail
     steps_now = sum(len(pair.now.accept_lengths) for pair in pairs)
     mat_ratio = steps_before / steps_now  # MAT now / before, since the tokens are the same
     mat_change = abs(mat_ratio - 1)
-    most = allowed.max_mat_drop if mat_ratio < 1 else allowed.max_mat_rise  # the allowed change
+    allowed_change = allowed.max_mat_drop if mat_ratio < 1 else allowed.max_mat_rise
     status: Status = "passed"
     phrase = f"{num_changed} of {len(pairs)} equal answers took other steps"
     if steps_now != steps_before:
@@ -140,7 +140,7 @@ def _check(cell: CellKey, pairs: list[_ExactPair], allowed: Allowed, *, may_fail
         phrase += f", {steps_now} instead of {steps_before}: MAT is {word} by {mat_change:.1%}"
     if not may_fail:
         phrase += " (not judged: an older run)"
-    elif mat_change > most and num_other_count >= LEAST_ANSWERS:
+    elif mat_change > allowed_change and num_other_count >= LEAST_ANSWERS:
         status = "failed"
-        phrase += f"; {most:.1%} is allowed. Equal answers of equal code take equal steps"
+        phrase += f"; {allowed_change:.1%} is allowed. Equal answers of equal code take equal steps"
     return Check("steps", status, phrase, cell)

@@ -1,4 +1,4 @@
-"""The lines under MAT: its ratio at positions of the answer, context lengths and turns."""
+"""The rows under MAT: its ratio by position in the answer, by context length and by turn."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -52,7 +52,7 @@ def bin_rows(explanation: Explanation) -> Iterator[Row]:
 
 
 def bin_notes(explanations: Sequence[Explanation]) -> Iterator[Note]:
-    """The note that explains the lines, if there are any."""
+    """The note that explains the rows under MAT, if there are any."""
     if any(map(_shown, explanations)):
         yield Note(
             "Under MAT",

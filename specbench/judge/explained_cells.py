@@ -1,6 +1,6 @@
-"""Explanations of cells of published tables: the factors that their totals give.
+"""Explain numbers of published tables by the factors that the tables themselves give.
 
-A cell has no samples, so nothing has an interval; the printed digits bound each factor.
+A published cell has no samples, so nothing has an interval; the printed digits bound each factor.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ def _bounded(sides: Sequence[CellSide], name: str, label: str, divisor: str = ""
     """
 
     def quotients(direction: int) -> list[float]:
-        """The part of each side, of numbers as printed (direction 0), or the smallest (-1) or the
-        largest (1) part for which the numbers are printed with the same digits.
+        """The part of each side by the numbers as printed (direction 0), or the smallest (-1) or
+        largest (1) part whose numbers would be printed with the same digits.
         """
         return [
             (side.numbers[name] + direction * side.rounding.get(name, 0.0))
@@ -150,8 +150,8 @@ def _sentence(explained: str, product: Product) -> str:
     """
     if product.reference is None:  # a single side
         numbers = {factor.name: factor.subject for factor in product.factors}
-        of_mat = f"MAT {numbers[MAT]:.2f} x {numbers[REST]:.3f} = " if MAT in numbers else ""
-        return f"{of_mat}{explained} {number_text(product.subject)}."
+        beginning = f"MAT {numbers[MAT]:.2f} x {numbers[REST]:.3f} = " if MAT in numbers else ""
+        return f"{beginning}{explained} {number_text(product.subject)}."
     both_numbers = f"{number_text(product.subject)} against {number_text(product.reference)}"
     ratio_sentence = f"A's {explained} is {product.ratio:.3f} times B's: {both_numbers}."
     if len(product.factors) == 1:

@@ -66,7 +66,7 @@ class ExplainedSide:
     phases: Mapping[str, float]
     """Shares of a step, by phase; empty if phases were not timed."""
     reading_s: float | None
-    """Seconds in which the machine reads the target's weights; None if unknown or no limit."""
+    """Seconds to read the target's weights; None if unknown, or if memory is not the limit."""
     table: RecordTable
     """The records of the run."""
     rows: IntArray
@@ -89,7 +89,7 @@ class ExplainedSide:
 
     def steps_of(self, turns: Collection[PromptTurn]) -> PlacedSteps:
         """The steps of the answers to these prompts and turns."""
-        # The same turns number their prompts alike on both sides.
+        # Prompts are numbered by these turns, so that both sides have the same numbers.
         prompts = sorted({(turn.task, turn.sample_id) for turn in turns})
         number_of = {prompt: number for number, prompt in enumerate(prompts)}
         is_kept = np.array([turn in turns for turn in self.pairs.turns])  # [requests]
@@ -168,9 +168,9 @@ def make_side(
         counted_run: a run at one load, with a row per record; `is_counted` says which rows count.
         key: the method, the temperature and the load.
         is_over_baseline: the explained number compares the method with vanilla, as a speedup does;
-            answers without vanilla's to the same request are left out. Else it is a rate.
-        is_throughput: the number is over the seconds of blocks: of the requests that a server
-            completes together. Else it is over the seconds of single requests.
+            answers without vanilla's to the same request are left out. Otherwise it is a rate.
+        is_throughput: the number divides by the seconds of blocks (the requests that a server
+            completes together). Otherwise it divides by the seconds of single requests.
     """
     tabled = counted_run.tabled
     run, table = tabled.run, tabled.table
@@ -183,12 +183,12 @@ def make_side(
         rows, baseline_rows, units = (
             column[has_baseline] for column in (rows, baseline_rows, units)
         )
-    # Without a throughput, blocks do not count: then no answer's part of a block's time is known.
+    # Blocks count only for a throughput; otherwise no answer's part of a block's time is known.
     blocks = {block_key(block): block for block in run.header.blocks if is_throughput}
     pairs = AnswerPairs(
         requests=[table.records[row].key.request for row in rows],
         method=_answers(tabled, rows, blocks),
-        # the speedup over an answer of 1 token/s is in tokens/s
+        # without vanilla, answers of 1 token/s: the speedup over them is the rate in tokens/s
         vanilla=_answers(tabled, baseline_rows, blocks)
         if is_over_baseline
         else one_per_second(len(rows)),
@@ -239,7 +239,7 @@ def _answers(tabled: TabledRun, rows: IntArray, blocks: Mapping[BlockKey, BlockH
         tokens=tokens,
         wall_s=wall_s,
         decode_s=decode_s,
-        # An answer of one token needs no step after the prefill. Else, no steps are unknown steps.
+        # An answer of one token has no step. If a longer one has none, its steps are unknown.
         steps=np.where(has_steps | (tokens < 2), steps, np.nan),
         first_tokens=np.where(has_steps, tokens - emitted, 1.0),  # the prefill's; 1 if unknown
         source_tokens=np.array(source_tokens, dtype=np.float64),

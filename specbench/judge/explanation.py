@@ -1,4 +1,4 @@
-"""The explanation of a speedup, or of a ratio of two: the factors and their possible causes.
+"""The explanation of a speedup, or of the ratio of two: its factors and their possible causes.
 
 `analysis.factors` has the arithmetic. Here runs become sides, differences of times are tested,
 and each factor gets the settings that differ and can move it.
@@ -202,8 +202,8 @@ def explain_runs(
 def _explanation(
     runs: Sequence[CountedRun], keys: Sequence[SideKey], bootstrap: Bootstrap | None
 ) -> Explanation | None:
-    """The explanation of one method of one or two runs, whose factors are not yet tested; None if a
-    run has no answers to explain.
+    """The explanation of one method in one or two runs, without tests of its factors; None if a run
+    has no answers to explain.
 
     The explained number is a speedup; or tokens/s, if a run lacks vanilla's answers or the method
     of all runs is vanilla. Under load, it is a throughput or the ratio to vanilla's throughput, if
@@ -262,8 +262,9 @@ def _explanation(
 
 
 def _step_unit(sides: Sequence[ExplainedSide]) -> str:
-    """The unit of the steps of all sides: "s" for one side, or if both are of one machine (known,
-    so not imported), model and load; else `READINGS` if all know the seconds of one; else empty.
+    """The unit in which the steps of the sides are compared. It is "s" for a single side, and for
+    two sides of one known machine, model and load; otherwise `READINGS` if the seconds of a reading
+    are known on both sides, and empty if they are not.
     """
     subject, reference = sides[0], sides[-1]  # the same side if there is only one
     is_machine_unknown = len(sides) > 1 and any(side.header.imported for side in sides)
@@ -284,8 +285,8 @@ def _with_p_values(explanations: Sequence[Explanation]) -> list[Explanation]:
     """The explanations with the p-values of their factors and bins.
 
     P-values are of "the factor is 1" and of "the ratio of MAT is 1". They are corrected (Holm) for
-    the number of all factors, and for the number of all bins. A factor that is 1 (but for rounding)
-    is not tested, nor one of times that are no evidence, nor a run that is explained alone.
+    the number of all factors, and for the number of all bins. Some factors are not tested: those
+    that are 1 up to rounding, those of times that are no evidence, and those of a run alone.
     """
     no_change = without_spread(1.0)
     # (index of the explanation, name of the factor) -> p-value; None: it cannot be tested

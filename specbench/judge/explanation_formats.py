@@ -41,7 +41,7 @@ class ExplainedDocument(NamedTuple):
 
 
 def explained_document(explanations: Sequence[Explanation]) -> ExplainedDocument:
-    """The document of explanations, which are of one pair of runs, or of one run."""
+    """A document of explanations, which are all about the same pair of runs, or the same run."""
     return ExplainedDocument(
         tables=build_explanation(explanations),
         falls=[

@@ -1,4 +1,4 @@
-"""Explanations in sentences: the explained number or ratio, and the factor that carries most of it.
+"""Explanations in sentences: the explained number or ratio, and the factor that explains most.
 
 A is the subject and B the reference, whose ratio A / B is explained.
 """
@@ -66,11 +66,11 @@ def sentence(explanation: Explanation) -> str:
 def _evidence(explanation: Explanation) -> str:
     """The end of the sentence on the largest factor: whether the factor is shown to differ from 1.
 
-    A factor is claimed if it differs significantly from 1. Sentences follow: if the factor is
-    claimed, on the settings that can move it and on other claimed factors; if it is only tested, on
-    the latter; if it is not tested, on the former. A claimed factor of runs that are not imported
-    is without a cause if no setting that can move it differs: then no sentence follows. Averaging,
-    and the prefill beside changed decoding, need no cause: they follow from other factors.
+    A factor is claimed if it differs significantly from 1. Unless the factor was tested without
+    being claimed, a sentence on the settings that can move it follows; if it was tested, one on the
+    other claimed factors. If no such setting differs, a claimed factor is "without a cause", and no
+    sentence follows; for imported runs, and for factors that follow from others (averaging, and the
+    prefill beside changed decoding), this is not said.
     """
     largest, *others = explanation.factors
     causes = explanation.causes(largest.name)  # settings that differ and can move it, in words

@@ -1,4 +1,4 @@
-"""Explanations as tables with notes, as every rendering shows them.
+"""The tables and notes of explanations, which every format shows.
 
 A is the subject and B the reference, whose ratio A / B is explained.
 """
@@ -40,7 +40,7 @@ class ExplainedBlock(NamedTuple):
 
 
 class ExplainedTables(NamedTuple):
-    """The content of a rendering."""
+    """The content of explanations in any format."""
 
     legend: tuple[Note, ...]
     """Both runs in words."""
@@ -50,7 +50,7 @@ class ExplainedTables(NamedTuple):
 
 
 def build_explanation(explanations: Sequence[Explanation]) -> ExplainedTables:
-    """The tables of all explanations, which are of one pair of runs, or of one run.
+    """The tables of explanations, which are all about the same pair of runs, or the same run.
 
     There is a block per explanation. The notes below all blocks are on the settings that differ
     for all methods, on different work, on the runs' files, and on the columns.

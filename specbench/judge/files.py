@@ -1,4 +1,4 @@
-"""Checks of only a run's files: can `specbench run` have written them, and may the run enter the
+"""Check a run by its files alone: can `specbench run` have written them, and may the run enter the
 leaderboard?
 """
 
@@ -37,13 +37,13 @@ class _Findings:
     exclusions: list[str] = field(default_factory=list)
     """Reasons that keep the run off the leaderboard."""
     unchecked: list[str] = field(default_factory=list)
-    """Facts that cannot be checked on this machine."""
+    """What cannot be checked on this machine."""
     model: str = ""
     """The model in words; empty for a run that cannot be read."""
     audit: str = ""
     """The result of the run's audit in words."""
     sources: list[Check] = field(default_factory=list)
-    """Checks of speed that drafting does not explain."""
+    """Checks that the speed comes from drafting."""
     unusual: list[str] = field(default_factory=list)
     """Unusual facts about the answers, which may be right."""
 

@@ -1,4 +1,4 @@
-"""The CI gate: checks a run against its baseline run.
+"""The gate for CI: check a run against its baseline run.
 
 The checks of each cell of the baseline are:
 
@@ -8,13 +8,14 @@ The checks of each cell of the baseline are:
 - audit: no lossless method failed the run's stored audit (`specbench audit`).
 - source of speed: no method gains by memory, by vanilla's answers or by work that is not timed (see
   `analysis.cheats`). This is about the whole run.
-- steps: equal answers of a method whose drafts repeat take equal steps, at temperature 0 in float32
+- steps: if a method repeats its drafts, equal answers take equal steps, at temperature 0 in float32
   on the same kind of machine.
 - MAT: it has not dropped or risen by more than is allowed. MAT carries over between machines.
 - speed: the method has not become slower by more than is allowed, in seconds per token and in
   speedup over the run's own vanilla. Seconds alone would blame a method for a busy machine, the
-  speedup alone for a faster vanilla. Vanilla itself has only its seconds. They show a slowdown of
-  all methods. Seconds of another machine mean nothing, so the GPU or CPU has to match.
+  speedup alone for a faster vanilla. For vanilla itself there are only seconds; they show a
+  slowdown of all methods. Seconds of different machines cannot be compared, so the GPU or CPU has
+  to match.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,10 +45,10 @@ def check(
 ) -> CheckedRun:
     """Check a run against its baseline run. A check of task `MEAN` is about the mean over tasks.
 
-    `allowed` has the changes for the worse that pass; None stands for its defaults.
-    With `more` baselines, speed is checked against all of them (see `check_speeds`), and all
-    else against the first. Nothing is judged if the run and the first baseline chose settings of
-    methods differently.
+    `allowed` has the changes for the worse that pass; None stands for its defaults. With `more`
+    baselines, speed is checked against all of them (see `check_speeds`), and everything else
+    against the first. Nothing is judged if the run and the first baseline chose settings of methods
+    differently.
 
     Raises:
         UserError: two runs are not comparable, or speed is to be checked against two baselines,
@@ -179,8 +180,8 @@ def _other_settings(run: Run, baseline: Run) -> CheckedRun | None:
     """A result that judges nothing, if settings of a method were chosen differently in the two
     runs; None if they were not.
 
-    Such runs are different programs. Options that were not chosen by measuring come from the user
-    or the version, and are judged.
+    Such runs differ in more than their code. Other options come from the user or the version, and
+    runs in which these differ are judged.
     """
     tuned_methods = {  # whose options were chosen by measuring, in either run
         method
@@ -228,8 +229,8 @@ def _check_complete(run: Run) -> Check:
 def _no_speed_reason(run: Run, baselines: Sequence[Run], rule: SpeedRule) -> str | None:
     """The reason not to check speed; None if it is checked.
 
-    The rule is "never", "always", or "matching": to check it if all runs are of equal hardware and
-    none is imported.
+    `rule` is "never", "always" or "matching"; the last checks speed if all runs have equal hardware
+    and none is imported.
     """
     if rule == "never":
         return "--speed never"

@@ -24,7 +24,7 @@ class GateResult:
     """The model of all runs in words, with its number format."""
     checks: Sequence[Check]
     asked: Mapping[str, Collection[str]]
-    """For each requested kind of number, the methods as records spell them."""
+    """For each kind of number, the methods that need a judged number, as records spell them."""
     no_speed: str | None
     """The reason if speed was not checked."""
     num_baselines: int
@@ -33,8 +33,8 @@ class GateResult:
     def unjudged(self) -> dict[str, list[str]]:
         """For each kind of number, "MAT" or "speed", the methods without a judged number, in words.
 
-        Kinds that no method is asked for, and kinds with a judged number of every method, are left
-        out. The list of a kind without a check of these methods is empty.
+        A kind is left out if no method needs it, or if every method has a judged number. If there
+        is no check at all of these methods, the kind's list is empty.
 
         `asked` has the methods of each kind that need a judged number. They are spelled as in
         records, as is a check's `cell.method`; its `method` is for readers, with temperature and
@@ -116,7 +116,7 @@ class GateResult:
 
     @property
     def _noise_text(self) -> str:
-        """The source of the machine's noise in the tests of speed."""
+        """How the tests of speed account for the machine's noise, as the end of a sentence."""
         if self.no_speed:
             return ""
         if self.num_baselines > 1:

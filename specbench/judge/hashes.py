@@ -1,4 +1,4 @@
-"""Hashes of a run: prompts are hashed again, and every file of weights must have a hash."""
+"""Check a run's hashes: hash its prompts again, and require a hash of every file of weights."""
 
 import json
 import re
@@ -98,9 +98,9 @@ def _beyond_model(header: RunHeader, records: Sequence[Record]) -> Iterator[str]
 
 
 def _config_of(header: RunHeader) -> Mapping[str, Any]:
-    """The config of the target: key -> value, empty if the config is not on this machine. If the
-    target is a model of several media, the config of its text model. Of a stand-in, only the size
-    of the vocabulary is known.
+    """The config of the target: key -> value, empty if the config is not on this machine. For a
+    multimodal target, it is the config of the text model. For a stand-in, only the size of the
+    vocabulary is known.
     """
     if header.model.shape:  # of a stand-in, a small model in a real one's shape; else None
         return {"vocab_size": header.model.shape.vocab_size}

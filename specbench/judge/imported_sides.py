@@ -1,4 +1,4 @@
-"""Notes on sides from other tools' files: the publisher's numbers, counting and what is missing."""
+"""Notes on imported runs: the publisher's numbers, how tokens are counted, and what is missing."""
 
 from collections.abc import Iterator
 

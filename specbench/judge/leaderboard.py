@@ -14,7 +14,7 @@ from specbench.report.warning_notes import audit_failure
 from specbench.types import Record
 
 WEIGHTS = (*WEIGHT_SUFFIXES, ".gguf")
-"""The ends of names of files with weights."""
+"""The endings of names of files with weights."""
 LEAST_PARAMETERS = 100 * 10**6
 """Parameters of the smallest model that a leaderboard admits."""
 _PER_BYTE = 2

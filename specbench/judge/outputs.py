@@ -51,11 +51,11 @@ def check_outputs(
 def join_completions(run: TabledRun, baseline: TabledRun) -> DataFrame:
     """The completions that the baseline run measured, one per row, joined with this run's.
 
-    Columns of the baseline run end in `_before`. `row` is the completion's row in the run's table,
-    `baseline_row` that of vanilla's answer to compare with, or -1 if there is none, and `error` the
-    error's text if the completion failed; all are NaN if this run lacks the completion. A cell is a
-    method at a temperature on a task, a request all of a completion's key but the method. The new
-    columns are:
+    Columns of the baseline run end in `_before`. `row` is the completion's row in the run's table;
+    `baseline_row` is the row of vanilla's answer to compare with, or -1 if there is none; `error`
+    is the error's text if the completion failed. All three are NaN if this run lacks the
+    completion. A cell is a method at a temperature on a task. A request is a completion's key
+    without the method. The new columns are:
 
     - `is_present`: this run has a record of the completion. `is_measured`: it has, and the
       completion did not fail.
@@ -140,7 +140,7 @@ def _num_shared_tokens(table: RecordTable, row: int) -> int:
 
 def _check_samples(key: CellKey, cell_rows: DataFrame) -> Check:
     """Check that all completions of a cell are there, and that none fails that did not fail before.
-    Requests that this run asked no method, as with a smaller limit, are not missed.
+    A request that this run sent to no method, as with a smaller limit, does not count as missing.
 
     `key` is the cell's method, temperature and task. `cell_rows` has a row for each of its
     completions that did not fail in the baseline run, with these columns on this run:
@@ -181,10 +181,10 @@ class _AnswerRule(NamedTuple):
 
     @property
     def is_exact(self) -> bool:
-        """True in float32: half precision rounds differently on every machine."""
+        """True in float32. Half precision rounds differently on every machine."""
         return self.baseline.model.dtype == "float32"
 
-    def is_bound(self, method: str) -> bool:
+    def is_checked(self, method: str) -> bool:
         """True if greedy answers are checked: vanilla's in float32, those of lossless methods."""
         return self.is_exact if method == BASELINE else self.baseline.method(method).is_lossless
 
@@ -202,19 +202,18 @@ class _AnswerChange(NamedTuple):
 def _check_answers(completions: DataFrame, rule: _AnswerRule, load: Load) -> Iterator[Check]:
     """The checks of one method's greedy answers, one per task: changes are counted per task, and
     judged over all tasks. The answers to a request in all passes over the prompts are judged as
-    one, but counted singly.
+    one, but counted one by one.
 
     `completions` has the completions of one method and temperature, one per row. `gain` is -1 if
     the answer stopped being vanilla's (for vanilla itself: if it changed), else 0 or 1; NaN if
     there is nothing to compare. `lead` is how many tokens longer the answer follows vanilla's than
-    before. `load` is the load of the checked cells:
-    requests at once, or per second.
+    before. `load` is the load of the checked cells: requests at once, or per second.
 
     A method that is not lossless may give any answer. So may vanilla in half precision. Neither
     they nor sampled answers are checked.
     """
     method, temperature = completions["method"].iloc[0], completions["temperature"].iloc[0]
-    if temperature > 0 or not rule.is_bound(method):
+    if temperature > 0 or not rule.is_checked(method):
         return
     compared_rows = completions[completions["gain"].notna()]
     by_request = compared_rows.groupby(["task", "sample_id", "turn"], sort=False)
@@ -251,7 +250,7 @@ def _method_change(gains: Series, leads: Series, rule: _AnswerRule) -> _AnswerCh
     answer follows vanilla's than in the baseline run.
 
     In half precision, answers leave vanilla's at near-ties. Unless something is wrong, they do so
-    as often earlier as later than in the baseline run. A sign test judges this, unless a share is
+    earlier than in the baseline run as often as later. A sign test checks this, unless a share is
     given.
 
     `rule.is_exact` is True in float32. `rule.max_mismatch` is the share of answers that may stop

@@ -1,6 +1,7 @@
-"""The site over many runs: the page, and for each run its report and its raw samples.
+"""A site about many runs: the page, and for each run its report and its raw samples.
 
-A row of the page is a number of a run, or of a paper, with all values for the filters.
+A row of the page has the numbers of a method on a task, from a run or a paper, with all values for
+the filters.
 """
 
 from collections import Counter
@@ -112,7 +113,7 @@ def write_site(
     Raises:
         RunFolderError: no run can be read, or the folder cannot be written.
     """
-    # The runs of a pool one by one. Lenient: wrong lines are left out; checks of files name them.
+    # Each run of a pool is a run here. Wrong lines are left out; the checks of files name them.
     stored_runs = readable_runs(single_runs(paths), partial(read_run, is_lenient=True), say)
     stored_runs.sort(key=lambda run: run.header.created)
     num_tasks = max(len(run.header.columns) for run in stored_runs)  # most tasks, one per column
@@ -189,9 +190,9 @@ def _write_run(run: Run, report: Report, folder: Path) -> tuple[str, ...]:
 def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteRow]:
     """The rows of a run at one load, per temperature and method: each task, then their mean.
 
-    Only several tasks have a mean, and nothing without measured answers has a row. `number` is the
-    run's number on the page. `num_tasks` is the largest number of tasks of any run.
-    A mean over fewer tasks has a title of its own, since it cannot be compared with other means.
+    There is a mean only over several tasks, and no row without measured answers. `number` is the
+    run's number on the page. `num_tasks` is the largest number of tasks of any run. A mean over
+    fewer tasks has a title of its own, since it cannot be compared with other means.
     """
     header = run.info
     model = facts.model_label(header).partition(_SERVED)[0]  # without "served by ENGINE"
@@ -228,7 +229,7 @@ def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteR
 
 
 def _cells(run: RunMetrics, method: str, temperature: float) -> dict[str, CellMetrics]:
-    """Task -> a method's cell, and of several tasks the cell of their mean.
+    """Task -> a method's cell; if there are several tasks, with the cell of their mean.
 
     If the method lacks tasks, the mean of tokens/s is missing, for this reason (`partial`).
     """

@@ -119,14 +119,16 @@ def pair_requests(
     subject_method = {reference: subject for subject, reference in methods.items()}
     subject_rows = _rows_of_methods(subject, methods)
     reference_rows = _rows_of_methods(reference, subject_method)
-    renamed = reference_rows["method"].map(subject_method)
-    reference_rows["method"] = renamed.astype(object)
+    # the reference's methods, under the names of the subject's
+    renamed_methods = reference_rows["method"].map(subject_method)
+    reference_rows["method"] = renamed_methods.astype(object)
     return subject_rows.merge(reference_rows, on=["method", *_REQUEST], suffixes=("", "_reference"))
 
 
 def _rows_of_methods(frame: DataFrame, methods: Collection[str]) -> DataFrame:
-    names = ["method", *_REQUEST, "cluster", "unit", "request", *COLUMNS]
-    rows = frame.loc[frame["method"].isin(list(methods)), names]
+    """The rows of these methods, with the columns that a comparison needs."""
+    columns = ["method", *_REQUEST, "cluster", "unit", "request", *COLUMNS]
+    rows = frame.loc[frame["method"].isin(list(methods)), columns]
     # Categories of two runs differ, and do not merge.
     return rows.astype(dict.fromkeys(("method", "task", "sample_id"), object))
 

@@ -1,6 +1,6 @@
 """The printed pages of judges: checks, comparisons and audits.
 
-A judge lists the parts of its page, one below the other; only the printer knows the terminal.
+A judge lists the parts of its page, from top to bottom; only this module prints on a terminal.
 """
 
 from collections import defaultdict

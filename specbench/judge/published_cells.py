@@ -1,4 +1,4 @@
-"""A cell of a published table beside another cell, or beside a run: numbers without intervals."""
+"""Compare a cell of a published table with another cell, or with a run, without intervals."""
 
 import json
 import re
@@ -254,11 +254,12 @@ def cells_table(sides: Sequence[CellSide]) -> Table:
     """
     rows = []
     for name in NUMBERS:
-        of_a, of_b = (side.numbers.get(name) for side in sides)  # None if unknown
-        if of_a is None and of_b is None:
+        # the number of each side; None if unknown
+        a, b = (side.numbers.get(name) for side in sides)
+        if a is None and b is None:
             continue
-        ratio = of_a / of_b if of_a is not None and of_b else None
-        texts = ["–" if number is None else f"{number:.4g}" for number in (of_a, of_b, ratio)]
+        ratio = a / b if a is not None and b else None
+        texts = ["–" if number is None else f"{number:.4g}" for number in (a, b, ratio)]
         rows.append(Row(method="", label=name, cells=tuple(map(Cell, texts))))
     columns = (Column("A"), Column("B"), Column("A / B"))
     return Table(

@@ -1,4 +1,4 @@
-"""The results of a comparison in sentences. They claim what the tests support, and no more."""
+"""The results of a comparison in sentences, which claim only what the tests support."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -55,9 +55,11 @@ def pair_loads(runs: Sequence[Run], loads: tuple[Load, Load] | None) -> list[tup
 def pair_keys(
     runs: Sequence[CountedRun], loads: Sequence[Load], methods: tuple[str, str] | None
 ) -> Iterator[tuple[SideKey, ...]]:
-    """What is explained of one or two runs: a method, a temperature and a load per run, at each
-    temperature that the runs share, or else at the only one of each run. Nothing if they share no
-    temperature and one has several, or if they share no method and none is chosen.
+    """The parts of one or two runs to explain: each has a method, a temperature and a load per run.
+
+    There is a part for each temperature and method that the runs share. If they share no
+    temperature but each has only one, these two are paired. Without a pair of temperatures or
+    methods there is no part.
 
     Args:
         runs: the runs at one load each.

@@ -42,7 +42,7 @@ class Side:
 
 def make_side(tabled_run: TabledRun, *, are_pools: bool) -> Side:
     """One side of a comparison. Two pools are paired run by run, and pass by pass of each run. If
-    only one side is a pool, its passes are numbered on, as if it were one run.
+    only one side is a pool, its passes are numbered as if it were one run.
 
     Args:
         tabled_run: a run, or a pool of several runs joined, with its table of a row per record.

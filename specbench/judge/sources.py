@@ -1,4 +1,4 @@
-"""The gate's check of the source of a run's speed: drafting, not a hidden trick."""
+"""The gate's check that a run's speed comes from drafting, and not from a hidden trick."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -22,9 +22,9 @@ def check_sources(run: RunTables, baseline: RunTables) -> Iterator[Check]:
     """A check for each warning that speed may not come from drafting; without warnings, a passed
     check.
 
-    Warnings fail, but two may have honest causes and are then skipped: steps that are faster than
-    vanilla's, if they are in the baseline run too; and untimed work, if no method's speedup falls
-    below 1 when this work is counted.
+    The check of a warning fails. It is skipped for two warnings that may have honest causes: steps
+    faster than vanilla's, if the baseline run has them too; and untimed work, if no method's
+    speedup falls below 1 when this work is counted.
 
     A warning has the `key` of its rule and, if the rule is about methods, the `numbers` of each.
     Two keys, STEPS, are about fast steps: of one method, or of several. UNTIMED is about untimed
