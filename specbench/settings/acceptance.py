@@ -1,6 +1,6 @@
-"""Mean accepted tokens of methods with settings of many sizes, as files of known models.
+"""Mean accepted tokens (MAT) of methods with settings of many sizes, in a file per known model.
 
-`--settings auto` multiplies them with times of steps. `tools/zoo/acceptance.py` makes the files.
+`--settings auto` divides times of steps by them. `tools/zoo/acceptance.py` makes the files.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ class AcceptanceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def of(
         self, method: str, kind: str | None, files: Mapping[str, FileHeader]
     ) -> tuple[Acceptance, ...]:
-        """The settings of a method whose weights, of a kind, are these files; none for others."""
+        """A method's settings if its weights, of this kind, are these files; otherwise none."""
         hashes = {file.sha256 for file in files.values()}
         if kind is not None and self.weights.get(kind) not in hashes:
             return ()

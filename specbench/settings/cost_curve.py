@@ -1,4 +1,4 @@
-"""Cost curves: times of whole steps of the target and of methods, in steps of vanilla's.
+"""Cost curves: times of whole steps of the target and of methods, in steps of vanilla.
 
 A curve belongs to a machine, a model's shape, number formats and versions, but not to prompts.
 Its times are kept block by block, so that intervals can resample blocks.
@@ -35,15 +35,15 @@ class MethodCost(msgspec.Struct, frozen=True):
     text have 1 for a match and 0 for none.
     """
     draft: tuple[tuple[tuple[float, ...], ...], ...]
-    """Steps of vanilla that a step takes beyond the target's part [blocks, threads, knots]."""
+    """Time of a step beyond the target's part, in steps of vanilla [blocks, threads, knots]."""
     start: tuple[tuple[float, ...], ...]
-    """Steps of vanilla that a prefill takes beyond vanilla's [blocks, lengths]."""
+    """Time of a prefill beyond vanilla's, in steps of vanilla [blocks, lengths]."""
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):
     """A cost curve, as in `cost.json`. `CostModel` computes times from it.
 
-    The unit is vanilla's step at the middle length, close in time.
+    The unit of times is vanilla's step at the middle length, measured close in time.
     """
 
     schema: int = SCHEMA
@@ -66,9 +66,9 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
     methods: dict[str, MethodCost] = {}
     """Costs of methods, by the requested spelling."""
     process: float = 0.0
-    """Variance of the logarithm of a step's time between two entries of one setting."""
+    """Variance of the logarithm of a step's time between two drafters with the same setting."""
     num_pairs: int = 0
-    """Settings that were entered twice."""
+    """Number of settings that were measured with two drafters."""
 
     def __post_init__(self) -> None:
         """Refuse numbers that no measurement gives; msgspec names the file's field."""
@@ -95,7 +95,7 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def middle_context(self) -> int:
-        """Context of the step that all times are in."""
+        """Tokens of context of vanilla's step that is the unit of times."""
         return self.lengths[len(self.lengths) // 2]
 
 

@@ -1,4 +1,4 @@
-"""The time of an answer: the number of times it pays each cost of a curve, times these costs."""
+"""The time of an answer: each cost of a curve, times how often the answer pays it."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ always read. It bounds slopes that noise made too steep.
 """
 LEAST_STEP = 0.6
 """A fit over all contexts may not give less than this share of the step measured at the middle
-context: disturbed lengths do not lower a step further.
+context, so that disturbed measurements at other lengths lower it no further.
 """
 
 
 class CostModel:
-    """Costs of a curve with their resamples, and the weights of an answer for them.
+    """The costs of a curve, with resamples, and their weights: how often an answer pays each cost.
 
     The columns of both are, in this order:
       - a step of the target by rows, at the middle context [rows]
       - the extra time of a step per token of context, and per row and token of context [2]
       - vanilla's prefill by length [lengths]
-      - of a method also its draft by knot [knots], and what its prefill adds [lengths]
+      - for a method also its draft by knot [knots], and what its prefill adds [lengths]
     """
 
     def __init__(self, curve: Curve, num_resamples: int = 0) -> None:

@@ -38,7 +38,7 @@ class SettingsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file of settings as it is written."""
 
     methods: dict[str, dict[str, Any]]
-    """Options by method, or by its label ("sps:weights=A") if it is there with several weights."""
+    """Options by method, or by label ("sps:weights=A") for a method with several weights."""
     title: str = ""
     """Description for readers."""
     model: str = ""
@@ -76,7 +76,7 @@ def read_settings(name: str, model: str) -> Settings:
 
     Args:
         name: path of a `settings.toml`, or of the folder of a run.
-        model: name of the model that the settings are for.
+        model: name of the model that the settings are used for.
 
     Raises:
         UserError: there is no such file or run, it is for another model, or a value is wrong.

@@ -35,7 +35,7 @@ SERVED_STEPS = (2, 3, 5)
 SERVED_TOP_K = (2, 4, 8)
 """Tokens per node of the trees that a tune of SGLang tries."""
 SERVED_NODES = (8, 16, 32)
-"""Nodes that a step verifies of the trees that a tune of SGLang tries, the root included."""
+"""Nodes that a step verifies, the root included, in the trees that a tune of SGLang tries."""
 
 SHIPPED_NODES = (2, 3, 4, 6, 8, 12, 16)
 """Nodes of the static trees with shipped acceptance, up to sizes that are cheap on a CPU."""
@@ -44,7 +44,7 @@ SHIPPED_CHAINS = (1, 2, 3, 4, 6)
 SHIPPED_WINDOWS = ((3, 1), (3, 2), (3, 3), (4, 3), (5, 3))
 """N-gram sizes and windows of lookahead with shipped acceptance, the cheapest first."""
 SHIPPED_COPIES = ((2, 2), (4, 2), (4, 3), (6, 4), (8, 6), (12, 12))
-"""Draft tokens of copies and nodes of trees of SAM with shipped acceptance."""
+"""Draft tokens of copies and nodes of trees, in pairs, of SAM with shipped acceptance."""
 _SHIPPED_SAM_SHAPES = (
     (4, 4, 1),
     (4, 4, 2),
@@ -57,7 +57,7 @@ _SHIPPED_SAM_SHAPES = (
     (12, 16, 4),
     (16, 24, 5),
 )
-"""Draft tokens of copies, nodes and depth of the trees below."""
+"""Draft tokens of copies, and nodes and depth of trees, for the settings below."""
 SHIPPED_SAM_TREES = tuple(
     {"num_tokens": copied, "nodes": num_nodes, "depth": depth}
     for copied, num_nodes, depth in _SHIPPED_SAM_SHAPES

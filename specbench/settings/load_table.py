@@ -20,7 +20,7 @@ OPEN_END = 65536
 
 
 class Start(NamedTuple):
-    """The draft tokens of a server for a load and larger ones, up to the next start."""
+    """The draft tokens of a server for a load and all larger loads below the next start."""
 
     load: int
     """Requests at once."""
@@ -68,14 +68,14 @@ class LoadTable:
             UserError: TensorRT-LLM has no form for the table, whose first number must be the
                 largest.
         """
-        first = self.starts[0].num_tokens
-        if first == 0 or any(start.num_tokens > first for start in self.starts):
+        largest = self.starts[0].num_tokens
+        if largest == 0 or any(start.num_tokens > largest for start in self.starts):
             raise UserError(
                 "TensorRT-LLM has no form for this table: its first number of draft tokens must be "
                 "max_draft_len, the largest.",
                 "Start its server with one number of draft tokens, or without speculation.",
             )
-        schedule = {last: num_tokens for _, last, num_tokens in self.vllm_rows()}
+        schedule = {last_load: num_tokens for _, last_load, num_tokens in self.vllm_rows()}
         if schedule[OPEN_END] == 0:  # beyond the last row there are no drafts
             del schedule[OPEN_END]
         return schedule
@@ -83,11 +83,11 @@ class LoadTable:
     @classmethod
     def from_trtllm(cls, schedule: Mapping[int, int]) -> LoadTable:
         """The table of TensorRT-LLM's `draft_len_schedule`."""
-        starts = []
-        first = 1
-        for last in sorted(schedule):
-            starts.append((first, schedule[last]))
-            first = last + 1
-        if first <= OPEN_END:
-            starts.append((first, 0))
+        starts = []  # pairs of a load and the draft tokens from there on
+        first_load = 1
+        for last_load in sorted(schedule):
+            starts.append((first_load, schedule[last_load]))
+            first_load = last_load + 1
+        if first_load <= OPEN_END:
+            starts.append((first_load, 0))
         return cls.of(starts)

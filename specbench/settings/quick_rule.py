@@ -210,7 +210,7 @@ def _try_again(trials: Sequence[Trial]) -> None:
 
 
 def _ratios_to_usual(trials: Sequence[Trial]) -> list[float]:
-    """The cost of each trial's settings, in the usual cost of a round.
+    """The cost of each trial's settings / the median cost in the same round, the median of rounds.
 
     Another program that slows down a whole round changes no ratio.
     """

@@ -49,7 +49,7 @@ class RunMethod:
     loaded: LoadedMethod | None = None
     """The method with its options, if other options than those in `asked` are in effect."""
     has_hash: bool = False
-    """True if the label has the hash of its files: files of another method have equal names."""
+    """True if the label has the hash of its files, because another method's have the same names."""
 
     @cached_property
     def _loaded(self) -> LoadedMethod:
@@ -176,8 +176,8 @@ PATHS = ("weights", "datastore", "tree", "file", "table")
 def label_of(asked: MethodChoice, *, has_hash: bool = False) -> str:
     """A method's name in records and tables.
 
-    A file goes by its last name, not its path, and a tree that is given as paths by a short name.
-    With `has_hash`, a part of the hash of its content follows.
+    A file is named by the last part of its path, and a tree that is given as paths by a short name.
+    With `has_hash`, the beginning of the hash of its content follows.
     """
     given = dict(asked.given)
     for name in given.keys() & {*PATHS}:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 FASTER = 1.05
-"""A number of threads stays unless another is faster by this factor."""
+"""A number of threads is kept unless another is faster by this factor."""
 
 
 def rounded_times(seconds: Mapping[int, float]) -> dict[str, float]:
@@ -21,17 +21,19 @@ class StepTimes(NamedTuple):
     seconds: dict[int, dict[int, float]]
 
     def at(self, rows: float) -> float:
-        """Seconds of a step over `rows` rows, linear between those measured.
+        """Seconds of a step over `rows` rows, with the fastest number of threads.
 
-        Beyond the largest measured number, the last line continues.
+        Between measured numbers of rows, the times are interpolated linearly. Beyond the largest,
+        the last line continues.
         """
-        best_s = [(size, min(by_threads.values())) for size, by_threads in self.seconds.items()]
-        largest = best_s[-1][0]
-        for (below, below_s), (above, above_s) in pairwise(best_s):
+        # pairs of a number of rows and the seconds of its step
+        points = [(size, min(by_threads.values())) for size, by_threads in self.seconds.items()]
+        largest = points[-1][0]
+        for (below, below_s), (above, above_s) in pairwise(points):
             if rows <= above or above == largest:
                 rise_s = (above_s - below_s) * (rows - below) / (above - below)
                 return below_s + rise_s
-        return best_s[0][1]
+        return points[0][1]
 
     def threads_at(self, rows: float) -> int:
         """The best number of threads for `rows` rows, at the nearest measured number of rows."""

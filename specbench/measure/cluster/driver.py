@@ -16,7 +16,7 @@ from specbench.measure.cluster.messages import Job, Opening, Result
 from specbench.types import Record, Request, seed_of
 
 MOST_ATTEMPTS = 3
-"""Workers that may be lost at a sample before it counts as failed."""
+"""Number of workers lost while they complete a sample at which the sample counts as failed."""
 RESTART_S = 120.0
 """Seconds to wait for a worker to come back when none is left."""
 CLOSE_S = 30.0
@@ -35,7 +35,7 @@ class Call(NamedTuple):
 class ClusterBackend:
     """The workers of a cluster while a run uses them. They load their models in `warm_up`.
 
-    Workers are named worker-1, worker-2 and so on. Numbers go on when a run is resumed.
+    Workers are named worker-1, worker-2 and so on. A resumed run continues the numbers.
     """
 
     def __init__(
@@ -119,9 +119,9 @@ class ClusterBackend:
         self._ray.wait([*self._calls], num_returns=len(self._calls))
 
     def runner(self, plan: Plan, log: Log, progress: Progress) -> "ClusterBackend":
-        """This driver. The workers look for pauses themselves.
+        """This driver, which runs the samples. The workers look for pauses themselves.
 
-        The header is written when a worker joins: it names every worker of the records.
+        The header is written when a worker joins, so that it has every worker that records name.
         """
         self._plan = plan
         self._log = log

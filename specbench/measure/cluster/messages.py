@@ -61,7 +61,7 @@ class Job(NamedTuple):
     stored: Mapping[RecordKey, Record]
     """Records of the sample that the run has already."""
     num_lost: int = 0
-    """Workers that were lost at this sample."""
+    """Workers that were lost while they completed this sample."""
 
 
 class Result(NamedTuple):

@@ -1,4 +1,4 @@
-"""The setup of a run on a cluster: its workers are started, and must agree with each other."""
+"""The setup of a run on a cluster: start the workers, and check that they agree with each other."""
 
 import os
 from collections.abc import Sequence
@@ -155,7 +155,7 @@ def _warnings(reports: Sequence[WorkerReport]) -> tuple[str, ...]:
 
 
 class StartedWorkers(NamedTuple):
-    """The workers that have a place."""
+    """The workers for which Ray found a place."""
 
     actors: tuple[Any, ...]
     """Ray's handles of the workers."""

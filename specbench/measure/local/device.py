@@ -101,7 +101,7 @@ def pick_device(requested: str) -> Device:
 
 
 def fitted(requested: str, use: Callable[[Device], T]) -> T:
-    """The result of `use` on the device; on several GPUs if the model is too large for a GPU.
+    """The result of `use` on the device; on several GPUs if the model is too large for one.
 
     `requested` is the value of `--device`. `use` takes a device, and raises TooLarge if the model
     does not fit on the device.

@@ -1,7 +1,7 @@
 """A fingerprint of the target's weights, computed in place after loading and at the end.
 
-It finds weights that stay changed. It consists of sums of integers that depend on each
-number's place, so that they are exact on every device.
+It finds weights that have changed and stay so. It consists of sums of integers, weighted by their
+place, which are exact on every device.
 """
 
 from __future__ import annotations

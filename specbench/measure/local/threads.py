@@ -2,7 +2,7 @@
 
 Vanilla's number is the fastest for a step of one token. All methods read prompts with the same
 number, and each decodes with its own. The numbers are chosen once, in a few seconds before the
-first timed step, while other programs of the machine run on.
+first timed step, while other programs on the machine keep running.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 PROMPT = (1,) * 32
-"""The prompt before a timed step of one token."""
+"""Token ids of the prompt before a timed step of one token."""
 ROW_S = 0.045
 """Seconds to time steps of one number of rows."""
 NUM_STEPS = 7
@@ -141,7 +141,7 @@ def _counts_beside(chosen: Threads) -> list[int]:
 
 
 def step_times(
-    target: Target, prompt_ids: tuple[int, ...], chosen: Threads, every_rows: Sequence[int] = ROWS
+    target: Target, prompt_ids: tuple[int, ...], chosen: Threads, row_counts: Sequence[int] = ROWS
 ) -> StepTimes:
     """Times of steps of the target, by number of rows and number of threads.
 
@@ -154,12 +154,12 @@ def step_times(
         target: its step over a chain of rows is timed.
         prompt_ids: the tokens before each step.
         chosen: vanilla's number of threads (`num`), and who chose it.
-        every_rows: the numbers of rows to time.
+        row_counts: the numbers of rows to time.
     """
     # Numbers of threads to try.
     counts = _counts_beside(chosen) if chosen.chosen_by == "measured" else [chosen.num]
     step_s: dict[int, dict[int, float]] = {}  # median seconds by rows and number of threads
-    for num_rows in [*every_rows, *every_rows]:
+    for num_rows in [*row_counts, *row_counts]:
         time_step = token_step(target, num_rows, prompt_ids)  # runs a step, returns its seconds
         trial = Trial(counts, kept=chosen.num, seconds=ROW_S)
         if len(counts) == 1:  # nothing to choose: `trial.measure` would time no step

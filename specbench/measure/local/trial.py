@@ -37,8 +37,9 @@ class _Choice(NamedTuple):
 class Trial:
     """Seconds of steps with several numbers of threads, for at most `seconds`.
 
-    `kept` stays unless another number is faster by more than `FASTER`. A sign test of neighbouring
-    steps decides this, so that a few steps that waited for another program do not matter.
+    The number `kept` wins unless another is faster by more than `FASTER`. A sign test of
+    neighbouring steps decides this, so that a few steps that waited for other programs do not
+    matter.
     """
 
     def __init__(self, counts: Sequence[int], kept: int, seconds: float) -> None:
@@ -85,11 +86,11 @@ class Trial:
                 ]
                 self._counts = [usual, *kept_counts]
 
-    def measure(self, seconds: Callable[[], float]) -> Trial:
-        """Fill the trial with the times that `seconds` returns."""
+    def measure(self, time_step: Callable[[], float]) -> Trial:
+        """Fill the trial with the seconds that `time_step` returns for a step."""
         while (count := self.next()) is not None:
             set_threads(count)
-            self.add(count, seconds())
+            self.add(count, time_step())
         return self
 
     @property
