@@ -55,7 +55,7 @@ def audit(
         raise UserError("Audit a run or a method.", "Give RUN, or --method METHOD.")
     for declared in options(Audit):
         is_given = declared.name in values and declared.name != "method"
-        is_for_methods = declared.name == "model"
+        is_for_methods = declared.name == "model"  # the other options are for runs
         if is_given and is_for_methods is is_run:
             what = "a run" if is_run else "a method"
             raise UserError(f"{declared.flag} is not for the audit of {what}.", "Leave it out.")
@@ -89,10 +89,11 @@ def _audit_method(name: str, model: str, call: Call) -> None:
 
 
 def _audit_run(run: Path, audit_options: Audit, call: Call) -> None:
+    """Audit the run in a folder, print the result, store it there, and end the program."""
     from specbench.log.folders import run_folder
     from specbench.log.store import read_run
 
-    stored = read_run(run_folder(run))
+    stored_run = read_run(run_folder(run))
     from specbench.audit.model import RunModel
     from specbench.audit.run import audit as audit_run
     from specbench.audit.run import store_audit
@@ -102,20 +103,20 @@ def _audit_run(run: Path, audit_options: Audit, call: Call) -> None:
 
     effort = Effort(audit_options.tokens, audit_options.power)
     quiet_libraries()
-    replay = partial(
+    open_model = partial(  # loads the run's model again
         RunModel,
-        stored,
+        stored_run,
         dtype=audit_options.dtype,
         device=audit_options.device,
         is_offline=call.offline,
     )
     audited = audit_run(
-        stored,
-        lambda methods: replay(has_methods=methods),
+        stored_run,
+        lambda has_methods: open_model(has_methods=has_methods),
         is_recheck=audit_options.dtype is not None,
         effort=effort,
         say=say,
     )
-    print_audit(audited, stored.header, report_console(), is_full=call.full)
-    store_audit(audited, stored, say)
+    print_audit(audited, stored_run.header, report_console(), is_full=call.full)
+    store_audit(audited, stored_run, say)
     raise typer.Exit(audited.exit_code)

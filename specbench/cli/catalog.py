@@ -80,12 +80,13 @@ def show(
 
 
 def _details(name: str) -> Sequence[TextTable | str]:
-    cards = load_cards()
-    name = same_name(name, [*registry.names(), *cards])
+    """The tables about the method, dataset, run or model of this name, in this order of search."""
+    datasets = load_cards()  # cards by name
+    name = same_name(name, [*registry.names(), *datasets])
     if name in registry.names():
         return _method(name)
-    if name in cards:
-        return [_dataset(cards[name])]
+    if name in datasets:
+        return [_dataset(datasets[name])]
     if (path := _run_path(name)) is not None:
         return _run(path)
     try:
@@ -97,6 +98,7 @@ def _details(name: str) -> Sequence[TextTable | str]:
 
 
 def _methods() -> TextTable:
+    """A table of all methods, including those that cannot be imported."""
     rows = []
     for method in registry.entries():
         summary = f"BROKEN: {method.error}" if method.error else method.summary
@@ -105,22 +107,23 @@ def _methods() -> TextTable:
 
 
 def _method(name: str) -> list[TextTable]:
+    """A table of facts about a method, and a table of its options if it has any."""
     from specbench.report.export.bibtex import paper_url
 
     method = registry.get(name)
     options = {option.name: option for option in registry.describe_options(method)}
     if "datastore" in options and "weights" not in options:
-        checkpoint = "a file: datastore=FILE"
+        checkpoint_text = "a file: datastore=FILE"
     elif method.weights:
-        checkpoint = f"the model card's {method.weights!r}"
+        checkpoint_text = f"the model card's {method.weights!r}"
     else:
-        checkpoint = "none needed"
+        checkpoint_text = "none needed"
     facts = {
         "title": method.title,
         "summary": method.summary,
         "paper": " ".join(filter(None, (method.paper, paper_url(name)))) or "-",
         "lossless": "yes" if method.is_lossless else "no",
-        "checkpoint": checkpoint,
+        "checkpoint": checkpoint_text,
     }
     tables = [text_table(["method", name], facts.items())]
     if options:
@@ -133,12 +136,13 @@ def _method(name: str) -> list[TextTable]:
 
 
 def _models() -> TextTable:
+    """A table of the known models: where their weights are, and the methods with draft weights."""
     rows = []
     for card in known_models().values():
-        weights = _source(card)
+        weights_text = _source(card)
         if card.draft_weights:
-            weights += f" with {', '.join(draft.method for draft in card.draft_weights)}"
-        rows.append([card.name, weights])
+            weights_text += f" with {', '.join(draft.method for draft in card.draft_weights)}"
+        rows.append([card.name, weights_text])
     return text_table(["model", "weights, with draft weights for"], rows)
 
 
@@ -156,7 +160,7 @@ def _model(card: ModelCard) -> TextTable:
 
 
 def _drafters(card: ModelCard) -> TextTable:
-    """A row for each method with a checkpoint; the others need none."""
+    """A row for each method with draft weights on a model's card, and for each alternative."""
     rows = []
     for name in registry.names():
         if (weights := card.weights_of(name)) is None:
@@ -169,10 +173,12 @@ def _drafters(card: ModelCard) -> TextTable:
 
 
 def _source(card: ModelCard) -> str:
+    """The repository or folder of a model's weights."""
     return "embedded" if card.is_embedded else card.repo
 
 
 def _datasets() -> TextTable:
+    """A table of all datasets, including those whose card is broken."""
     rows = []
     for card in load_cards().values():
         is_default = "yes" if card.is_default else "no"
@@ -183,8 +189,9 @@ def _datasets() -> TextTable:
 
 
 def _dataset(card: TaskCard) -> TextTable:
-    paper = card.paper
-    hub = card.hub
+    """A table of facts about a dataset."""
+    paper = card.paper  # the file of the published prompts; None if there is none
+    hub = card.hub  # the data set on the Hub; None if there is none
     facts = {
         "column": card.title,
         "description": card.description,
@@ -234,38 +241,39 @@ def _progress(path: Path, header: RunHeader) -> str:
 
 
 def _run(path: Path) -> list[TextTable | str]:
+    """Tables about the run in a folder and its methods, and the command that repeats it."""
     from specbench.report import commands, facts
 
     header = read_header(path)
     rows = [["status", state(path, header)], ["completions", _progress(path, header)]]
     rows += [[name.lower(), fact] for name, fact in facts.listed_facts(header) if name != "Run"]
     rows += [["warning", warning] for warning in header.warnings]
-    methods = []
+    method_rows = []
     for spelling, method in header.methods.items():
-        options, weights = _execution(method, header.execution.get(spelling))
-        methods.append([method.title, spelling, options, weights])
+        options_text, weights_text = _execution(method, header.execution.get(spelling))
+        method_rows.append([method.title, spelling, options_text, weights_text])
     return [
         text_table(["run", str(path)], rows),
-        text_table(["method", "name", "options in effect", "weights"], methods),
+        text_table(["method", "name", "options in effect", "weights"], method_rows),
         f"To repeat it, every setting written out:\n{commands.full_command(header)}",
     ]
 
 
 def _execution(method: MethodHeader, execution: ExecutionHeader | None) -> tuple[str, str]:
-    """The options in effect of a method, with the target layers that its head read; and its
+    """Two texts: a method's options in effect, with the target layers that its head read; and its
     checkpoint, with the published layout.
     """
     from specbench.report import facts
 
-    weights = facts.weights_text(method.weights)
+    weights_text = facts.weights_text(method.weights)
     if execution and execution.weights_layout:
-        weights += f", {execution.weights_layout} layout"
+        weights_text += f", {execution.weights_layout} layout"
     if execution and execution.layer_inputs:
         layers = "+".join(map(str, execution.layer_inputs))
         if execution.has_guessed_layers:
             layers += " (guessed)"
         method = replace(method, options={**method.options, "layers": layers})
-    return facts.options_text(method), weights
+    return facts.options_text(method), weights_text
 
 
 _KINDS = {

@@ -73,8 +73,8 @@ def convert(
     given_mapping = read_mapping(mapping) if mapping else None
     files = [parse_file(text) for text in file]
     sources = [read_source(labelled.path) for labelled in files]
-    if of_table := table_mapping(sources[0], given_mapping):
-        _write_table(read_table(sources, of_table), out, url)
+    if mapping_of_table := table_mapping(sources[0], given_mapping):  # the files have totals
+        _write_table(read_table(sources, mapping_of_table), out, url)
         return
     facts = UserFacts(
         baseline=baseline,
@@ -93,6 +93,7 @@ def convert(
 
 
 def _write_files(runs: Sequence[str], form: str, out: Path) -> None:
+    """Write the runs in these folders in another tool's format, or as a published table."""
     from specbench.log.exchange.tables import write_figures
     from specbench.log.exchange.write import write_files
     from specbench.log.store import read_run
@@ -107,6 +108,7 @@ def _write_files(runs: Sequence[str], form: str, out: Path) -> None:
 
 
 def _write_table(table: "ImportedTable", out: Path, url: str) -> None:
+    """Write a published table to `out`. `url` is the address of the files that it was read from."""
     from specbench.log.exchange.tables import write_table
 
     for source in table.sources:
@@ -131,7 +133,7 @@ def _counter(folder: Path) -> Callable[[str], int]:
 
 
 def _print_figures(run: Run) -> None:
-    """The publisher's numbers, then ours and the reasons for differences, then oddities."""
+    """Print the publisher's numbers, specbench's, the reasons why they differ, and oddities."""
     from specbench.analysis.metrics import measure
     from specbench.log.exchange.arithmetic import why_ours_differs
     from specbench.report import formats

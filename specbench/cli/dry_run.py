@@ -44,12 +44,13 @@ def print_dry_run(suite: Suite, seconds: float | None = None) -> bool:
     from specbench.measure.suite.preview import preview
     from specbench.report.console import SafeConsole, text_table
 
-    # The first of several GPUs, which work one after the other: "cuda:0-3".
+    # The bandwidth by the device's name, such as "cuda:0-3"; of several GPUs, which work one after
+    # the other, the first is measured.
     bytes_per_s = cache(lambda device: bandwidth(torch.device(device.partition("-")[0])))
-    rows: list[list[str]] = []
-    missing: list[str] = []
-    trees: list[str] = []
-    refused: list[str] = []
+    rows: list[list[str]] = []  # of the table, one per run
+    missing: list[str] = []  # sentences on missing parts
+    trees: list[str] = []  # lines on methods' trees
+    refused: list[str] = []  # messages about runs that would be refused
     has_all_files = True
     for run in suite.runs:
         try:
@@ -114,6 +115,7 @@ def _power(plan: Plan) -> str:
         fewest = least_prompts(len(num_prompts))
         return f"No difference can be shown: use --limit {fewest}, or more prompts."
     for path, _ in earlier_runs(plan, RUNS):
+        # the variances of an earlier run; None if it cannot show them
         if pilot := pilot_of(measure(read_run(path, is_lenient=True))):
             smallest = pilot.smallest(sum(num_prompts), max(plan.repeats, 2))
             if smallest < 1:

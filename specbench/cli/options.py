@@ -1,5 +1,5 @@
-"""Parameters of commands: made from declared options, or shared by several commands; and what
-completes them in a shell.
+"""Parameters of commands, made from declared options or shared by several commands, and their
+completion in a shell.
 """
 
 import os
@@ -123,14 +123,16 @@ def takes(*declared: Option) -> Callable[[Callable[..., None]], Callable[..., No
     The command may have these parameters: `values` are the given values by field, `call` has
     the options of `Call`, and `given` the names of all options that were given.
     """
-    headings = get_args(Group)
+    headings = get_args(Group)  # of the help, in order
     in_order = sorted(declared, key=lambda option: headings.index(option.group))
-    by_parameter = {option.parameter: option for option in in_order}
+    by_parameter = {option.parameter: option for option in in_order}  # by the parameter's name
 
     def wrap(command: Callable[..., None]) -> Callable[..., None]:
+        """The command as typer calls it, with a parameter for each option."""
         parameters = signature(command, eval_str=True).parameters
 
         def call(context: typer.Context, **raw: Any) -> None:
+            """Read the raw values of options that were given, and call the command with them."""
             given = _given_parameters(context)
             values = {
                 by_parameter[name].name: by_parameter[name].read(raw[name])

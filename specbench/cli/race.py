@@ -106,7 +106,7 @@ def _watch(
 
 
 class _View(Live):
-    """The answer under way, redrawn at most 20 times a second; finished ones stay above it."""
+    """The answer under way, redrawn at most 20 times per second; finished ones stay above it."""
 
     def __init__(self, console: Console, codec: ChatCodec) -> None:
         super().__init__(console=console, auto_refresh=False, transient=True)
@@ -127,11 +127,12 @@ class _View(Live):
 
         longest_s = max((answer.wall_s for answer in recording.done.values()), default=0.0)
         pace = longest_s / _REPLAY_S or 1.0  # recorded seconds per second of the replay
+        # what each method has written up to the present moment of the replay
         latest: dict[str, Written | Completion] = {label: Written() for label in recording.done}
-        began = perf_counter()
+        began_s = perf_counter()
         events = recording.timeline() if self.console.is_terminal else []
         for recorded_s, label, written in events:
-            sleep(max(0.0, began + recorded_s / pace - perf_counter()))
+            sleep(max(0.0, began_s + recorded_s / pace - perf_counter()))
             latest[label] = written
             if perf_counter() - self._drawn_at >= _REDRAW_S:
                 self.update(self._side_by_side(latest), refresh=True)
@@ -171,7 +172,7 @@ class _View(Live):
         self.console.print(_heading(label, written), self._text(written), sep="\n", end="\n\n")
 
     def _text(self, written: Written | Completion) -> Text:
-        """The text with accepted draft tokens in green."""
+        """The text so far, with accepted draft tokens in green."""
         from specbench.measure.requests import token_ends
         from specbench.report.answers import step_ends
 
@@ -181,6 +182,7 @@ class _View(Live):
         ends = token_ends(self._codec, written.token_ids, answer)
         shown = Text()
         start = 0
+        # of each step, the characters at which its accepted and all its tokens end
         for accepted_end, end in step_ends(ends, written.accept_lengths):
             shown.append(answer[start:accepted_end], "green")
             shown.append(answer[max(start, accepted_end) : end])

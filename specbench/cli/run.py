@@ -56,6 +56,7 @@ def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
     view = progress_view(is_quiet=call.quiet)
     if not call.resume:
         view.message(starting(spec))
+    # of the options that were given; --task adds to the datasets
     names = [*dict.fromkeys("dataset" if name == "task" else name for name in given)]
     if call.dry_run or call.runs > 1:
         stored = _several(spec, names, call, view)
@@ -118,16 +119,16 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
         # `auto` found from its folder: `settings` then differs, and must not be compared.
         _, spec, given = resumed_run(spec, names, first.parent, RUNS)
         names = [name for name in given if name != "settings" or spec.settings != AUTO]
-    several = equal_runs(spec, names, call.runs)
+    suite_of_runs = equal_runs(spec, names, call.runs)
     if call.dry_run:
         from specbench.cli.dry_run import print_dry_run, print_power
         from specbench.measure.earlier_runs import expected_seconds
         from specbench.measure.plan import make_plan
 
-        seconds = None
+        seconds = None  # expected of all runs; None without an earlier run
         with suppress(UserError):  # errors of the spec are shown below
             seconds = expected_seconds(make_plan(spec, is_offline=True), RUNS)
-        if print_dry_run(several, seconds):  # without all files, the power is unknown
+        if print_dry_run(suite_of_runs, seconds):  # without all files, the power is unknown
             print_power(make_plan(spec, is_offline=call.offline))
         raise typer.Exit
     if call.ray:
@@ -139,8 +140,8 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
         raise UserError(
             "--resume of several runs needs their folder.", "Name it with --output DIR."
         )
-    folder = call.output or claim_folder(new_run(several.runs[0].spec, (), None, RUNS).path)
-    result = _run_suite(several, folder, call, view)
+    folder = call.output or claim_folder(new_run(suite_of_runs.runs[0].spec, (), None, RUNS).path)
+    result = _run_suite(suite_of_runs, folder, call, view)
     if result.failures:
         name, reason = next(iter(result.failures.items()))
         raise UserError(
@@ -172,14 +173,15 @@ def _run_suite(suite: Suite, folder: Path, call: Call, view: ProgressView) -> Su
 
 
 def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str]) -> Run:
+    """Make or resume one run, and its report. `given` are the names of the options given."""
     from specbench.measure.earlier_runs import EARLIER, expected_seconds
     from specbench.measure.elsewhere import setup_maker
     from specbench.measure.plan import make_plan
     from specbench.measure.run_folder import claim_folder, new_run, resumed_run
     from specbench.measure.session import run_plan
 
-    choose = resumed_run if call.resume else new_run
-    path, spec, given = choose(spec, given, call.output, RUNS)
+    prepare_run = resumed_run if call.resume else new_run
+    path, spec, given = prepare_run(spec, given, call.output, RUNS)
     if call.resume:
         view.message(f"Continuing the run in {path}")
     elif call.retry_failed:
@@ -207,7 +209,7 @@ def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str])
             )
     folder = path / "report" if call.output else REPORTS / path.name
     _report(stored, path, folder, call, view)
-    sources = {
+    sources = {  # of settings that were chosen for the user
         method.settings.source for method in stored.header.methods.values() if method.settings
     }
     if sources & {"auto", "cut"}:

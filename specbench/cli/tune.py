@@ -217,10 +217,10 @@ def predict(
     from specbench.tune import prediction_frame, read_curve, read_profile
     from specbench.tune.plots import heat_map
 
-    stored = read_profile(profile)
+    stored_profile = read_profile(profile)
     every_prediction: list[Prediction] = []
     for curve_number, folder in enumerate(cost, start=1):
-        predictions = make_predictions(stored, read_curve(folder))
+        predictions = make_predictions(stored_profile, read_curve(folder))
         every_prediction += predictions
         heading = f"On {predictions[0].machine}:" if predictions else f"{folder}: no method"
         say(heading, is_error=False)

@@ -6,7 +6,7 @@ from specbench.report.console import TextTable, text_table
 
 
 def tunes_table() -> TextTable:
-    """A row for each method with settings that `--settings auto` takes on this machine."""
+    """A table of stored settings, with a row per method and tune, or per unreadable file."""
     from specbench.settings.tuned_settings import stored_tunes
 
     rows = []

@@ -65,7 +65,8 @@ def _option_of(word: str, options: Collection[str]) -> str:
 def refuse_early_options(
     commands: Collection[str], options: Collection[str], words: Sequence[str]
 ) -> None:
-    """Raise UserError for an option of a command that stands before the command."""
+    """Raise UserError for a command's option that was written before the command."""
+    # of the command among the words; None without a command
     position = next((i for i, word in enumerate(words) if word in commands), None)
     if position is None or not words[0].startswith("-") or words[0] in options:
         return
