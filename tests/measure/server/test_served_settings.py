@@ -2,18 +2,24 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from specbench.errors import UserError
+from specbench.measure.server.started_setup import StartedSetup
 from specbench.settings.files import SettingsFile, read_settings, toml_text
+from specbench.settings.load_table import OPEN_END
 from tests.measure.server.setups import setup_of
 from tests.measure.server.test_engine_methods import words_of
 
 ROWS = [[1, "num_tokens=3"], [5, "num_tokens=1"], [9, ""]]
+"""Sizes by load: 3 draft tokens from 1 request at once on, 1 from 5 on, and none from 9 on."""
 
 
-def settings(folder: Path, method: str = "ngram", rows: object = ROWS, engine: str = "vllm") -> str:
+def settings_file(
+    folder: Path, method: str = "ngram", rows: object = ROWS, engine: str = "vllm"
+) -> str:
     """The path of a file with the sizes of a method by load."""
     file = SettingsFile({method: {"by_load": rows}}, model="tiny", engine=engine)
     path = folder / "settings.toml"
@@ -21,24 +27,33 @@ def settings(folder: Path, method: str = "ngram", rows: object = ROWS, engine: s
     return str(path)
 
 
-def test_vllm_gets_the_whole_table(tmp_path: Path) -> None:
-    setup = setup_of("ngram", settings=settings(tmp_path), concurrency=(1, 8))
+def vllm_config(setup: StartedSetup) -> dict[str, Any]:
+    """The speculative configuration on the command line of a vLLM server."""
     words = words_of(setup)
-    config = json.loads(words[words.index("--speculative-config") + 1])
-    rows = config["num_speculative_tokens_per_batch_size"]
-    assert rows[:2] == [[1, 4, 3], [5, 8, 1]]
-    assert rows[2][::2] == [9, 0]
-    assert config["num_speculative_tokens"] == 3
+    config: dict[str, Any] = json.loads(words[words.index("--speculative-config") + 1])
+    return config
+
+
+def test_vllm_gets_the_whole_table(tmp_path: Path) -> None:
+    setup = setup_of("ngram", settings=settings_file(tmp_path), concurrency=(1, 8))
+
+    # A row of vLLM's table is (first load, last load, draft tokens).
+    config = vllm_config(setup)
+    three_tokens, one_token, no_tokens = config["num_speculative_tokens_per_batch_size"]
+    assert three_tokens == [1, 4, 3]
+    assert one_token == [5, 8, 1]
+    assert no_tokens == [9, OPEN_END, 0]
+    assert config["num_speculative_tokens"] == 3  # the most at any load
+
     header = setup.describe().methods["ngram"]
-    assert header.options["table"] == {"content": [(1, 4, 3), (5, 8, 1), (9, 65536, 0)]}
+    assert header.options["table"] == {"content": [(1, 4, 3), (5, 8, 1), (9, OPEN_END, 0)]}
     assert header.settings is not None
     assert header.settings.source == "settings.toml"
     assert header.settings.sha256
 
 
-def test_a_table_may_stand_in_the_method_itself() -> None:
-    words = words_of(setup_of("ngram:table=[[1,4,3],[5,9,0]]"))
-    config = json.loads(words[words.index("--speculative-config") + 1])
+def test_a_table_may_be_an_option_of_the_method() -> None:
+    config = vllm_config(setup_of("ngram:table=[[1,4,3],[5,9,0]]"))
     assert config["num_speculative_tokens_per_batch_size"] == [[1, 4, 3], [5, 9, 0]]
 
 
@@ -46,24 +61,34 @@ def test_a_table_may_stand_in_the_method_itself() -> None:
 def test_sglang_gets_the_size_of_the_load(
     tmp_path: Path, load: int, sizes: tuple[str, ...]
 ) -> None:
+    """A chain of 3 draft tokens and its root up to load 8, a tree of 8 nodes for larger loads."""
+    chain = "num_tokens=3"
     tree = "num_tokens=2,eagle_topk=4,num_draft_tokens=8"
-    file = settings(tmp_path, "eagle3", [[1, "num_tokens=3"], [9, tree]], "sglang")
+    file = settings_file(tmp_path, "eagle3", [[1, chain], [9, tree]], "sglang")
     words = words_of(setup_of("eagle3", engine="sglang", settings=file, concurrency=(load,)))
-    flags = ("num-steps", "eagle-topk", "num-draft-tokens")
-    assert tuple(words[words.index(f"--speculative-{flag}") + 1] for flag in flags) == sizes
+    flags = (
+        "--speculative-num-steps",
+        "--speculative-eagle-topk",
+        "--speculative-num-draft-tokens",
+    )
+    assert tuple(words[words.index(flag) + 1] for flag in flags) == sizes
 
 
 def test_a_size_that_the_user_gives_stays(tmp_path: Path) -> None:
-    setup = setup_of("ngram:num_tokens=7", settings=settings(tmp_path))
-    assert '"num_speculative_tokens": 7' in " ".join(words_of(setup))
+    setup = setup_of("ngram:num_tokens=7", settings=settings_file(tmp_path))
+    assert vllm_config(setup)["num_speculative_tokens"] == 7
     assert setup.describe().methods["ngram:num_tokens=7"].settings is None
 
 
-def test_settings_of_a_method_with_weights_go_by_its_label(tmp_path: Path) -> None:
-    file = settings(tmp_path, "ngram:prompt_lookup_max=7")
-    for method, has_table in (("ngram:prompt_lookup_max=7", True), ("ngram", False)):
-        words = " ".join(words_of(setup_of(method, settings=file)))
-        assert ("per_batch_size" in words) == has_table
+@pytest.mark.parametrize(
+    ("method", "has_table"), [("ngram:prompt_lookup_max=7", True), ("ngram", False)]
+)
+def test_settings_of_a_method_with_options_are_for_these_options(
+    tmp_path: Path, method: str, *, has_table: bool
+) -> None:
+    file = settings_file(tmp_path, "ngram:prompt_lookup_max=7")
+    config = vllm_config(setup_of(method, settings=file))
+    assert ("num_speculative_tokens_per_batch_size" in config) is has_table
 
 
 @pytest.mark.parametrize(
@@ -81,29 +106,28 @@ def test_settings_of_a_method_with_weights_go_by_its_label(tmp_path: Path) -> No
 def test_settings_that_do_not_fit_are_refused(
     tmp_path: Path, engine: str, rows: object, loads: tuple[int, ...], message: str
 ) -> None:
+    file = settings_file(tmp_path, rows=rows, engine=engine)
     with pytest.raises(UserError, match=message):
-        setup_of(
-            "ngram",
-            engine=engine,
-            settings=settings(tmp_path, rows=rows, engine=engine),
-            concurrency=loads,
-        )
+        setup_of("ngram", engine=engine, settings=file, concurrency=loads)
 
 
-def test_a_rate_is_no_load_of_settings_with_one_size(tmp_path: Path) -> None:
-    file = settings(tmp_path, rows=[[1, "num_tokens=3"]], engine="sglang")
+def test_sglang_has_no_size_for_a_request_rate(tmp_path: Path) -> None:
+    file = settings_file(tmp_path, rows=[[1, "num_tokens=3"]], engine="sglang")
     with pytest.raises(UserError, match="sizes of ngram by requests at once, not by a rate"):
         setup_of("ngram", engine="sglang", settings=file, concurrency=(), request_rates=(2.0,))
 
 
-def test_settings_of_another_engine_or_of_none_are_refused(tmp_path: Path) -> None:
-    file = settings(tmp_path)
+def test_settings_of_servers_are_for_one_engine_alone(tmp_path: Path) -> None:
+    file = settings_file(tmp_path)
     with pytest.raises(UserError, match="for the engine vllm, not for sglang"):
         setup_of("ngram", engine="sglang", settings=file)
+    with pytest.raises(UserError, match="for servers of vllm"):
+        read_settings(file, "tiny")  # for the engine in this process
+
+
+def test_servers_take_no_settings_of_this_process(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is not a file"):
         setup_of("ngram", settings="auto")
-    with pytest.raises(UserError, match="for servers of vllm"):
-        read_settings(file, "tiny")
     in_process = tmp_path / "own.toml"
     in_process.write_text("[methods.pld]\nnum_tokens = 4\n")
     with pytest.raises(UserError, match="of this process"):
