@@ -13,18 +13,25 @@ from tests.support.headers import make_header
 from tests.support.methods import parse_methods
 
 FIRST = (1,) * 12
+"""Accept lengths of each answer's first pass: 12 steps of one token."""
+FEWER = (3,) * 4
+"""The same 12 tokens in 4 steps."""
 
 
-def answers(*later: tuple[int, ...]) -> list[Record]:
-    """Two passes over a prompt for each of these accept lengths, those of the second pass."""
-    records = []
-    for number, lengths in enumerate(later):
-        for repeat, steps in enumerate((FIRST, lengths)):
-            records.append(record("pld", str(number), repeat=repeat, accept_lengths=steps))
-    return records
+def answers(*later_lengths: tuple[int, ...], first: tuple[int, ...] = FIRST) -> list[Record]:
+    """Answers of PLD to a prompt for each of `later_lengths`, in two passes.
+
+    Accept lengths are `first` in the first pass, and those of `later_lengths` in the second one.
+    """
+    return [
+        record("pld", str(number), repeat=repeat, accept_lengths=lengths)
+        for number, second in enumerate(later_lengths)
+        for repeat, lengths in enumerate((first, second))
+    ]
 
 
-def named(records: list[Record], *, is_repeatable: bool | None = True, **changes: Any) -> bool:
+def is_named(records: list[Record], *, is_repeatable: bool | None = True, **changes: Any) -> bool:
+    """True if the answers prove that PLD remembers, in a run with these changes of its header."""
     values = {"uid": "a" * 32, **changes}
     run = make_run(records, make_header(header(["vanilla", "pld"], ("gsm8k",), **values)))
     pld = replace_part(run.header.methods["pld"], is_repeatable=is_repeatable)
@@ -32,51 +39,54 @@ def named(records: list[Record], *, is_repeatable: bool | None = True, **changes
     return bool(fewer_steps(records, replace_part(run.header, methods=methods)))
 
 
-FEWER = (3,) * 4
-
-
 def test_two_requests_with_fewer_steps_are_proof() -> None:
-    assert named(answers(*[FEWER] * LEAST_ANSWERS, FIRST, FIRST))
-    assert not named(answers(*[FEWER] * (LEAST_ANSWERS - 1), FIRST, FIRST))
-    assert not named(answers(FIRST, FIRST, FIRST))
+    enough = [FEWER] * LEAST_ANSWERS
+    assert is_named(answers(*enough, FIRST, FIRST))
+    assert not is_named(answers(*enough[1:], FIRST, FIRST))
+    assert not is_named(answers(FIRST, FIRST, FIRST))
 
 
 def test_a_request_with_more_steps_is_no_memory() -> None:
-    records = answers(FEWER, FEWER, FIRST)
-    slower = [
-        replace(answer, accept_lengths=(2,) * 6) if answer.key.repeat == 0 else answer
-        for answer in answers(FIRST)
+    proof = answers(FEWER, FEWER, FIRST)
+    slower = [  # 6 steps of two tokens in the first pass, 12 in the second
+        replace(answer, key=replace(answer.key, sample_id="gsm8k/9"))
+        for answer in answers(FIRST, first=(2,) * 6)
     ]
-    slower = [replace(answer, key=replace(answer.key, sample_id="gsm8k/9")) for answer in slower]
-    assert named(records)
-    assert not named([*records, *slower])
+    assert is_named(proof)
+    assert not is_named([*proof, *slower])
 
 
 @pytest.mark.parametrize("is_repeatable", [False, None])
 def test_only_methods_that_repeat_their_drafts_are_judged(is_repeatable: bool | None) -> None:
     """Older headers do not say if drafts repeat."""
-    assert not named(answers(FEWER, FEWER), is_repeatable=is_repeatable)
+    assert not is_named(answers(FEWER, FEWER), is_repeatable=is_repeatable)
 
 
 def test_a_pool_and_a_merged_run_are_not_judged() -> None:
     """Parts of such runs may come from other machines, or from other sizes of drafts."""
-    assert not named(answers(FEWER, FEWER), uid="")
+    assert not is_named(answers(FEWER, FEWER), uid="")
 
 
-def test_other_tokens_and_temperatures_prove_nothing() -> None:
-    records = answers(FEWER, FEWER, FEWER)
-    other = [
+def test_answers_with_other_tokens_prove_nothing() -> None:
+    with_other_end = [
         replace(answer, token_ids=(*answer.token_ids[:-1], 99)) if answer.key.repeat else answer
-        for answer in records
+        for answer in answers(FEWER, FEWER, FEWER)
     ]
-    assert not named(other)
-    warm = [replace(answer, key=replace(answer.key, temperature=1.0)) for answer in records]
-    assert not named(warm)
+    assert not is_named(with_other_end)
+
+
+def test_answers_above_temperature_0_prove_nothing() -> None:
+    sampled = [
+        replace(answer, key=replace(answer.key, temperature=1.0))
+        for answer in answers(FEWER, FEWER, FEWER)
+    ]
+    assert not is_named(sampled)
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "is_repeatable"),
     [("pld", True), ("lookahead", False), ("suffix", True), ("suffix:scope=run", False)],
 )
-def test_options_say_if_drafts_repeat(text: str, *, expected: bool) -> None:
-    assert parse_methods([text])[0].describe().is_repeatable is expected
+def test_options_say_if_drafts_repeat(text: str, *, is_repeatable: bool) -> None:
+    (method,) = parse_methods([text])
+    assert method.describe().is_repeatable is is_repeatable

@@ -17,30 +17,35 @@ from tests.tune.served.test_served_tuning import FixedBench, tuned
 
 
 def ratio(size: DraftSize, load: int) -> float:
-    """Two draft tokens are a little faster than one at load 1, and none are fastest at load 8."""
+    """Throughput / plain throughput: K=2 is a little faster than K=1 at load 1, plain at load 8."""
     by_load = {1: {0: 1.0, 1: 1.30, 2: 1.31, 3: 1.2}, 8: {0: 1.0, 1: 0.8, 2: 0.7, 3: 0.6}}
     return by_load[load][size.num_tokens]
 
 
 def test_the_texts_name_the_break_even_load_the_noise_and_ties() -> None:
-    result = tuned(FixedBench(ratio, spread=0.04), [1, 8])
-    lines = [*result_lines(result)]
-    assert lines[0].startswith("Throughput of ngram / throughput of vanilla: 1.30x at 1 request,")
-    assert "It falls to 1 at about 3.5 requests at once, between the measured 1 and 8" in lines[0]
-    assert lines[1].startswith("Two equal servers differ here by up to 2.")
-    assert lines[2] == "At 1, K=1 and K=2 differ by less, so the smallest was chosen."
-    assert lines[3:] == ["By requests at once: K=1 from 1, plain from 2"]
-    one_pass = [*result_lines(tuned(FixedBench(ratio), [1, 8], passes=1))]
-    unknown_noise = "One pass does not show by how much two equal servers differ."
-    assert f"{unknown_noise} Use more passes (--repeats)." in one_pass
+    """K=1 falls from 1.30 to 0.8: on a line over log(load) it is 1 at 8 ** (0.3 / 0.5) = 3.5."""
+    speedups, noise, tie, schedule = result_lines(tuned(FixedBench(ratio, spread=0.04), [1, 8]))
+    assert speedups.startswith("Throughput of ngram / throughput of vanilla: 1.30x at 1 request,")
+    assert "It falls to 1 at about 3.5 requests at once, between the measured 1 and 8" in speedups
+    assert noise.startswith("Two equal servers differ here by up to 2.")
+    assert tie == "At 1, K=1 and K=2 differ by less, so the smallest was chosen."
+    assert schedule == "By requests at once: K=1 from 1, plain from 2"
+
+
+def test_after_one_pass_the_text_says_that_the_noise_is_unknown() -> None:
+    unknown_noise = (
+        "One pass does not show by how much two equal servers differ. Use more passes (--repeats)."
+    )
+    assert unknown_noise in [*result_lines(tuned(FixedBench(ratio), [1, 8], passes=1))]
 
 
 def test_a_method_that_pays_at_larger_loads_only_is_not_said_to_pay_nowhere() -> None:
-    assert break_even_numbers({1: Estimate(0.9), 4: Estimate(1.2)}) == {}
-    assert break_even_numbers({1: Estimate(0.9), 4: Estimate(0.8)})["nowhere"] == 1
+    slower, faster = Estimate(0.9), Estimate(1.2)
+    assert break_even_numbers({1: slower, 4: faster}) == {}
+    assert break_even_numbers({1: slower, 4: slower})["nowhere"] == 1
 
 
-def test_the_plot_has_a_line_for_each_size() -> None:
+def test_the_plot_has_a_line_for_each_size_that_was_measured_in_turns() -> None:
     plot = ratios_by_load(tuned(FixedBench(ratio), [1, 8]), "vLLM 0.33.0")
     assert "K=2, 1.31, at 1; plain, 1.00, at 8" in plot.alt
     (axes,) = plot.figure.axes
@@ -60,21 +65,23 @@ def test_a_size_that_failed_at_the_first_load_has_a_line_too() -> None:
 
 
 @pytest.mark.parametrize("number", range(9))
-def test_sglangs_flags_of_a_load_give_the_size_back(number: int) -> None:
+def test_sglangs_flags_give_the_size_back(number: int) -> None:
+    """The first nine sizes: chains of 1 to 3 draft tokens, and six trees."""
     asked = MethodChoice("eagle3", {"num_tokens": "3"})
     (method,) = tuned_methods([asked], load_engine("sglang"))
     size = method.sizes[number]
+
+    # The words of flags, each followed by its value: "--speculative-num-steps", "3", ...
     words = speculation_flags(words_of(setup_of(str(size.method), engine="sglang")))
-    flags = {
-        flag.removeprefix("--speculative-"): value
-        for flag, value in zip(words[::2], words[1::2], strict=True)
-    }
-    num_steps = int(flags["num-steps"])
-    top_k = int(flags["eagle-topk"])
-    num_nodes = int(flags["num-draft-tokens"])
-    assert num_nodes == size.num_tokens + 1
-    if top_k == 1:  # a chain and its root
-        assert (size.options_text, num_nodes) == (f"num_tokens={num_steps}", num_steps + 1)
+    flags = dict(zip(words[::2], words[1::2], strict=True))
+    num_steps = int(flags["--speculative-num-steps"])
+    top_k = int(flags["--speculative-eagle-topk"])
+    num_nodes = int(flags["--speculative-num-draft-tokens"])
+
+    assert num_nodes == size.num_tokens + 1  # with the root
+    options = f"num_tokens={num_steps}"
+    if top_k == 1:  # a chain has a node per step, and the root
+        assert num_nodes == num_steps + 1
     else:
-        sizes = f"num_tokens={num_steps},eagle_topk={top_k},num_draft_tokens={num_nodes}"
-        assert size.options_text == sizes
+        options += f",eagle_topk={top_k},num_draft_tokens={num_nodes}"
+    assert size.options_text == options
