@@ -158,7 +158,7 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
     """
     num_wrong = 0  # answers with a token that is not the target's best, beyond rounding
     # Right tokens in the trees, and those that were not accepted. These numbers and the next leave
-    # out draft tokens beyond the budget, of which one token is the target's own.
+    # out draft tokens for which the budget has no room beside the target's own token.
     num_planted = num_refused = 0
     deepest_tree = deepest_accepted = 0  # most levels below the root: of a tree, an accepted path
     logits: list[LogitNumbers] = []  # per answer: how its logits differ from a plain forward's

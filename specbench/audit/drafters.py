@@ -111,7 +111,7 @@ class Plain(Drafter):
 
 
 class Planted(WrappedDrafter):
-    """A method's drafter with the right token planted in its trees, at changing depths and ranks.
+    """A method's drafter with the right tokens planted in its trees, at changing depths and ranks.
 
     Without planting, hardly any draft of a weak drafter is accepted, and caches, residuals and
     bonus tokens deep in a tree would not be tested.

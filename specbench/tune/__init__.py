@@ -1,4 +1,4 @@
-"""The fastest settings of methods on a machine: acceptance profile times cost curve, measured."""
+"""Find the fastest settings of methods on a machine from an acceptance profile and a cost curve."""
 
 from specbench.settings.cost_curve import Curve, read_curve
 from specbench.settings.walk import Walk, mat

@@ -1,7 +1,7 @@
-"""Measure whole steps of the target and of methods beside steps of vanilla, block by block.
+"""Time whole steps of the target and of methods beside steps of vanilla, block by block.
 
 Every step runs in the engine's own loop. Right tokens are planted in the drafts, outside the timed
-region, so that steps accept 0, 1 and 2 draft tokens in turn with any weights.
+region, so that steps accept 0, 1 and 2 draft tokens in turn, whatever the weights.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from specbench.tune.timed import EnoughSteps, TimedDrafter, Turn, TurnDrafter
 from specbench.types import Request
 
 VANILLA_STEPS = 3
-"""Steps of vanilla before and after each turn of a number of rows; the turn is compared with
-them.
+"""Steps of vanilla before and after each turn, which is compared with them. All steps of a turn
+compute the same number of rows.
 """
 STEPS_PER_TURN = 4
-"""Steps of a turn of a number of rows. The first is left out, so the median is of three."""
+"""Steps of each turn. The first is left out, so the median is over three."""
 STEPS_PER_VISIT = 10
 """Timed steps of each completion of a method."""
 NUM_WARMUP_STEPS = 4
-"""Number of first steps that are left out: they read weights that are not in the caches."""
+"""Number of first steps that are left out: they read weights that are not in the caches yet."""
 
 
 class Knot(NamedTuple):
@@ -56,16 +56,16 @@ class Knot(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """Steps of a knot in units of vanilla's steps beside them, and the extra time of its
-    prefill.
+    """A completion by a knot's drafter: the times of its steps in units of vanilla's steps beside
+    them, and the extra time of its prefill.
     """
 
     block: int
-    """Number of the block."""
+    """Number of the block, from 0."""
     thread_index: int
-    """Index of the number of threads."""
+    """Index of the number of threads in `Bench.thread_counts`."""
     length_index: int
-    """Index of the prompt's length."""
+    """Index of the request in `Bench.requests`."""
     knot: Knot
     """The measured knot."""
     ratios: list[float]
@@ -79,10 +79,10 @@ class Visit(NamedTuple):
 
 
 class RowTimes(NamedTuple):
-    """Steps of the target by rows, at one length and with one number of threads."""
+    """Times of the target's steps by rows, at one prompt length and with one number of threads."""
 
     ratios: FloatArray
-    """Time of a step / vanilla's beside it, by `grids.STEP_ROWS` [rows]."""
+    """Time of a step / time of vanilla's steps beside it, by `grids.STEP_ROWS` [rows]."""
     vanilla_s: float
     """Seconds of a step of vanilla."""
 
@@ -104,9 +104,9 @@ class Bench:
     visits: list[Visit] = field(default_factory=list)
     """All visits of knots."""
     steps: list[FloatArray] = field(default_factory=list)
-    """Per block, steps of the target [threads, lengths, rows]."""
+    """Per block, target's step / vanilla's at the middle length [threads, lengths, rows]."""
     prefill: list[FloatArray] = field(default_factory=list)
-    """Per block, vanilla's prefill in its steps at the same length [lengths]."""
+    """Per block, the time of vanilla's prefill / vanilla's step at the same length [lengths]."""
     vanilla_s: list[float] = field(default_factory=list)
     """Per block, seconds of a step of vanilla at the middle length."""
     thread_counts: tuple[int, ...] = ()
@@ -158,7 +158,7 @@ class Bench:
             for thread_index in range(num_thread_counts):
                 row_times = self._time_rows(length_index, thread_index)
                 step_ratios[thread_index, length_index] = row_times.ratios
-                if thread_index == 0:  # vanilla is measured beside every number: keep the first
+                if thread_index == 0:  # vanilla is timed beside each number of threads: keep one
                     vanilla_s[length_index] = row_times.vanilla_s
             prefill_ratios[length_index] = self._time_drafts_and_prefill(length_index)
         # Stored steps of all lengths are ratios to vanilla's step at the middle length. The factors
@@ -169,13 +169,13 @@ class Bench:
         self.vanilla_s.append(float(middle_vanilla_s))
 
     def _time_rows(self, length_index: int, thread_index: int) -> RowTimes:
-        """Time the target's steps over each number of rows (tokens of a step) of `STEP_ROWS`.
+        """Time the target's steps with each number of rows (tokens of a step) in `STEP_ROWS`.
 
         Returns, per number of rows, the time of a step / the time of vanilla's steps beside it;
         and the seconds of vanilla's step, the median over all of vanilla's turns.
 
-        All steps run in one completion. A turn is a few steps over one number of rows. Turns of
-        vanilla stand between the other turns: vanilla, 12 rows, vanilla, 4 rows, vanilla, ...
+        All steps run in one completion. A turn is a few steps with the same number of rows. Turns
+        of vanilla and other turns alternate: vanilla, 12 rows, vanilla, 4 rows, vanilla, ...
 
         Args:
             length_index: index of the request in `self.requests`.
@@ -221,9 +221,9 @@ class Bench:
         Appends a `Visit` per knot and number of threads to `self.visits`. Returns vanilla's
         prefill time / vanilla's step time, the median over vanilla's completions.
 
-        The request is completed once per knot and number of threads, in a random order. Vanilla
-        completes the request between them, always with vanilla's number of threads. The times of a
-        knot are divided by the step time of vanilla just before and just after.
+        The request is completed once per knot and number of threads, in a random order. Before and
+        after each of these, vanilla completes it, always with vanilla's number of threads. The
+        times of a knot are divided by the step time of vanilla just before and just after.
 
         Args:
             length_index: index of the request in `self.requests`.
@@ -259,9 +259,9 @@ class Bench:
     def _visit(self, drafter: Drafter, length_index: int, thread_index: int) -> TimedDrafter:
         """Complete a request with a drafter; returns the drafter with the times of its steps.
 
-        The warm-up steps are left out. The drafts get right tokens of the `sequence`, so that some
-        are accepted. `length_index` is the index of the request, `thread_index` the index of the
-        number of threads in `self.thread_counts`.
+        The warm-up steps are left out. Right tokens from `self.sequences` are planted in the
+        drafts, so that some are accepted. `length_index` is the index of the request,
+        `thread_index` the index of the number of threads in `self.thread_counts`.
         """
         timed_drafter = TimedDrafter(
             drafter, self.clock, num_steps=STEPS_PER_VISIT, sequence=self.sequences[length_index]

@@ -11,11 +11,11 @@ from specbench.methods.shared.static_tree import NUM_RANKS, Ranks
 from specbench.tune.profile_file import Answer, Profile
 
 TREE_ROUNDS = 5
-"""Rounds that improve the tree, after a round without a tree; more rounds change little."""
+"""Rounds that improve the tree, after a first round with an empty tree; more change little."""
 
 
 class _TriedTree(NamedTuple):
-    """A tree with the number of steps that it needs."""
+    """A tree, and the number of steps that all answers take with it."""
 
     num_steps: int
     paths: list[Ranks]
@@ -32,7 +32,7 @@ def best_tree(
 
     The tree has the paths that the answers take most often at the starts of steps. A path is at
     most as frequent as its parent's path, so these paths form a tree. Where steps start depends on
-    the tree of the round before, so a tree is made per round.
+    the tree, so each round makes a new tree from the starts of the steps with the previous one.
 
     Args:
         profile: has the ranks of the answers' tokens among the method's draft tokens.

@@ -1,4 +1,4 @@
-"""The settings of a profiled method that are tried."""
+"""The settings of a profiled method that a tune tries."""
 
 from collections.abc import Mapping
 from typing import Any

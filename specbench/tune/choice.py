@@ -1,4 +1,4 @@
-"""The choice among the measured settings of a method."""
+"""Choose among the measured settings of a method."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def choose(
         label: the requested method.
         methods: the method with each of the settings that were measured, the paper's included.
             The first is the best by prediction, or the paper's if there are no predictions.
-        predictions: predictions of the settings that acceptance profile (drafts at each position
-            of vanilla's answers) and cost curve (seconds of a step by its rows) cover.
+        predictions: predictions of the settings that are covered by the acceptance profile (drafts
+            at each position of vanilla's answers) and the cost curve (times of steps by rows).
         metrics: metrics of the run that measured the settings, at one temperature.
     """
     (temperature,) = metrics.temperatures
@@ -118,7 +118,10 @@ def _is_faster(setting: Tried, other: Tried) -> bool:
 
 
 def paper_of(label: str) -> str:
-    """The spelling of a method with its paper's settings, and its own weights."""
+    """The spelling of a method with its paper's settings, and the sources that `label` names.
+
+    Sources, such as weights, are the options in `NO_SETTINGS`.
+    """
     asked = read_label(label)
     given = {name: value for name, value in asked.given.items() if name in NO_SETTINGS}
     return str(MethodChoice(asked.name, given))

@@ -97,7 +97,7 @@ def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Pro
     Args:
         engine_plan: the model, the methods and the prompts.
         minutes: no block (a measurement of everything) begins after this time; None: no such bound.
-            Yet at least `LEAST_BLOCKS` and at most `MOST_BLOCKS` blocks are measured.
+            In any case `LEAST_BLOCKS` to `MOST_BLOCKS` blocks are measured.
         progress: receives messages.
     """
     setup = engine_plan.setup  # names the model, and the methods with their options
@@ -105,9 +105,9 @@ def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Pro
     target, vanilla = loaded.target, loaded.drafters[BASELINE]
     # name of each method's kind, by label; lacks methods that can have no profile
     kind_names = kinds_of(setup, loaded.drafters, engine_plan.sampling, progress.message)
-    timed_drafts: list[Knot] = []  # of all methods: a drafter per size, and a second of the largest
-    # by label: the kind, and the knots of the curve, which follow from the timed sizes
-    measured_kinds: dict[str, MeasuredKind] = {}
+    # of all methods: a drafter per size, and a second one of the largest size
+    timed_drafts: list[Knot] = []
+    measured_kinds: dict[str, MeasuredKind] = {}  # by label: the kind, and its timed sizes
     for method in setup.methods:
         if method.label in kind_names and method.label != BASELINE:
             kind = find_kind(kind_names[method.label])
@@ -115,7 +115,7 @@ def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Pro
             sizes = [*kind.sizes(method.options, loaded.drafters[method.label])]
             measured_kinds[method.label] = MeasuredKind(kind, kind.knots(sizes))
             timed_drafts += _knots(method, sizes, loaded)
-    # The backend warms up all drafters that are timed, by a number in place of a label.
+    # The backend warms up all drafters that are timed; each has a number in place of a label.
     drafters = {BASELINE: vanilla}
     drafters |= {str(number): knot.drafter for number, knot in enumerate(timed_drafts)}
     with EngineBackend(setup, loaded=replace(loaded, drafters=drafters)) as backend:
@@ -161,11 +161,11 @@ def about_of(setup: EngineSetup, target: Target) -> dict[str, str]:
 def _requests(plan: Plan, target: Target) -> list[Request]:
     """The requests whose steps are timed, the one with the shortest prompt first.
 
-    There are three: for the plan's shortest prompt, the median one, and the longest one, repeated
-    or cut to the most tokens that may come before a step of the plan (the user's texts of a whole
-    chat with all answers), or to those that the target's context holds beside the timed steps if
-    these are fewer. Of prompts with equal numbers of tokens only one gets a request. No request
-    ends at EOS.
+    There are three: for the plan's shortest prompt, the median one, and the longest one. The
+    longest is repeated or cut to the most tokens that may come before a step of the plan (the
+    user's texts of a whole chat with all answers), less what the timed steps need in the target's
+    context. If two prompts have equally many tokens, only one gets a request. No request ends at
+    EOS.
 
     Args:
         plan: its prompts are chats: `turns` has the user's text of each turn. Only the text of the
@@ -182,9 +182,9 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
     most_chat_tokens = max(len(render([user(" ".join(prompt.turns))])) for prompt in prompts)
     most_context = most_chat_tokens + most_chat_turns * plan.max_new_tokens
     # A request needs an answer that is long enough for the steps that are timed in it: either the
-    # target's steps, which emit a token each, or the steps of a visit: a completion with a drafter.
-    # The sum is enough for both. Vanilla's steps come before those of each number of rows (tokens
-    # that a step computes), and after the last (+ 1).
+    # target's steps, which emit a token each, or the steps of a visit (a completion by a knot's
+    # drafter). The sum is enough for both. Vanilla's steps come before the steps of each number of
+    # rows (tokens that a step computes), and after the last (+ 1).
     target_steps = (len(grids.STEP_ROWS) + 1) * (VANILLA_STEPS + STEPS_PER_TURN)
     # The right tokens that are put into a draft, the target's own token, and one to spare.
     most_step_tokens = max(PLANTED_TOKENS) + 2
@@ -202,10 +202,10 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
 
 
 def _knots(method: RunMethod, sizes: Sequence[SizedDraft], loaded: LoadedEngine) -> list[Knot]:
-    """The knots of a method, one per size, with a drafter each.
+    """The knots of a method, one per size, each with its own drafter.
 
-    The last size has a second knot with a drafter of its own: the two show how far the times of
-    equal drafters differ.
+    The last size has a second knot with another drafter: the two show how far the times of equal
+    drafters differ.
     """
 
     def build(size: SizedDraft) -> Drafter:

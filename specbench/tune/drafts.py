@@ -1,4 +1,4 @@
-"""A step's draft as a replay sees it: its rows, and its number of accepted tokens."""
+"""A step's draft in a replay: its rows, and its number of accepted tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specbench.tune.profile_file import Answer
 
 
 class Outcome(NamedTuple):
-    """A number of accepted draft tokens with its chance, given the answer."""
+    """A number of draft tokens that may be accepted along the answer, with its chance."""
 
     num_accepted: int
     """Accepted draft tokens."""
@@ -33,7 +33,9 @@ class Draft(NamedTuple):
 
 
 DraftAt = Callable[[Answer, int, int | None], Draft]
-"""Gives a draft for an answer, its tokens before the draft, and the length of a schedule."""
+"""Returns the draft for an answer, a number of its tokens before the draft, and the number of draft
+tokens that a schedule asks for (None: the setting's own number).
+"""
 
 
 def certain(num_nodes: int, num_accepted: int) -> Draft:
@@ -42,14 +44,15 @@ def certain(num_nodes: int, num_accepted: int) -> Draft:
 
 
 def num_accepted(tokens: Sequence[int], parents: Sequence[int], answer: Sequence[int]) -> int:
-    """Number of a tree's draft tokens that are accepted if an answer continues like this.
+    """Number of a tree's draft tokens that are accepted if the text continues with `answer`.
 
     Args:
         tokens: tokens of the nodes, the root first.
-        parents: index of each node's parent. A node stands after its parent.
+        parents: index of each node's parent, which comes before the node.
         answer: the tokens that follow the root.
     """
-    depths = {0: 0}  # by node: its depth; only nodes whose path is the start of the answer
+    # by node: its depth; only nodes whose path from the root matches the start of the answer
+    depths = {0: 0}
     for node in range(1, len(tokens)):
         depth = depths.get(parents[node])
         if depth is not None and depth < len(answer) and tokens[node] == answer[depth]:
@@ -58,7 +61,7 @@ def num_accepted(tokens: Sequence[int], parents: Sequence[int], answer: Sequence
 
 
 class AcceptedShare(NamedTuple):
-    """A number of tokens of a chain that may be accepted, with its chance."""
+    """A number of tokens of a chain that may be accepted, and the chance that exactly these are."""
 
     num_accepted: int
     chance: float

@@ -87,7 +87,8 @@ def kinds_of(
         setup: names the methods (`labels`).
         drafters: the methods' drafters, by label.
         sampling: sampling of the answers.
-        say: receives a line per method that can have no profile; None: such a method is refused.
+        say: receives a line per method that can have no profile; with None, such a method is
+            refused.
 
     Raises:
         UserError: `say` is None, and a method can have no profile.

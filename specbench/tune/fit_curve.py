@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 NUM_DIGITS = 6
-"""Digits of the times in a file."""
+"""Significant digits of the times in a file."""
 TRIMMED = 0.25
 """A mean leaves out this share of the shortest and of the longest times, so that a few disturbed
 steps do not matter.
@@ -36,7 +36,7 @@ class MeasuredKind(NamedTuple):
 
     kind: Kind
     knots: Sequence[dict[str, int]]
-    """The points of the curve: for each, its number on every axis of the kind."""
+    """The sizes of drafts that were timed, each by its value on every axis of the kind."""
 
 
 def fit_curve(bench: Bench, about: dict[str, str], methods: Mapping[str, MeasuredKind]) -> Curve:
@@ -181,7 +181,7 @@ def _steps_of(visits: Sequence[Visit]) -> DataFrame:
 
 
 def variance_of_pairs(differences: Sequence[float]) -> float:
-    """The variance of one of two equal settings, from differences of their logarithms."""
+    """The variance of the log time of one setting, from log differences of pairs of equal ones."""
     if not differences:
         return 0.0
     # var(a - b) = 2 * var(a)
@@ -200,7 +200,7 @@ def _log_difference(visits: Sequence[Visit]) -> float:
 
 
 def _nested(numbers: Iterable[Any]) -> Any:
-    """Nested tuples of numbers with few digits."""
+    """The numbers as nested tuples, rounded to `NUM_DIGITS`."""
     return tuple(
         float(f"{number:.{NUM_DIGITS}g}") if isinstance(number, float) else _nested(number)
         for number in numbers

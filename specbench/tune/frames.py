@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 
 def profile_frame(profile: Profile, method_key: str) -> DataFrame:
-    """One row per step: `prompt`, `prompt_tokens`, `accepted`, `rows`, and its expected `times`."""
+    """One row per step of a replayed setting.
+
+    The columns are `prompt`, `prompt_tokens`, `accepted` and `rows`, and how many `times` the step
+    is expected.
+    """
     import pandas as pd
 
     columns = ["prompt", "prompt_tokens", "accepted", "rows", "times"]
@@ -31,7 +35,10 @@ def profile_frame(profile: Profile, method_key: str) -> DataFrame:
 
 
 def curve_frame(curve: Curve) -> DataFrame:
-    """One row per number of rows: `block`, `threads`, `context`, `rows`, `steps` of vanilla."""
+    """One row per `block`, number of `threads`, `context` (tokens) and number of `rows`.
+
+    The column `steps` has the time of such a step of the target in steps of vanilla.
+    """
     import pandas as pd
 
     blocks = range(len(curve.steps))

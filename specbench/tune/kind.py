@@ -1,4 +1,4 @@
-"""A kind of profile: the record of a method's drafts, and the replay of settings from it."""
+"""A kind of profile: how a method's drafts are recorded, and how settings are replayed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Kind:
     bounded_options: Collection[str] = ()
     """The free options whose recorded value is the largest that can be replayed."""
     has_candidates: bool = False
-    """True if the candidates of trees are recorded: `longest_path` measures how good they are."""
+    """True if the candidates of trees are recorded, so that `longest_path` can measure them."""
     array_names: Collection[str] = ()
     """Names of the arrays that a profile stores of a method's drafts."""
     is_recorded: bool = True
@@ -74,7 +74,7 @@ class Kind:
         raise TypeError(f"{type(self).__name__} does not implement grid()")
 
     def longest_path(self, answer: Answer, label: str, position: int) -> int:
-        """The most tokens of an answer, from a position on, along a path of candidates."""
+        """The most tokens that follow a position of an answer and lie on one path of candidates."""
         raise TypeError(f"{type(self).__name__} does not implement longest_path()")
 
     def best_trees(
@@ -88,7 +88,7 @@ class Kind:
         return [size.knot for size in sizes]
 
     def knot_numbers(self, size_numbers: IntArray, rows: IntArray) -> IntArray:
-        """The knot [steps] of each measured step, by the number of its size and its rows."""
+        """The index of each step's knot [steps], from the index of its size and its rows."""
         return size_numbers
 
 

@@ -5,6 +5,6 @@ from specbench.registry import MethodChoice
 
 
 def read_label(label: str) -> MethodChoice:
-    """The method of a label, and the options that it names; a file goes by its last name."""
+    """The method and the options that a label names. It has only the last part of a file's path."""
     (choice,) = RunSpec(methods=(label,)).choices
     return choice

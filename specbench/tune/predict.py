@@ -66,7 +66,8 @@ def predict(
         curve: the cost curve of a machine.
         settings: methods with options; by default all of `candidates`.
         prompts: names of the answers to predict for; by default all.
-        is_strict: False leaves out settings outside of profile or curve, as among `candidates`.
+        is_strict: False leaves out settings outside of the profile or the curve. Without
+            `settings`, they are always left out.
 
     Raises:
         UserError: profile and curve do not fit together, or a setting is outside of one of them.

@@ -30,7 +30,7 @@ def profile(
 
     Args:
         model: a known model, a folder or a Hub id.
-        methods: methods with options, in one text or several.
+        methods: methods with options, in one text or several; if empty, a plain run's methods.
         output: the folder of `profile.json` and `profile.npz`; by default nothing is written.
         offline: use no network.
         say: receives a line per finished answer and message.

@@ -32,7 +32,7 @@ from specbench.types import ProfileKind, Sampling, StopReason
 PROFILE_FILE = "profile.json"
 ARRAYS_FILE = "profile.npz"
 MOST_BYTES = 50_000_000
-"""Largest size of a profile's arrays: a repository may hold this much."""
+"""Largest size of a profile's arrays, so that a repository can hold them."""
 
 Arrays = Mapping[str, NDArray[Any]]
 """The recorded data of a method by name, with a row per position."""
@@ -128,17 +128,18 @@ class Profile:
         return [method.for_target(num_parameters) for method in methods]
 
     def check(self, model: ModelHeader, methods: Mapping[str, MethodHeader]) -> None:
-        """Refuse another model, and other weights of a method, with both values.
+        """Refuse another model, or other weights of a method; the error has both values.
 
         Raises:
             UserError: the profile does not fit this model and these methods.
         """
-        own_methods = {
+        # the methods that the profile and `methods` share, as each of the two describes them
+        profiled_methods = {
             label: method.about for label, method in self.header.methods.items() if label in methods
         }
-        same_methods = {label: methods[label] for label in own_methods}
+        given_methods = {label: methods[label] for label in profiled_methods}
         conflicts = PROFILE.conflicts(
-            SetupInfo(self.header.model, own_methods), SetupInfo(model, same_methods)
+            SetupInfo(self.header.model, profiled_methods), SetupInfo(model, given_methods)
         )
         check_same(
             "The profile does not fit this model and its weights:",
@@ -195,7 +196,7 @@ def too_large(size: int) -> UserError:
 def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """The rows of all answers in one array, padded with zeros to the same width.
 
-    Drawn chains of a short answer may be shorter than others.
+    Drawn chains of a short answer may be shorter than those of others, which makes rows narrower.
     """
     if arrays[0].ndim == 2:
         width = max(array.shape[1] for array in arrays)

@@ -1,5 +1,5 @@
-"""The settings of a method that are measured: the fastest by prediction, the paper's, drawn
-ones.
+"""The settings of a method that are measured: the fastest by prediction, the paper's, and others
+drawn at random.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from specbench.tune.predict import predict_with
 from specbench.tune.profile_file import Profile
 
 NUM_SCREENING_ANSWERS = 6
-"""Least number of answers, if there are so many, for which all settings of a method are predicted.
+"""All settings of a method are predicted for at least this many answers, or all if there are fewer.
 """
 NUM_KEPT = 12
 """Number of the fastest settings that are then predicted for all answers of the first half."""
@@ -86,7 +86,10 @@ def ranked_settings(
 def settings_to_measure(
     ranked: Sequence[str], paper: str, draw: Random, num_drawn: int
 ) -> list[str]:
-    """The settings of a method that are measured: the best, the paper's, and drawn ones."""
+    """The settings of a method to measure: the best, the paper's, and `num_drawn` of the rest.
+
+    `ranked` has all settings, the fastest by prediction first. `draw` draws from the rest.
+    """
     chosen = [*ranked[:NUM_BEST], paper]
     rest = [setting for setting in ranked if setting not in chosen]
     drawn = draw.sample(rest, min(num_drawn, len(rest)))

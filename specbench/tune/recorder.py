@@ -11,10 +11,10 @@ from specbench.tune.profile_file import Arrays
 
 
 class Recorder(Drafter):
-    """Lets a drafter propose at every position of `answer`; the target gets the root alone.
+    """Lets a drafter draft at every position of `answer`, but gives the target only the root.
 
-    So the target's answer is vanilla's, and every step emits one token. A kind of profile
-    overrides `record` and `arrays`.
+    So the target's answer is vanilla's, and every step emits one token. `answer` has vanilla's
+    token ids. A kind of profile overrides `record` and `arrays`.
     """
 
     tree_sizes = (1,)

@@ -30,11 +30,11 @@ from specbench.tune.profile_file import (
 from specbench.types import BASELINE, Completion, Record, Request
 
 MOST_POSITION_BYTES = 4096
-"""Largest compressed size of a method's data per position: more is seldom needed, and a profile of
-a few hundred answers stays below its own limit.
+"""Most compressed bytes of a method's data per position: more are seldom needed, and a profile of a
+few hundred answers stays below `MOST_BYTES`.
 """
 ZIP_BYTES = 1000
-"""Bytes in addition, for the names and sizes in a file of arrays."""
+"""Bytes allowed in addition, for the names and sizes in a file of arrays."""
 
 
 class _AnswerBackend(EngineBackend):

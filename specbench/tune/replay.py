@@ -56,7 +56,7 @@ def oracle(profile: Profile, label: str) -> list[Walk]:
     """The steps over each answer if a method always drafted the best path of its candidates.
 
     The best path has the most tokens that the answer continues with. The draft of a step is the
-    root and this path alone: from its position, no tree of the recorded candidates has more
+    root and this path alone. No tree of the candidates recorded at its position would have more
     accepted tokens.
 
     Args:

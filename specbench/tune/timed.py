@@ -16,7 +16,7 @@ from specbench.measure.local import threads as cores
 
 PLANTED_TOKENS = (0, 1, 2)
 """Numbers of right tokens in the drafts of consecutive steps: small enough for every draft, and
-different, because a step may take longer after some accepted tokens.
+different, because a step may take longer after accepted tokens.
 """
 
 
@@ -108,7 +108,7 @@ class TimedDrafter(WrappedDrafter):
 
 @dataclass(slots=True)
 class Turn:
-    """Steps over one number of rows, one after the other."""
+    """Successive steps with the same number of rows."""
 
     rows: int
     """Rows of each step."""
@@ -121,7 +121,7 @@ class Turn:
 
     @property
     def settled_seconds(self) -> list[float]:
-        """Seconds of all steps but the first: earlier steps leave other data in the caches."""
+        """Seconds of all steps but the first, which finds the data of other steps in the caches."""
         return self.seconds[1:]
 
 

@@ -1,4 +1,4 @@
-"""The fastest settings of methods here: profile, cost, predict, then measure.
+"""Find the fastest settings of methods on this machine: profile, cost, predict, then measure.
 
 Settings are chosen on one half of the prompts. Expected and measured speedups refer to the other
 half.
@@ -45,7 +45,7 @@ NUM_DRAWN = 2
 SHORT_MINUTES = 2
 """With a goal of at most this many minutes, only one setting is drawn."""
 CURVE_SHARE = 3
-"""The cost curve gets the minutes / CURVE_SHARE."""
+"""The cost curve gets 1 / CURVE_SHARE of the minutes."""
 CHANGED = 1.2
 """The machine's speed has changed if one of two step times of vanilla is this many times the other.
 """
@@ -226,8 +226,8 @@ def _settings_by_method(
 ) -> dict[str, list[str]]:
     """The settings to measure, by method as the user spelled it.
 
-    They are the fastest by prediction, the paper's, and settings drawn at random from the rest. Of
-    a method without a profile only the paper's settings are measured.
+    They are the fastest by prediction, the paper's, and settings drawn at random from the rest. For
+    a method without a profile, only the paper's settings are measured.
 
     Args:
         engine_plan: names the methods.

@@ -35,14 +35,14 @@ class AlongAnswer(Sampler):
 
     def __init__(self, sampler: Sampler, following: Sequence[int]) -> None:
         super().__init__(sampler.sampling, sampler.generator.device)
-        self.generator = sampler.generator.clone_state()  # not to move the target's
+        self.generator = sampler.generator.clone_state()  # the target's must not advance
         self._following = iter(following)
         self.probs_of_drawn: list[float] = []
 
     def draw(self, probs: Tensor) -> Tensor:
         import torch
 
-        token_ids = [next(self._following, 0) for _ in probs]  # after the end, any
+        token_ids = [next(self._following, 0) for _ in probs]  # 0: any token, after the end
         drawn = torch.tensor(token_ids, device=probs.device)
         self.probs_of_drawn += probs.gather(1, drawn[:, None])[:, 0].tolist()
         return drawn
@@ -101,7 +101,7 @@ class ChainRecorder(Recorder):
 
     @property
     def num_right(self) -> NDArray[np.uint16]:
-        """The right tokens of greedy chains [positions]."""
+        """The number of right tokens of each greedy chain [positions]."""
         return np.array(self._num_right, dtype=np.uint16)
 
     @property
@@ -113,7 +113,7 @@ class ChainRecorder(Recorder):
 
 
 class PathKind(Kind):
-    """Chains: a longest one holds the shorter ones."""
+    """Chains: shorter ones are the beginnings of the longest one, which is recorded."""
 
     name = "path"
     array_names: Collection[str] = ("path",)

@@ -20,7 +20,7 @@ from specbench.tune.recorder import Recorder
 
 
 def num_candidates(depth: int, top_k: int) -> int:
-    """All candidates of a dynamic tree: the root, its children, and the children of each beam."""
+    """Number of candidates of a dynamic tree: the root, its children, and all beams' children."""
     return 1 + top_k + depth * top_k**2
 
 
@@ -46,7 +46,7 @@ class PoolRecorder(Recorder):
 
 
 class PoolKind(Kind):
-    """Dynamic trees: any smaller tree is grown by the method's own pool, from the candidates."""
+    """Dynamic trees: the method's own pool grows any smaller tree again from the candidates."""
 
     name = "pool"
     array_names = StoredPool._fields
@@ -92,7 +92,7 @@ class PoolKind(Kind):
         return draft_at
 
     def sizes(self, options: Any, drafter: Drafter) -> Iterator[SizedDraft]:
-        """The sizes of trees to time: up to three depths with several top-k, small trees."""
+        """The sizes of trees to time: up to three depths, each with several top-k; few nodes."""
         # The time of a draft grows with the depth, but the first levels may differ.
         depths = sorted({0, min(2, options.depth), options.depth})
         top_ks = grids.up_to(options.top_k, grids.TIMED_TOP_K)
@@ -103,7 +103,7 @@ class PoolKind(Kind):
 
     def grid(self, options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         for depth, top_k, rows in product(grids.TRIED_DEPTHS, grids.TRIED_TOP_K, grids.ROWS):
-            # A tree with fewer rows never has this depth, and one with more rows is not filled.
+            # A tree with fewer rows never has this depth, and there are no candidates for more.
             if depth + 2 <= rows <= num_candidates(depth, top_k):
                 yield {"total_tokens": rows, "depth": depth, "top_k": top_k}
 

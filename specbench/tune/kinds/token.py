@@ -17,7 +17,7 @@ from specbench.tune.recorder import Recorder
 
 
 class TokenRecorder(ChainRecorder):
-    """Keeps the first token of each chain; drafts need only this token."""
+    """Keeps if the first token of each chain is right, or its chance; a replay needs no more."""
 
     @property
     def arrays(self) -> Arrays:

@@ -22,15 +22,17 @@ from specbench.settings.run_method import label_of
 from specbench.types import BASELINE
 
 TOP_K = "eagle_topk"
-"""SGLang's option with the tokens that it drafts per node of a tree."""
+"""SGLang's option for the number of tokens drafted per node of a tree."""
 NODES = "num_draft_tokens"
-"""SGLang's option with the nodes of a tree, its root included."""
+"""SGLang's option for the number of nodes of a tree, its root included."""
 SIZES = (NUM_TOKENS, TOP_K, NODES)
 """The options that set the size of drafts."""
 _RESULTS = (TOP_K, NODES, "table")
-"""Options that a tune finds."""
+"""Options whose values a tune finds."""
 _LARGEST_BY_DEFAULT = 2
-"""Largest number of draft tokens to try / the engine's default, unless the user names a number."""
+"""Drafts of up to this many times the engine's default length are tried, unless the user names a
+number.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +90,8 @@ class TunedMethod:
     sizes: tuple[DraftSize, ...]
     """The sizes to try, at least one, the smallest first."""
     is_chain: bool
-    """True if a shorter draft is the beginning of a longer one: then the acceptance of the largest
-    size gives that of all sizes.
+    """True if a shorter draft is the beginning of a longer one: then the acceptance measured with
+    the largest size holds for all sizes.
     """
 
     @property

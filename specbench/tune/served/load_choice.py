@@ -53,7 +53,9 @@ class LoadChoice:
     measured: tuple[MeasuredSize, ...]
     """Plain decoding first, then the sizes from the smallest."""
     noise: float
-    """The share by which two equal servers differ here, at 95 %; infinite if that is unknown."""
+    """The share by which two equal servers may differ here, with 95 % confidence; infinite if
+    unknown.
+    """
     chosen: MeasuredSize
     """The chosen size, or plain decoding."""
     fastest: MeasuredSize
@@ -80,7 +82,7 @@ class LoadChoice:
 
 
 class SizeFrom(NamedTuple):
-    """A size for its load and larger ones, up to the load of the next entry."""
+    """A size for a load and all larger loads below the load of the next entry."""
 
     load: int
     """Requests at once."""
@@ -205,7 +207,7 @@ def noise_of(blocks_of_sizes: Sequence[Sequence[BlockHeader]]) -> float:
 
     Per task, log(tokens/s) of a size in a pass is modelled as an effect of the size + an effect of
     the pass + noise of standard deviation s. Two means over n blocks then differ by up to t * s *
-    sqrt(2 / n), with Student's t of the degrees of freedom. Infinite without degrees of freedom,
+    sqrt(2 / n), where t is a quantile of Student's t. Infinite if there are no degrees of freedom,
     such as after one pass.
 
     `blocks_of_sizes` has the blocks of each size. A block has the tokens and the seconds of one

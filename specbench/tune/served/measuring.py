@@ -42,10 +42,10 @@ def tune_methods(
 ) -> list[MethodResult]:
     """Find the best draft size of each method at each load, in three measurements.
 
-    First the acceptance of the largest drafts is measured at the largest load, of methods whose
-    shorter drafts are the beginnings of longer drafts: it holds for all sizes and loads. Then every
+    First, if a method's shorter drafts are the beginnings of its longer ones, the acceptance of its
+    largest drafts is measured at the largest load; it holds for all sizes and loads. Then every
     size runs once at every load, to predict speeds. Last, the sizes that are predicted to be
-    fastest run in turns with plain decoding, and the best, drafts or plain decoding, is chosen.
+    fastest run in turns with plain decoding, and the best of them all is chosen.
 
     Args:
         bench: measures draft sizes on servers.
@@ -93,7 +93,7 @@ def _acceptance(
 
     It is the share of drafts whose first i tokens are all accepted, for i = 1, 2, ... Empty if a
     method's shorter drafts are not the beginnings of its longer drafts, if its server does not
-    count accepted tokens by position, or without drafts in a complete block.
+    count accepted tokens by position, or if no complete block has drafts.
     """
     chains = [method for method in methods if method.is_chain]
     blocks = Blocks()

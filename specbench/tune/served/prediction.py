@@ -1,7 +1,7 @@
 """The speed of each draft size by load, from acceptance and steps, or measured in one pass.
 
-A step with a draft of K tokens emits the accepted ones and one more. With a_i, the share of drafts
-whose first i tokens are all accepted, and steps/s of all requests together at K and a load:
+A step with a draft of K tokens emits the accepted ones and one more. Let a_i be the share of drafts
+whose first i tokens are all accepted, and steps/s the rate of all requests together at a load:
 
     tokens/s = steps/s * (1 + a_1 + ... + a_K)
 

@@ -35,7 +35,7 @@ class RunBench:
     progress: Progress
     """Receives events and messages."""
     is_offline: bool = False
-    """Nothing is downloaded."""
+    """True to download nothing."""
     setup_maker: SetupMaker = make_setup
     """Makes the setup of a run: a server per size, or one for all sizes of a method."""
     runs: dict[str, Run] = field(default_factory=dict)
