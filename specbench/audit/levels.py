@@ -1,4 +1,4 @@
-"""The sampling temperatures that an audit tests: those of the run, and raised ones."""
+"""The sampling temperatures that an audit tests: the run's, and raised ones."""
 
 from specbench.audit.recorded import Records
 from specbench.log.header import RunHeader

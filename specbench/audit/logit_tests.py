@@ -1,4 +1,4 @@
-"""Tests of the logits of a method's steps against those of a plain forward."""
+"""Tests of the logits of a method's steps against a plain forward's."""
 
 from collections.abc import Iterator
 

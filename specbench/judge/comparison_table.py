@@ -106,7 +106,7 @@ def build_comparison(comparisons: Sequence[Comparison]) -> ComparisonTable:
         legend=tuple(legend),
         blocks=tuple(blocks),
         notes=tuple(dict.fromkeys(notes)),  # each once
-        # `differences` are those of the runs' work, which make them incomparable
+        # `differences` in the runs' work make them incomparable
         is_comparable=not any(comparison.differences for comparison in comparisons),
     )
 
@@ -260,8 +260,8 @@ def _notes(comparison: Comparison, letters: Letters) -> Iterator[Note]:
     """Notes on the two runs of one comparison: the samples that they share, what only one has,
     and warnings of differences between them.
 
-    `differences` are of the runs' work, which makes them incomparable; `cautions` are others,
-    such as of methods' options and versions.
+    `differences` are of the runs' work, which makes them incomparable; `cautions` are other
+    differences, such as methods' options and versions.
     """
     # the single tasks' cells, without means
     task_cells = [cell for key, cell in comparison.cells.items() if key.task in comparison.tasks]

@@ -86,7 +86,7 @@ def _repeats_drafts(method: str, baseline: RunHeader, header: RunHeader) -> bool
 
 def _exact_pairs(run: Run, baseline: Run) -> Iterator[_ExactPair]:
     """Pairs of an answer at temperature 0 and the baseline's answer to the same request, if the
-    tokens of both are equal, and also those of all earlier turns of the chat.
+    tokens of both are equal, and the tokens of all earlier turns of the chat are equal too.
 
     Answers without recorded steps are left out.
     """

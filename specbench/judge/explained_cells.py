@@ -86,7 +86,7 @@ def explain_cells(
         "quantity": explained,
         "sides": [side._asdict() for side in sides],
         "ratio": product.ratio,
-        "remainder": product.remainder,  # ratio / product of the factors: 1 but for rounding
+        "remainder": product.remainder,  # ratio / product of the factors: 1 up to rounding
         "sentence": block.sentence,
         "factors": [*map(_json_values, factors)],
         "other_numbers": [*map(_json_values, other_numbers)],  # no factors of the product

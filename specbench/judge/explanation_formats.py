@@ -141,7 +141,7 @@ def explanation_frame(explanations: Sequence[Explanation]) -> DataFrame:
 
     The first columns are the same in all rows of an explanation: method, temperature, concurrency
     and request_rate of the subject (what is explained), and reference_method if there is a
-    reference (what it is compared with). The others are those of `_rows`.
+    reference (what it is compared with). `_rows` has the other columns.
     """
     import pandas as pd
 

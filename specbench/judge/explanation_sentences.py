@@ -69,8 +69,8 @@ def _evidence(explanation: Explanation) -> str:
     A factor is claimed if it differs significantly from 1. Unless the factor was tested without
     being claimed, a sentence on the settings that can move it follows; if it was tested, one on the
     other claimed factors. If no such setting differs, a claimed factor is "without a cause", and no
-    sentence follows; for imported runs, and for factors that follow from others (averaging, and the
-    prefill beside changed decoding), this is not said.
+    sentence follows. This is never said of imported runs, nor of factors that follow from others
+    (averaging, and the prefill beside changed decoding).
     """
     largest, *others = explanation.factors
     causes = explanation.causes(largest.name)  # settings that differ and can move it, in words
@@ -92,7 +92,7 @@ def _evidence(explanation: Explanation) -> str:
 
 
 def _shown(explanation: Explanation, factors: Sequence[Factor]) -> str:
-    """A further sentence with those of the factors that differ significantly from 1; empty if none
+    """A further sentence that lists which of the factors differ significantly from 1; empty if none
     does.
     """
     claimed = [factor for factor in factors if explanation.is_claimed(factor.name)]

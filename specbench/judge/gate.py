@@ -165,7 +165,7 @@ def _asked_numbers(baseline: RunTables, *, has_speed: bool) -> dict[str, set[str
 
 def _warnings(baselines: Sequence[Run], comparisons: Sequence[Comparison]) -> Iterator[str]:
     """Sentences on baselines that lack records, on parts that only one run has, and on further
-    differences from the first baseline, such as of versions.
+    differences from the first baseline, such as other versions.
     """
     for baseline in baselines:
         if baseline.missing_text:

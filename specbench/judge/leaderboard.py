@@ -16,7 +16,7 @@ from specbench.types import Record
 WEIGHTS = (*WEIGHT_SUFFIXES, ".gguf")
 """The endings of names of files with weights."""
 LEAST_PARAMETERS = 100 * 10**6
-"""Parameters of the smallest model that a leaderboard admits."""
+"""Number of parameters of the smallest model that a leaderboard admits."""
 _PER_BYTE = 2
 """Most parameters per byte of weights: checkpoints have four bits or more per parameter."""
 _SLOWING = ("phases", "trace", "check_drafts")

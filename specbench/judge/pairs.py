@@ -40,7 +40,7 @@ _REASONS: Mapping[Metric, Missing] = {
 """The reason if no completion has what the metric needs."""
 
 RUN_AND_PASS = ["run", "pass_"]
-"""Columns of a request's run in a pool (0 without one) and of its pass in that run."""
+"""Columns with the number of a request's run in its pool (0 without a pool), and of its pass."""
 _NOT_PAIRED = ("repeat", *Load._fields)
 """Columns of a request that may differ between two runs. Passes are paired by `RUN_AND_PASS`, and
 runs of the engine have no load.
@@ -139,7 +139,7 @@ class _Side(NamedTuple):
     ratios: Mapping[str, RowRatio]
     """Ratios of the rows, by metric."""
     groups: RowGroups
-    """The groups of the rows: the subject's samples on both sides, so that draws pair them."""
+    """The samples of the rows. Both sides have the subject's, so that draws pair them."""
 
     def value(self, metric: Metric, is_used: BoolArray, draws: Draws | None) -> Value:
         """A metric over the rows that are used, with an interval if there are draws."""
@@ -148,7 +148,7 @@ class _Side(NamedTuple):
 
 
 def _side(rows: DataFrame, suffix: str, repetition: Repetition) -> _Side:
-    """One side of the rows of `pair_requests`: the side whose columns have this suffix."""
+    """One run's numbers in the rows of `pair_requests`, from the columns with this suffix."""
     columns = {name: rows[f"{name}{suffix}"].to_numpy(dtype=np.float64) for name in COLUMNS}
     groups = RowGroups(
         rows["cluster"].to_numpy(),

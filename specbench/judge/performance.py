@@ -22,7 +22,8 @@ from specbench.judge.pairs import CellPair, Pair
 MOST_TIMES = 10
 """A number is judged only if its test would find this many times the allowed change."""
 MOST_UNSEEN = 0.2
-"""The test need not find a change below this share, even if MOST_TIMES the allowed change is less.
+"""A test need not find a smaller change than this share, even if MOST_TIMES the allowed change is
+less.
 """
 LEAST_SAMPLES = 8
 """Samples per task that have enough degrees of freedom for a test, regardless of their lengths."""

@@ -91,7 +91,7 @@ def find_cells(name: str) -> tuple[PublishedValue, ...]:
 
 
 def _read_table(table_name: str) -> list[PublishedValue]:
-    """The cells of a table of this name in results/published, or of this TOML file.
+    """The cells of the table with this name in results/published, or of this TOML file.
 
     Raises:
         UserError: there is neither.
@@ -196,7 +196,7 @@ def _side_of_cell(cell_name: str, repetitions: Sequence[PublishedValue]) -> Cell
 
 
 def _num_decimals(number: float) -> int:
-    """Decimals of a number as it is written."""
+    """The number of decimals with which a number is written."""
     exponent = Decimal(str(number)).normalize().as_tuple().exponent
     return max(0, -int(exponent))
 

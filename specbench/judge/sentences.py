@@ -103,7 +103,7 @@ def cross_sentence(comparison: Comparison, letters: Letters, key: CellKey) -> st
     subject, reference = comparison.subject, comparison.reference  # headers of the runs
     # " on the MACHINE" for each, or " in LETTER" if they are of one machine
     subject_place, reference_place = _places(subject, reference, letters)
-    reference_method = comparison.reference_method or BASELINE  # that of the reference
+    reference_method = comparison.reference_method or BASELINE  # the reference's
     model_text = f"With {facts.model_label(subject)}, "  # both runs have this model
     subject_text = f"{subject.method(comparison.methods[0]).label}{subject_place}"
     reference_text = f"{reference.method(reference_method).label}{reference_place}"

@@ -54,8 +54,8 @@ def make_side(tabled_run: TabledRun, *, are_pools: bool) -> Side:
     run_numbers = np.zeros_like(repeats)
     pass_numbers = repeats
     if are_pools:
-        # The repeats of a pool are numbered on from run to run: with runs [0 0 1 1 1], the repeats
-        # [0 1 2 3 4] are the passes [0 1 0 1 2].
+        # The repeats of a pool are numbered through all its runs: with runs [0 0 1 1 1], the
+        # repeats [0 1 2 3 4] are the passes [0 1 0 1 2].
         run_of_repeat = np.array(run.run_of_repeat)
         # the first repeat of each repeat's run
         first_repeat = np.searchsorted(run_of_repeat, run_of_repeat)

@@ -163,7 +163,7 @@ class RunMethod:
 
 
 def kept_options(before: MethodHeader, now: SettingsHeader | None) -> dict[str, Any]:
-    """The earlier run's values of the options that its settings, or those of now, have changed."""
+    """The earlier run's values of all options that its settings, or the new ones, have changed."""
     headers = [header for header in (before.settings, now) if header]
     changed = {name for header in headers for name in header.paper}
     return {name: before.options[name] for name in changed if name in before.options}

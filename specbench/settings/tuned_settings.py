@@ -163,7 +163,7 @@ def forget(name: str) -> list[StoredTune]:
 
 
 def tunes_folders() -> list[Path]:
-    """The folders of stored settings: the folder of new settings, and that of older versions."""
+    """The folders of stored settings: first the folder of new settings, then older versions'."""
     from specbench.engine.kernels.native_build import user_folder
 
     former = user_folder().parent / "tunes"

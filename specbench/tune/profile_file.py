@@ -196,7 +196,7 @@ def too_large(size: int) -> UserError:
 def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """The rows of all answers in one array, padded with zeros to the same width.
 
-    Drawn chains of a short answer may be shorter than those of others, which makes rows narrower.
+    The drawn chains of a short answer may all be shorter, which makes its rows narrower.
     """
     if arrays[0].ndim == 2:
         width = max(array.shape[1] for array in arrays)

@@ -91,7 +91,7 @@ def _problems(header: ProfileHeader, arrays: Arrays) -> Iterator[str]:
 
 
 def _wrong_kinds(header: ProfileHeader, arrays: Arrays) -> Iterator[str]:
-    """A sentence per method whose kind is unknown, or whose arrays are not those of its kind."""
+    """A sentence per method whose kind is unknown, or whose arrays do not belong to its kind."""
     has_positions = any(answer_header.num_tokens > 1 for answer_header in header.answers)
     for label, method in header.methods.items():
         stored = {name.rpartition("/")[2] for name in arrays if name.rpartition("/")[0] == label}

@@ -134,7 +134,7 @@ class Worker:
         self.report().check(opening.about)  # the files may have changed while they were loaded
         backend.warm_up(opening.requests)
         # The driver has the prompts: a worker is given one prompt with its turns after the other.
-        # So the most tokens of an answer are those of the usual request.
+        # So the usual request decides the most tokens of an answer.
         max_new_tokens = opening.requests[0].max_new_tokens
         work = Work(self._spec, setup.labels, setup.codec, max_new_tokens)  # same for all samples
         silent_progress = Progress(lambda text: None)  # shows nothing

@@ -47,11 +47,11 @@ class Choices:
     threads: Threads | None = None
     """Numbers of CPU threads; None before the model is loaded."""
     are_threads_kept: bool = False
-    """True if the numbers are those of the continued run."""
+    """True if the numbers are taken from the continued run."""
 
     @classmethod
     def at_start(cls, setup: EngineParts, before: RunHeader | None) -> Choices:
-        """The choices of a setup, or those of the continued run (`before`)."""
+        """The choices of a setup, or of the continued run (`before`)."""
         if before is None:
             return cls(setup.methods, are_settings_open=setup.settings == AUTO)
         methods = tuple(

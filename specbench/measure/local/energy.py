@@ -1,7 +1,7 @@
 """The energy of completions: of a single one, and of a method that repeats prompts alone.
 
-A counter advances in ticks. Methods take turns at each prompt, so the ticks mix the energy of one
-answer with that of the next. A method alone is metered over many ticks.
+A counter advances in ticks. Methods take turns at each prompt, so a tick may mix the energies of
+two answers. A method alone is metered over many ticks.
 """
 
 from __future__ import annotations

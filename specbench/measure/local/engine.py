@@ -242,8 +242,8 @@ class EngineBackend:
     def _choose_threads(self, request: Request) -> None:
         """Choose the numbers of threads of prefills and of each method's steps by their times.
 
-        The times are those of `request`. Numbers that the user or the environment gave are kept,
-        and so are those of a continued run. The bandwidth is measured with each method's number.
+        The times are measured with `request`. Numbers that the user, the environment or a continued
+        run gave are kept. The bandwidth is measured with each method's number.
         """
         threads = self._choices.threads  # vanilla's number of CPU threads, and who chose it
         if threads is None or threads.chosen_by != "measured":  # given, or torch's on a GPU

@@ -202,7 +202,7 @@ def make_execution(mode: Mode, device: torch.device, dtype: torch.dtype) -> Exec
 
 
 def _ops(mode: Mode, device: torch.device, dtype: torch.dtype) -> Ops:
-    """The operations of layers: torch's, or those of specbench's own kernels.
+    """The operations of layers: torch's, or specbench's own kernels.
 
     Without `--kernels` ("auto"), eager steps on a GPU have torch's operations.
     """

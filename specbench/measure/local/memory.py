@@ -44,8 +44,8 @@ class MemoryLedger:
     def measure(self, label: str, complete: Callable[[], Completion]) -> Completion:
         """Complete a request on GPUs with the method of this label, and add the peak memory.
 
-        The peak memory in bytes is summed over all GPUs. The bytes that other methods hold do not
-        count, nor those of CUDA graphs that this completion did not replay.
+        The peak memory in bytes is summed over all GPUs. It leaves out the bytes that other methods
+        hold, and the bytes of CUDA graphs that this completion did not replay.
         """
         import torch
 
@@ -69,7 +69,7 @@ class MemoryLedger:
         return replace(completion, peak_memory_bytes=method_peak_bytes)
 
     def _num_bytes(self) -> int:
-        """Allocated bytes on all GPUs, less those of the target's cache and of graphs; 0 on a CPU.
+        """Allocated bytes on all GPUs, without the target's cache and the graphs; 0 on a CPU.
 
         No method holds the cache and the graphs, and both grow while methods run.
         """

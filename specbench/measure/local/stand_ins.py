@@ -23,7 +23,7 @@ _FIELDS["num_local_experts"] = "num_experts"
 def stand_in_of(card: ModelCard) -> StandIn:
     """The stand-in of a card's model.
 
-    It is a plan to make weights of the model's shape from those of tiny, the model that ships with
+    It is a plan to make weights of the model's shape from the weights of tiny, which ships with
     specbench: for the model, for the heads of Medusa, Hydra, EAGLE and EAGLE-3, and for the SpS
     draft model if the card has one of known shape.
 

@@ -65,7 +65,7 @@ class Trial:
     def add(self, count: int, seconds: float) -> None:
         """Keep the seconds of a step with `count` threads, and drop numbers that are far too slow.
 
-        A number of threads is dropped if its steps are far slower than those of the best number.
+        A number of threads is dropped if its steps are far slower than the best number's.
         If the best number is larger, the numbers below the dropped number are dropped too, except
         the usual number (the first of `_counts`). If the usual number itself is dropped, the best
         number takes its place.
@@ -113,9 +113,8 @@ class Trial:
     def _choose(self) -> _Choice:
         """The best number of threads so far; settled if every sign test has decided.
 
-        The usual number, the first of `_counts`, is the best until the sign test of its steps and
-        those of another number finds the other number faster. The numbers that follow are compared
-        with this new best number.
+        The usual number, the first of `_counts`, is the best until a sign test finds the steps of
+        another number faster. The numbers that follow are compared with this new best number.
         """
         best = self._counts[0]
         is_settled = True
@@ -129,7 +128,7 @@ class Trial:
 
 
 def _is_far(median_s: float, best_s: float, num_steps: int) -> bool:
-    """True if steps are so much slower than those of the best number that no more are tried.
+    """True if steps are so much slower than the best number's that no more are tried.
 
     `median_s` and `best_s` are medians over at least `num_steps` steps each.
     """

@@ -107,7 +107,7 @@ class SharedServers:
     async def open(self, method: str) -> OpenServer:
         """The server of a label, whose requests ask for the draft size of this label.
 
-        All sizes of a method share a running server, that of the largest size. `method` is the
+        All sizes of a method share one running server, which is the largest size's. `method` is the
         label of a method with one size, or of plain decoding.
 
         Raises:
