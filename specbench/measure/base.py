@@ -1,6 +1,6 @@
 """The protocols between a run and the backend that completes its requests.
 
-Runner, log and reports know these protocols only; no device, dtype or weights appear here.
+The runner, the log and the reports use only these protocols: no device or weights appear here.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from specbench.models.chat import ChatCodec
 from specbench.types import Completion, Record, RecordKey, Request, RequestKey
 
 outer_clock = time.perf_counter
-"""The run's clock, bound before any method is imported: a method could replace it in `time`."""
+"""The run's clock, bound before methods are imported: a method could replace `perf_counter`."""
 
 
 class SetupInfo(Struct, frozen=True):
@@ -68,7 +68,7 @@ class BackendInfo:
     weights_print: WeightsPrint | None = None
     threads: Threads | None = None
     methods: dict[str, MethodHeader] = field(default_factory=dict)
-    """Headers of the methods with settings of the warm-up, a tune, a file or a run, by label."""
+    """Headers, by label, of methods that got settings from the warm-up, a tune, a file or a run."""
     roofline: RooflineHeader | None = None
     kernels: Kernels | None = None
     execution: dict[str, ExecutionHeader] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class BackendInfo:
     warnings: tuple[str, ...] = ()
 
     def added_to(self, header: RunHeader) -> RunHeader:
-        """The header with this part. A method that was ever eager stays eager in a resumed run."""
+        """The header with this part added. A method that was eager stays eager in a resumed run."""
         execution = header.execution | self.execution
         for label, earlier_execution in header.execution.items():
             if execution[label].mode == "graph":
@@ -113,10 +113,10 @@ class Sink(Protocol):
 
 
 class Log(Sink, Protocol):
-    """A run's folder as its runner sees it."""
+    """The folder of a run, to which its runner writes."""
 
     def changed(self) -> None:
-        """Write the header again: the backend's description has changed."""
+        """Write the header again, because the backend's description has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class Work:
     """The methods as records spell them, in table order."""
     codec: ChatCodec
     max_new_tokens: int
-    """Largest number of new tokens of an answer."""
+    """The most new tokens that an answer may have."""
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ class Plan:
 
 
 def loads_of_run(values: SpecValues) -> tuple[Load, ...]:
-    """The loads of a run in order; a server without a load answers one request at a time."""
+    """The loads of a run, in order. Without a load, a server gets one request at a time."""
     default = Load(concurrency=1) if values.backend == "server" else NO_LOAD
     return loads_of(values) or (default,)
 
@@ -236,19 +236,19 @@ class Backend(Protocol):
     def __exit__(self, *exception: object) -> None: ...
 
     def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
-        """The backend as measured so far, and as these records used it. Callable at any time."""
+        """The backend's part of the header so far. `records` are those of the run so far."""
 
     def warm_up(self, requests: Sequence[Request]) -> None:
         """Do what only the first requests need, such as loading kernels.
 
-        `requests` has, at each temperature of the run, a usual request and then one with the most
-        tokens of prompt and answer that the run can reach.
+        `requests` has two requests per temperature of the run: a usual one, then one with the most
+        tokens, in prompt and answer together, that the run can reach.
         """
 
     def runner(self, plan: Plan, log: Log, progress: Progress) -> PlanRunner:
-        """The runner of a plan on this backend: one request after the other, or blocks of them.
+        """The runner of a plan on this backend. It completes single requests or blocks of them.
 
-        The log receives the records, and changes of the backend, which come between requests.
+        `log` receives the records, and calls of `changed` between requests.
         """
 
 
@@ -262,19 +262,19 @@ class RequestBackend(Backend, Protocol):
         """Let a method of scope "run" remember its last completion."""
 
     def forget(self) -> None:
-        """Drop all that methods remember, at the start of a pass. Faults show in later requests."""
+        """Make methods drop what they remember. If one fails here, its later requests fail."""
 
 
 @runtime_checkable
 class ChecksMemory(Protocol):
-    """A setup that completes the requests on a device of its own."""
+    """A setup that can check if requests fit into the memory of its device."""
 
     def check_memory(self, num_tokens: int) -> None:
         """Refuse requests that grow to `num_tokens` if there is no room for them."""
 
 
 class Setup(Protocol):
-    """A backend that can be opened: everything it needs was found and checked."""
+    """A backend that is ready to be opened: everything it needs was found and checked."""
 
     @property
     def title(self) -> str:
@@ -293,8 +293,8 @@ class Setup(Protocol):
 
     @property
     def context(self) -> int | None:
-        """Tokens that the model's context holds; None if unknown."""
+        """Length of the model's context in tokens; None if unknown."""
 
     def describe(self) -> SetupInfo: ...
     def open(self, folder: Path, before: RunHeader | None = None) -> Backend:
-        """The backend, to be entered. `before` is the header of a continued run in `folder`."""
+        """A backend to enter. `before` is the header of a continued run in `folder`."""

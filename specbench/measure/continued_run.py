@@ -1,4 +1,4 @@
-"""The runs of a tune. A second call continues the runs in its folder."""
+"""Measure the runs of a tune, or continue those that its folder already has."""
 
 from pathlib import Path
 
@@ -11,10 +11,10 @@ from specbench.measure.session import run_plan
 
 
 def continued_run(plan: Plan, folder: Path, progress: Progress) -> Run:
-    """The complete run of a plan (prompts, methods and options) in `folder`.
+    """The complete run of a plan (prompts, methods and options), stored in `folder`.
 
-    A complete run that the folder has already is only read. An incomplete run is continued.
-    Without a run, a new one is measured. `progress` receives the events and messages.
+    If the folder has a complete run, it is only read. An incomplete run is continued. Without a
+    run, a new one is measured. `progress` receives events and messages to show.
 
     Raises:
         UserError: the folder has a run with other inputs, or of another machine or version.
@@ -25,7 +25,7 @@ def continued_run(plan: Plan, folder: Path, progress: Progress) -> Run:
         if stored.header.status == "complete":
             try:
                 check_same_run(stored, plan, folder)
-            except RunFolderError as error:  # its advice is about --resume, which a tune lacks
+            except RunFolderError as error:  # its hint is about --resume, which a tune lacks
                 raise UserError(error.message, "Give --out another folder.") from error
             return stored
     progress.message("Measuring …")

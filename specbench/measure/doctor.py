@@ -1,4 +1,4 @@
-"""Checks of a machine: what can it run, and can its baseline be trusted?"""
+"""Checks of a machine: what it can run, and if its baseline can be trusted."""
 
 from __future__ import annotations
 
@@ -35,11 +35,13 @@ PROMPTS = (
 NUM_TOKENS = 64
 """New tokens of an answer."""
 NUM_ROUNDS = 5
-"""Timed answers to each prompt in our loop and by `generate`."""
+"""Number of timed answers to each prompt, in our loop and by `generate`."""
 NUM_KIND_ROUNDS = 2
-"""Timed answers to each prompt with each kind of kernels."""
+"""Number of timed answers to each prompt with each kind of kernels."""
 MARGIN = 1.05
-"""Our loop counts as slower above this ratio of times: these timings scatter by a few percent."""
+"""Ratio of times, our loop's / `generate`'s, above which our loop counts as slower. These timings
+scatter by a few percent.
+"""
 
 
 class Diagnosis(NamedTuple):
@@ -48,7 +50,7 @@ class Diagnosis(NamedTuple):
     name: str
     text: str
     is_ok: bool | None = None
-    """None for a fact without a verdict."""
+    """None if there is nothing to judge."""
 
 
 def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
@@ -70,7 +72,7 @@ def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
         # A fact, not a failed check: older versions work.
         advice = "torch 2.9 or newer is better on a GPU: launches overlap, and captures are faster"
         yield Diagnosis("torch", advice)
-    # `device.reason` says why no GPU can be used; it is empty if there is a GPU.
+    # `device.reason` is why no GPU can be used; it is empty if there is a GPU.
     no_gpu = f"; no GPU, because {device.reason}" if device.reason else ""
     yield Diagnosis("device", f"{device.name}{no_gpu}")
     yield Diagnosis("memory", f"{free_bytes(device.name) / 1e9:.1f} GB free on {device.name}")
@@ -82,11 +84,11 @@ def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
         context = backend.target.context  # number of tokens that the model's context holds
         yield Diagnosis("model", f"{setup.card.title} in {setup.dtype}, context {context}")
         yield _threads(backend.describe().threads)  # how many, and who chose them
-        yield _tree(backend.target)  # a branch of a draft tree against a plain forward
-        yield from _baseline(setup, backend)  # vanilla against the model's own `generate`
-        # The names of the kinds of kernels that the device can run; none if the user chose a kind.
+        yield _tree(backend.target)  # compares a branch of a draft tree with a plain forward
+        yield from _baseline(setup, backend)  # compares vanilla with the model's own `generate`
+        # The names of the kinds of kernels that the device can run; empty if the user chose a kind.
         kernel_kinds = device.kernels if spec.kernels == "auto" else ()
-        # `unfused_reason` says why the target cannot use specbench's kernels; None if it can.
+        # `unfused_reason` is why the target cannot use specbench's kernels; None if it can.
         if (reason := backend.target.unfused_reason) and kernel_kinds:
             yield Diagnosis("kernels", f"transformers computes the layers: {reason}")
             return
@@ -98,7 +100,7 @@ def _kernels(spec: RunSpec, kinds: Sequence[str], *, is_offline: bool) -> Iterat
     """Compare vanilla's tokens and times with each kind of kernels, one after the other.
 
     `spec` names the model and the device; with `is_offline`, nothing is downloaded. `kinds` are
-    names of kinds of kernels. The first is torch, and the other kinds must give the same tokens.
+    names of kinds of kernels. The first is "torch"; the other kinds must give the same tokens.
     Yields a Diagnosis for each kind: the time per token, and the check of a draft tree (`_tree`).
     """
     torch_token_ids: list[tuple[int, ...]] = []  # the token ids of each answer by torch
@@ -106,11 +108,11 @@ def _kernels(spec: RunSpec, kinds: Sequence[str], *, is_offline: bool) -> Iterat
         _release()  # the model that was loaded before
         setup = make_engine_setup(structs.replace(spec, kernels=kind), is_offline=is_offline)
         with EngineBackend(setup) as backend:
-            # `name` of the kernels, and the `reason` if specbench's own kernels are not used.
+            # The kernels' `name`, and the `reason` if specbench's own kernels are not used.
             kernels = describe_kernels(backend.target)
             tree_diagnosis = _tree(backend.target)
-            # Completions (`result`) with their seconds [requests][rounds]. Each request is a fixed
-            # prompt, and its answer has NUM_TOKENS tokens.
+            # Completions (`result`) with their `seconds` [requests][rounds]. Each request has a
+            # fixed prompt, and asks for NUM_TOKENS tokens.
             answers_by_request = [
                 [_timed(backend.complete, BASELINE, request) for _ in range(NUM_KIND_ROUNDS + 1)]
                 for request in _requests(setup)
@@ -140,7 +142,7 @@ def _kernels(spec: RunSpec, kinds: Sequence[str], *, is_offline: bool) -> Iterat
 
 
 def _release() -> None:
-    """Free the memory of a model that nothing holds, before the next one is loaded."""
+    """Free the memory of a model that is no longer referenced, before the next one is loaded."""
     import torch
 
     gc.unfreeze()
@@ -175,9 +177,9 @@ def _threads(threads: Threads | None) -> Diagnosis:
 
 
 def _tree(target: Target) -> Diagnosis:
-    """Compare a branch of a draft tree with a plain sequence: the logits at its end must agree.
+    """Compare a branch of a draft tree with a plain sequence: their last logits must agree.
 
-    `target` is the loaded model. Returns the verdict, with the largest difference of two logits.
+    `target` is the loaded model. Returns the verdict, with the largest difference of logits.
     In the tree, node 0 is the prompt's last token, nodes 2 to 4 are the branch, and node 1 is
     another branch beside it. A wrong mask or position would change the logits of node 4 far more
     than rounding does.
@@ -193,7 +195,7 @@ def _tree(target: Target) -> Diagnosis:
         target.prefill(prompt)
         # The parent of each node; the root's parent is the root itself.
         layout = TreeLayout.from_parents([0, 0, 0, 2, 3], target.device)
-        # The token of each node: the prompt's last token, that of the other branch, the branch.
+        # The token of each node: the prompt's last token, the other branch's (11), the branch.
         node_ids = torch.tensor([prompt[-1], 11, *branch], device=target.device)
         tree = DraftTree(node_ids, layout, num_verify=5)  # all nodes, though none is accepted
         # The cache drops the prompt's last token, since node 0 computes it again.
@@ -203,7 +205,7 @@ def _tree(target: Target) -> Diagnosis:
             plain_logits = target.prefill((*prompt, *branch)).logits[-1].float()  # [vocab]
         difference = (tree_logits - plain_logits).abs().max().item()
     largest_logit = plain_logits.abs().max().item()
-    # Rounding errors add up over the layers: up to 40 errors of the largest logit are allowed.
+    # Rounding errors add up over the layers: 40 rounding errors of the largest logit are allowed.
     allowed = largest_logit * 40 * torch.finfo(target.dtype).eps
     is_ok = difference <= allowed
     return Diagnosis("tree", f"a branch differs from a plain forward by {difference:.1e}", is_ok)
@@ -212,8 +214,8 @@ def _tree(target: Target) -> Diagnosis:
 def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]:
     """Compare vanilla in our loop with the model's own `generate`, then measure the bandwidth.
 
-    Yields a Diagnosis for the tokens, for the speed, and for the memory's bandwidth with the part
-    of it that vanilla uses. `setup` makes the requests, `backend` holds the loaded model.
+    Yields a Diagnosis for the tokens, for the speed, and for the memory's bandwidth with the share
+    that vanilla uses. `setup` has the codec for the prompts, `backend` holds the loaded model.
     """
     target = backend.target
     do_tokens_agree = True
@@ -238,9 +240,9 @@ def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]
     speed_text = f"{tokens_per_s:.0f} tokens/s, {1 / time_ratio:.1f} times as fast as generate"
     yield Diagnosis("baseline speed", speed_text, time_ratio <= MARGIN)
     # The memory's bandwidth, the bytes of weights that a step reads (`target_bytes`, with all
-    # experts of a mixture), and the size of the last-level cache (`cache_bytes`, 0 if unknown).
+    # experts of a mixture), and the bytes of the last-level cache (`cache_bytes`, 0 if unknown).
     traffic = measure_traffic(target)
-    bandwidths = {  # bytes per second, by the way of measuring; 0 if this way is not possible
+    bandwidths = {  # bytes per second, by how they were measured; 0 if that is not possible
         "by reads": traffic.bandwidth_bytes_per_s,
         "by copies": traffic.copy_bytes_per_s,
         "by clock and bus width": traffic.nominal_bytes_per_s,
@@ -290,7 +292,7 @@ class _Timed(NamedTuple, Generic[T]):
 
 
 def _timed(call: Callable[..., T], *arguments: Any) -> _Timed[T]:
-    """Time a call."""
+    """Call a function, and time it."""
     began = time.perf_counter()
     result = call(*arguments)
     return _Timed(time.perf_counter() - began, result)

@@ -16,7 +16,7 @@ from specbench.types import Record
 EARLIER = "from the latest comparable run"
 """The source of an estimate of time, in words."""
 MIN_TOKENS = 1_000
-"""Fewest tokens of an earlier run that can predict the seconds of a later run."""
+"""Fewest tokens that an earlier run must have to predict the seconds of a later run."""
 
 
 def earlier_runs(plan: Plan, root: Path) -> Iterator[tuple[Path, RunHeader]]:
@@ -37,10 +37,10 @@ def earlier_runs(plan: Plan, root: Path) -> Iterator[tuple[Path, RunHeader]]:
 def expected_seconds(plan: Plan, root: Path) -> float | None:
     """Seconds that a plan's answers will take, from the latest comparable run; None without one.
 
-    `root` is the folder of all runs. A comparable run is one of `earlier_runs` of the same `_kind`,
-    at the same loads, with at least `MIN_TOKENS` tokens. Runs that were continued on another
-    machine or with other versions (`segments`) are left out. An answer is expected to add as many
-    seconds as the mean of its method's answers in the comparable run (`_busy_seconds`), or of all
+    `root` is the folder of all runs. A comparable run is one of `earlier_runs` that has the same
+    `_kind` and loads, and at least `MIN_TOKENS` tokens. Runs that were continued on another machine
+    or with other versions (`segments`) are left out. An answer is expected to add as many seconds
+    as its method's answers in the comparable run do on average (`_busy_seconds`), or those of all
     methods if that run lacks the method. The seconds are scaled by the ratio of the runs'
     `max_new_tokens`.
     """
@@ -52,7 +52,7 @@ def expected_seconds(plan: Plan, root: Path) -> float | None:
         if {*loads_of_run(values)} != {*loads_of_run(plan.spec)}:
             continue
         records = read_run(path, is_lenient=True).records  # damaged lines are left out
-        timed_records = [record for record in records if record.wall_s]  # failed: no time
+        timed_records = [record for record in records if record.wall_s]  # failed ones have no time
         if sum(record.num_tokens for record in timed_records) < MIN_TOKENS:
             continue
         seconds_by_method = defaultdict(list)  # seconds that each answer added
@@ -72,13 +72,13 @@ def expected_seconds(plan: Plan, root: Path) -> float | None:
 
 
 def _kind(values: SpecValues, model: ModelHeader) -> tuple[object, ...]:
-    """Values that are equal in runs of comparable seconds: backend, phases and number formats."""
+    """Values that two runs must share for their times to be comparable, such as the backend."""
     work = (values.backend, values.serving_engine, bool(values.urls), values.phases)
     return (*work, model.is_stand_in, model.precision)
 
 
 def _busy_seconds(record: Record) -> float:
-    """The seconds that an answer adds to a run. Answers in flight at once share their seconds."""
+    """The seconds that an answer adds to a run. Answers in flight at once share the time."""
     key = record.key
     if key.request_rate:  # requests per second; 0 without such a load
         return 1 / key.request_rate

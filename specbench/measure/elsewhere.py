@@ -1,4 +1,4 @@
-"""Setups made outside this process, by the workers of a Ray cluster."""
+"""Make the setups of runs outside this process, on the workers of a Ray cluster."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -16,18 +16,18 @@ def downloads(
 ) -> Iterator[tuple[str, Callable[..., Path]]]:
     """The downloads of a run: papers' prompts, then a model with its drafters.
 
-    `tasks` are the names of tasks whose prompts are downloaded: None stands for all with a paper's
-    prompts. `model` is the name of the model; with None, no model is downloaded. Yields the title
-    of each download and a function of `offline` that returns the path of its file or folder. With
-    `offline=False` it downloads what is not on this machine yet; with `offline=True` it raises
-    UserError instead. Unknown names raise UserError before the first download.
+    `tasks` are the names of tasks whose prompts are downloaded; None means all tasks that have a
+    paper's prompts. `model` is the name of the model; with None, no model is downloaded. Yields the
+    title of each download, and a function of `offline` that returns the path of its file or folder.
+    With `offline=False` the function downloads what is not on this machine yet; with `offline=True`
+    it raises UserError instead. Unknown names raise UserError before the first download.
     """
     if tasks is None:
         # The cards (descriptions) of all tasks whose prompts a paper has published: `card.paper` is
         # their file.
         task_cards = [card for card in load_cards().values() if card.paper is not None]
     else:
-        # A task that is a file of the user has no card, and nothing to download.
+        # A task from a user's file has no card, and nothing to download.
         cards = [task.card for task in find_tasks(tasks) if task.card is not None]
         task_cards = [*{card.name: card for card in cards}.values()]  # without duplicates
     model_card = RunSpec(model=model).card if model is not None else None
@@ -44,7 +44,7 @@ def downloads(
 
 
 def _prompts(card: TaskCard, *, offline: bool) -> Path:
-    """The file of a task's paper prompts. Raise UserError if the card names none."""
+    """The file with the paper's prompts for a task. Raises UserError if the card names none."""
     if card.paper is None:
         raise UserError(
             f"Task {card.name} has no paper prompts.",
@@ -54,6 +54,6 @@ def _prompts(card: TaskCard, *, offline: bool) -> Path:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of the files directly in a folder; links are followed."""
+    """Size in bytes of a file, or of the files directly in a folder. Links are followed."""
     files = [path] if path.is_file() else [file for file in path.iterdir() if file.is_file()]
     return sum(file.stat().st_size for file in files)

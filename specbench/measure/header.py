@@ -1,4 +1,4 @@
-"""The header of a run that begins, from its plan."""
+"""Make the header of a new run from its plan."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -22,10 +22,10 @@ PHASES_WARNING = (
 def make_header(
     plan: Plan, path: Path, *, given: Sequence[str], command: Sequence[str]
 ) -> RunHeader:
-    """The header of a plan that runs in a folder for the first time.
+    """The header of a plan's new run in a folder.
 
     Args:
-        plan: what runs.
+        plan: the setup, the prompts and the options of the run.
         path: the run's folder.
         given: names of the options that the user gave.
         command: arguments of the command line.
@@ -61,7 +61,7 @@ def make_header(
 
 
 def _warnings(plan: Plan) -> list[str]:
-    """Sentences about the prompts, other programs on this machine, and timed phases."""
+    """Warnings about control tokens in prompts, other programs on this machine, and --phases."""
     warnings = [control_warning(plan)]
     if not plan.about.environment:  # this machine completes the requests
         warnings.append(environment.busy_warning())
@@ -71,7 +71,7 @@ def _warnings(plan: Plan) -> list[str]:
 
 
 def control_warning(plan: Plan) -> str | None:
-    """A sentence about prompts whose text has control tokens; None without any."""
+    """A warning about prompts whose text has control tokens; None if there are none."""
     tokens = {  # the last control token of each such prompt, by the prompt's id
         prompt.sample_id: token
         for prompts in plan.prompts.values()

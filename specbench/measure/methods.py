@@ -17,22 +17,23 @@ from specbench.types import BASELINE as BASELINE
 
 
 class SelectedMethods(NamedTuple):
-    """The methods of a run, sorted by whether they can run."""
+    """The methods of a run: those that can run, and those that cannot."""
 
     methods: tuple[RunMethod, ...]
     """Methods that run, with their weights."""
     missing: tuple[RunMethod, ...]
     """Methods without a checkpoint for the model."""
     broken: tuple[str, ...]
-    """Sentences about plug-ins that would run if they could be imported."""
+    """Warnings about plug-ins that would run if they could be imported."""
     errors: tuple[CheckpointError, ...]
     """Errors in the files of `methods`."""
 
 
 ResolveWeights = Callable[[RunMethod], ResolvedWeights]
-"""Maps a method with its options to its weights: a path, or the maker of a stand-in's. They are
-None if the method needs none, if the model has none for it (`exists` is False), or if a preview
-does not find them on this machine. Raises CheckpointError if a file is missing or damaged.
+"""Finds the weights of a method with its options. `weights` is a path, or makes a stand-in's
+weights. It is None if the method needs none, if the model has none for the method (`exists` is
+False), or if a preview does not find them on this machine. Raises CheckpointError if a file is
+missing or damaged.
 """
 
 
@@ -52,11 +53,11 @@ def check_choices(choices: Sequence[MethodChoice]) -> None:
 def check_sources(card: ModelCard, choices: Sequence[MethodChoice]) -> None:
     """Check the local files of methods, before torch is imported.
 
-    `card` is the model's card; `choices` are the methods that were named, with their options. The
-    members of a group that was named, such as `all`, are not checked.
+    `card` is the model's card; `choices` are the methods that the user named, with their options.
+    If the user named a group, such as `all`, its members are not checked.
 
     Raises:
-        UserError: all named methods but vanilla lack weights, or a file is missing or damaged.
+        UserError: all named methods except vanilla lack weights, or a file is missing or damaged.
     """
     methods = [choice for choice in choices if choice.name != BASELINE]  # vanilla needs none
     missing = []  # names of methods without weights
@@ -64,14 +65,14 @@ def check_sources(card: ModelCard, choices: Sequence[MethodChoice]) -> None:
         # The weights that the user, or else the model's card, names for the method.
         source = declared_source(card, choice)
         source.check_local()  # raises for files that are missing or damaged
-        if source.is_missing:  # the method needs weights, and neither user nor card names any
+        if source.is_missing:  # the method needs weights, and neither the user nor the card has any
             missing.append(choice.name)
     if missing and len(missing) == len(methods):
         raise no_weights(card, missing)
 
 
 def check_scopes(spec: RunSpec, methods: Sequence[RunMethod]) -> None:
-    """Refuse a method that would remember its own answers at other temperatures.
+    """Refuse a method that would remember its answers at other temperatures.
 
     Raises:
         UserError: a method with `scope=run` in a run with several temperatures.
@@ -95,16 +96,16 @@ def select_methods(
     resolve_weights: ResolveWeights,
     num_parameters: float | None = None,
 ) -> SelectedMethods:
-    """The methods of a run with their weights: the named methods, or the default methods.
+    """Find the weights of a run's methods: of the named methods, or else of the default methods.
 
-    A RunMethod is a method with options: its `label` is the name in tables, `method.method.name`
-    the name without options.
+    A RunMethod is a method with its options. Its `label` is the name in tables, and
+    `method.method.name` is the name without options.
 
     Args:
-        spec: has the model, the kind of weights ("stand-in": made up), and `is_baseline_run`, True
-            if vanilla runs too.
+        spec: has the model, the kind of weights ("stand-in" for weights that are made), and
+            `is_baseline_run`, which is True if vanilla runs too.
         named: the methods that the user named; empty for the default methods.
-        resolve_weights: finds a method's weights. Of its errors, a CheckpointError is collected.
+        resolve_weights: finds a method's weights. A CheckpointError is collected in `errors`.
         num_parameters: the target's number of parameters, for options that depend on it; None if
             unknown.
 
@@ -122,8 +123,8 @@ def select_methods(
         except CheckpointError as error:
             errors.append(error)  # raised by the caller; until then the method counts as running
             resolved = ResolvedWeights(weights=None)  # `exists` is True by default
-        # The model's card may say which layers of the target the method reads. The user's option
-        # `layers` goes first; "" if it was not given.
+        # The model's card may say which layers of the target the method reads. The option `layers`
+        # of the user takes precedence; it is "" if it was not given.
         if resolved.layers and method.options.layers == "":
             method = method.with_options(method.options.replaced(layers=resolved.layers))
         if num_parameters is not None:
@@ -132,7 +133,7 @@ def select_methods(
         method = replace(method, weights=resolved.weights)  # None: see `ResolveWeights`
         # `exists` is False if the method needs weights, and the model has none for it.
         (running if resolved.exists else missing).append(method)
-    # The user named methods, and at most vanilla has what it needs: nothing is left to compare.
+    # None of the methods that the user named can run, except vanilla: nothing is left to compare.
     if named and missing and all(method.method.name == BASELINE for method in running):
         if spec.weights == "stand-in":
             raise UserError(
@@ -151,7 +152,7 @@ def select_methods(
 
 
 def check_labels(labels: Sequence[str]) -> None:
-    """Raise UserError if two methods have one label, so that their records would be mixed."""
+    """Raise UserError if two methods have the same label: their records would be mixed."""
     for label in labels:
         if labels.count(label) > 1:
             raise UserError(
@@ -169,7 +170,7 @@ class _Wanted(NamedTuple):
 
 
 def _wanted(spec: RunSpec, named: Sequence[RunMethod]) -> _Wanted:
-    """The named methods, or the default methods without any, and vanilla first if it runs.
+    """The named methods, or the default methods if none is named. If vanilla runs, it is first.
 
     `spec.is_baseline_run` is False if the user turned vanilla off. A method's `asked` is its name
     with the given options, as in `pld:num_tokens=5`. Only default methods can be `broken`.
@@ -180,8 +181,8 @@ def _wanted(spec: RunSpec, named: Sequence[RunMethod]) -> _Wanted:
     methods = list(named)
     broken: tuple[str, ...] = ()
     if not named:
-        # The default methods as they are registered. `error` says why a method cannot be imported;
-        # empty if it can.
+        # The default methods as they are registered. `error` is the reason why a method cannot be
+        # imported; empty if it can.
         entries = registry.default_entries()
         broken = tuple(
             f"{entry.name} was not run. {entry.error}" for entry in entries if entry.error
@@ -190,7 +191,7 @@ def _wanted(spec: RunSpec, named: Sequence[RunMethod]) -> _Wanted:
         if not spec.is_baseline_run:
             names = [name for name in names if name != BASELINE]
         methods = [_entered(name) for name in names]
-    # Plain vanilla is the baseline; with options it is a method among the others.
+    # Vanilla without options is the baseline. With options it is a method like the others.
     if spec.is_baseline_run and not any(str(method.asked) == BASELINE for method in methods):
         methods = [_entered(BASELINE), *methods]
     methods.sort(key=lambda method: method.method.name != BASELINE)  # vanilla's False comes first

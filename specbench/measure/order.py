@@ -1,8 +1,8 @@
-"""The order of the methods at each request: balanced Williams designs, drawn with the run's seed.
+"""The order of the methods for each request: balanced Williams designs, drawn with the run's seed.
 
-In a design every method takes every position equally often, and follows every other method
-equally often, so that neither a position nor the traces of a method (heat, caches) favour another
-one (Williams 1949). Each block of requests draws another design.
+In a design, every method takes every position equally often, and follows every other method equally
+often. So no method gains from its position, or from what the method before it leaves behind, such
+as heat and full caches (Williams 1949). Each block of requests has a newly drawn design.
 """
 
 import random
@@ -16,8 +16,9 @@ def method_order(
 ) -> tuple[str, ...]:
     """The order in which the methods complete a request, as their labels.
 
-    `number` is the number of earlier requests at this temperature and load. A block has as many
-    requests as a design has orders, so that each order is used once per block.
+    `labels` are the methods in table order. `number` is the number of earlier requests at this
+    temperature and load. A block has as many requests as a design has orders, so that each order is
+    used once per block.
     """
     orders = williams_rows(len(labels))  # each order has the indices of the methods
     block, order_in_block = divmod(number, len(orders))
@@ -28,10 +29,10 @@ def method_order(
 
 
 def williams_rows(num_methods: int) -> Sequence[tuple[int, ...]]:
-    """A Williams design of n methods: a row for each order, with the indices of the methods.
+    """A Williams design of n methods: each row is an order of the methods, as their indices.
 
-    The first row is 0, 1, n-1, 2, n-2, ...; each further row adds 1 to the row before, modulo n.
-    There are n rows if n is even. If n is odd, these rows follow once more, each reversed.
+    The first row is 0, 1, n-1, 2, n-2, ...; each further row adds 1 to the row before it, modulo n.
+    There are n rows if n is even. If n is odd, the same n rows follow again, each reversed.
     """
     first_row = [(i + 1) // 2 if i % 2 else -(i // 2) for i in range(num_methods)]
     rows = [

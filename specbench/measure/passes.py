@@ -1,4 +1,4 @@
-"""The passes of a run over its prompts: their number, and the end of --until-ci."""
+"""The number of passes of a run over its prompts, and when --until-ci ends the run."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,18 +13,20 @@ from specbench.measure.spec import RunSpec
 from specbench.types import Record
 
 OUR_PASSES = 3
-"""Passes over the prompts for tiny and stand-ins, so that intervals cover the machine too."""
+"""Default number of passes for tiny and stand-ins, so that intervals include the machine's
+variation between passes.
+"""
 MAX_PASSES = 20
-"""Passes of a run that ends when its intervals are narrow enough (--until-ci)."""
+"""The most passes, by default, of a run that ends when its intervals are narrow (--until-ci)."""
 MIN_PASSES = 3
-"""Passes before --until-ci may end a run: with fewer, their variance is hardly known."""
+"""Fewest passes before --until-ci may end a run: with fewer, their variance is hardly known."""
 
 
 def default_passes(spec: RunSpec, *, is_ours: bool) -> int:
-    """Default number of passes over the prompts, if the user gives none.
+    """The default number of passes over the prompts.
 
-    `is_ours` is True for the embedded model (tiny) and for stand-ins. `spec.limit` is the
-    user's number of prompts per task, or None; `spec.prompts` is their source ("bundled" has few).
+    `is_ours` is True for the embedded model (tiny) and for stand-ins. `spec.limit` is the number of
+    prompts per task that the user gave, or None. `spec.prompts` is their source: "bundled" has few.
     """
     if spec.until_ci:  # the run may end earlier
         return MAX_PASSES
@@ -39,12 +41,12 @@ def default_passes(spec: RunSpec, *, is_ours: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Width:
-    """The width of the mean speedups' intervals after some passes."""
+    """The width of the confidence intervals of the mean speedups after some passes."""
 
     num_passes: int
     """Passes that the intervals of all mean speedups cover."""
     goal: float
-    """The value of --until-ci."""
+    """The relative half width to reach (the value of --until-ci); 0.02 is 2 %."""
     half_width: float | None
     """The largest relative half width; None if a speedup has no interval."""
 
@@ -63,10 +65,10 @@ class Width:
 def width_after(header: RunHeader, records: Sequence[Record]) -> Width | None:
     """The width of the speedups' confidence intervals so far; None without --until-ci.
 
-    `header` and `records` are those of the run after some whole passes. A width is relative: the
-    half width of an interval divided by its speedup. The widest interval counts: its width is the
-    `half_width` of the result, or None while some speedup has no interval. Methods without a mean
-    speedup do not count.
+    `header` and `records` are those of the run after some whole passes. A relative half width is
+    the half width of an interval divided by its speedup. The largest is the `half_width` of the
+    result, which is None while some speedup has no interval. Methods without a mean speedup do not
+    count.
     """
     from specbench.analysis.metrics import measure  # imports numpy
 
@@ -74,7 +76,8 @@ def width_after(header: RunHeader, records: Sequence[Record]) -> Width | None:
     if goal is None:
         return None
     metrics = measure(Run(header, tuple(records)))  # all that a report shows
-    # Mean speedups over vanilla. `rankings` are by temperature, `speedups` by method that has one.
+    # Mean speedups over vanilla. `rankings` are by temperature; `speedups` are by method, for the
+    # methods that have one.
     speedups = [
         speedup for ranking in metrics.rankings.values() for speedup in ranking.speedups.values()
     ]
@@ -98,7 +101,7 @@ def check_goal(spec: RunSpec, num_methods: int, num_prompts: Sequence[int]) -> N
     `spec.repeats` is the largest number of passes over the prompts, None for the default.
 
     Raises:
-        UserError: no method to compare with vanilla, too few prompts, or too few passes.
+        UserError: there is no method to compare with vanilla, or too few prompts or passes.
     """
     if spec.until_ci is None:
         return
@@ -119,17 +122,17 @@ def check_goal(spec: RunSpec, num_methods: int, num_prompts: Sequence[int]) -> N
 
 
 def has_interval(num_prompts: Iterable[int]) -> bool:
-    """True if tasks with these numbers of prompts give the mean an interval."""
+    """True if the mean over tasks with these numbers of prompts has a confidence interval."""
     return sum(number - 1 for number in num_prompts) > MIN_DEGREES
 
 
 def least_prompts(num_tasks: int) -> int:
-    """The fewest prompts per task that give an interval."""
+    """The fewest prompts per task that give the mean a confidence interval."""
     return 2 + MIN_DEGREES // num_tasks
 
 
 def finished_header(header: RunHeader, records: Sequence[Record]) -> RunHeader:
-    """The header of a complete run, with the numbers that only the end of --until-ci decides.
+    """The header of a complete run, with the numbers that are known only when --until-ci ends.
 
     With --until-ci, the header gets the number of passes and of records that the run took, and a
     warning if the intervals are still too wide. Without --until-ci, the header stays as it is.

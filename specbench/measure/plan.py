@@ -1,6 +1,6 @@
-"""From a spec to everything a run needs: names resolved and files checked, nothing loaded.
+"""Make the plan of a run from its spec: resolve names and check files, but load nothing.
 
-All of the user's mistakes surface here, before a run folder exists.
+All of the user's mistakes show here, before a run folder exists.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from specbench.models.templates import check_own_template, check_template
 from specbench.settings.files import read_settings
 
 MAX_PROMPTS = 10**9
-"""Assumed number of prompts of a task before its prompts are read."""
+"""Number of prompts that a task is assumed to have before its prompts are read."""
 OUR_BUDGET = 128
 """Default number of new tokens per answer for tiny and stand-ins."""
 DEFAULT_BUDGET = 512
@@ -28,7 +28,7 @@ DEFAULT_BUDGET = 512
 
 
 SetupMaker = Callable[..., Setup]
-"""Makes a spec's setup, with `is_offline`: `make_setup`, or a cluster's function."""
+"""Makes the setup of a spec, with the argument `is_offline`: `make_setup`, or a cluster's maker."""
 
 
 def make_setup(spec: RunSpec, *, is_offline: bool = False) -> Setup:
@@ -58,14 +58,14 @@ def make_plan(
 ) -> Plan:
     """Resolve and check everything that `spec` names, the cheap checks first.
 
-    `setup_maker` makes the setup of a run on other machines; None if this machine runs it or asks
-    the servers. With `is_offline`, nothing is downloaded. The plan has the spec with its defaults,
-    the setup, the prompts of each task, and the largest number of new tokens per answer.
+    `setup_maker` makes the setup of a run on other machines; None if this machine runs the methods
+    or asks the servers. With `is_offline`, nothing is downloaded. The plan has the spec with its
+    defaults, the setup, the prompts of each task, and the most new tokens per answer.
 
     Raises:
-        UserError: an unknown name, a wrong value, a missing or broken file, or work that cannot be
-            done: --until-ci without a possible interval, fewer prompts than requests at once, a
-            prompt that is too long, no prompt that the model can read, or too little memory.
+        UserError: an unknown name, a wrong value, a missing or broken file, --until-ci in a run
+            that cannot have intervals, fewer prompts than requests at once, a prompt that is too
+            long, no prompt that the model can read, or too little memory.
     """
     is_here = setup_maker is None  # this machine runs the methods or asks the servers
     if is_here:
@@ -95,27 +95,27 @@ def make_plan(
     if spec.sample is not None:
         prompt_sets = tuple(prompt_set.drawn(spec.sample, spec.seed) for prompt_set in prompt_sets)
     check_loads(spec, prompt_sets)  # a task needs as many prompts as there are requests at once
-    # Once more, now that the methods and the prompts are there.
+    # Check again, now that the methods and the prompts are known.
     check_goal(spec, len(setup.labels), [len(prompt_set.prompts) for prompt_set in prompt_sets])
-    budget = new_tokens(spec)  # largest number of new tokens per answer
-    # A server refuses a request that could outgrow its context, so the whole budget must fit. Our
+    budget = new_tokens(spec)  # the most new tokens per answer
+    # A server refuses a request that could exceed its context, so the whole budget must fit. Our
     # engine ends an answer at the end of the context, so room for a single new token is enough.
     num_reserved = budget if spec.backend == "server" else 1
     # Raises if each prompt, or the chat template, has a token that the model has no embedding for.
     check_ids(setup, prompt_sets)
     check_lengths(setup, prompt_sets, spec, num_reserved=num_reserved)  # raises for a long prompt
-    if isinstance(setup, ChecksMemory):  # it completes the requests on a device of its own
+    if isinstance(setup, ChecksMemory):  # the engine in this process
         # Raises if the longest prompt with its answer does not fit into the device's memory.
         setup.check_memory(longest_chat(setup, prompt_sets, budget))
     return Plan(spec, setup, prompt_sets, budget)
 
 
 def check_early(spec: RunSpec) -> None:
-    """Check names, options, folders, datastores and templates of a run in this process.
+    """Check the names, options, folders, datastores and templates of a run in this process.
 
     This runs before torch is imported, so that a misspelt name costs no time. Nothing is
     downloaded, and no method's code runs. Rules between options, the options of plug-ins, and GPUs
-    are checked later. Of a run on servers only the model's name is checked here.
+    are checked later. For a run on servers, only the model's name is checked here.
 
     Raises:
         UserError: a name is unknown, a value is wrong, or a file is missing or damaged.
@@ -140,10 +140,9 @@ def check_early(spec: RunSpec) -> None:
 def with_defaults(spec: RunSpec) -> RunSpec:
     """The spec with its source of prompts, its methods, and its number of passes filled in.
 
-    Each of the methods that the user named becomes a name with its options, as in
-    `pld:num_tokens=5`; groups of methods are replaced by their members. `methods` is empty if no
-    method was named. It is also empty if `all` was named for a serving engine, which then runs all
-    of its own methods.
+    Each method that the user named becomes a name with its options, as in `pld:num_tokens=5`, and
+    groups of methods are replaced by their members. `methods` is empty if no method was named. It
+    is also empty if `all` was named for a serving engine: then all methods of this engine run.
 
     Raises:
         UserError: an unknown model or method.
@@ -160,7 +159,7 @@ def with_defaults(spec: RunSpec) -> RunSpec:
 
 
 def new_tokens(spec: RunSpec) -> int:
-    """The most new tokens per answer: the given number, or the default for the model."""
+    """The most new tokens per answer: the number that the user gave, or the model's default."""
     return spec.max_new_tokens or (OUR_BUDGET if _is_ours(spec) else DEFAULT_BUDGET)
 
 

@@ -1,4 +1,4 @@
-"""Running totals of a run, and its events as lines of text."""
+"""The totals of a run so far, and the run's events as lines of text."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -26,9 +26,9 @@ class MethodTotal:
     def add(self, record: Record) -> None:
         """Add a record. A failed record only counts as failed.
 
-        `accept_lengths` are the numbers of tokens that the steps emitted [steps]: their sum and
-        their number, by task, make the mean accepted tokens per step (`mat`). `wall_s` are the
-        seconds of prefill and decoding, None if they were not measured.
+        `accept_lengths` has the number of tokens that each step emitted [steps]. Its sum and its
+        length, by task, give the mean accepted tokens per step (`mat`). `wall_s` has the seconds of
+        prefill and decoding, or None if they were not measured.
         """
         if not record.is_ok:
             self.num_failed += 1
@@ -45,7 +45,7 @@ class MethodTotal:
 
     @property
     def mat(self) -> float | None:
-        """Mean accepted tokens of a step: the mean of the tasks, as in tables."""
+        """Mean accepted tokens per step: the mean of the tasks' means, as in tables."""
         by_task = [
             self.num_emitted[task] / num_steps
             for task, num_steps in self.num_steps.items()
@@ -56,7 +56,7 @@ class MethodTotal:
 
 @dataclass(slots=True)
 class Tally:
-    """The running totals of a run, over all methods and per method in order of appearance."""
+    """The totals of a run so far, over all methods and per method in order of appearance."""
 
     total: int = 0
     """The number of records to come."""
@@ -71,14 +71,15 @@ class Tally:
 
     @property
     def time_left(self) -> str:
-        """The time for the rest at the pace so far, "0:04:10 left"; empty if that is unknown."""
+        """The expected time until the end, such as "0:04:10 left"; empty if it is unknown."""
         return time_left(self.began, self.num_finished, self.total)
 
 
 def time_left(began: float, num_finished: int, total: int) -> str:
-    """The time for the rest at the pace since `began`, such as "0:04:10 left".
+    """The expected time until the end, at the pace since `began`, such as "0:04:10 left".
 
-    `began` is a time of `perf_counter`. Empty before the first record, and if none is left.
+    `began` is a time of `perf_counter` [seconds]. `num_finished` of `total` records are finished.
+    The text is empty before the first record, and if no record is left.
     """
     if not 0 < num_finished < total:
         return ""
@@ -87,7 +88,7 @@ def time_left(began: float, num_finished: int, total: int) -> str:
 
 
 class Progress:
-    """The events of a run, in order: started, then per sample started and finished, then finished.
+    """The events of a run: it started, each sample started and finished, the run finished.
 
     `total` counts the records to come. `message` may come at any time, `finished` more than once.
     This base class prints only the messages.
@@ -116,7 +117,7 @@ class Progress:
 
 
 class Lines(Progress):
-    """A progress that prints one line per finished sample and per message."""
+    """Prints one line per finished record and per message."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__(say)
@@ -134,13 +135,13 @@ class Lines(Progress):
 
 
 def sample_line(record: Record, tally: Tally) -> str:
-    """The line of a finished record, as in this example.
+    """The line of a finished record, such as:
 
     [12/336] gsm8k/3 pld 128 tokens 410 tok/s MAT 1.62, 0:04:10 left
 
-    `tally` has the numbers of finished records and of all that were to come. MAT is the mean
-    accepted tokens of this record's steps. Speed, MAT and time left are absent if they are unknown.
-    The line of a failed record ends with its error instead.
+    `tally` has the number of finished records and the total. MAT is the mean number of accepted
+    tokens per step of this record. Speed, MAT and time left are absent if they are unknown. The
+    line of a failed record ends with its error instead.
     """
     key = record.key
     prefix = f"[{tally.num_finished}/{tally.total}] {_sample_name(record)} {key.method}"
@@ -157,8 +158,8 @@ def sample_line(record: Record, tally: Tally) -> str:
 def _sample_name(record: Record) -> str:
     """The request of a record in words: "gsm8k/3 turn 2 pass 2 T=0.7".
 
-    A pass runs over all prompts once. The key counts turns and passes (`repeat`) from 0, the text
-    from 1. The first turn, the first pass and temperature 0 are left out, and so is the load.
+    The key counts turns and passes (`repeat`) from 0, the text counts them from 1. The first turn,
+    the first pass, temperature 0 and the load are left out.
     """
     key = record.key
     # The prompt's id may begin with the name of its task already.
@@ -174,23 +175,23 @@ def _sample_name(record: Record) -> str:
 
 
 LONG_S = 60
-"""Seconds from which a run announces how long it will take."""
+"""Expected seconds above which a run prints how long it will take."""
 
 
 _DAY_S = 86_400
 _UNITS = {"years": 365.25 * _DAY_S, "days": _DAY_S, "h": 3_600, "min": 60}
-"""The seconds of each unit of a time, the longest first."""
+"""The seconds in each unit of time, the longest unit first."""
 
 
 def number_text(value: float | None, shown: str, unit: float = 1) -> str:
-    """A number in a unit; "?" if it is unknown."""
+    """A number in a unit, in the format `shown`; "?" if it is unknown (None)."""
     return "?" if value is None else shown.format(value / unit)
 
 
 def time_text(seconds: float | None) -> str:
     """A time in words: under 1 s, 40 s, 2.5 min, 3.0 h, 2.5 days or 1.2 years; "?" if unknown.
 
-    Days and years are used from 2 on, hours and minutes from 1 on.
+    Years and days are used for 2 or more of them, hours and minutes for 1 or more.
     """
     if seconds is None:
         return "?"
@@ -201,5 +202,5 @@ def time_text(seconds: float | None) -> str:
 
 
 def estimated_time(seconds: float, source: str) -> str:
-    """The time that a run is expected to take, in words, with what the estimate was made from."""
+    """A sentence with the time that a run is expected to take, and the source of the estimate."""
     return f"Estimated time: {time_text(seconds)} ({source})."

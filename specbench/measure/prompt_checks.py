@@ -1,4 +1,4 @@
-"""Checks of a run's prompts: there are enough of them, and they are short enough for the model."""
+"""Check that a run's prompts are enough for its load, readable and short enough for its model."""
 
 from collections.abc import Sequence
 
@@ -36,7 +36,7 @@ def check_ids(setup: Setup, prompt_sets: Sequence[PromptSet]) -> None:
         UserError: the chat template, or every prompt, has such a token.
     """
     codec = setup.codec
-    # `beyond_text` is a clause on the first token without an embedding; empty if there is none.
+    # `beyond_text` is a phrase about the first token without an embedding; empty if there is none.
     # The template is tried with the text "a", which every model can read.
     template_problem = codec.beyond_text(codec.render([user("a")]))
     if template_problem:
@@ -44,10 +44,10 @@ def check_ids(setup: Setup, prompt_sets: Sequence[PromptSet]) -> None:
         raise UserError(
             f"The chat template {codec.template.name!r} writes {template_problem}.", hint
         )
-    problems: dict[str, str] = {}  # the clause of each prompt, by the prompt's id
+    problems: dict[str, str] = {}  # the phrase for each prompt, by the prompt's id
     for prompt_set in prompt_sets:
         for prompt in prompt_set.prompts:
-            # All turns as a single message.
+            # The problem with the prompt's tokens, if all turns are a single message.
             problem = codec.beyond_text(codec.render([user(" ".join(prompt.turns))]))
             if not problem:
                 return
@@ -62,9 +62,9 @@ def check_lengths(
 ) -> None:
     """Refuse a prompt whose first turn leaves no room for `num_reserved` tokens in the context.
 
-    All lengths are in tokens. `num_reserved` are the new tokens that must fit: the whole budget of
-    an answer on a server, which refuses longer requests, and one in our engine, which ends an
-    answer at the end of the context. `setup` has the model's context and chat template;
+    All lengths are in tokens. `num_reserved` is the number of new tokens that must fit: on a server
+    the whole budget of an answer, since servers refuse longer requests, and in our engine a single
+    token, since an answer ends at the end of the context. `setup` has the context and the template;
     `prompt_sets` are the prompts per task. `spec.serving_engine` names the engine of the servers
     that the run starts; it is empty if the run starts none.
 
@@ -85,7 +85,7 @@ def check_lengths(
             length = _length(setup, prompt.turns[0])  # with the chat template
             room = context - length  # for new tokens
             if room < num_reserved:
-                # The sentence continues below: "[Give …, l]eave the prompt out".
+                # The hint is "Give …, leave the prompt out …" or "Leave the prompt out …".
                 budget_hint = f"Give --max-new-tokens {room}, l" if room > 0 else "L"
                 raise UserError(
                     f"Prompt {prompt.sample_id} has {length} tokens, and the model's context of "
@@ -96,9 +96,9 @@ def check_lengths(
 
 
 def longest_chat(setup: Setup, prompt_sets: Sequence[PromptSet], budget: int) -> int:
-    """Tokens that the longest chat may grow to, as far as the model's context allows.
+    """The most tokens that a chat of the run may have, within the model's context.
 
-    `budget` bounds the new tokens per answer.
+    `budget` is the most new tokens per answer.
     """
     longest = max(
         sum(_length(setup, text) + budget for text in prompt.turns)

@@ -1,6 +1,6 @@
-"""One prompt, completed by one method after the other while somebody watches.
+"""Complete one prompt with one method after another, and show the answers as they grow.
 
-The time that watching takes is subtracted from the method's time.
+The time that showing takes is subtracted from the method's time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Written(NamedTuple):
 
 
 Watch = Callable[[str, Written], None]
-"""Receives a label and its answer so far: after the prefill and each step but the last."""
+"""Receives a method's label and its answer so far, after the prefill and each step but the last."""
 
 
 def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[str, Completion]]:
@@ -34,15 +34,14 @@ def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[s
 
     Yields a label and the completion for each method. The label is the method's name, with its
     settings in parentheses if they are not the paper's. `watch` is called with that label and the
-    tokens so far, after the prefill and after each step, unless the answer ends there: then the
-    completion has them. The seconds that `watch` takes are not part of `decode_s`, the seconds of
-    all steps.
+    tokens so far, after the prefill and after each step but the last: the completion has the whole
+    answer. The seconds that `watch` takes are not part of `decode_s`, the seconds of all steps.
     """
     with EngineBackend(setup) as backend:
         backend.warm_up([request])
-        # Headers, by label, of the methods that got settings: in the warm-up, from `specbench tune`
-        # or from a file. `settings_text` is a text such as "6 tokens; paper: 10"; it is empty if
-        # the settings are the paper's all the same.
+        # Headers, by label, of the methods that got settings in the warm-up, from `specbench tune`
+        # or from a file. `settings_text` is a text such as "6 tokens; paper: 10". It is empty if
+        # the settings are equal to the paper's.
         tuned_methods = backend.describe().methods
         watched_drafters: dict[str, _WatchedDrafter] = {}
         for label, drafter in backend.drafters.items():
@@ -59,35 +58,35 @@ def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[s
 
 @dataclass(slots=True)
 class Recording:
-    """Recorded output of methods with its times, to replay it side by side at the same speed."""
+    """The recorded output of methods, with times, to replay it side by side at its real speed."""
 
     written: dict[str, list[tuple[float, Written]]] = field(default_factory=dict)
-    """By label: the answer so far at each call of `watch`, with the clock's seconds."""
+    """By label, the time of each call of `watch` [seconds on a clock], and the answer so far."""
     done: dict[str, Completion] = field(default_factory=dict)
     """The whole completions, by label."""
 
     def watch(self, label: str, written: Written) -> None:
-        """Keep the text after a step; a `Watch`."""
+        """Keep a method's answer so far, with the time. This is a `Watch`."""
         self.written.setdefault(label, []).append((perf_counter(), written))
 
     def timeline(self) -> list[tuple[float, str, Written | Completion]]:
         """Events of all methods in order of time, as if the methods had started together.
 
-        An event is the seconds since the start, the method's label, and the answer so far; the last
-        event of a method has its whole completion.
+        An event has the seconds since the start, the method's label, and the answer so far. The
+        last event of a method has its whole completion instead.
         """
         events: list[tuple[float, str, Written | Completion]] = []
         for label, completion in self.done.items():
-            answers = self.written.get(label, [])  # the answer so far, with the clock's seconds
+            answers = self.written.get(label, [])  # pairs of a time and the answer so far
             for clock_s, answer in answers:
-                since_prefill_s = clock_s - answers[0][0]  # the first one follows the prefill
+                since_prefill_s = clock_s - answers[0][0]  # the first answer follows the prefill
                 events.append((completion.prefill_s + since_prefill_s, label, answer))
             events.append((completion.wall_s, label, completion))
         return sorted(events, key=lambda event: event[0])  # by seconds
 
 
 class _WatchedDrafter:
-    """A drafter that shows `watch` the answer so far, until the answer is complete."""
+    """A drafter that gives `watch` the answer so far, until the answer is complete."""
 
     def __init__(self, drafter: Drafter, shown_label: str, watch: Watch) -> None:
         self._drafter = drafter

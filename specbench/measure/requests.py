@@ -1,4 +1,4 @@
-"""Requests from prompts, with their chats and sampling, and the ends of tokens in answers."""
+"""Make requests from prompts, with chats and sampling. Find where an answer's tokens end."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,7 +17,9 @@ TOKEN_HINT = "Leave the prompt out, or use a chat template, which encodes the to
 
 
 def make_request(work: Work, prompt_ids: tuple[int, ...], key: RequestKey) -> Request:
-    """The request of a rendered chat.
+    """The request for an answer to a rendered chat.
+
+    `prompt_ids` are the tokens of the chat; `key` names the prompt, turn, pass and temperature.
 
     Raises:
         UserError: the model's embedding has no row for one of its tokens.
@@ -34,7 +36,7 @@ def make_request(work: Work, prompt_ids: tuple[int, ...], key: RequestKey) -> Re
 
 
 class _ChatSize(NamedTuple):
-    """A rendered chat, and the largest number of new tokens that it leads to."""
+    """A rendered chat, and the most new tokens of its answers."""
 
     prompt_ids: tuple[int, ...]
     max_new_tokens: int
@@ -47,9 +49,9 @@ class _ChatSize(NamedTuple):
 def warm_up_requests(plan: Plan) -> list[Request]:
     """Two requests per temperature: the first prompt's first turn, and the longest possible chat.
 
-    A backend answers them before it measures the run of the `plan`, so that kernels are loaded.
-    Prompts with tokens that the model cannot read are left out, since their samples will fail; at
-    least one prompt can be read, or the run was refused.
+    A backend answers them before it measures the plan's run, so that kernels are loaded. Prompts
+    with tokens that the model cannot read are left out, since their samples will fail. At least one
+    prompt can be read, because other runs are refused.
     """
     codec = plan.setup.codec
     budget = plan.max_new_tokens  # of an answer
@@ -57,8 +59,8 @@ def warm_up_requests(plan: Plan) -> list[Request]:
     whole_chats: list[_ChatSize] = []  # of each prompt
     for prompt_set in plan.prompt_sets:
         for prompt in prompt_set.prompts:
-            # All turns as a single message stand for a chat without its answers, whose tokens are
-            # added as `max_new_tokens`.
+            # All turns as a single message have about the length of the chat without its answers,
+            # whose tokens are added as `max_new_tokens`.
             whole_ids = codec.render([user(" ".join(prompt.turns))])
             if not codec.beyond_text(whole_ids):  # empty if the model can read all tokens
                 first_turns.append(prompt.turns[0])
@@ -75,9 +77,9 @@ def warm_up_requests(plan: Plan) -> list[Request]:
 def reply_key(spec: RunSpec, first: str, key: RecordKey) -> RecordKey:
     """The key of the answer that a chat continues with after the turn of `key`.
 
-    With `history` "shared" it is an answer of the `first` method. Servers answer one method after
-    the other, so there it is the answer of the first method in the first pass at the first load,
-    which comes before all others.
+    With `history` "shared", it is an answer of the method `first`. Servers answer one method after
+    the other, so on servers it is the answer of the first method in the first pass at the first
+    load, which comes before all others. With `history` "own", it is the method's answer.
     """
     if spec.history == "own":
         return key
@@ -90,7 +92,7 @@ def reply_key(spec: RunSpec, first: str, key: RecordKey) -> RecordKey:
 
 
 def whole_reply(record: Record) -> Message:
-    """The message of an answer, with any reasoning in it, as older runs sent it back."""
+    """An answer as a message of the chat, with its reasoning, as older runs sent it back."""
     return {"role": "assistant", "content": record.text}
 
 
@@ -101,8 +103,8 @@ def make_chat(
 ) -> list[Message]:
     """The chat up to the last of these turns, with a reply after each earlier turn.
 
-    `turns` are texts of the user; `replies[turn]` is the record of the answer to a turn, and
-    `message_of` makes a message of a record: a dict with the keys "role" and "content".
+    `turns` are the user's texts. `replies[turn]` is the record of the answer to a turn.
+    `message_of` makes a record into a message: a dict with the keys "role" and "content".
 
     Raises:
         SpecbenchError: a reply is missing or failed.
@@ -124,15 +126,17 @@ def user(text: str) -> Message:
 
 
 _WINDOW = 8
-"""Number of tokens before a token that may change its text: more than a character's four bytes."""
+"""Number of earlier tokens that may change a token's text: more than the four bytes that a
+character may have.
+"""
 
 
 def token_ends(codec: ChatCodec, token_ids: Sequence[int], text: str) -> tuple[int, ...]:
-    """The position in an answer's text at which each of its tokens ends [tokens].
+    """The positions in an answer's text at which its tokens end [tokens].
 
     A position is a number of characters from the start of `text`, which is the decoded text of
     `token_ids`. A character whose bytes are spread over several tokens ends with the last of these
-    tokens. The text is decoded in short windows of tokens: decoding the whole text for every token
+    tokens. Short windows of tokens are decoded, because decoding the whole text for every token
     would take longer than the answer did.
     """
 
@@ -145,13 +149,13 @@ def token_ends(codec: ChatCodec, token_ids: Sequence[int], text: str) -> tuple[i
 
     num_added = []  # number of characters that each token adds to the text [tokens]
     for i in range(len(token_ids)):
-        # Token i after enough earlier tokens to complete a character, or to keep its leading space,
-        # which a decoder may drop at the start of a text.
+        # Token i, and enough tokens before it to complete a character. They also keep its leading
+        # space, which a decoder may drop at the start of a text.
         window_ids = token_ids[max(0, i - _WINDOW) : i + 1]
         num_added.append(num_characters(window_ids) - num_characters(window_ids[:-1]))
     ends = [min(end, len(text)) for end in accumulate(num_added)]
     if ends:  # an unfinished character at the end of the text belongs to the last token
         ends[-1] = len(text)
-    # No token may end after a later token: each end becomes the smallest of the ends from it on.
+    # No token may end after a later token: each end becomes the minimum of itself and all later.
     smallest_from_back = accumulate(reversed(ends), min)
     return tuple(reversed([*smallest_from_back]))

@@ -1,4 +1,4 @@
-"""A continued run: its header, and checks that its plan and machine have not changed."""
+"""Continue a run: make its header, and check that its plan and machine have not changed."""
 
 from collections.abc import Sequence
 from dataclasses import replace as replace_key
@@ -22,16 +22,16 @@ def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader
     """The header of a continued run: the stored header, open again.
 
     `new` is the header that a new run of the same plan (methods, options and prompts) would have
-    here. The policy RESUME compares both: `conflicts` are differences (of inputs) that forbid to
-    resume, `cautions` are those (of machine or versions) that `is_forced` allows. With cautions, a
-    segment with the new environment and a warning are added. The id comes from `new`.
+    here. The policy RESUME compares the two headers. `conflicts` are differences between inputs,
+    which forbid resuming. `cautions` are differences between machines or versions: if `is_forced`
+    allows them, a segment with the new environment and a warning are added. The id is `new`'s.
 
     Raises:
         UserError: another tool measured the run.
         RunFolderError: the run was merged, has conflicts, or has cautions that are not allowed.
     """
     before = stored.header
-    before.refuse_import("resumed")  # raises for a run of another tool
+    before.refuse_import("resumed")  # raises if another tool measured the run
     if before.origins:  # the runs that this run was merged from
         raise RunFolderError(
             f"The run in {stored.path} was merged from {len(before.origins)} runs.",
@@ -42,7 +42,7 @@ def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader
     if before.segments:  # earlier resumptions with another environment, in order
         latest_environment = before.segments[-1].environment
     latest = replace(before, environment=latest_environment)
-    # A method keeps the settings that were chosen when the run began: these are no difference.
+    # Methods keep the settings that were chosen when the run began, so these cannot differ.
     methods = {
         label: as_before(method, before.methods.get(label)) for label, method in new.methods.items()
     }
@@ -81,25 +81,26 @@ def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader
 
 
 def check_same_run(stored: Run, plan: Plan, folder: Path) -> None:
-    """Check, as `--resume` does, that a stored run is the run that a plan makes on this machine.
+    """Check, as `--resume` does, that a plan on this machine would continue a stored run.
 
     Raises:
-        RunFolderError: inputs, machine or versions differ, or it has records of another plan.
+        RunFolderError: inputs, machine or versions differ, or the run has records that are not part
+            of the plan.
     """
-    new = make_header(plan, folder, given=(), command=())  # neither is compared
+    new = make_header(plan, folder, given=(), command=())  # these two are not compared
     resumed_header(stored, new, is_forced=False)
     check_records(plan, stored)
 
 
 def as_before(new: MethodHeader, before: MethodHeader | None) -> MethodHeader:
-    """The header of a continued run's method, with the settings chosen when the run began.
+    """The header of a method in a continued run, with the settings chosen when the run began.
 
     `new` is the method's header in a new run. `before` is its header in the stored run; None if the
     stored run does not have the method.
     """
     if before is None:
         return new
-    # Options that the settings of either run changed have the values of the stored run.
+    # Options that were changed by the settings of either run keep the stored run's values.
     options = {**new.options, **kept_options(before, new.settings)}
     method = replace(new, settings=before.settings)
     if options == new.options:
@@ -111,10 +112,10 @@ def as_before(new: MethodHeader, before: MethodHeader | None) -> MethodHeader:
 
 
 def check_records(plan: Plan, stored: Run) -> None:
-    """Raise RunFolderError if the stored run has records that the plan does not make.
+    """Raise RunFolderError if the stored run has records that are not part of the plan.
 
-    Raise it also if the run is incomplete, and a method remembers earlier prompts (`scope=run`):
-    the method's memory is lost.
+    Raise it also if the run is incomplete and a method remembers earlier prompts (`scope=run`),
+    because the method's memory is lost.
     """
     planned = set(plan.keys)
     if unplanned := [record.key for record in stored.records if record.key not in planned]:
@@ -137,10 +138,10 @@ def check_records(plan: Plan, stored: Run) -> None:
 
 
 def without_failed(records: Sequence[Record]) -> tuple[Record, ...]:
-    """The records without failed records, whose requests can then be repeated.
+    """The records without those that failed, so that their requests are repeated.
 
-    A failed turn stays if a later turn of its chat has an answer. The later answer is kept, and
-    it was given to a chat without the answer of the failed turn.
+    A failed turn stays if a later turn of its chat has an answer: that answer is kept, and it was
+    given in a chat without an answer to the failed turn.
     """
     last_answered: dict[RecordKey, int] = {}  # the last turn with an answer, by chat
     for record in records:
@@ -155,7 +156,7 @@ def without_failed(records: Sequence[Record]) -> tuple[Record, ...]:
 
 
 def _listed(differences: Sequence[Difference]) -> str:
-    """The first four of some differences in words, and how many more there are."""
+    """The first four differences in words, and how many more there are."""
     changes = [
         f"{difference.field} was {difference.first} and is {difference.second}"
         for difference in differences

@@ -26,16 +26,16 @@ class ChosenRun(NamedTuple):
     path: Path
     """The run's folder."""
     spec: RunSpec
-    """The values of the run's options."""
+    """The run's options with their values."""
     given: tuple[str, ...]
-    """The options that the user gave."""
+    """The names of the options that the user gave."""
 
 
 def new_run(spec: RunSpec, given: Collection[str], output: Path | None, root: Path) -> ChosenRun:
-    """A new run in the folder `output`, or in a folder of `root` named by the time and the model.
+    """A new run in the folder `output`, or in a folder in `root` named after time and model.
 
-    `spec` has the run's options; `given` has the names of the options that the user gave. Makes no
-    folder yet.
+    `spec` has the run's options; `given` has the names of the options that the user gave. No folder
+    is made yet.
 
     Raises:
         RunFolderError: the folder has a run already, or cannot be written.
@@ -51,17 +51,17 @@ def new_run(spec: RunSpec, given: Collection[str], output: Path | None, root: Pa
             f"{output} holds a run already.",
             "Go on with it by --resume, or give another --output.",
         )
-    folders = (output, *output.absolute().parents)  # from the inside out
-    # The innermost folder that exists: the other folders will be made in it.
+    folders = (output, *output.absolute().parents)  # the innermost first
+    # The innermost folder that exists: the missing folders will be made in it.
     existing = next(folder for folder in folders if os.access(folder, os.F_OK))
-    # The path "FILE/." does not exist, so that a file in place of a folder fails too.
+    # "/." makes the check fail for a file: the path "FILE/." does not exist.
     if not os.access(f"{existing}/.", os.W_OK | os.X_OK):
         raise RunFolderError(f"{existing} cannot be written to.", "Choose another --output.")
     return ChosenRun(output, spec, tuple(given))
 
 
 def claim_folder(path: Path) -> Path:
-    """Make a new run's folder, under another name if a run of the same second has this one."""
+    """Make a new run's folder. If `path` exists, a number is added to the name."""
     for number in count(1):
         folder = path.with_name(f"{path.name}-{number}") if number > 1 else path
         with suppress(FileExistsError):
@@ -73,13 +73,13 @@ def claim_folder(path: Path) -> Path:
 def resumed_run(
     spec: RunSpec, given: Collection[str], output: Path | None, root: Path
 ) -> ChosenRun:
-    """The run in the folder `output`, or the newest unfinished run in `root`, with its own options.
+    """The run to resume: the run in the folder `output`, or the newest unfinished run in `root`.
 
-    `given` has the names of the options that the user gave now, `spec` their values, which must be
-    those of the run.
+    It keeps its options. `given` has the names of the options that the user gave now, and `spec`
+    has their values, which must be equal to the run's.
 
     Raises:
-        RunFolderError: there is no run to resume, or the given options are not the run's.
+        RunFolderError: there is no run to resume, or the options given differ from the run's.
     """
     path = run_folder(output) if output else _newest_unfinished(spec, given, root)
     header = read_header(path)
@@ -94,7 +94,7 @@ def resumed_run(
 
 
 def _newest_unfinished(spec: RunSpec, given: Collection[str], root: Path) -> Path:
-    """The folder of the newest unfinished run in `root` that has the options given by the user.
+    """The folder of the newest unfinished run in `root` that has the options the user gave.
 
     Raises:
         RunFolderError: there is no such run.
@@ -111,11 +111,11 @@ def _newest_unfinished(spec: RunSpec, given: Collection[str], root: Path) -> Pat
 
 
 def _mismatches(spec: RunSpec, given: Collection[str], header: RunHeader) -> list[str]:
-    """A clause about each option that the user gave now with another value than the stored run's.
+    """A phrase about each option to which the user gave another value than the stored run has.
 
-    `given` has the names of the options that the user gave, `spec` their values. `header` is the
-    header of the stored run. It has two values of an option: the value that was asked for, such as
-    "auto" (unknown if `asked` is None), and the value in effect. The user may give either of them.
+    `given` has the names of the options that the user gave, and `spec` has their values. `header`
+    is the stored run's header. It has two values per option: the value asked for, such as "auto"
+    (unknown if `asked` is None), and the value in effect. The user may give either of them.
     """
     mismatches = []
     for option in options(SpecValues):
@@ -131,7 +131,7 @@ def _mismatches(spec: RunSpec, given: Collection[str], header: RunHeader) -> lis
 
 
 def _comparable(values: SpecValues, name: str) -> Any:
-    """A value of a spec; methods one by one, however they were given."""
+    """An option's value in a spec. The methods of groups are listed one by one, to compare them."""
     if name == "methods":
         return tuple(str(method.asked) for method in RunSpec(methods=values.methods).run_methods)
     return getattr(values, name)

@@ -1,4 +1,4 @@
-"""The samples of a run: every method on every turn, alternating, one record each."""
+"""Run the samples: at every turn, each method answers in turn, and each answer is a record."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -12,12 +12,12 @@ from specbench.measure.requests import make_chat, make_request, token_ends
 from specbench.types import Completion, Record, RecordKey, seed_of
 
 _MEASURED_FIELDS = sorted({field.name for field in fields(Record)} & {*dir(Completion)})
-"""Fields of a record that a completion has under the same name."""
+"""Names of the fields that records and completions share."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampleRunner:
-    """Completes single samples; marks completions in which the machine paused."""
+    """Completes single samples, and marks completions during which the machine paused."""
 
     work: Work
     backend: RequestBackend
@@ -25,14 +25,14 @@ class SampleRunner:
     progress: Progress
     watch: PauseWatch
     shown_errors: set[str] = field(default_factory=set)
-    """The errors whose traceback --debug has shown."""
+    """The messages of errors whose traceback was shown (with --debug)."""
 
     def run_sample(self, sample: Sample, stored: Mapping[RecordKey, Record]) -> Iterator[Record]:
         """Answer all turns of a sample with all methods, and yield each new record.
 
-        At each turn the methods run one after the other, in an order of their labels that is drawn
-        for the turn. A record's `place` is the method's position in this order. `stored` has the
-        records of earlier parts of the run; their requests are not run again.
+        At each turn the methods run one after the other, in an order drawn for the turn. A record's
+        `place` is the method's position in this order, from 0. `stored` has the records of earlier
+        parts of the run, whose requests are not run again.
         """
         labels = self.work.labels  # labels of all methods, in the order of tables
         spec = self.work.spec
@@ -61,26 +61,26 @@ class SampleRunner:
     def _complete(self, key: RecordKey, prompt: Prompt, history: Sequence[Record]) -> Record:
         """Complete one request with a method, and return its record.
 
-        Any exception, of the prompt or the method, becomes an error record. The key names the
-        method, prompt, turn, pass, temperature and load; `key.request` is the same without the
-        method. `history` has the records of the answers to the prompt's earlier turns.
+        Any exception becomes an error record. The key names the method, prompt, turn, pass,
+        temperature and load; `key.request` is the same without the method. `history` has the
+        records of the answers to the prompt's earlier turns.
         """
         codec = self.work.codec
         seed = seed_of(self.work.spec.seed, key.request)
         prompt_ids: tuple[int, ...] = ()
         try:
-            # `codec.reply` makes the message of a record in the history.
+            # `codec.reply` makes a record of the history into a message of the chat.
             chat = make_chat(prompt.turns[: key.turn + 1], history, codec.reply)
             prompt_ids = codec.render(chat)
             request = make_request(self.work, prompt_ids, key.request)
-            # `take` returns the seconds for which the machine paused since the call before.
+            # `take` returns the seconds for which the machine paused since the last call.
             self.watch.take()
             completion = self.backend.complete(key.method, request)
             is_paused = self.watch.take() > 0
             # Raises if a clock of this machine went back (`least_s`, the smallest of the
             # completion's times, is negative) or stood still (0).
             checked_seconds(completion.least_s, "the answer")
-            self.backend.remember(key.method)  # lets a method of scope "run" keep what it learnt
+            self.backend.remember(key.method)  # a method of scope "run" may keep this answer
         except Exception as error:  # any method, any plug-in, any model
             reason = error.message if isinstance(error, SpecbenchError) else describe_fault(error)
             self._show_traceback(error, reason)
@@ -91,16 +91,16 @@ class SampleRunner:
             "ok",
             prompt_tokens=len(prompt_ids),
             text=answer_text,
-            # of each token: characters of the text up to its end
+            # For each token, the number of characters of the text up to its end.
             token_ends=token_ends(codec, completion.token_ids, answer_text),
             seed=seed,
             is_paused=is_paused,
-            # Tokens, times and counts: all fields of a completion that a record has too.
+            # Tokens, times and counts: all fields that a record shares with a completion.
             **{name: getattr(completion, name) for name in _MEASURED_FIELDS},
         )
 
     def _show_traceback(self, error: Exception, reason: str) -> None:
-        """With --debug, show the traceback of an error once."""
+        """With --debug, show an error's traceback, but only once per `reason`."""
         if reason not in self.shown_errors and (traceback := debug_traceback(error)):
             self.shown_errors.add(reason)
             self.progress.message(traceback)
@@ -119,8 +119,8 @@ class Runner:
     def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
         """Run all samples. Yields each new record after it is stored.
 
-        `done` has the records of earlier parts of the run; their requests are not run again.
-        Methods forget what they remember of earlier prompts when a pass over the prompts begins.
+        `done` has the records of earlier parts of the run, whose requests are not run again. When a
+        pass over the prompts begins, methods forget what they remember of earlier prompts.
         """
         runner = SampleRunner(self.plan.work, self.backend, self.sink, self.progress, self.watch)
         stored = {record.key: record for record in done}

@@ -1,7 +1,7 @@
-"""A run from plan to records: header, backend, warm-up, samples.
+"""Run a plan: write the header, open the backend, warm up, and complete the samples.
 
-A new run gets a header from its plan. A run that is resumed keeps its header, must have the
-same inputs and the same machine, and measures the records that are missing.
+A new run gets a header from its plan. A resumed run keeps its header, and measures the records that
+are missing. It must have the same inputs and the same machine.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ def run_plan(
 ) -> Run:
     """Measure the records of a plan that are missing, and return the complete run.
 
-    Once the header is written, the folder holds a valid run however this ends: every exception is
-    raised again after the header got the status `interrupted` (by the user) or `failed`.
+    Once the header is written, the folder has a valid run, however this function ends. An exception
+    is raised again after the header got the status `interrupted` (by the user) or `failed`.
 
     Args:
-        plan: what to run.
-        path: the run's folder, new or with a part of the same plan.
+        plan: the setup, the prompts and the options of the run.
+        path: the run's folder, which is new or has earlier parts of the same plan.
         progress: receives the events and messages.
         given: names of the options that the user gave, for the header.
         command: arguments of the command line, for the header.
         is_forced: True if earlier parts of the run may be from another machine or other versions.
-        repeats_failed: True to complete requests again that failed in an earlier part, unless a
-            later turn of the chat has an answer (`without_failed`).
+        repeats_failed: True to repeat requests that failed in an earlier part, unless a later turn
+            of their chat has an answer (see `without_failed`).
     """
     with RunFolder(path) as folder:
         new_header = make_header(plan, path, given=given, command=command)
@@ -70,12 +70,12 @@ def run_plan(
             if tuned := _tuned_methods(start.header):  # labels
                 progress.message(f"Settings that specbench tune measured here: {', '.join(tuned)}")
             progress.message(f"Loading {plan.setup.title} …")
-            with backend, log.sampler:  # loads the model, or starts servers; samples the CPU
+            with backend, log.sampler:  # loads the model or opens servers, and samples the CPU
                 _check_unchanged(plan)  # raises if files were changed while they were loaded
                 _measure(plan, log, progress)
             return log.end("complete")
         except BaseException as error:
-            with suppress(RunFolderError):  # the folder itself may be the first error's cause
+            with suppress(RunFolderError):  # the folder may be the cause of `error`
                 log.end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
             raise
 
@@ -86,7 +86,9 @@ class _Start(NamedTuple):
     header: RunHeader
     """The header to write first."""
     before: RunHeader | None
-    """The header of a continued run, whose settings and threads are kept; None without records."""
+    """The header of a continued run, whose settings and threads are kept. None for a run without
+    records.
+    """
     done: Sequence[Record]
     """The records of earlier parts of the run."""
 
@@ -99,7 +101,7 @@ def _resumed_start(
     `new` is the header that a new run of the plan would have. See `run_plan` for the options.
 
     Raises:
-        RunFolderError: the run was made by another plan.
+        RunFolderError: the run does not fit the plan.
     """
     stored = read_run(path)
     header = resumed_header(stored, new, is_forced=is_forced)
@@ -138,20 +140,20 @@ class _FolderLog:
         self.folder.write_header(self.backend.describe(self.done).added_to(self.header))
 
     def end(self, status: Status) -> Run:
-        """Write the header of a run that ends with `status`, and return the run as it is stored.
+        """Write the header of a run that ends with `status`, and return the stored run.
 
         The records are read back from the folder. The last header is the header at the start
-        (`self.header`), with what the backend knows at the end, and with the use of the CPU during
-        this part of the run: a run that is continued has several parts.
+        (`self.header`), with what the backend has measured by the end, and with the use of the CPU
+        during this part of the run (a continued run has several parts).
         """
         stored = read_run(self.folder.path)
         header = self.backend.describe(stored.records).added_to(self.header)
-        # The sampler's is None if nothing was sampled. Then the use of an earlier part stays.
+        # `describe` returns None if nothing was sampled. Then the use in an earlier part is kept.
         cpu_use = self.sampler.describe() or self.header.cpu
         if header.workers:  # other machines completed the requests, and were sampled there
             cpu_use = None
         header = replace(header, status=status, finished=now(), cpu=cpu_use)
-        if status == "complete":  # with --until-ci: the passes and records that the run took
+        if status == "complete":  # with --until-ci, adds the numbers of passes and records
             header = finished_header(header, stored.records)
         self.folder.write_header(header)
         return dataclasses.replace(stored, header=read_header(self.folder.path))
@@ -172,14 +174,14 @@ def _check_unchanged(plan: Plan) -> None:
 def _measure(plan: Plan, log: _FolderLog, progress: Progress) -> None:
     """Warm up and measure the missing records. With --until-ci, end early if intervals are narrow.
 
-    `log` stores records in the run's folder: `log.done` has the records of earlier parts of the
-    run, `log.header` is the header at the start.
+    `log` stores records in the run's folder. `log.done` has the records of earlier parts of the
+    run, and `log.header` is the header at the start.
     """
     records_per_pass = plan.num_records // plan.repeats  # `repeats`: passes over all prompts
     num_missing = plan.num_records - len(log.done)
     is_whole_pass = len(log.done) % records_per_pass == 0
-    # The width of the speedups' intervals in the earlier parts; None without --until-ci, and if
-    # these parts ended within a pass.
+    # The width of the speedups' intervals in the earlier parts. It is None without --until-ci, or
+    # if these parts ended within a pass.
     width = width_after(log.header, log.done) if is_whole_pass else None
     if not num_missing or (width and width.is_enough):  # as narrow as the user asked
         return
@@ -192,7 +194,7 @@ def _measure(plan: Plan, log: _FolderLog, progress: Progress) -> None:
         runner = log.backend.runner(plan, log, progress)  # its `run` yields the missing records
         # `num_done` counts the records of earlier parts too.
         for num_done, record in enumerate(runner.run(log.done), len(log.done) + 1):
-            if plan.spec.until_ci:  # else records are not kept, so that memory does not grow
+            if plan.spec.until_ci:  # otherwise records are not kept, so that memory does not grow
                 records.append(record)
             if num_done % records_per_pass != 0:  # within a pass
                 continue

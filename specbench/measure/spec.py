@@ -1,4 +1,4 @@
-"""The specification of a run: every value, checked before any file or weight is touched."""
+"""The specification of a run: the values of its options, checked before files are read."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ if TYPE_CHECKING:
     from specbench.settings.run_method import RunMethod
 
 _NO_DEVICES = ("gpu", "nvidia", "gpu:0")
-"""Words for a GPU that torch does not know."""
+"""Names that users give to a GPU, but that torch does not know."""
 AUTO = "auto"
-"""Settings chosen for this machine."""
+"""The value of --settings for settings that are chosen for this machine."""
 PAPER = "paper"
-"""Settings of the papers."""
+"""The value of --settings for the settings of the papers."""
 SPREAD = "spread"
-"""The order of `--limit` of a new run. A stored run without an order took the first prompts."""
+"""How `--limit` takes prompts in a new run: spread over a task. Stored runs without an order took
+the first prompts.
+"""
 
 
 _FOR_STARTED_SERVERS = ("threads", "settings")
-"""Options of the engine that servers take too, if --engine starts them."""
+"""Options of the engine in this process that servers started by --engine take, too."""
 
 
 class RunSpec(SpecValues, frozen=True, dict=True):
-    """Values of a run within their ranges.
+    """The values of a run's options, checked to be within their ranges.
 
     Without `methods`, the papers' methods, training-free methods and plug-ins run. Without `tasks`,
     the papers' six tasks run.
@@ -47,14 +49,14 @@ class RunSpec(SpecValues, frozen=True, dict=True):
     """
 
     def __post_init__(self) -> None:
-        """Write lists and names in their usual form, and check the options alone and together.
+        """Bring lists and names into their usual form, and check the options.
 
-        Lists of numbers lose their duplicates, and methods and tasks get the names that they are
-        registered by; unknown ones stay, for later checks to refuse. `force_setattr` sets a field,
+        Lists of numbers lose their duplicates. Methods and tasks get the names under which they are
+        registered. Unknown names stay: later checks refuse them. `force_setattr` sets a field
         although the spec is frozen.
 
         Raises:
-            UserError: an unknown engine, or values out of range or in conflict.
+            UserError: an engine is unknown, or values are out of range or in conflict.
         """
         for field_name in ("temperatures", "concurrency", "request_rates"):
             force_setattr(self, field_name, tuple(dict.fromkeys(getattr(self, field_name))))
@@ -67,18 +69,18 @@ class RunSpec(SpecValues, frozen=True, dict=True):
             force_setattr(self, "tasks", known_names(self.tasks))
         if self.device in _NO_DEVICES:
             raise UserError(f"No device {self.device!r}.", "For an NVIDIA GPU: --device cuda.")
-        for option in options(SpecValues):  # the declaration of each field: limits and choices
+        for option in options(SpecValues):  # each declares a field with its limits and choices
             setting = getattr(self, option.name)
             if option.name == "device":
-                setting = setting.partition(":")[0]  # the kind of device: "cuda" of "cuda:1"
+                setting = setting.partition(":")[0]  # the kind of device: "cuda" for "cuda:1"
             option.check(setting)  # raises for a value that the option does not allow
         if self.serving_engine:
             from specbench.measure.server import NAMES  # engines whose servers a run can start
 
             if self.serving_engine not in NAMES:
                 raise unknown_name("engine", self.serving_engine, NAMES)
-        # `parse_goodput`, `parse_template_args` and `server_root` are called because they raise:
-        # for wrong limits of latency, wrong template arguments and wrong addresses.
+        # These three functions are called because they raise: `parse_goodput` for wrong limits of
+        # latency, `parse_template_args` for wrong arguments, and `server_root` for wrong addresses.
         parse_goodput(self.goodput)
         parse_template_args(self.template_args)
         if self.urls:
@@ -117,9 +119,9 @@ class RunSpec(SpecValues, frozen=True, dict=True):
 
     @cached_property
     def run_methods(self) -> tuple[RunMethod, ...]:
-        """The methods that were named, groups replaced by their members; none is imported yet.
+        """The methods that were named, with groups replaced by their members. None is imported yet.
 
-        Errors of a method show in its `check_early` and `load`.
+        The `check_early` and `load` of a method raise its errors.
 
         Raises:
             UserError: a text is not a list of methods, or gives options to a group.
@@ -128,7 +130,7 @@ class RunSpec(SpecValues, frozen=True, dict=True):
 
         methods = [RunMethod(choice) for choice in expand_groups(self.choices)]
         labels = [method.label for method in methods]
-        # Equal labels (files of equal names) get a hash of the files.
+        # If labels are equal, because files have the same name, they get a hash of the file.
         return tuple(replace(method, has_hash=labels.count(method.label) > 1) for method in methods)
 
     def sampling(self, temperature: float) -> Sampling:
@@ -138,18 +140,21 @@ class RunSpec(SpecValues, frozen=True, dict=True):
         return Sampling(temperature, self.top_p, self.top_k)
 
     def samplings_text(self) -> str:
-        """The samplings at all temperatures, as files of settings name them."""
+        """The samplings at all temperatures, as text in files of settings."""
         return " and ".join(str(self.sampling(temperature)) for temperature in self.temperatures)
 
 
 def new_spec_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of a new run, with the command's defaults; stored runs and recipes have other ones."""
+    """The values of a new run, with the command's defaults for values that are not given.
+
+    Stored runs and recipes have other defaults.
+    """
     settings = PAPER if values.get("backend") else AUTO
     return {"repeats": None, "settings": settings, "limit_order": SPREAD} | {**values}
 
 
 def starting(spec: RunSpec, *, has_tasks: bool = True) -> str:
-    """The first line of a run: "Starting: tiny, pld, sps, gsm8k"."""
+    """The first line of a run, such as "Starting: tiny, pld, sps, gsm8k"."""
     methods = dict.fromkeys(choice.name for choice in spec.choices)
     words = [f"Starting: {spec.model}", few([*methods]) or "its default methods"]
     if has_tasks:
@@ -158,15 +163,15 @@ def starting(spec: RunSpec, *, has_tasks: bool = True) -> str:
 
 
 def _check_backend(values: SpecValues) -> None:
-    """Refuse options of servers in a run of the engine, and options of the engine with servers.
+    """Refuse options for servers in a run of our engine, and options for our engine with servers.
 
-    Options with their default values do not count. `values.backend` is "server", or empty for the
-    engine in this process. `option.backend` is "server" or "engine" for options that only one of
-    them takes. Servers that --engine starts (`values.serving_engine`) take some options of the
-    engine too.
+    Options with their default values are allowed. `values.backend` is "server", or empty for our
+    engine, in this process. `option.backend` is "server" or "engine" for options that only one of
+    these takes. Servers that --engine starts (`values.serving_engine`) also take some options of
+    our engine.
 
     Raises:
-        UserError: such an option has another value than its default.
+        UserError: such an option has a value other than its default.
     """
     used_options = [
         option for option in options(SpecValues) if getattr(values, option.name) != option.default
@@ -195,10 +200,10 @@ def make_spec(**values: Any) -> RunSpec:
     """The spec of a run whose options a Python program gives as keyword arguments.
 
     `values` maps the names of the spec's fields to the values of the options. A text or a number
-    may stand for a list, as "0,1" or 0.7 for a list of temperatures.
+    may stand for a list, such as "0,1" or 0.7 for a list of temperatures.
 
     Raises:
-        UserError: an unknown name, or a value of the wrong type or out of range.
+        UserError: a name is unknown, or a value has the wrong type or is out of range.
     """
     options_by_name = {option.name: option for option in options(SpecValues)}
     for name, argument in values.items():
@@ -207,16 +212,17 @@ def make_spec(**values: Any) -> RunSpec:
         is_many = options_by_name[name].is_many  # the option's value is a list
         if isinstance(argument, Path):
             values[name] = str(argument)
-        elif isinstance(argument, dict):  # such as template arguments, which the spec has as JSON
+        elif isinstance(argument, dict):  # such as template arguments, which the spec keeps as JSON
             values[name] = json.encode(argument).decode()
         elif is_many and isinstance(argument, str):
             values[name] = options_by_name[name].read([argument])  # most options split "a,b"
         elif is_many and isinstance(argument, int | float):
             values[name] = [argument]
     try:
-        return convert(values, RunSpec)  # a UserError of `__post_init__` passes
+        return convert(values, RunSpec)  # a UserError of `__post_init__` is not caught here
     except ValidationError as error:
-        # msgspec says: Expected `int`, got `str` - at `$.seed`; in a list: at `$.tasks[0]`.
+        # The message is "Expected `int`, got `str` - at `$.seed`", or for an item of a list
+        # "... - at `$.tasks[0]`".
         reason, _, json_path = str(error).partition(" - at ")
         wrong_name = json_path.strip("`$.").partition("[")[0]  # "seed", "tasks"
         raise UserError(

@@ -1,4 +1,4 @@
-"""The weights of a method for a model: who names them, and where they are.
+"""Find the weights of a method for a model: who names them, and where they are.
 
 
 A `WeightsSource` is known without importing the method, so that files on this machine are checked
@@ -30,13 +30,13 @@ class ResolvedWeights(NamedTuple):
     """A method's weights for a model."""
 
     weights: Path | Blueprint | None
-    """The checkpoint, a datastore or the maker of a stand-in's weights. None if the method needs
-    none, or if none was found.
+    """The path of a checkpoint or of a datastore, or the plan of a stand-in's weights. None if the
+    method needs none, or if none was found.
     """
     exists: bool = True
     """False if the model has no weights for the method."""
     layers: str = ""
-    """The method's option `layers`, if the model's card has it for these weights."""
+    """The value of the method's option `layers`, if the model's card has one for these weights."""
 
 
 class WeightsSource(NamedTuple):
@@ -45,22 +45,22 @@ class WeightsSource(NamedTuple):
     method: str
     """The method's name."""
     checkpoint: str | None
-    """The name of the checkpoint that it needs, as model cards have it; None if it needs none."""
+    """The name, on model cards, of the checkpoint that it needs; None if it needs none."""
     given: str | None
-    """The folder or Hub id that the user gave."""
+    """The folder or Hub id that the user gave; None without one."""
     datastore: str
-    """The file that the user gave in place of weights."""
+    """The file that the user gave in place of weights; empty without one."""
     on_card: DraftWeights | None
-    """The checkpoint of the model's card."""
+    """The checkpoint on the model's card; None without one."""
 
     @property
     def what(self) -> str:
-        """The checkpoint in messages."""
+        """The name of the checkpoint in messages."""
         return f"The {self.method} checkpoint"
 
     @property
     def is_missing(self) -> bool:
-        """True if the method needs weights, and neither user nor card names any."""
+        """True if the method needs weights, and neither the user nor the card names any."""
         is_named = self.given is not None or self.datastore or self.on_card
         return self.checkpoint is not None and not is_named
 
@@ -89,7 +89,7 @@ class WeightsSource(NamedTuple):
             CheckpointError: a file is missing or damaged.
         """
         if self.given is not None and (folder := local_folder(self.given, what=self.what)):
-            # What the folder holds, in words, if it is a head of another kind; else empty.
+            # If the folder has a head for another method, what it is, in words; else empty.
             other_kind = other_head(config_if_readable(folder), self.checkpoint or self.method)
             if other_kind:
                 raise CheckpointError(
@@ -131,11 +131,11 @@ def weights_source(card: ModelCard, method: RunMethod) -> WeightsSource:
 def find_checkpoint(
     card: ModelCard, method: RunMethod, *, is_offline: bool, stand_in: StandIn | None = None
 ) -> ResolvedWeights:
-    """A method's weights for a model: the user's, those of the model's card, or made-up weights.
+    """Find a method's weights for a model: the user's, the card's, or those of a stand-in.
 
-    Searches in this order: a datastore that the user named, the weights of a stand-in, a folder or
-    Hub id that the user named, the checkpoint of the card. If the method needs weights and there
-    are none of these, the result's `exists` is False. `stand_in` has made-up weights in the
+    The first of these is taken: a datastore that the user named, the weights of a stand-in, a
+    folder or Hub id that the user named, the checkpoint on the card. If the method needs weights
+    and there are none, the result's `exists` is False. `stand_in` has the plans of weights in the
     shapes of a real model and its drafters; None if the target has real weights. `method` has the
     user's options. With `is_offline`, nothing is downloaded.
 
@@ -158,8 +158,8 @@ def find_checkpoint(
             needs_tokenizer=source.needs_tokenizer,  # True for a language model, not for a head
         )
         source.check(folder)
-        # `card.layers` has the option `layers` by folder or Hub id, for the few heads whose config
-        # leaves open which layers of the target they read.
+        # `card.layers` has values of the option `layers` by folder or Hub id, for the few heads
+        # whose config does not say which layers of the target they read.
         return ResolvedWeights(folder, layers=card.layers.get(source.given, ""))
     if source.on_card is None:
         return ResolvedWeights(weights=None, exists=False)
@@ -170,7 +170,7 @@ def find_checkpoint(
 def _weights_of_stand_in(
     source: WeightsSource, checkpoint: str, stand_in: StandIn
 ) -> ResolvedWeights:
-    """A stand-in's own weights for a method."""
+    """A stand-in's weights for a method. `checkpoint` is their name on model cards."""
     if source.given:  # they would not match its shape
         raise UserError(
             f"--method {source.method}:weights={source.given} names weights, but a stand-in has "
@@ -197,7 +197,7 @@ def find_datastore(given: str) -> Path | None:
         raise CheckpointError(f"Datastore {given} is not a file.", f"Make one: {build_command}")
     try:
         tensor_names = {*safetensors_header(path, "it")}  # messages call the file "it"
-        # A datastore has the token ids of its texts, and the order of the texts' sorted suffixes.
+        # A datastore has the token ids of its texts, and the order of their suffixes when sorted.
         missing_tensors = {"token_ids", "order"} - tensor_names
         problem = f"it has no {', '.join(sorted(missing_tensors))}." if missing_tensors else ""
     except CheckpointError as error:
@@ -215,15 +215,15 @@ def no_weights(card: ModelCard, methods: Sequence[str]) -> UserError:
     """
     message = f"{card.name} has no checkpoint for {', '.join(methods)}."
     options_of_first = option_names(methods[0])
-    # A method that reads a datastore has no use for weights.
+    # A method that reads only a datastore.
     if "datastore" in options_of_first and "weights" not in options_of_first:
         command = f"specbench datastore build FILE.jsonl --model {card.name} --output FILE"
-        # Of several methods, the others may need weights instead.
+        # If there are several methods, the others may need weights instead.
         noun = "datastore" if len(methods) == 1 else "weights"
         message = message.replace("checkpoint", noun)
         usage = f"--method {methods[0]}:datastore=FILE"
         return UserError(message, f"Make one: {command}\nThen: {usage}")
     hint = f"Name one: --method {methods[0]}:weights=DIR_OR_HUB_ID."
-    if card.is_known:  # the card is one of specbench's, not made for the user's model
+    if card.is_known:  # the card is one of specbench's, and was not made for a user's model
         hint += f" `specbench show {card.name}` lists what there is."
     return UserError(message, hint)

@@ -2,5 +2,5 @@
 
 `connection` connects to Ray, `setup` starts the workers of a run, `driver` hands them samples and
 stores their records, and `worker` completes samples. `messages` has the messages between them.
-Ray places the workers, restarts those that die, carries values and keeps logs.
+Ray places the workers, restarts those that die, transfers the messages and keeps logs.
 """

@@ -1,4 +1,4 @@
-"""The connection of this process to Ray, and the reason if there is none."""
+"""Connect this process to Ray, or give the reason why it cannot be reached."""
 
 import os
 import secrets

@@ -16,7 +16,7 @@ from specbench.measure.cluster.messages import Job, Opening, Result
 from specbench.types import Record, Request, seed_of
 
 MOST_ATTEMPTS = 3
-"""Number of workers lost while they complete a sample at which the sample counts as failed."""
+"""Number of workers lost while they completed a sample, at which the sample is given up."""
 RESTART_S = 120.0
 """Seconds to wait for a worker to come back when none is left."""
 CLOSE_S = 30.0
@@ -35,13 +35,13 @@ class Call(NamedTuple):
 class ClusterBackend:
     """The workers of a cluster while a run uses them. They load their models in `warm_up`.
 
-    Workers are named worker-1, worker-2 and so on. A resumed run continues the numbers.
+    Workers are named worker-1, worker-2 and so on. A resumed run counts on from its last worker.
     """
 
     def __init__(
         self, ray: Any, actors: Sequence[Any], about: SetupInfo, *, num_named: int
     ) -> None:
-        """Take the workers over; nothing is sent to them yet.
+        """Take over the workers. Nothing is sent to them yet.
 
         Args:
             ray: the module `ray`, connected to the cluster.
@@ -88,7 +88,7 @@ class ClusterBackend:
     def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
         """The first worker's part of the header, with the headers of all workers.
 
-        A method whose steps any worker had to run eagerly counts as eager.
+        A method counts as eager if any worker had to run its steps eagerly.
         """
         infos = self._infos
         # Pairs of a method's label and its execution. Eager ones are last: `dict` keeps the last.
@@ -107,11 +107,11 @@ class ClusterBackend:
         )
 
     def warm_up(self, requests: Sequence[Request]) -> None:
-        """Let all workers load and warm up. Errors show when the run begins.
+        """Let all workers load their models and warm up. Errors show when the run begins.
 
-        Each call carries the opening as an argument (up to 100 KiB), not through Ray's object
-        store. If the raylet of this machine dies while the store holds an object of this process,
-        Ray ends the process at once, without a message.
+        Each call gets the opening as an argument (up to 100 KiB), not through Ray's object store.
+        If the raylet of this machine dies while the store holds an object of this process, Ray ends
+        the process at once, without a message.
         """
         self._opening = Opening(self._about, requests)
         for actor in self._actors:
@@ -119,9 +119,9 @@ class ClusterBackend:
         self._ray.wait([*self._calls], num_returns=len(self._calls))
 
     def runner(self, plan: Plan, log: Log, progress: Progress) -> "ClusterBackend":
-        """This driver, which runs the samples. The workers look for pauses themselves.
+        """This driver. Each worker watches for pauses of its own process.
 
-        The header is written when a worker joins, so that it has every worker that records name.
+        The header is written again whenever a worker joins, so that it names all workers.
         """
         self._plan = plan
         self._log = log
@@ -133,9 +133,9 @@ class ClusterBackend:
 
         A sample is a prompt at one temperature in one pass over the prompts, with all turns and
         methods; a record is the answer of one method to one turn. The records of a sample are
-        written when the sample is complete. If its worker is lost before, another worker repeats
-        the sample. A pass ends before the next pass begins. `done` are the records that the run
-        has already.
+        written when the sample is complete. If its worker is lost before that, another worker
+        repeats the sample. A pass ends before the next pass begins. `done` are the records that
+        the run already has.
 
         Raises:
             SpecbenchError: a worker refuses the model, the cluster fails, or no worker is left and
@@ -171,15 +171,15 @@ class ClusterBackend:
         result of the call.
 
         Returns:
-            The records of the sample, with the worker's name; error records, without one, if the
-            sample is given up. Empty if the worker has only loaded its model, or is lost: another
-            worker will repeat its sample, if it had one.
+            The records of the sample, with the worker's name. If the sample is given up, these are
+            error records without a name. Empty if the worker has only loaded its model, or is lost
+            and another worker will repeat its sample.
 
         Raises:
             SpecbenchError: a worker refuses the model (`get` raises its error), the cluster fails,
                 or all workers are lost and none came back within RESTART_S seconds.
         """
-        # While a worker has a job, there is no limit (None): a job may take any time.
+        # While a worker has a job, there is no limit (None): a job may take any length of time.
         timeout_s = None if self._is_working else RESTART_S
         # Ray's references to the results of calls that have ended: at most one.
         ended, _ = self._ray.wait([*self._calls], timeout=timeout_s)
@@ -259,9 +259,9 @@ class ClusterBackend:
 
 
 def _jobs(plan: Plan, done: Iterable[Record]) -> Iterator[Job]:
-    """The samples that lack a record, in the run's order, with the records that they have.
+    """The samples that lack a record, in the run's order, each with its stored records.
 
-    `done` are the records that the run has already.
+    `done` are the records that the run already has.
     """
     stored = {record.key: record for record in done}
     for sample in plan.samples:

@@ -28,10 +28,13 @@ class WorkerReport:
     codec: ChatCodec
     """Chats to tokens and back."""
     context: int | None
-    """Tokens that the model's context holds; None if unknown."""
+    """Length of the model's context in tokens; None if unknown."""
 
     def check(self, run: SetupInfo) -> None:
-        """Raise UserError unless versions and files on this machine are the run's."""
+        """Raise UserError unless this machine has the versions and files of the run.
+
+        `run` is the run's setup, with the versions that its machines must have.
+        """
         differences = [
             f"{difference.field.removeprefix('environment.')} {difference.first} "
             f"(elsewhere {difference.second})"
@@ -59,17 +62,17 @@ class Job(NamedTuple):
     sample: Sample
     """The prompt with all its turns, for all methods."""
     stored: Mapping[RecordKey, Record]
-    """Records of the sample that the run has already."""
+    """Records of the sample that the run already has."""
     num_lost: int = 0
-    """Workers that were lost while they completed this sample."""
+    """Number of workers that were lost while they completed this sample."""
 
 
 class Result(NamedTuple):
     """The reply of a worker after a call."""
 
     info: BackendInfo | None
-    """The worker's description, with the first result of a process only. A worker that Ray
-    started again counts as a new one.
+    """The worker's description in the first result of its process, else None. A worker that Ray
+    started again has a new process, and counts as a new worker.
     """
     records: tuple[Record, ...]
     """The new records of the sample, in the order in which they ran."""

@@ -1,4 +1,4 @@
-"""The setup of a run on a cluster: start the workers, and check that they agree with each other."""
+"""The setup of a run on a cluster: start its workers, and check that they agree."""
 
 import os
 from collections.abc import Sequence
@@ -23,12 +23,12 @@ from specbench.models.chat import ChatCodec
 PLACE_S = 60.0
 """Seconds to wait until Ray has found places for the workers."""
 MOST_RESTARTS = 3
-"""Restarts of a worker by Ray."""
+"""The most times that Ray restarts a worker."""
 
 
 @dataclass(frozen=True)
 class ClusterSetup:
-    """The workers of a run, and the setup that all of them have. No model is loaded yet."""
+    """The workers of a run, and the setup that they share. No model is loaded yet."""
 
     ray: Any
     """The module `ray`, connected."""
@@ -45,7 +45,7 @@ class ClusterSetup:
     codec: ChatCodec
     """Chats to tokens and back."""
     context: int | None
-    """Tokens that the model's context holds; None if unknown."""
+    """Length of the model's context in tokens; None if unknown."""
 
     def describe(self) -> SetupInfo:
         return self.about
@@ -62,12 +62,13 @@ def make_cluster_setup(ray: Any, spec: RunSpec, *, is_offline: bool) -> ClusterS
     """Start a run's workers, and check that they agree with each other and with this machine.
 
     `ray` is the connected module, `spec` has the run's options. With `is_offline`, workers use no
-    network. Each worker reports its setup: the header's part about model and methods (`about`,
-    with the hardware and versions of its machine as `environment`), a title, the methods' labels,
-    methods without a checkpoint, the codec (chats to tokens and back) and the context in tokens.
+    network. Each worker reports its setup. `about` is the header's part about model and methods,
+    with the hardware and versions of the worker's machine as `environment`. The other parts are a
+    title, the methods' labels, methods without a checkpoint, the codec (chats to tokens and back)
+    and the length of the context in tokens.
 
     Raises:
-        UserError: workers cannot do the run, or have other files or versions than the others.
+        UserError: workers cannot do the run, or their files or versions differ.
     """
     if spec.backend:  # "server"; empty for methods that workers run themselves
         raise UserError(
@@ -76,13 +77,13 @@ def make_cluster_setup(ray: Any, spec: RunSpec, *, is_offline: bool) -> ClusterS
         )
     if spec.energy:
         raise UserError("--energy is for one machine, not for --ray.", "Leave out one of them.")
-    # AUTO would choose the sizes of drafts by the times of only one of the machines. So the run
-    # uses the sizes of the papers.
+    # AUTO would choose the sizes of drafts by the times of a single machine. So the run uses the
+    # sizes of the papers.
     if spec.settings == AUTO:
         spec = msgspec.structs.replace(spec, settings=PAPER)
     started = _start_workers(ray, spec, is_offline=is_offline)  # their actors and reports
-    # The run gets the setup of the first report. Reports are sorted by machine, so that it does not
-    # matter which worker started first.
+    # The run gets the setup of the first report. The reports are sorted by machine, so that the
+    # setup does not depend on which worker started first.
     reports = sorted(
         started.reports, key=lambda report: msgspec.json.encode(report.about.environment)
     )
@@ -109,10 +110,10 @@ def make_cluster_setup(ray: Any, spec: RunSpec, *, is_offline: bool) -> ClusterS
 
 
 def _check_agreement(reports: Sequence[WorkerReport]) -> None:
-    """Check that all workers have the first worker's setup, and the versions of this machine.
+    """Check that all workers have the setup of the first, and the versions of this machine.
 
-    Each worker has a report. Its `about` is the header's part about model, files and methods (by
-    label), with the hardware and versions of the worker's machine as `environment`.
+    A report's `about` is the header's part about model, files and methods (by label), with the
+    hardware and versions of the worker's machine as `environment`.
 
     Raises:
         UserError: a worker has other files, methods or versions, or a method remembers earlier
@@ -121,13 +122,13 @@ def _check_agreement(reports: Sequence[WorkerReport]) -> None:
     about = reports[0].about  # the first worker's
     this_machine = environment.capture()  # hardware and versions of this process
     if about.environment is not None:  # a worker's report always has one
-        # This process computes nothing, so its torch may be another build.
+        # This process computes nothing, so it may have another build of torch.
         this_machine = msgspec.structs.replace(this_machine, torch=about.environment.torch)
-    # The first worker's model, files and methods, with the versions here.
+    # The first worker's model, files and methods, with the versions of this process.
     expected = msgspec.structs.replace(about, environment=this_machine)
     for report in reports:
         report.check(expected)  # raises UserError if versions or files differ
-    # Methods that keep what they saw in earlier prompts of the run.
+    # Methods that remember earlier prompts of the run.
     labels_with_scope_run = [
         label for label, method in about.methods.items() if method.scope == "run"
     ]
@@ -140,10 +141,10 @@ def _check_agreement(reports: Sequence[WorkerReport]) -> None:
 
 
 def _warnings(reports: Sequence[WorkerReport]) -> tuple[str, ...]:
-    """The warnings of all workers, each once, and a further one if the hardware differs."""
+    """The warnings of all workers without duplicates, and one more if the hardware differs."""
     warnings = [warning for report in reports for warning in report.about.warnings]
     device = reports[0].about.values.get("device", "cpu")  # the same for all, such as "cuda:0"
-    machines = {  # the hardware of each worker in words, without a number of threads (None)
+    machines = {  # the hardware of the workers in words, without a number of threads (None)
         report.about.environment.device_phrase(device, None)
         for report in reports
         if report.about.environment
@@ -166,8 +167,8 @@ class StartedWorkers(NamedTuple):
 def _start_workers(ray: Any, spec: RunSpec, *, is_offline: bool) -> StartedWorkers:
     """Start a run's workers on the machines of the cluster, and let each report its setup.
 
-    Workers for which Ray finds no place within PLACE_S seconds are not waited for, and end. An
-    actor is Ray's handle of a worker.
+    Workers for which Ray finds no place within PLACE_S seconds are dropped. An actor is Ray's
+    handle of a worker.
 
     Args:
         ray: the connected module.
@@ -178,7 +179,7 @@ def _start_workers(ray: Any, spec: RunSpec, *, is_offline: bool) -> StartedWorke
         The actors of the workers that started, and their reports, in the same order.
 
     Raises:
-        UserError: no worker can be started, or one lacks what the run needs.
+        UserError: no worker can be started, or a worker lacks something that the run needs.
     """
     # Environment variables of this process, by name, that the workers get.
     shared_variables = {name: os.environ[name] for name in SHARED_VARIABLES if name in os.environ}
@@ -201,7 +202,7 @@ def _start_workers(ray: Any, spec: RunSpec, *, is_offline: bool) -> StartedWorke
     actors = tuple(actors_by_start[start] for start in starts)
     try:
         reports = ray.get([actor.report.remote() for actor in actors])
-    # The worker's process ended, or has no place. A UserError of `report` passes.
+    # The worker's process ended, or has no place. A UserError of `report` is not caught here.
     except (ray.exceptions.RayActorError, ray.exceptions.ActorUnschedulableError) as error:
         raise UserError(
             f"A worker could not start: {reason_of(error)}",
@@ -219,13 +220,13 @@ def _resources_of_workers(ray: Any, device: str) -> list[dict[str, Any]]:
     its cores, so that workers do not disturb each other.
 
     Raises:
-        UserError: no machine of the cluster has as much as one worker needs.
+        UserError: no machine of the cluster has enough GPUs or CPUs for one worker.
     """
     nodes = [node for node in ray.nodes() if node["Alive"]]  # machines, as Ray's dicts
     has_gpus = any(node["Resources"].get("GPU") for node in nodes)
     is_on_gpu = device.startswith("cuda") or (device != "cpu" and has_gpus)  # "auto"
     resource = "GPU" if is_on_gpu else "CPU"
-    # GPUs per worker ("cuda:0-1" names two, "auto" names none and means one), or the least CPUs.
+    # GPUs per worker ("cuda:0-1" names two; "auto" names none and means one), or the fewest CPUs.
     num_per_worker = max(1, len(gpu_numbers(device))) if is_on_gpu else 1
     # Numbers of GPUs or CPUs by the id of the machine.
     num_by_node = {node["NodeID"]: int(node["Resources"].get(resource, 0)) for node in nodes}
@@ -243,7 +244,7 @@ def _resources_of_workers(ray: Any, device: str) -> list[dict[str, Any]]:
         return [{"num_gpus": num_per_worker}] * num_workers
     node_affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
     return [
-        # soft=False: on this machine or on none.
+        # soft=False: the worker runs on this machine or not at all.
         {"num_cpus": num_cpus, "scheduling_strategy": node_affinity(node_id, soft=False)}
         for node_id, num_cpus in num_by_node.items()
         if num_cpus  # a machine may offer Ray no CPU

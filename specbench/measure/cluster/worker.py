@@ -1,6 +1,6 @@
 """A worker of a cluster: it loads the models on its machine and completes samples.
 
-A worker imports no torch before its environment is set: OpenMP reads it when torch is loaded.
+A worker sets its environment variables before it imports torch, because OpenMP reads them then.
 """
 
 import os
@@ -26,7 +26,9 @@ from specbench.measure.spec import RunSpec
 from specbench.types import Record
 
 SHARED_VARIABLES = {*environment.VARIABLES} - {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}
-"""Variables that workers get from the driver. The others belong to Ray's choice of a GPU."""
+"""Environment variables that workers get from the driver. Ray sets the two others, which choose
+GPUs.
+"""
 
 
 class Worker:
@@ -35,8 +37,8 @@ class Worker:
     def __init__(self, spec: RunSpec, *, is_offline: bool, shared: dict[str, str]) -> None:
         """Set the environment variables; the setup and the model are made later.
 
-        Variables in SHARED_VARIABLES change speed or numerics. They get the values of the driver,
-        the process that started the run. What the driver has not set is unset here.
+        Variables in SHARED_VARIABLES change speed or numerics. They get the values that they have
+        in the driver, the process that started the run. Those that it has not set are unset here.
 
         Args:
             spec: the run's options.
@@ -49,7 +51,7 @@ class Worker:
         self._spec = spec
         self._is_offline = is_offline
         self._shared = shared
-        self._stack = ExitStack()  # frees the model and ends the samplers, when it is closed
+        self._stack = ExitStack()  # frees the model and ends the samplers when it is closed
         self._sampler = CpuSampler()  # samples the CPU's load and clock
         # The model's files and the methods, found and checked; None before the first use.
         self._setup: Setup | None = None
@@ -65,7 +67,7 @@ class Worker:
 
         A setup is the model's files and the methods, found and checked, before anything is loaded.
         It has a title in words, the methods' labels, the methods without a checkpoint, a codec
-        (chats to tokens and back), and the tokens of the model's context.
+        (chats to tokens and back), and the length of the model's context in tokens.
 
         Raises:
             UserError: the setup cannot be made here; the message names the machine.
@@ -98,10 +100,10 @@ class Worker:
         )
 
     def complete(self, opening: Opening, job: Job | None) -> Result:
-        """Complete a sample: the records that are not stored yet. Without a job, no records.
+        """Make the records of a sample that are not stored yet; none without a job.
 
-        The first call of a process loads the model, checks that it is the run's, and warms up. Its
-        result has the worker's description, too.
+        The first call in a process loads the model, checks that it is the run's model, and warms
+        up. Its result also has the worker's description.
         """
         info = None
         if self._runner is None:
@@ -117,14 +119,14 @@ class Worker:
         return self._describe()
 
     def append(self, record: Record) -> None:
-        """Keep the record for `_describe`, without tokens and texts. The driver writes it."""
+        """Keep a record for `_describe`, without tokens and texts. The driver stores records."""
         self._done.append(replace(record, token_ids=(), text="", token_ends=(), trace=()))
 
     def _load(self, opening: Opening) -> BackendInfo:
         """Load the model and warm up. Returns the worker's part of the run's header.
 
-        `opening` has the header's part about model, files and methods (`about`), which must be
-        this worker's too, and the requests of the warm-up. The first of these is a usual one.
+        `opening.about` is the header's part about model, files and methods, to which this worker's
+        part must be equal. `opening.requests` are those of the warm-up: the first is a usual one.
         """
         self.report()  # makes the setup, if Ray started this process again
         setup = self._get_setup()  # the model's files and the methods, found and checked
@@ -133,8 +135,8 @@ class Worker:
         self._stack.enter_context(self._sampler)
         self.report().check(opening.about)  # the files may have changed while they were loaded
         backend.warm_up(opening.requests)
-        # The driver has the prompts: a worker is given one prompt with its turns after the other.
-        # So the usual request decides the most tokens of an answer.
+        # The plan, with the most tokens of an answer, stays with the driver. The usual request has
+        # the same number.
         max_new_tokens = opening.requests[0].max_new_tokens
         work = Work(self._spec, setup.labels, setup.codec, max_new_tokens)  # same for all samples
         silent_progress = Progress(lambda text: None)  # shows nothing
@@ -158,7 +160,7 @@ class Worker:
     def _describe(self) -> BackendInfo:
         """The worker's part of the run's header, as measured so far.
 
-        `workers` has this worker only, under the name "": the driver names workers.
+        `workers` has only this worker, with the name "": the driver gives workers their names.
         """
         info = self._get_runner().backend.describe(self._done)
         context = self._ray.get_runtime_context()

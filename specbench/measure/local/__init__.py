@@ -1,1 +1,1 @@
-"""Completing prompts with the engine in this process."""
+"""Complete requests with the engine in this process."""

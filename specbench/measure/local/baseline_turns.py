@@ -1,4 +1,4 @@
-"""Compare vanilla's step with a step without any method: a slow baseline raises every speedup."""
+"""Compare vanilla's step with a plain step, since a slow baseline would raise every speedup."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from specbench.types import Completion, Request
 TURN_TOKENS = 9
 """Tokens of an answer: the prefill's, and one for each of eight steps."""
 LEAST_TURNS = 3
-"""Fewest turns of vanilla and of plain steps."""
+"""Fewest turns. In a turn, vanilla and plain steps each answer the request once."""
 MOST_TURNS = 25
 """Most turns."""
 TURN_SECONDS = 0.5
@@ -27,7 +27,7 @@ TURN_SECONDS = 0.5
 
 
 class OneRow(Drafter):
-    """Proposes the pending token alone."""
+    """Proposes no tokens: its step computes only the row of the pending token."""
 
     tree_sizes = (1,)
 
@@ -38,15 +38,15 @@ class OneRow(Drafter):
 def with_vanilla_ratio(
     roofline: RooflineHeader, target: Target, vanilla: Drafter, request: Request
 ) -> RooflineHeader:
-    """The header with one more ratio: time of vanilla's step / time of a plain step of one row.
+    """The header with one more ratio: time of vanilla's step / time of a plain one-row step.
 
     Vanilla and plain steps take turns at the same request, so that a change of the machine's speed
-    slows or speeds both. Each turn has a ratio, and their median is added to the header. If steps
-    are CUDA graphs, nothing is measured: the plain steps would need graphs of their own.
+    affects both. Each turn gives a ratio, and the median ratio is added to the header. If steps
+    are CUDA graphs, nothing is measured: the plain steps would need separate graphs.
 
     Args:
-        roofline: the header with the ratios so far (`vanilla_ratios`): none before the run,
-            after it at most the one from before.
+        roofline: the header, whose `vanilla_ratios` are empty before the run. After the run, they
+            have at most the ratio from before it.
         target: the loaded model.
         vanilla: the run's drafter of the baseline.
         request: has a prompt like the prompts of the run.
@@ -63,8 +63,8 @@ def with_vanilla_ratio(
         try:
             vanilla_s = _step_s(decode(target, vanilla, short_request))
             ratios.append(vanilla_s / _step_s(decode(target, one_row, short_request)))
-        # A clock that went back, or logits that are NaN: the run's records report these, too. Any
-        # other error passes.
+        # A clock that went back, or logits that are NaN: the run's records report these, too. Other
+        # errors are not caught.
         except (ClockError, NonFiniteError):
             return roofline
     return replace(roofline, vanilla_ratios=(*roofline.vanilla_ratios, round(median(ratios), 4)))

@@ -1,7 +1,7 @@
-"""The choices of a warm-up: settings of methods and numbers of threads that are fastest here.
+"""The choices of a warm-up: the settings and numbers of threads that are fastest here.
 
-They are made before the first timed step, or taken from the run that is continued. The plan and
-its setup do not change: the header records the choices beside them.
+They are made before the first timed step, or taken from the run that is continued. They do not
+change the plan or its setup: the header records the choices separately.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from specbench.log.header import RunHeader
 
 TUNING_TOKENS = 48
-"""Tokens of the answers that settings are tried on."""
+"""The most tokens of an answer with which a setting is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class Choices:
     are_settings_open: bool
     """True if the warm-up is to choose the settings of methods."""
     threads: Threads | None = None
-    """Numbers of CPU threads; None before the model is loaded."""
+    """Numbers of CPU threads; None if none were chosen yet."""
     are_threads_kept: bool = False
-    """True if the numbers are taken from the continued run."""
+    """True if `threads` comes from the continued run."""
 
     @classmethod
     def at_start(cls, setup: EngineParts, before: RunHeader | None) -> Choices:
@@ -65,17 +65,17 @@ class Choices:
         )
 
     def with_settings(self, changed: Sequence[RunMethod], threads: Threads) -> Choices:
-        """These choices with `threads`, and with `changed` in place of methods of equal labels."""
+        """These choices with `threads`. Methods in `changed` replace those with equal labels."""
         by_label = {method.label: method for method in (*self.methods, *changed)}
         return replace(self, methods=tuple(by_label.values()), threads=threads)
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsChoice:
-    """The settings that were chosen, and the times that decided."""
+    """The settings that were chosen, and the measured times that decided."""
 
     methods: Sequence[RunMethod]
-    """The methods that got settings."""
+    """The methods whose settings were changed."""
     threads: Threads
     """The numbers of threads, with the times of steps by rows."""
 
@@ -94,14 +94,15 @@ def choose_settings(
 
     Args:
         setup: names the target, for which the acceptance with several settings may be known.
-        methods: the run's methods. Settings that they have, and options of the user, are kept.
+        methods: the run's methods. Settings that they already have, and the user's options, are
+            kept.
         target: the loaded model, whose steps are timed.
         drafters: the methods' drafters, by label.
         threads: vanilla's number of CPU threads, and who chose it.
         request: the request to complete with each setting that is tried.
     """
     files = identify(setup.path).files
-    # Returns the known acceptance of a method with several settings.
+    # A function that returns the known acceptance of a method with several settings.
     acceptance = partial(quick_rule.acceptance_of, find_acceptance(setup.card.name, files))
     rows = quick_rule.rows_to_time(methods, drafters, acceptance)  # numbers of rows of a step
     times = step_times(target, request.prompt_ids, threads, rows)
@@ -121,7 +122,7 @@ def _prepare_trial(
     """
     from specbench.engine.decode import decode
 
-    # A ledger of its own: GPU memory of a trial does not count as a method's memory in the run.
+    # A separate ledger, so that a trial's GPU memory does not count as the method's in the run.
     ledger = MemoryLedger(target)
     drafter = build_drafters(target, [method], ledger)[method.label]
     num_tokens = min(TUNING_TOKENS, request.max_new_tokens)
@@ -146,10 +147,10 @@ def choose_decode_threads(
     decode: Callable[[str, Stopwatch], object],
     rows: Mapping[str, int],
 ) -> Threads:
-    """Choose the numbers of threads of prefills and of each method.
+    """Choose the numbers of CPU threads for prefills and for each method's steps.
 
-    `decode` completes the request with a method, timed by a stopwatch; `rows` has the rows of the
-    largest step so far, by method.
+    `threads` has vanilla's number. `decode` completes the request with a method, timed by a
+    stopwatch. `rows` has the number of rows of the largest step so far, by method.
     """
     rows_of_drafts = {label: num_rows for label, num_rows in rows.items() if label != BASELINE}
     return choose_for_methods(threads, reading(target, request.prompt_ids), decode, rows_of_drafts)
@@ -158,10 +159,10 @@ def choose_decode_threads(
 def with_thread_bandwidths(
     roofline: RooflineHeader, target: Target, threads: Threads
 ) -> RooflineHeader:
-    """The header with the memory's bandwidth for each number of threads that a method has.
+    """The header with the memory's bandwidth, measured with each method's number of threads.
 
-    `roofline` has the bandwidth with vanilla's number. `threads.own` are the other numbers by
-    method.
+    `roofline` has the bandwidth measured with vanilla's number. `threads.own` has the numbers, by
+    method, that differ from vanilla's.
     """
     from specbench.machine.bandwidth import bandwidth
 

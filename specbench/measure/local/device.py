@@ -1,4 +1,4 @@
-"""The device of a run, and the execution of steps on it: CPU or GPUs, eager or as graphs."""
+"""The device of a run (a CPU or GPUs), and how steps run on it (eager or as CUDA graphs)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KERNELS = {
     "plain": "a CPU, or one GPU of compute capability 8.0 or higher",
     "overlapped": "one GPU of compute capability 9.0 or higher",
 }
-"""Kinds of kernels, from the simplest to the fastest, with the device that each one needs."""
+"""Kinds of kernels, from the simplest to the fastest, with the device that each kind needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Device:
     name: str
     """Its name: "cpu", "cuda:1", or "cuda:0-1" for layers spread over GPUs."""
     reason: str = ""
-    """The reason why no GPU can be used; empty if there is a GPU."""
+    """Why no GPU can be used, in words; empty if there is a GPU."""
 
     @property
     def kind(self) -> str:
@@ -61,11 +61,11 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """Execution of steps, and the kind of their kernels."""
+    """How steps run, and with which kind of kernels."""
 
     name: Literal["eager", "graph"]
     reason: str | None = None
-    """The reason why graphs are not used; None if they are, or if eager steps were requested."""
+    """Why graphs are not used; None if they are, or if the user asked for eager steps."""
     kernels: str = "auto"
     """The kind of kernels: a key of KERNELS, or "auto"."""
 
@@ -101,14 +101,14 @@ def pick_device(requested: str) -> Device:
 
 
 def fitted(requested: str, use: Callable[[Device], T]) -> T:
-    """The result of `use` on the device; on several GPUs if the model is too large for one.
+    """The result of `use` on the device, or on several GPUs if the model is too large for one.
 
     `requested` is the value of `--device`. `use` takes a device, and raises TooLarge if the model
     does not fit on the device.
 
     Raises:
         UserError: the requested GPU does not exist.
-        TooLarge: the model does not fit, and there are no more GPUs, or the user named the GPUs.
+        TooLarge: the model does not fit, and either there are no more GPUs, or the user named them.
     """
     device = pick_device(requested)
     while True:
@@ -119,14 +119,14 @@ def fitted(requested: str, use: Callable[[Device], T]) -> T:
 
 
 def pick_mode(requested: str, device: Device, kernels: str = "auto") -> Mode:
-    """Execution of steps on this device: eager or as CUDA graphs, and the kind of kernels.
+    """How steps run on this device: eagerly or as CUDA graphs, and with which kind of kernels.
 
     `requested` is the value of `--execution` ("auto", "eager" or "graph"), `kernels` the value of
     `--kernels` ("auto" or a kind), and `device.kernels` the kinds that the device can run. With
     `--execution auto`, steps are graphs if the device can replay them.
 
     Raises:
-        UserError: the device cannot replay the graphs, or run the kernels, that are asked for.
+        UserError: the options ask for graphs or kernels that the device cannot run.
     """
     if kernels not in ("auto", *device.kernels):
         capability_phrase = ""
@@ -151,10 +151,10 @@ def pick_mode(requested: str, device: Device, kernels: str = "auto") -> Mode:
 
 
 def _with_more_gpus(device: Device, requested: str, error: TooLarge) -> Device:
-    """The device to try next, as the model was too large for `device`: more GPUs of this machine.
+    """The device to try next, because the model was too large for `device`: more GPUs.
 
-    These are the first GPUs, as many as `error` says that the model needs, but at least one more
-    than before. `requested` is the value of `--device`.
+    The device has the first GPUs of this machine. Their number is `error.num_gpus_needed`, but at
+    least one more than before. `requested` is the value of `--device`.
 
     Raises:
         TooLarge: the device is a CPU, this machine has too few GPUs, or the user named the GPUs.

@@ -1,7 +1,7 @@
-"""The energy of completions: of a single one, and of a method that repeats prompts alone.
+"""Measure the energy of a single completion, and of a method that repeats prompts alone.
 
-A counter advances in ticks. Methods take turns at each prompt, so a tick may mix the energies of
-two answers. A method alone is metered over many ticks.
+A counter of energy advances in ticks. In a run, methods take turns at each prompt, so that a tick
+may have the energy of two methods. A method that runs alone is measured over many ticks.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ if TYPE_CHECKING:
     from specbench.machine.gpu_sampler import GpuSampler
 
 LEAST_S = 6.0
-"""Seconds after which a method begins no further round over the prompts."""
+"""Seconds after which a method begins no further round through the prompts."""
 MOST_OF_TICKS = 0.05
-"""Largest share of a measured energy that two ticks may be: each of the two readings may be off
+"""The largest share of a measured energy that two ticks may have. The two readings may each be off
 by one tick.
 """
 
 
 def metered(complete: Callable[[], Completion], sampler: GpuSampler | None) -> Completion:
-    """A completion with its energy in joules, read outside of the timed region.
+    """Complete a request, and add its energy in joules, read outside of the timed region.
 
-    There is no energy without a sampler, or if the counter cannot be read.
+    `complete` completes the request. The completion has no energy if there is no sampler, or if the
+    counter cannot be read.
     """
     before_j = sampler.energy_j() if sampler else None
     completion = complete()
@@ -60,7 +61,7 @@ def measure_energies(
     pairs = [*product(plan.spec.temperatures, plan.setup.labels)]  # (temperature, label)
     numbers = gpu_numbers(device)  # empty for a CPU, whose packages have counters
     with energy_meter(has_gpu=bool(numbers)) as meter:
-        # The names of the counters that the device needs. `read` returns joules by name.
+        # The names of the device's counters. `meter.read` returns the joules by name.
         counter_names = tuple(f"GPU {number}" for number in numbers) or tuple(meter.read())
         if not counter_names or not {*counter_names} <= meter.read().keys():
             reason = "; ".join(meter.absent) or "the driver lists no GPU"
@@ -80,7 +81,7 @@ def measure_energies(
 
 
 def _idle_watts(sampler: TickSampler) -> float:
-    """The power of the idle machine, measured over IDLE_S seconds."""
+    """The power of the idle machine in watts, measured over IDLE_S seconds."""
     began_s = outer_clock()
     time.sleep(IDLE_S)
     sampler.sample()
@@ -88,7 +89,7 @@ def _idle_watts(sampler: TickSampler) -> float:
 
 
 def _first_turns(plan: Plan, temperature: float) -> list[Request]:
-    """The first turn of each prompt as a request at a temperature, as in the first pass.
+    """The request for the first turn of each prompt at a temperature, as in the first pass.
 
     Prompts that the model cannot read are left out.
     """
@@ -97,7 +98,7 @@ def _first_turns(plan: Plan, temperature: float) -> list[Request]:
         if sample.temperature == temperature and sample.repeat == 0:  # the first pass
             chat = make_chat(sample.prompt.turns[:1], replies=())  # the first turn alone
             prompt_ids = plan.setup.codec.render(chat)
-            with suppress(UserError):  # only raised for a token without a row in the embedding
+            with suppress(UserError):  # raised only for a token without a row in the embedding
                 requests.append(make_request(plan.work, prompt_ids, sample.key(turn=0)))
     return requests
 
@@ -108,12 +109,12 @@ def _energy_alone(
     complete: Callable[[Request], Completion],
     sampler: TickSampler,
 ) -> MethodEnergy:
-    """`energy` with what was measured while a method completes the requests again and again.
+    """`energy` with what is measured while a method completes the requests again and again.
 
     `energy` names the method and the temperature. `complete` completes a request with the method.
-    `sampler` reads the counters: `joules` in total, joules per tick (`tick_j`), and the names of
-    counters that did not advance (`still`). If nothing can be said about the energy, the result has
-    the reason (`absent`) instead of joules.
+    `sampler` reads the counters: it has the `joules` in total, the joules per tick (`tick_j`), and
+    the names of counters that did not advance (`still`). If the energy is unknown or too coarse,
+    the result has the reason (`absent`) instead of joules.
     """
     began_s = outer_clock()
     num_tokens = 0

@@ -1,4 +1,4 @@
-"""The engine in this process: a loaded target with a drafter per method. Its batch size is 1."""
+"""Run the engine in this process: a loaded target, and a drafter per method. Batch size is 1."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from specbench.measure.local.fingerprint import Fingerprint
 
 PRIMING_TOKENS = 3
-"""One token of the prefill and two of steps: a draft model also prefills in the first step."""
+"""One token of the prefill and two of steps. A draft model also prefills in the first step."""
 LATE_WARNING = (
     "{} CUDA graphs were captured while samples were timed, which slowed those samples down: the "
     "warm-up had not reached their sizes."
@@ -57,7 +57,7 @@ LATE_WARNING = (
 
 
 class _Pace(NamedTuple):
-    """The speed of a method in the warm-up."""
+    """The speed of a method's completion."""
 
     token_s: float
     """Seconds of decoding per token."""
@@ -65,14 +65,14 @@ class _Pace(NamedTuple):
 
 
 class EngineBackend:
-    """The engine with a setup's model and methods, or those `loaded` for an equal setup.
+    """The engine with a setup's model and methods, which it loads unless they are `loaded`.
 
-    Torch's numbers of threads are given by the user, kept in a continued run, or measured:
-    vanilla's when the backend opens, the others in the warm-up. Closing restores the number.
+    Torch's numbers of threads are given by the user, taken from the continued run, or measured:
+    vanilla's when the backend opens, the others in the warm-up. Closing restores torch's number.
 
     With `is_metered`, the GPU is sampled while the backend is open, the memory's bandwidth is
-    measured, and completions on a GPU have peak memory and energy. Each of them is primed: its
-    method first completes a few tokens of the request, untimed, to load kernels for its shapes.
+    measured, and completions on a GPU have peak memory and energy. Before each of them, the method
+    decodes a few tokens of the request, untimed, to load the kernels for its shapes.
     """
 
     target: Target
@@ -90,7 +90,7 @@ class EngineBackend:
         Args:
             setup: the model and the methods, found and checked.
             is_metered: sample the GPU; measure the memory's bandwidth, peak memory and energy.
-            loaded: target and drafters of an equal setup, used instead of loading.
+            loaded: target and drafters of an equal setup, already loaded; None to load them.
             before: the header of the continued run; None for a new run.
         """
         self._setup = setup
@@ -100,20 +100,20 @@ class EngineBackend:
         # Measurements for the header. A continued run keeps the energies that it has.
         self._info = BackendInfo(energy=before.energy if before else ())
         self.drafters: dict[str, Drafter] = {}  # by the method's label, like the other mappings
-        self._num_late_before = 0  # CUDA graphs captured after a first warm-up, at this one's end
+        self._num_late_before = 0  # late CUDA graphs up to the end of this warm-up
         self._stopwatch: Stopwatch | None = None  # times the phases of steps; None without --phases
-        self._sampler: GpuSampler | None = None  # clocks, energy; None: unmetered or no GPU driver
+        self._sampler: GpuSampler | None = None  # None if not metered, or without a GPU's driver
         self._rows: dict[str, int] = {}  # the most rows (tree nodes) of a step
-        self._paces: dict[str, _Pace] = {}  # the fastest completion so far
+        self._paces: dict[str, _Pace] = {}  # of the fastest completion so far
         self._usual_request: Request | None = None  # None before the warm-up
-        self._stack = ExitStack()  # at the end: stops the sampler, sets back torch's threads
+        self._stack = ExitStack()  # at the end, stops the sampler and restores torch's threads
 
     def __enter__(self) -> Self:
         """Load the target and the drafters, choose vanilla's threads, and start the meters.
 
         `_loaded` has target and drafters if they are loaded already. `_choices` has the methods
         with their settings, and the numbers of threads of a continued run. `spec.threads` is the
-        user's number, None if there is none. After an error, all that was started here is ended.
+        number given by the user, or None. After an error, everything started here is ended.
         """
         import torch
 
@@ -149,11 +149,11 @@ class EngineBackend:
         self._stack.close()
 
     def _measure_at_end(self, fingerprint: Fingerprint | None, began_s: float) -> None:
-        """Compare the weights with any fingerprint from loading, and measure the bandwidth again.
+        """Compare the weights with their fingerprint, if any, and measure the bandwidth again.
 
-        `began_s`: the outer clock as the backend opened. A longer run may read more of the weights.
+        `fingerprint` is from after loading, `began_s` the outer clock's time as the backend opened.
         """
-        with suppress(RuntimeError):  # the device failed: the run's own error is shown
+        with suppress(RuntimeError):  # if the device failed, the run has an error to show already
             if fingerprint:
                 self._info.weights_print = fingerprint.compared(outer_clock() - began_s)
             if self._info.roofline:  # the memory's bandwidth was measured before the run
@@ -173,22 +173,22 @@ class EngineBackend:
     def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
         """The part of the run's header that this backend has measured so far.
 
-        `records` are the run's so far: the sizes of their drafts give the bytes that drafts read,
-        for `roofline` (the memory's bandwidth and the bytes of a step; None if not measured).
+        `records` are the run's records so far. The sizes of their drafts give the bytes that drafts
+        read, for `roofline` (the memory's bandwidth and a step's bytes; None if not measured).
         """
         info = self._info  # its `preparation` is None until the model is loaded
-        gpu = self._sampler.describe() if self._sampler else None  # the GPU's use, with warnings
+        gpu = self._sampler.describe() if self._sampler else None  # the GPU's use, and warnings
         warnings = gpu.warnings if gpu else []  # sentences
         num_late_graphs = num_late(self.target) - self._num_late_before if info.preparation else 0
-        if info.preparation and num_late_graphs:  # captured since the warm-up, during samples
+        if info.preparation and num_late_graphs:  # captured after the warm-up, during samples
             warnings.insert(0, LATE_WARNING.format(num_late_graphs))
             info.preparation = replace_part(info.preparation, num_late=num_late_graphs)
         for label, drafter in self.drafters.items():
-            warnings += [f"{label}: {note}" for note in drafter.weights_notes]  # on its checkpoint
+            warnings += [f"{label}: {note}" for note in drafter.weights_notes]  # about a checkpoint
         if gpu and self._setup.device.num_gpus > 1:  # only the first GPU's energy is known
             gpu = replace_part(gpu, energy_source=None)
-        bytes_by_label = draft_bytes(self.drafters, records)  # that a method's drafts read per step
-        # `settings` are options that were chosen for the user in place of the paper's; or None.
+        bytes_by_label = draft_bytes(self.drafters, records)  # bytes that drafts read per step
+        # `settings` are options that were chosen in place of the paper's, else None.
         methods_with_settings = [method for method in self._choices.methods if method.settings]
         return replace(
             info,
@@ -213,22 +213,22 @@ class EngineBackend:
         with without_cudnn_attention():
             if self._choices.are_settings_open and self._choices.threads:  # to be chosen here
                 self._choose_settings(requests[0], self._choices.threads)
-            # By label, why its steps cannot be graphs; None if they are (or the run is eager)
+            # By label, why the method's steps cannot be graphs; None if they can.
             eager_reasons = warm_up(self.target, self.drafters, self._check, requests=requests)
             self._choose_threads(requests[0])
         self._usual_request = requests[0]
         self._compare_vanilla()
-        is_joined = self.target.execution.is_joined  # True if a graph is a whole step
+        is_joined = self.target.execution.is_joined  # True if one graph computes a whole step
         for label, method_reason in eager_reasons.items():
-            eager_reason = method_reason or self._setup.mode.reason  # the mode's: for all methods
+            eager_reason = method_reason or self._setup.mode.reason  # the mode's is for all methods
             mode = "eager" if eager_reason else self._setup.mode.name
             header = describe_execution(self.drafters[label], mode, eager_reason, is_joined)
             self._info.execution[label] = header
         warm_up_s = round(perf_counter() - began_s, 3)
         if self._info.preparation:
             self._info.preparation = replace_part(self._info.preparation, warm_up_s=warm_up_s)
-        self._num_late_before = num_late(self.target)  # by earlier uses: `describe` subtracts it
-        gc.freeze()  # else a collection takes a fifth of a second within some sample
+        self._num_late_before = num_late(self.target)  # of earlier uses: `describe` subtracts it
+        gc.freeze()  # else a garbage collection takes a fifth of a second during a sample
         self._stack.callback(gc.unfreeze)
 
     def _choose_settings(self, request: Request, threads: Threads) -> None:
@@ -242,8 +242,8 @@ class EngineBackend:
     def _choose_threads(self, request: Request) -> None:
         """Choose the numbers of threads of prefills and of each method's steps by their times.
 
-        The times are measured with `request`. Numbers that the user, the environment or a continued
-        run gave are kept. The bandwidth is measured with each method's number.
+        The times are measured on `request`. Numbers that the user or the environment gave, and
+        those of a continued run, are kept. The bandwidth is measured with each method's number.
         """
         threads = self._choices.threads  # vanilla's number of CPU threads, and who chose it
         if threads is None or threads.chosen_by != "measured":  # given, or torch's on a GPU
@@ -261,11 +261,11 @@ class EngineBackend:
             self._info.roofline = with_thread_bandwidths(self._info.roofline, self.target, threads)
 
     def runner(self, plan: Plan, log: Log, progress: Progress) -> Runner:
-        """The runner of a plan. Prints the expected time, and measures energies if asked for."""
+        """The runner of a plan. Prints the expected time, and with --energy measures energies."""
         max_tokens = plan.max_new_tokens  # of an answer
         # Seconds of the longest answer with each method; empty if all of them failed.
         answer_s = [pace.prefill_s + pace.token_s * max_tokens for pace in self._paces.values()]
-        if answer_s and not self._choices.are_threads_kept:  # kept: a part of the run is done
+        if answer_s and not self._choices.are_threads_kept:  # not in a continued run
             run_s = plan.num_records * sum(answer_s) / len(answer_s)
             progress.expected(run_s, f"{max_tokens} tokens per answer; measured in the warm-up")
         if plan.spec.energy and not self._info.energy:
@@ -286,7 +286,7 @@ class EngineBackend:
         failures.clear()
         try:
             if self._is_metered and self.target.device.type == "cuda":
-                self._prime(method, request)  # begins it once, untimed: kernels are loaded
+                self._prime(method, request)  # decodes a few tokens, untimed, to load kernels
                 # The ledger adds the peak memory, `metered` the energy if there is a single GPU.
                 energy_meter = self._sampler if self._setup.device.num_gpus == 1 else None
                 return self._ledger.measure(method, partial(metered, decode, energy_meter))
@@ -297,12 +297,12 @@ class EngineBackend:
         finally:
             execution = self._info.execution.get(method)  # for the header; None in the warm-up
             if failures and execution and not execution.reason:  # with a reason it is eager already
-                reason = f"{min(failures)}, after the warm-up"  # the first by the alphabet
+                reason = f"{min(failures)}, after the warm-up"  # the first in alphabetical order
                 eager = replace_part(execution, mode="eager", is_joined=False, reason=reason)
                 self._info.execution[method] = eager
 
     def _check(self, method: str, request: Request) -> Completion:
-        """A completion whose steps are checked against the contract of methods, in the warm-up.
+        """Complete a request in the warm-up, and check each step against the contract of methods.
 
         Keeps the rows of the method's largest step. A method that breaks the contract (a
         ContractFault) fails in every sample.
@@ -320,7 +320,7 @@ class EngineBackend:
             raise
 
     def _prime(self, method: str, request: Request) -> None:
-        """Begin the request once, so that its timed completion finds every kernel loaded."""
+        """Decode a few tokens of a request, so that its timed completion has no kernels to load."""
         num_tokens = min(PRIMING_TOKENS, request.max_new_tokens)
         decode = partial(self._decode, method, replace(request, max_new_tokens=num_tokens))
         counted_completion(self._info.hooks, method, decode)
@@ -343,7 +343,7 @@ class EngineBackend:
         if not (threads and (threads.prefill or threads.methods)):  # a single number for all
             return decode()
         set_threads(threads.of_prefill)
-        change_s = 0.0  # seconds in which threads are changed
+        change_s = 0.0  # seconds spent on changing the number of threads
 
         def set_decode_threads() -> None:
             nonlocal change_s
@@ -386,7 +386,7 @@ class EngineBackend:
                 self.drafters[method] = broken_drafter(fault)
 
     def _call(self, method: str, name: Literal["remember", "forget"]) -> None:
-        """Call a method's own code outside of completions, and count its time."""
+        """Call a drafter's function `name` outside of completions, and count its seconds."""
         with counted_hook(self._info.hooks, method, name), containing(f"Method {method!r}"):
             getattr(self.drafters[method], name)()
 
@@ -396,5 +396,5 @@ class EngineBackend:
 
 
 def num_late(target: Target) -> int:
-    """Graphs captured after the warm-up; 0 for eager execution."""
+    """The number of graphs captured after a first warm-up; 0 for eager execution."""
     return int(getattr(target.execution, "num_late", 0))

@@ -1,6 +1,6 @@
 """Load the engine of a setup: the target on its device, and a drafter per method.
 
-A method that cannot be built has a drafter too, which fails.
+A method that cannot be built gets a drafter that fails.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ class EngineParts:
     missing: tuple[RunMethod, ...]
     """Methods without a checkpoint."""
     broken: tuple[str, ...] = ()
-    """Sentences about plug-ins that cannot run."""
+    """Warnings about plug-ins that cannot run."""
     stand_in: StandIn | None = None
     mode: Mode = EAGER
     quantization: str = ""
     """The format of the checkpoint's weights, as in run.json; empty for plain weights."""
     need: MemoryNeed | None = None
-    """The memory that the run needs, which was free at the check; None if not estimated."""
+    """The memory that the run needs, found free by a check; None if not estimated."""
     settings: str = "paper"
-    """With "auto", the warm-up gives methods the settings that are fastest here."""
+    """The source of the methods' settings; "auto" if the warm-up is to choose them."""
 
 
 def build_drafters(
@@ -99,7 +99,7 @@ def _build(target: Target, method: RunMethod) -> Drafter:
     that the target has these layers, and fails if not.
 
     Raises:
-        TypeError: the method built something else than a drafter.
+        TypeError: the method built something other than a drafter.
     """
     from torch import inference_mode
 
@@ -110,7 +110,7 @@ def _build(target: Target, method: RunMethod) -> Drafter:
     if not isinstance(drafter, Drafter):
         raise TypeError(f"build returned a {type(drafter).__name__}, no Drafter")
     if drafter.needs.layer_inputs:  # numbers of layers
-        # `paused`: no CUDA graph is captured, which would be lost when the cache grows.
+        # `paused`: a CUDA graph captured now would be lost when the cache grows.
         with target.capture(drafter.needs), inference_mode(), target.execution.paused():
             target.prefill([0])  # any token
         target.cache.reset()
@@ -136,7 +136,7 @@ class LoadedEngine:
     target: Target
     drafters: Mapping[str, Drafter]
     seconds: float
-    """The time it took to load them."""
+    """Seconds to load them."""
     ledger: MemoryLedger
     """The GPU memory that each method holds, and the seconds of building its drafter."""
     weights: Fingerprint | None = None
@@ -144,7 +144,7 @@ class LoadedEngine:
 
 
 def load_engine(setup: EngineParts) -> LoadedEngine:
-    """Load the target and the drafters of all methods."""
+    """Load the target and the drafters of all methods, and take the weights' fingerprint."""
     began_s = perf_counter()
     target = load_model(setup)
     ledger = MemoryLedger(target)
@@ -156,8 +156,8 @@ def load_engine(setup: EngineParts) -> LoadedEngine:
 def load_model(setup: EngineParts) -> Target:
     """Load the target of a setup onto its device, or spread over several GPUs.
 
-    `setup` names the device, the dtype, and the checkpoint or the stand-in. `setup.mode` says if
-    steps run eagerly or as CUDA graphs. `setup.need` has the memory in bytes that target and
+    `setup` has the device, the dtype, and the checkpoint or the stand-in. `setup.mode` says if
+    steps run eagerly or as CUDA graphs. `setup.need` has the bytes of memory that target and
     drafters need; None if not estimated.
     """
     import torch
@@ -172,7 +172,7 @@ def load_model(setup: EngineParts) -> Target:
     execution = make_execution(setup.mode, device, dtype)
     spec = setup.spec
     if spec.phases or spec.trace or spec.check_drafts:  # these options look into a step
-        execution.is_joined = False  # no graph is a whole step
+        execution.is_joined = False  # no graph computes a whole step
     spread = None  # the placement of the layers on several GPUs
     if len(gpus) > 1:
         from specbench.engine.spread import Spread
@@ -185,7 +185,7 @@ def load_model(setup: EngineParts) -> Target:
 
 
 def make_execution(mode: Mode, device: torch.device, dtype: torch.dtype) -> Execution:
-    """The execution of steps: eager, or as CUDA graphs. The device becomes the current one."""
+    """The execution of steps, eager or as CUDA graphs. `device` becomes the current device."""
     import torch
 
     from specbench.engine.execution import Execution
@@ -202,9 +202,9 @@ def make_execution(mode: Mode, device: torch.device, dtype: torch.dtype) -> Exec
 
 
 def _ops(mode: Mode, device: torch.device, dtype: torch.dtype) -> Ops:
-    """The operations of layers: torch's, or specbench's own kernels.
+    """The operations that compute layers: torch's, or specbench's own kernels.
 
-    Without `--kernels` ("auto"), eager steps on a GPU have torch's operations.
+    With `--kernels auto`, the default, eager steps on a GPU use torch's operations.
     """
     from specbench.engine.kernels.pick_ops import pick_native_ops, pick_ops
     from specbench.engine.layers.ops import Ops
@@ -223,10 +223,10 @@ def _ops(mode: Mode, device: torch.device, dtype: torch.dtype) -> Ops:
 def describe_execution(
     drafter: Drafter, mode: Literal["eager", "graph"], reason: str | None, is_joined: bool
 ) -> ExecutionHeader:
-    """The execution of a method's steps, and its drafter's facts about its checkpoint.
+    """The execution of a method's steps, with facts about its drafter's checkpoint.
 
-    `reason` says why its steps are not replayed as graphs; None if they are, or if eager steps were
-    requested. With `is_joined`, one graph is a whole step.
+    `reason` is why its steps are not replayed as graphs; None if they are, or if the user asked for
+    eager steps. With `is_joined`, one graph computes a whole step.
     """
     layer_inputs: tuple[int, ...] = ()  # target layers whose inputs the drafter reads
     with suppress(Exception), containing("The needs of a drafter"):  # its samples will fail
@@ -244,7 +244,7 @@ def describe_execution(
 
 
 def describe_kernels(target: Target) -> Kernels:
-    """The code that computes the layers, with launches that failed until now."""
+    """The kernels that compute the layers, and which of them have failed so far."""
     if target.unfused_reason:
         return Kernels("transformers", target.unfused_reason)
     return convert(target.execution.ops.describe(), Kernels)

@@ -1,4 +1,4 @@
-"""Set up the engine before it loads a model: device, dtype, files and template.
+"""Set up the engine for a run: device, dtype, files and template.
 
 The module finds and checks files, and estimates memory. It loads no weights.
 """
@@ -45,7 +45,7 @@ SPREAD_WARNING = (
 
 
 def context_length(path: Path, what: str) -> int | None:
-    """Tokens that the context of a folder's model holds; None if its config.json does not say.
+    """Length of a model's context in tokens; None if its config.json does not say.
 
     `path` is the folder of the config.json, `what` the model's name for errors.
     """
@@ -55,15 +55,15 @@ def context_length(path: Path, what: str) -> int | None:
     rope = text_config.get("rope_scaling") or text_config.get("rope_parameters") or {}
     lengths = [text_config.get("max_position_embeddings")]  # in tokens; None if absent
     if "longrope" in (rope.get("rope_type"), rope.get("type")):
-        # Beyond the original length of such a model other rotary frequencies apply, so the engine
-        # stops there. The length is in the config or in the table of the rotary embedding.
+        # Such a model has other rotary frequencies beyond its original length, so the engine stops
+        # there. The length is in the config or in the table of the rotary embedding.
         original_key = "original_max_position_embeddings"
         lengths.append(text_config.get(original_key, rope.get(original_key)))
     return min((length for length in lengths if isinstance(length, int)), default=None)
 
 
 class EngineSetup(EngineParts):
-    """A model and its methods, ready to be loaded."""
+    """The model and the methods of a run, ready to be loaded."""
 
     @property
     def title(self) -> str:
@@ -82,7 +82,7 @@ class EngineSetup(EngineParts):
         return context_length(self.path, self.card.name)
 
     def fits(self) -> dict[str, str]:
-        """The model, machine and versions that tuned settings and cost curves belong to."""
+        """The model, machine and versions for which tuned settings and cost curves are valid."""
         return fits_of(
             self.describe().model,
             device=self.device.name,
@@ -92,7 +92,7 @@ class EngineSetup(EngineParts):
         )
 
     def describe(self) -> SetupInfo:
-        """The model, the methods and the chosen values for the header of a run."""
+        """The setup's part of a run's header: the model, the methods, and values chosen here."""
         is_ours = self.card.is_embedded or self.stand_in is not None
         files = checkpoints.identify(self.path)
         model = ModelHeader(
@@ -123,8 +123,8 @@ class EngineSetup(EngineParts):
         return SetupInfo(model, methods, values, warnings=(*self.broken, *self._warnings()))
 
     def _warnings(self) -> list[str]:
-        """Sentences about files, the template, a stand-in, several GPUs and float16."""
-        # On an index (a list of weight files) that is not read; else empty.
+        """Warnings about files, the template, a stand-in, several GPUs and float16."""
+        # A sentence about an index (a list of weight files) that is not read; else empty.
         files_note = find_weights(self.path).note
         warnings = [files_note, *self._unread_indexes(), *self.codec.warnings]
         if self.stand_in:
@@ -135,7 +135,7 @@ class EngineSetup(EngineParts):
         return [warning for warning in warnings if warning]
 
     def _unread_indexes(self) -> Iterator[str]:
-        """A sentence about each index in a folder of draft weights that is not read."""
+        """A warning about each index in a folder of draft weights that is not read."""
         for method in self.methods:
             for folder in _draft_folders([method]):  # the method's folder, or none
                 note = find_weights(folder, names_of(method.checkpoint or "")).note
@@ -143,7 +143,7 @@ class EngineSetup(EngineParts):
                     yield f"{method.label}: {note}"
 
     def _float16_warning(self) -> str | None:
-        """A sentence if float16 replaces the model's own bfloat16."""
+        """A warning if float16 replaces the model's own bfloat16, else None."""
         if self.dtype != "float16" or self.device.has_bfloat16:
             return None
         usual = pick_dtype(self.card, "auto", self.device.name, self.path)
@@ -159,7 +159,7 @@ class EngineSetup(EngineParts):
 
 
 def make_engine_setup(spec: RunSpec, *, is_offline: bool = False) -> EngineSetup:
-    """Resolve and check the model and the methods that `spec` names, the cheap checks first.
+    """Find and check the model and the methods that `spec` names, the cheap checks first.
 
     A model too large for one GPU gets as many GPUs as it needs, unless `spec` names one.
 
@@ -188,23 +188,23 @@ def _setup_on(
 
 
 def _with_settings(setup: EngineSetup, spec: RunSpec) -> EngineSetup:
-    """The setup with the settings of methods that are known before the model is loaded.
+    """Give methods the settings that are known before the model is loaded.
 
     `spec.settings` is "auto", "paper", or the path of a file of settings or of a run. With "auto",
     methods get the settings that the user tuned on this machine. Methods without tuned settings
-    get settings in the warm-up on a CPU, and keep the papers' settings on a GPU. In a stand-in
+    get settings in the warm-up on a CPU, and keep the papers' settings on a GPU. For a stand-in
     (`spec.weights` is "stand-in", not "hub"), "auto" means the papers' settings for all methods.
     """
     settings = spec.settings  # stays "auto" only if the warm-up is to choose settings
     if settings == AUTO and (setup.device.kind != "cpu" or spec.weights != "hub"):
         settings = PAPER
     if settings not in (AUTO, PAPER):  # the path of a file or a run
-        # `of` returns the methods with the options that the file or the run has for them.
+        # `of` returns the methods with the options that they have in the file or the run.
         methods = read_settings(settings, spec.card.name).of(setup.methods)
         setup = replace(setup, methods=methods)
     if spec.settings == AUTO and spec.weights == "hub":
-        # Settings that were tuned earlier for these temperatures. They are used only if model,
-        # machine and versions are those that `setup.fits` returns.
+        # Settings that were tuned earlier for these temperatures. They are used only if they were
+        # tuned with the model, machine and versions that `setup.fits` returns.
         methods = with_tuned(setup.methods, spec.card.name, spec.samplings_text(), setup.fits)
         setup = replace(setup, methods=methods)
     return replace(setup, settings=settings)
@@ -214,7 +214,7 @@ class _StoredWeights(NamedTuple):
     """The quantised weights of a checkpoint."""
 
     format: str
-    """Their name in run.json; "" for plain weights."""
+    """The format as in run.json; "" for plain weights."""
     is_dequantized: bool
     """True if loading turns them into plain weights."""
 
@@ -224,8 +224,8 @@ def _setup(
     named: Sequence[RunMethod],  # empty for the default methods
     *,
     device: Device,
-    has_graphs: bool,  # keep memory for CUDA graphs
-    is_offline: bool,  # download nothing
+    has_graphs: bool,  # True to keep memory for CUDA graphs
+    is_offline: bool,  # True to download nothing
 ) -> EngineSetup:
     """The setup of a model from its checkpoint, with the methods `named` by the user.
 
@@ -241,7 +241,7 @@ def _setup(
             check_memory(card.shape, _dtype(spec, device), device.name)
 
     path = Path()  # becomes the checkpoint's folder
-    errors: list[CheckpointError] = []  # raised together with the errors of methods
+    errors: list[CheckpointError] = []  # the model's, raised together with those of methods
     try:
         path = resolve_model(card, offline=is_offline, before_download=check_shape)
     except CheckpointError as error:
@@ -282,20 +282,20 @@ def _setup(
 
 
 def _draft_folders(methods: Sequence[RunMethod]) -> list[Path]:
-    """The checkpoint folders of methods' draft weights. Some methods have a file or none."""
+    """The folders of the methods' draft weights. A method with a file or no weights has none."""
     all_weights = [method.weights for method in methods]
     return [weights for weights in all_weights if isinstance(weights, Path) and weights.is_dir()]
 
 
 def _raise_all(errors: Sequence[CheckpointError]) -> None:
-    """Raise the errors, if there are any, as a single error that has each message once."""
+    """Raise the errors, if any, as a single error that has each message once."""
     if errors:
         messages = dict.fromkeys(error.message for error in errors)
         raise CheckpointError("\n".join(messages), errors[0].hint) from errors[0]
 
 
 def _check_vocabularies(codec: ChatCodec, drafts: Sequence[Path]) -> None:
-    """Refuse draft models whose own tokenizer differs from the target's."""
+    """Refuse draft models, given by their folders, whose tokenizer differs from the target's."""
     for draft in drafts:
         if (draft / "tokenizer_config.json").is_file():
             checkpoints.check_same_vocabulary(
@@ -304,7 +304,7 @@ def _check_vocabularies(codec: ChatCodec, drafts: Sequence[Path]) -> None:
 
 
 def _dtype(spec: RunSpec, device: Device, path: Path | None = None) -> Dtype:
-    """The dtype to load in: float16 if auto means bfloat16, and the GPU would emulate it."""
+    """The dtype to load weights in. "auto" gives float16 if the GPU would emulate bfloat16."""
     picked = pick_dtype(spec.card, spec.dtype, device.name, path)
     may_change = spec.dtype == "auto" and picked == "bfloat16" and not spec.card.is_float16_unsafe
     return "float16" if may_change and not device.has_bfloat16 else picked
@@ -333,7 +333,7 @@ def _stored_weights(card: ModelCard, path: Path, device: Device) -> _StoredWeigh
     if quantization:
         check_format(quantization, path)  # raises for a format that the engine cannot read
     # Weights are dequantised if the device (`kind` is "cpu" or "cuda") or the installed packages
-    # cannot compute with them, and always in one format.
+    # cannot compute with them. One format is always dequantised.
     if is_dequantized(quantization, torch.device(device.kind)):
         return _StoredWeights(f"dequantised {quantization}", is_dequantized=True)
     # This format names the type of its numbers too, such as "awq int4".
@@ -344,7 +344,7 @@ def _stand_in_setup(
     spec: RunSpec, named: Sequence[RunMethod], *, device: Device, has_graphs: bool
 ) -> EngineSetup:
     """The setup of a stand-in: weights in the model's shape that give the answers of tiny, the
-    small model of specbench itself.
+    small model that ships with specbench.
 
     `named` are the methods that the user named. With `has_graphs`, memory is kept for CUDA graphs.
 
@@ -364,8 +364,8 @@ def _stand_in_setup(
     what = f"The stand-in of {stand_in.name}"  # the name in errors
     context = stand_in.target.config["max_position_embeddings"]  # in tokens
     weights_of_methods = [method.weights for method in selected.methods]
-    # The number of parameters of each method's weights that are to be made. Weights of other
-    # methods are a path, or None.
+    # The number of parameters of each method whose weights are to be made. The other methods have
+    # a path, or None.
     draft_sizes = [
         weights.num_numbers
         for weights in weights_of_methods

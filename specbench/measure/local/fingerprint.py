@@ -1,7 +1,7 @@
 """A fingerprint of the target's weights, computed in place after loading and at the end.
 
-It finds weights that have changed and stay so. It consists of sums of integers, weighted by their
-place, which are exact on every device.
+It shows if weights were changed during a run and not restored. It is a hash of sums of integers,
+which are exact on every device. The sums depend on the place of each integer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 CHUNK = 2**20
-"""Integers summed at once: their wide copies need 16 MB."""
+"""Number of integers summed at once: their 64-bit copies and products need 16 MB."""
 MIN_BYTES = 2**25
 """A fingerprint reads at least this many bytes, however long that takes."""
 MIN_S = 0.1
@@ -26,25 +26,29 @@ MIN_S = 0.1
 MAX_SHARE = 0.01
 """Share of the time of loading, or of the run, that a fingerprint may take."""
 _FACTOR = 0x9E3779B97F4A7C15 - 2**64
-"""2^64 / the golden ratio: an odd 64-bit number without a pattern, here as a signed number."""
+"""2^64 / the golden ratio, rounded to an odd number, as a signed 64-bit integer."""
 
 
 class Fingerprint:
-    """The fingerprint of a model as loaded: of all weights, or of a sample if time is short."""
+    """The fingerprint of a loaded model's weights, or of some of them if time is short.
+
+    `load_s` are the seconds of loading, which bound the time of the fingerprint. `seed` shuffles
+    the chunks of weights.
+    """
 
     def __init__(self, model: nn.Module, *, load_s: float = 0.0, seed: int = 0) -> None:
         self._model = model
-        self._seconds = 0.0  # seconds that all sums took
+        self._seconds = 0.0  # that computing all sums took
         self._sizes = [chunk.nbytes for chunk in _chunks(model)]  # bytes of each chunk
         self._order = [*range(len(self._sizes))]  # indices of the chunks, shuffled
         random.Random(seed).shuffle(self._order)
-        # The sums of the first chunks in this order, as many as the time allowed.
+        # The sums of the first chunks in this order, as many as the time allowed [chunks].
         self._at_load = self._sums(MIN_S + MAX_SHARE * load_s, len(self._order))
 
     def compared(self, run_s: float) -> WeightsPrint:
-        """The fingerprints at load and now, after a run of `run_s` seconds.
+        """The fingerprints at loading and now, after a run of `run_s` seconds.
 
-        Both are of the same chunks: those that are read now, as far as the time allows.
+        Both cover the same chunks, as many as can be read now in the allowed time.
         """
         allowed_s = max(MIN_S, MAX_SHARE * run_s - self._seconds)
         at_end = self._sums(allowed_s, len(self._at_load))  # a sum per chunk read
@@ -71,7 +75,7 @@ class Fingerprint:
         """
         import torch
 
-        began_s = outer_clock()  # a `perf_counter` that methods cannot replace
+        began_s = outer_clock()  # `perf_counter`, which methods could replace
         sums: list[int] = []  # signed 64-bit numbers
         num_bytes_read = 0
         chunks = _chunks(self._model)  # integers [at most CHUNK] each
@@ -80,7 +84,7 @@ class Fingerprint:
             if num_bytes_read >= MIN_BYTES and outer_clock() - began_s > allowed_s:
                 break
             num_bytes_read += self._sizes[chunk_index]  # the chunk's bytes
-            # A chunk that has disappeared since the model was loaded counts as the integer -1.
+            # A chunk that no longer exists counts as the integer -1.
             integers = chunks[chunk_index] if chunk_index < len(chunks) else torch.tensor([-1])
             if integers.device not in factors_by_device:
                 one_to_chunk = torch.arange(1, CHUNK + 1, device=integers.device)
@@ -92,15 +96,15 @@ class Fingerprint:
 
 
 def _digest(sums: list[int]) -> str:
-    """A short hash of the sums of chunks."""
+    """A short hash of the sums of chunks, in hexadecimal digits."""
     return sha256(repr(sums).encode()).hexdigest()[:16]
 
 
 def _chunks(model: nn.Module) -> list[Tensor]:
     """The memory of the model's weights, cut into flat tensors of integers [at most CHUNK].
 
-    An integer has 4 bytes, or 1 if the memory's address or size is no multiple of 4. Tensors that
-    share their memory, such as fused layers, are taken once. Weights on torch's meta device are
+    An integer has 4 bytes, or 1 if the memory's address or size is not a multiple of 4. Memory that
+    several tensors share, as in fused layers, is taken once. Weights on torch's meta device are
     left out.
     """
     import torch

@@ -17,7 +17,10 @@ from specbench.types import Completion
 def counted_hook(
     hooks: MutableMapping[str, HookTimes], method: str, name: Literal["remember", "forget"]
 ) -> Iterator[None]:
-    """Add the seconds of the block to those of the hook of this name, in the method's `hooks`."""
+    """Add the seconds of the block to a hook's total in `hooks`, which has an entry per method.
+
+    `method` is the method's label; `name` names the hook.
+    """
     began_s = outer_clock()
     try:
         yield
@@ -30,10 +33,10 @@ def counted_hook(
 def counted_completion(
     hooks: MutableMapping[str, HookTimes], method: str, complete: Callable[[], Completion]
 ) -> Completion:
-    """Complete a request outside of the samples, as in the warm-up, and count its time.
+    """Complete a request that is not a sample, as in the warm-up, and count its time.
 
-    Adds the seconds, the steps and the prefill to the entry of the method in `hooks`, which are by
-    label. A completion that fails adds its seconds and the prefill, but no steps.
+    Adds the seconds, the steps and the prefill to the method's entry in `hooks`, which has an entry
+    per label. A completion that fails adds its seconds and the prefill, but no steps.
     """
     began_s = outer_clock()
     num_steps = 0

@@ -1,7 +1,7 @@
-"""The memory of a GPU that each method holds.
+"""Measure the GPU memory of each method.
 
-The peak of a method is counted as if no other method were loaded: the bytes that torch has
-allocated, less the bytes of other methods and of graphs that the method did not replay.
+The peak of a method is counted as if no other method were loaded: the most bytes that torch had
+allocated, minus the bytes of other methods and of graphs that the method did not replay.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class MemoryLedger:
-    """Bytes that each method holds: what stays allocated after it was built and after it ran.
+    """The GPU memory that each method holds: what stays allocated after it is built or has run.
 
-    A method holds its drafter with the drafter's caches. The target's weights and cache count for
-    every method, the memory of a graph for the methods that replay it. On a CPU nothing is counted.
+    A method holds its drafter with the drafter's caches. The peak of every method includes the
+    target's weights and cache, and the graphs that the method replays. On a CPU nothing is counted.
     `hooks` has the seconds that building each method took, by label.
     """
 
@@ -34,7 +34,7 @@ class MemoryLedger:
 
     @contextmanager
     def holder(self, label: str) -> Iterator[None]:
-        """Count the bytes that the block leaves allocated for this method."""
+        """Count the bytes that the block leaves allocated as held by the method of this label."""
         bytes_before = self._num_bytes()
         try:
             yield
@@ -45,14 +45,14 @@ class MemoryLedger:
         """Complete a request on GPUs with the method of this label, and add the peak memory.
 
         The peak memory in bytes is summed over all GPUs. It leaves out the bytes that other methods
-        hold, and the bytes of CUDA graphs that this completion did not replay.
+        hold, and those of CUDA graphs that this completion did not replay.
         """
         import torch
 
         execution = self._target.execution
         devices = self._target.devices
-        # `used_bytes` is the memory of the graphs replayed since its last call. This call begins
-        # the count anew.
+        # `used_bytes` returns the memory of the graphs replayed since its last call. This call
+        # starts a new count.
         execution.used_bytes()
         for device in devices:
             torch.cuda.reset_peak_memory_stats(device)
@@ -62,14 +62,14 @@ class MemoryLedger:
         other_methods_bytes = sum(
             held_bytes for held_by, held_bytes in self._held.items() if held_by != label
         )
-        # `buffer_bytes` are the inputs and outputs of all graphs, `used_bytes` those of the graphs
-        # that this completion replayed, and their scratch memory, which a replay does not allocate.
+        # `buffer_bytes` are the inputs and outputs of all graphs. `used_bytes` are those of the
+        # graphs that this completion replayed, with their scratch memory: a replay allocates none.
         unused_bytes = execution.buffer_bytes - execution.used_bytes()
         method_peak_bytes = peak_bytes - other_methods_bytes - unused_bytes
         return replace(completion, peak_memory_bytes=method_peak_bytes)
 
     def _num_bytes(self) -> int:
-        """Allocated bytes on all GPUs, without the target's cache and the graphs; 0 on a CPU.
+        """Allocated bytes on all GPUs, minus the target's cache and graphs; 0 on a CPU.
 
         No method holds the cache and the graphs, and both grow while methods run.
         """

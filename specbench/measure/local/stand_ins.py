@@ -1,4 +1,4 @@
-"""The stand-in of a model: tiny in the model's shape, from its card or its config.json."""
+"""Plan the stand-in of a model: tiny, enlarged to the shape in the model's card or config.json."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from specbench.zoo.stand_in.plan import StandIn
 
 _DRAFT_MODEL = "sps"
-"""The method whose checkpoint on a card is a stand-in's draft model."""
+"""The method whose checkpoint on a model card gives the shape of a stand-in's draft model."""
 _FIELDS = {name: field for field, name in CONFIG_NAMES.items()}
 _FIELDS["num_local_experts"] = "num_experts"
 """Fields of a shape, by their names in config.json."""
@@ -23,9 +23,9 @@ _FIELDS["num_local_experts"] = "num_experts"
 def stand_in_of(card: ModelCard) -> StandIn:
     """The stand-in of a card's model.
 
-    It is a plan to make weights of the model's shape from the weights of tiny, which ships with
-    specbench: for the model, for the heads of Medusa, Hydra, EAGLE and EAGLE-3, and for the SpS
-    draft model if the card has one of known shape.
+    It is a plan to make weights of the model's shape from the weights of tiny, the model that ships
+    with specbench: for the model, for the heads of Medusa, Hydra, EAGLE and EAGLE-3, and for the
+    SpS draft model if the card has one with a known shape.
 
     Raises:
         UserError: the model is tiny itself, or a shape is unknown, not Llama-like, or cannot hold
@@ -50,7 +50,7 @@ def stand_in_of(card: ModelCard) -> StandIn:
 
 
 def _folder_shape(card: ModelCard) -> Shape | None:
-    """The shape of a card's model by its config.json; None if the model is not a local folder.
+    """The shape of a card's model from its config.json; None if the model is not a local folder.
 
     A shape has the sizes of a model, such as the number of layers.
 

@@ -1,8 +1,8 @@
-"""The numbers of CPU threads of the engine: given, or the fastest.
+"""Choose the engine's numbers of CPU threads: those that were given, or the fastest.
 
 Vanilla's number is the fastest for a step of one token. All methods read prompts with the same
-number, and each decodes with its own. The numbers are chosen once, in a few seconds before the
-first timed step, while other programs on the machine keep running.
+number, and each method decodes with its own. The numbers are chosen once, in a few seconds before
+the first timed step, while the machine's other programs keep running.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ if TYPE_CHECKING:
 PROMPT = (1,) * 32
 """Token ids of the prompt before a timed step of one token."""
 ROW_S = 0.045
-"""Seconds to time steps of one number of rows."""
+"""Seconds in which steps of one number of rows are timed."""
 NUM_STEPS = 7
-"""Steps of one number of rows if the number of threads is given."""
+"""Number of timed steps per number of rows, if only one number of threads is tried."""
 VANILLA_S = 1.5
-"""Seconds to choose vanilla's number."""
+"""Seconds in which vanilla's number of threads is chosen."""
 PREFILL_S = 1.0
-"""Seconds to choose the number of threads for prefills."""
+"""Seconds in which the number of threads for prefills is chosen."""
 METHODS_S = 2.5
-"""Seconds to choose the numbers of all methods."""
+"""Seconds in which the numbers of threads of all methods are chosen."""
 PAUSE_S = 0.5
-"""The pause before a choice is repeated."""
+"""Seconds of the pause before a trial is repeated."""
 SUSTAINED_S = 1.0
-"""Seconds that each number decodes without a change, if other programs are busy."""
+"""Seconds in which steps are timed with each number of threads, if other programs are busy."""
 SUSTAINED_STEPS = 10_000
-"""Most steps of one number in a sustained trial, in case the clock stands still."""
+"""The most steps timed with one number in `_sustained`, in case the clock stands still."""
 
 
 def choose_threads(target: Target, asked: int | None, before: Threads | None = None) -> Threads:
-    """Set torch's number of threads: a given number, or on a CPU the fastest number for vanilla.
+    """Set torch's number of threads to a given number, or on a CPU to the fastest for vanilla.
 
-    Returns the number, who chose it, and if waiting threads spin or sleep. A number that is chosen
-    here comes with the seconds of a step by number of threads.
+    Returns the number, who chose it, and if waiting threads spin or sleep. If the number is chosen
+    here, the result also has the seconds of a step by number of threads.
 
     Args:
         target: the loaded model. On a CPU its step of one token is timed.
@@ -76,20 +76,20 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
     counts = thread_counts()  # numbers of threads to try, the largest first
     largest = counts[0]
     time_step = token_step(target)  # runs a step of one token, and returns its seconds
-    # A trial times steps for at most VANILLA_S seconds. The largest number wins unless another
-    # number is faster. If a smaller number wins, the trial is repeated.
+    # A trial times steps for at most VANILLA_S seconds. The largest number wins unless a smaller
+    # number is faster: then the trial is repeated.
     moment_before = read_moment()
     trial = _confirmed(lambda: Trial(counts, largest, VANILLA_S).measure(time_step), largest)
     others_share = share_of_others(moment_before, read_moment())  # of the processors' time, 0 to 1
     best, step_s = trial.best, trial.medians  # `step_s`: seconds of a step by number of threads
     if others_share > BUSY_SHARE and best > 1:
-        # Other programs are busy: try at most as many threads as they leave processors, and time
-        # steps with each number without a change between them.
+        # Other programs are busy: try at most as many threads as processors that they leave free,
+        # and time the steps of each number in a row, without changes of the number.
         most_threads = min(best, max(1, round((1 - others_share) * largest)))
         sustained_s = _sustained([count for count in counts if count <= most_threads], time_step)
         best = _fastest(sustained_s)
         step_s |= sustained_s
-    set_threads(best)  # and starts the threads, outside timed steps
+    set_threads(best)  # also starts the threads, outside timed steps
     return Threads(
         best,
         chosen_by="measured",
@@ -105,9 +105,9 @@ def _sustained(counts: Sequence[int], time_step: Callable[[], float]) -> dict[in
     `counts` are the numbers of threads; `time_step` runs a step, and returns its seconds.
 
     A `Trial` changes the number at each step, and takes the median. While other programs are busy,
-    the median hides a cost of many threads. The system prefers threads that have slept, so most
-    steps are fast, and the few steps that wait for a thread take many times as long. The means of
-    steps without changes include this cost.
+    the median hides a cost of many threads: the system prefers threads that have slept, so most
+    steps are fast, and a few that wait for a thread take many times as long. The mean of steps
+    timed in a row includes this cost.
     """
     mean_s = {}
     for count in counts:
@@ -121,7 +121,7 @@ def _sustained(counts: Sequence[int], time_step: Callable[[], float]) -> dict[in
 
 
 def _fastest(step_s: Mapping[int, float]) -> int:
-    """The largest number of threads, or the fastest number if it is faster by `FASTER`.
+    """The largest number of threads, or the fastest if it is faster by a factor of FASTER.
 
     `step_s` has the seconds of a step by number of threads.
     """
@@ -130,9 +130,10 @@ def _fastest(step_s: Mapping[int, float]) -> int:
 
 
 def _counts_beside(chosen: Threads) -> list[int]:
-    """Numbers of threads to try for other steps than vanilla's.
+    """Numbers of threads to try for steps other than vanilla's.
 
-    If other programs are busy, they are at most vanilla's, which was chosen beside these programs.
+    `chosen` has vanilla's number. If other programs were busy when it was chosen, no larger number
+    is tried.
     """
     counts = thread_counts()
     if chosen.share_of_others:
@@ -143,15 +144,15 @@ def _counts_beside(chosen: Threads) -> list[int]:
 def step_times(
     target: Target, prompt_ids: tuple[int, ...], chosen: Threads, row_counts: Sequence[int] = ROWS
 ) -> StepTimes:
-    """Times of steps of the target, by number of rows and number of threads.
+    """Median seconds of the target's steps, by number of rows and number of threads.
 
     A row is a token that a step computes. Several numbers of threads are tried only if vanilla's
-    number was chosen by measuring. Each number of rows is timed twice, for ROW_S seconds (or
-    NUM_STEPS steps with a single number of threads), and the smaller median counts, so that another
-    program's short burst does not slow one number of rows alone.
+    number was measured. Each number of rows is timed twice, for ROW_S seconds (or for NUM_STEPS
+    steps with a single number of threads), and the smaller median counts, so that a short burst of
+    another program does not slow one number of rows alone.
 
     Args:
-        target: its step over a chain of rows is timed.
+        target: the loaded model. Its step over a chain of draft tokens is timed.
         prompt_ids: the tokens before each step.
         chosen: vanilla's number of threads (`num`), and who chose it.
         row_counts: the numbers of rows to time.
@@ -184,7 +185,7 @@ def choose_for_methods(
     Args:
         chosen: has vanilla's number. Prefills and methods keep it unless another number is faster.
         prefill: reads a usual prompt, and returns the seconds it took.
-        decode: completes a request with the method of a label, watched by a stopwatch.
+        decode: completes a request with the method of a label, timed by a stopwatch.
         rows: the rows (tokens) of a usual step, by the method's label. Methods with equally many
             rows get the same number of threads.
     """
@@ -198,10 +199,10 @@ def choose_for_methods(
     def try_decoding(method: str) -> Trial:
         """Complete the request with a method again and again, until its trial is over."""
         trial = Trial(counts, kept=usual, seconds=trial_s)
-        has_steps = True  # False if a completion ends, or fails, without a timed step
+        has_steps = True  # False if a completion ends or fails without a timed step
         while has_steps and trial.next() is not None:  # None: the trial is over
             watch = TrialWatch(trial)  # times steps, and ends the completion with the trial
-            with suppress(Exception):  # TrialOver, or a failure: then its samples fail too
+            with suppress(Exception):  # TrialOver; or the method failed, and its samples will too
                 decode(method, watch)
             has_steps = watch.num_steps > 0
         return trial
@@ -223,10 +224,11 @@ def choose_for_methods(
 
 
 def _confirmed(run: Callable[[], Trial], usual: int) -> Trial:
-    """A trial of numbers of threads, which `run` makes.
+    """Run a trial of numbers of threads, and confirm its choice.
 
-    If a number smaller than the usual number wins, the trial is repeated a moment later, and the
-    trial with the larger choice counts, so that a slow moment of a core does not decide.
+    `run` runs a trial. If a number below the usual number wins, a second trial follows a moment
+    later, and the trial with the larger choice counts, so that a slow moment of a core does not
+    decide.
     """
     trial = run()
     if trial.best >= usual:
@@ -262,7 +264,7 @@ def reading(target: Target, prompt_ids: tuple[int, ...]) -> Callable[[], float]:
 
 
 def _timed(work: Callable[[], object]) -> Callable[[], float]:
-    """A function that calls `work`, which computes with the target, and returns the seconds."""
+    """A function that calls `work` and returns its seconds. `work` computes with the target."""
     import torch
 
     from specbench.engine.layers.torch_attention import without_cudnn_attention

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from specbench.engine.target import Target
 
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
-"""Names of the number of experts in a config."""
+"""Names that configs use for the number of experts per layer."""
 
 
 def measure_traffic(target: Target) -> RooflineHeader:
     """Measure the memory's bandwidth, and count the bytes that a step of the target reads.
 
-    For a mixture of experts, `target_bytes` counts all experts. A step of one row does not read
-    `unread_bytes` of them: the bytes of the experts that the step does not choose.
+    For a mixture of experts, `target_bytes` counts all experts, and `unread_bytes` are those of the
+    experts that a step of one row does not choose and so does not read.
     """
     from specbench.engine.layers.weights import weight_bytes
     from specbench.engine.model_parts import pass_bytes
@@ -44,7 +44,7 @@ def measure_traffic(target: Target) -> RooflineHeader:
     )
 
     config = target.config  # the settings of the text model in config.json
-    # Experts per layer; 1 for a dense model. Configs have the number under one of several names.
+    # Experts per layer; 1 for a dense model. Configs use one of several names for it.
     num_experts = max(getattr(config, name, None) or 1 for name in _EXPERTS)
     num_chosen = getattr(config, "num_experts_per_tok", None) or num_experts  # experts per token
     if not isinstance(num_chosen, int):  # a list with a number per layer
@@ -69,10 +69,10 @@ def measure_traffic(target: Target) -> RooflineHeader:
 
 
 def draft_bytes(drafters: Mapping[str, Drafter], records: Sequence[Record]) -> dict[str, float]:
-    """Mean bytes that the drafts of each method read per step, by the method's label.
+    """Mean bytes that drafting reads per step, by the method's label.
 
-    `drafters` are by label. The mean is over all steps of a method's `records`. Methods without
-    steps are left out.
+    `drafters` has the methods' drafters by label. The mean of a method covers all steps in its
+    records among `records`. Methods without steps are left out.
     """
     bytes_by_label = {}
     for label, drafter in drafters.items():
@@ -83,7 +83,7 @@ def draft_bytes(drafters: Mapping[str, Drafter], records: Sequence[Record]) -> d
             if record.key.method == label
             for num_nodes in record.num_nodes  # nodes of each step's tree
         )
-        with suppress(Exception):  # a plug-in that fails here is left out; its samples stay
+        with suppress(Exception):  # a plug-in that fails here is left out; its samples count
             if num_steps_by_nodes:
                 num_bytes = sum(
                     drafter.bytes_read(num_nodes) * num_steps
@@ -94,9 +94,10 @@ def draft_bytes(drafters: Mapping[str, Drafter], records: Sequence[Record]) -> d
 
 
 def measure_again(roofline: RooflineHeader, device: torch.device) -> RooflineHeader:
-    """The header with the bandwidth measured once more, after the run. The largest sample counts.
+    """The header with the bandwidth measured again, after the run. The largest sample counts.
 
-    A measured bandwidth is a sample: the memory of a shared machine changes its speed.
+    A sample is one measured bandwidth. Samples differ, because the memory of a shared machine
+    varies in speed.
     """
     from specbench.machine.bandwidth import bandwidth
 

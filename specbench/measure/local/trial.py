@@ -1,4 +1,4 @@
-"""A trial of several numbers of threads: steps are timed with each in turn until one wins."""
+"""A trial of numbers of threads: steps are timed with each number in turn until one wins."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from specbench.engine.clock import Phase, Stopwatch
 from specbench.settings.step_times import FASTER
 
 FAR = 1.5
-"""A number of threads is dropped if its steps take this many times as long as the best number's."""
+"""A number of threads is dropped if its steps take more than FAR times as long as the best's."""
 FAR_STEPS = 7
-"""Steps that both numbers of threads must have before FAR applies."""
+"""Steps that must be timed with both numbers of threads before FAR applies."""
 HOPELESS = 10.0
-"""Like FAR, for numbers of threads that are dropped after HOPELESS_STEPS already."""
+"""Like FAR, for much slower numbers, which are dropped after only HOPELESS_STEPS."""
 HOPELESS_STEPS = 2
-"""Steps that both numbers of threads must have before HOPELESS applies."""
+"""Steps that must be timed with both numbers of threads before HOPELESS applies."""
 MAX_STEPS = 200
-"""Most steps for which a number is tried."""
+"""The most steps timed with one number."""
 LEAST_S = 1e-9
-"""Least seconds that a step counts with: a clock may go back or stand still."""
+"""Seconds that a step counts at least, since a clock may go back or stand still."""
 LEVEL = 0.01
 """Significance level of the sign test by which the step times of two numbers are compared."""
 
 
 class _Choice(NamedTuple):
-    """The choice of a number so far."""
+    """The number of threads chosen so far."""
 
     best: int
     is_settled: bool
@@ -50,9 +50,9 @@ class Trial:
         self._ends_s = perf_counter() + seconds
 
     def next(self) -> int | None:
-        """The number to try next; None if the choice is made, or the time or MAX_STEPS is used up.
+        """The number to try next; None if the choice is made, or time or steps are used up.
 
-        In a round, every number that is not dropped has one step.
+        Each round times one step with every number that is not dropped.
         """
         num_steps = [len(self._times[count]) for count in self._counts]  # steps of each number
         if perf_counter() > self._ends_s or num_steps[0] >= MAX_STEPS or len(num_steps) < 2:
@@ -65,10 +65,10 @@ class Trial:
     def add(self, count: int, seconds: float) -> None:
         """Keep the seconds of a step with `count` threads, and drop numbers that are far too slow.
 
-        A number of threads is dropped if its steps are far slower than the best number's.
-        If the best number is larger, the numbers below the dropped number are dropped too, except
-        the usual number (the first of `_counts`). If the usual number itself is dropped, the best
-        number takes its place.
+        A number is far too slow if `_is_far` says so about it and the best number. If the best
+        number is larger than the dropped number, all numbers below the dropped number are dropped
+        too, except the usual number (the first of `_counts`). If the usual number itself is
+        dropped, the best number takes its place.
         """
         self._times[count].append(max(seconds, LEAST_S))
         median_s = self.medians  # seconds of a step by number of threads
@@ -77,7 +77,7 @@ class Trial:
             num_steps = min(len(self._times[slow]), len(self._times[best]))  # of both numbers
             is_far = _is_far(median_s[slow], median_s[best], num_steps)
             if is_far and slow in self._counts:  # not dropped before
-                largest_dropped = slow if best > slow else 0  # this and smaller numbers go
+                largest_dropped = slow if best > slow else 0  # drop this and smaller numbers
                 usual = best if slow == self._counts[0] else self._counts[0]
                 kept_counts = [
                     kept_count
@@ -86,8 +86,8 @@ class Trial:
                 ]
                 self._counts = [usual, *kept_counts]
 
-    def measure(self, time_step: Callable[[], float]) -> Trial:
-        """Fill the trial with the seconds that `time_step` returns for a step."""
+    def measure(self, seconds: Callable[[], float]) -> Trial:
+        """Run steps until the trial is over. `seconds` runs a step and returns its seconds."""
         while (count := self.next()) is not None:
             set_threads(count)
             self.add(count, time_step())
@@ -111,10 +111,10 @@ class Trial:
         return {count: median(times) for count, times in self._times.items() if times}
 
     def _choose(self) -> _Choice:
-        """The best number of threads so far; settled if every sign test has decided.
+        """The best number of threads so far, settled if every sign test has decided.
 
-        The usual number, the first of `_counts`, is the best until a sign test finds the steps of
-        another number faster. The numbers that follow are compared with this new best number.
+        The usual number, the first of `_counts`, is the best until a sign test finds another number
+        faster. That number is then the best, with which the following numbers are compared.
         """
         best = self._counts[0]
         is_settled = True
@@ -128,9 +128,10 @@ class Trial:
 
 
 def _is_far(median_s: float, best_s: float, num_steps: int) -> bool:
-    """True if steps are so much slower than the best number's that no more are tried.
+    """True if a number's steps are so much slower than the best's that it is tried no more.
 
-    `median_s` and `best_s` are medians over at least `num_steps` steps each.
+    `median_s` and `best_s` are the median seconds of a step with this number and with the best.
+    Each is over at least `num_steps` steps.
     """
     if num_steps >= FAR_STEPS and median_s > FAR * best_s:
         return True
@@ -138,11 +139,12 @@ def _is_far(median_s: float, best_s: float, num_steps: int) -> bool:
 
 
 def _is_faster(steps_s: Sequence[float], best_steps_s: Sequence[float]) -> bool | None:
-    """True if steps are faster than the steps of the best number by more than a factor of FASTER.
+    """True if steps are faster than the best number's by more than a factor of FASTER.
 
-    False if they are not, None if that is unclear. A sign test decides whether the median ratio of
-    paired steps is above FASTER: if the median were equal to FASTER, a result as clear as this
-    would have a probability below LEVEL.
+    False if they are not, None if that is unclear. `steps_s` and `best_steps_s` have the seconds of
+    steps that were timed in pairs. A sign test decides if the median ratio of pairs is above or
+    below FASTER: if it were equal to FASTER, a result as clear as this would have a probability
+    below LEVEL.
     """
     from scipy.special import bdtr, bdtrc  # the lower and upper tail of a binomial distribution
 
@@ -156,7 +158,7 @@ def _is_faster(steps_s: Sequence[float], best_steps_s: Sequence[float]) -> bool 
 
 
 class TrialOver(Exception):
-    """Ends the completion whose steps were tried."""
+    """Ends a completion when the trial of its steps is over."""
 
 
 class TrialWatch(Stopwatch):
@@ -165,8 +167,8 @@ class TrialWatch(Stopwatch):
     def __init__(self, trial: Trial) -> None:
         self._trial = trial
         self._began_s = 0.0  # the time at which the present step began
-        # The number of threads of the present step; None in the first step, which reads the prompt
-        # too and is not timed.
+        # The number of threads of the present step; None in the first step, which includes reading
+        # the prompt and is not timed.
         self._count: int | None = None
         self.num_steps = 0  # steps that were timed
 
@@ -192,7 +194,7 @@ class TrialWatch(Stopwatch):
 
 
 def set_threads(count: int) -> None:
-    """Set torch's number of threads, and start their pool with an operation outside timed steps."""
+    """Set torch's number of threads, and start them with an operation outside timed steps."""
     import torch
 
     if torch.get_num_threads() != count:

@@ -1,4 +1,4 @@
-"""The warm-up of the engine: every method decodes a little, and graphs are captured."""
+"""Warm up the engine: let every method decode a little, and capture graphs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WARM_UP_TOKENS = 32
 """New tokens of a warm-up completion."""
 Complete = Callable[[str, Request], Completion]
-"""Completes a request with a method, by its label."""
+"""Completes a request with the method of a label."""
 
 
 def warm_up(
@@ -25,7 +25,7 @@ def warm_up(
     complete: Complete,
     requests: Sequence[Request],
 ) -> dict[str, str | None]:
-    """Let every method decode a little at every temperature, so that no sample pays for first uses.
+    """Let every method decode a little at every temperature, so that first uses slow no sample.
 
     If steps are CUDA graphs, capture the graphs for every size of the cache that the requests can
     reach, and for every size that the drafters' trees can have.
@@ -37,7 +37,7 @@ def warm_up(
         requests: requests of the run's sizes and temperatures. A usual request is the first.
 
     Returns:
-        By label, why the method's steps cannot be graphs; None if they can, even in an eager run.
+        By label, why the method's steps cannot be graphs; None if they can (also in an eager run).
     """
     execution = target.execution
     usual = requests[0]
@@ -61,7 +61,7 @@ def warm_up(
             with suppress(Exception), containing("A draft"):  # plug-ins may raise, or even exit
                 capture_graphs(target, drafter, max_tokens, usual.max_new_tokens, run_samplings)
 
-    if execution.is_static:  # steps are graphs, each for a single size of the cache
+    if execution.is_static:  # steps are graphs, each for one size of the cache
         longest = max(len(request.prompt_ids) + request.max_new_tokens for request in requests)
         max_tokens = min(longest, target.context)  # most tokens of a prompt with its answer
         prompts += prompts_to(max_tokens, usual.prompt_ids, num_tokens)  # the longest is the last
@@ -77,15 +77,15 @@ def warm_up(
             decode_a_little(label, prompt_ids, run_samplings)
         # The first function (by name) that ran eagerly, and why; else the target's reason, or None.
         eager_reasons[label] = min(execution.failures, default=target.eager_reason)
-    execution.close()  # graphs that are captured from now on count as late: they delay a sample
+    execution.close()  # graphs captured from now on count as late, since they delay a sample
     return eager_reasons
 
 
 def prompts_to(longest: int, first: tuple[int, ...], num_new: int) -> list[tuple[int, ...]]:
-    """A prompt for each size of the cache that a sequence up to `longest` tokens reaches.
+    """A prompt for each size of the cache that a sequence of up to `longest` tokens reaches.
 
-    Prompts repeat the tokens of the `first` prompt. Completing the last prompt by `num_new` tokens
-    reaches the very end of a sequence, where trees may need the largest size.
+    Prompts repeat the tokens of the `first` prompt. The last prompt and `num_new` new tokens have
+    the full length, at which draft trees may need the largest size.
     """
     from specbench.engine.buckets import BUCKET, buckets
 

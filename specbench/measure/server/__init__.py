@@ -1,8 +1,8 @@
 """A backend over HTTP: servers that stream answers, one for each method.
 
-A run on servers is set up by `running_setup` for servers that run already, or by `started_setup`
-for those that are started for it. `find` asks a server what it is, `client` sends it a request and
-measures the answer, which `answer_reader` puts together, and `records` makes records of answers.
+`running_setup` sets up a run on servers that are already running, and `started_setup` a run on
+servers that are started for it. `find` asks a server what it is. `client` sends it a request and
+times the answer, which `answer_reader` puts together. `records` makes answers into records.
 `servers` holds the servers of a run, and `backend` completes a plan in the order of `blocks`.
 Each engine that can be started is a file in `engines`.
 """

@@ -1,4 +1,4 @@
-"""Addresses and keys of servers: neither a password nor a key gets into a file or a message."""
+"""Addresses and keys of servers. Passwords and keys are kept out of files and messages."""
 
 import os
 
@@ -7,7 +7,7 @@ from specbench.errors import UserError
 API_KEY = "SPECBENCH_API_KEY"
 """The environment variable with the key that a server asks for."""
 _LEAST_KEY = 8
-"""Least characters of a key that is replaced in texts: a shorter one may be a common word."""
+"""Fewest characters of a key that is replaced in texts: a shorter key may be a common word."""
 
 
 def server_root(url: str) -> str:
@@ -37,13 +37,13 @@ def server_root(url: str) -> str:
             f"--url {url} is not the address of a server.",
             "Give one such as http://127.0.0.1:8000.",
         )
-    # The user may give the API's path "/v1" too; requests add it themselves. Other paths stay.
+    # The user may give the API's path "/v1" too, but requests add it. Other paths stay.
     path = address.path.rstrip("/").removesuffix("/v1")
     return f"{address.scheme}://{address.netloc}{path}"
 
 
 def authorization() -> dict[str, str]:
-    """The Authorization header; empty without a key. A key alone is sent as a bearer token."""
+    """The Authorization header; empty without a key. A single word is sent as a bearer token."""
     key = os.environ.get(API_KEY, "")
     if not key:
         return {}

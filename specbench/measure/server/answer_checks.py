@@ -9,15 +9,15 @@ from specbench.models.chat import ChatCodec
 from specbench.types import Request
 
 _MOST_TOKENS_OFF = 3
-"""Tokens by which a server's count may differ from the number of tokens of its text. A text may
-tokenise into other tokens than those it was made of, but not into many more or fewer.
+"""Tokens by which a server's count may differ from the number of tokens in its text. A text may be
+tokenised into other tokens than it was made of, but not into many more or fewer.
 """
 _MOST_SHARE_OFF = 0.2
-"""The share of a long text's tokens by which the count may differ."""
+"""Share of a long text's tokens by which the server's count may differ."""
 _COUNTS = "The counts of the server contradict each other"
 """The beginning of a sentence about contradictory counts."""
 LONGEST_DRAFT = 1024
-"""Most tokens of a draft. The last step may accept that many beyond the end of an answer."""
+"""The most tokens of a draft. The last step may accept as many beyond the end of an answer."""
 
 
 def prompt_problems(
@@ -25,8 +25,10 @@ def prompt_problems(
 ) -> Iterator[str]:
     """Describe how the prompt that a server read differs from ours, if that is an error.
 
-    If the prompt was sent as tokens (`is_sent`), the server must count as many as were sent.
-    `num_read` is the result of `tokens_read`, 0 if unknown.
+    `num_read` is the number of prompt tokens that the server read (see `tokens_read`), 0 if
+    unknown. `num_sent` is the number of our prompt's tokens. If they were sent as tokens
+    (`is_sent`), both must be equal. `turn` is the turn of the chat, and `offset` has the tokens
+    that the server adds to our prompts.
     """
     if is_sent and num_read and num_read != num_sent:
         yield (
@@ -53,25 +55,25 @@ def answer_problems(
 
     Args:
         request: what was sent. It has the most tokens of an answer (`max_new_tokens`).
-        answer: what the server sent. `answer.token_ids` is None if the server sent text only,
-            `answer.num_tokens` is the server's own count, or None if it sent no count. Of
-            reasoning before the text, `answer.num_reasoning` characters were sent, and
-            `answer.reasoning_tokens` tokens were counted by the server; 0 without any.
+        answer: what the server sent. `answer.token_ids` is None if the server sent text only.
+            `answer.num_tokens` is the server's own count, or None if it sent no count.
+            `answer.num_reasoning` is the number of characters of reasoning that it sent before the
+            text, and `answer.reasoning_tokens` its count of the reasoning's tokens; 0 without any.
         codec: has the size of the model's vocabulary (`vocab_size`); 0 if unknown.
         token_ids: the tokens that the server sent, or the tokens of its text if it sent text only.
-        num_tokens: the number of the answer's tokens. If the server sent text only, this is its
-            own count, if any, which may differ from the length of `token_ids`.
+        num_tokens: the number of the answer's tokens. If the server sent text only, this is its own
+            count (if it sent one), which may differ from the length of `token_ids`.
     """
     if answer.num_tokens is not None and answer.num_tokens != num_tokens:
         yield f"The server counted {answer.num_tokens} tokens and sent {num_tokens}."
     # Tokens that were counted but are not in the text; negative if the text has more tokens.
     num_hidden = num_tokens - len(token_ids)
-    # A text may tokenise into a few tokens more or fewer than it was made of: _MOST_TOKENS_OFF, or
-    # _MOST_SHARE_OFF of its tokens if that is more.
+    # A text may be tokenised into a few tokens more or fewer than it was made of: up to
+    # _MOST_TOKENS_OFF tokens, or _MOST_SHARE_OFF of its tokens if that is more.
     most_off = max(_MOST_TOKENS_OFF, _MOST_SHARE_OFF * len(token_ids))
-    # Reasoning may hide more tokens. If the server sent the text of the reasoning, only the marks
-    # around that text (such as "<think>") are hidden, in any number. Else the tokens of the
-    # reasoning are hidden, as many as the server counted.
+    # With reasoning, more tokens may be hidden. If the server sent the text of the reasoning, only
+    # the marks around that text (such as "<think>") are hidden, and there may be any number of
+    # them. Else all tokens of the reasoning are hidden, as many as the server counted.
     most_hidden = max(0, answer.reasoning_tokens) + most_off
     if answer.num_reasoning > 0:
         most_hidden = math.inf
@@ -82,20 +84,20 @@ def answer_problems(
             f"The server sent {num_tokens} tokens, more than the {request.max_new_tokens} that it "
             "was asked for."
         )
-    for token in token_ids:  # if the size of the vocabulary is unknown, any id from 0 is right
+    for token in token_ids:  # an unknown size of the vocabulary allows any id of 0 or more
         if not 0 <= token < (codec.vocab_size or token + 1):
             yield f"The server sent token {token}, but the model has {codec.vocab_size} tokens."
 
 
 def contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Iterator[str]:
-    """Describe impossible counts of an answer's drafts, one sentence per problem.
+    """Describe impossible counts of an answer's drafts, in one sentence per problem.
 
     Args:
         counts: the server's counts for this answer; a count that it does not report is None.
         num_tokens: number of the answer's tokens.
         draft_length: the most tokens of a draft; 0 if unknown.
     """
-    # Steps with a draft. A server that lists steps without a draft counts these too.
+    # The number of steps with a draft. A server that lists steps without a draft counts these too.
     num_drafts = counts.num_drafts
     num_drafted = counts.num_drafted  # draft tokens of all steps
     num_accepted = counts.num_accepted or 0  # accepted draft tokens; 0 if not reported
@@ -106,7 +108,7 @@ def contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Iterat
     most_accepted = num_tokens + LONGEST_DRAFT if num_drafted is None else num_drafted
     if num_drafts is not None and draft_length:  # no draft is longer than `draft_length`
         most_accepted = min(most_accepted, num_drafts * draft_length)
-    # A count that is not reported stands as 0 here.
+    # A count that is not reported is replaced by 0 here.
     if min(num_drafts or 0, num_drafted or 0, num_accepted, *(per_step or ())) < 0:
         yield f"{_COUNTS}: one is negative."
     if num_accepted > most_accepted:
@@ -126,7 +128,7 @@ def contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Iterat
             f"{_COUNTS}: {num_drafts} steps accepted {num_accepted} tokens, but the list of steps "
             f"has {len(per_step)} with {sum(per_step)}."
         )
-    if counts.drafted_per_step is not None:  # without a list of accepted tokens, it contradicts
+    if counts.drafted_per_step is not None:  # a problem, too, if accepted tokens have no list
         yield from _drafted_problems(counts.drafted_per_step, per_step or ())
 
 

@@ -1,4 +1,4 @@
-"""Answers put together from the events of a stream, with the time at which each arrived."""
+"""Put answers together from the events of a stream, with the times at which they arrived."""
 
 from codecs import BOM_UTF8
 
@@ -10,15 +10,15 @@ from specbench.measure.server.address import without_key
 from specbench.measure.server.stream import Answer, Counts, RequestFailed, StreamProtocol
 
 MOST_LINE = 16 * 2**20
-"""Most bytes of one event: more than any event needs."""
+"""The most bytes of an event: more than any event needs."""
 MOST_BYTES = 2**30
-"""Most bytes of an answer: more than any answer needs."""
+"""The most bytes of an answer: more than any answer needs."""
 _LONGEST_TOKEN = 256
-"""Most characters of a token."""
+"""The most characters that a token may have."""
 _SHOWN = 120
 """Characters of a server's text that a message shows."""
 _ENDS = {"stop": "eos", "eos": "eos", "length": "budget", "limit": "budget"}
-"""The servers' words for the end of an answer, and ours."""
+"""Our words for why an answer ended, by the servers' words."""
 
 
 class AnswerReader(Struct):
@@ -27,9 +27,9 @@ class AnswerReader(Struct):
     protocol: StreamProtocol
     """The form of the events."""
     sent: float
-    """Time at which the request was sent."""
+    """Time of `perf_counter` at which the request was sent."""
     budget: int
-    """Tokens asked for: a server that goes on far beyond them fails."""
+    """The most tokens asked for. A server that goes on far beyond them fails."""
     num_events: int = 0
     """Events so far that had new text, new tokens or an end token."""
     _unfinished_line: bytes = b""
@@ -47,15 +47,15 @@ class AnswerReader(Struct):
     _reasoning_tokens: int = 0
     """Tokens of reasoning, as the server counts them; 0 if it reports none."""
     _arrivals: list[float] = []
-    """Times at which text, tokens or an end token arrived."""
+    """Times of `perf_counter` at which text, tokens or an end token arrived."""
     _counts: Counts = Counts()
-    """The server's counts of drafts, and its times."""
+    """The server's counts of drafts, and the times that it reports."""
     _finish_reason: str | None = None
-    """The server's word for the reason of the end; None before the end."""
+    """The server's word for why the answer ended; None before the end."""
     _num_tokens: int | None = None
-    """Tokens of the answer, as the server counts them; None without a count."""
+    """Tokens of the answer, as the server counts them; None if it reports none."""
     _prompt_tokens: int | None = None
-    """Tokens of the prompt, as the server counts them; None without a count."""
+    """Tokens of the prompt, as the server counts them; None if it reports none."""
     _cached_tokens: int | None = None
     """Tokens of the prompt that the server had in a cache; None if it does not say."""
 
@@ -85,8 +85,8 @@ class AnswerReader(Struct):
                 raise RequestFailed(f"The server reported an error: {_shown(content)}")
         if self.num_events > num_events_before:
             self._arrivals.append(now)
-        # Cut off an endless answer. The limit is far above the budget: whether an answer has a few
-        # tokens too many is checked when it has ended.
+        # Break off an endless answer. The limit is far above the budget: an answer with a few
+        # tokens too many is found out when it has ended.
         most_tokens = 2 * self.budget + 64
         num_ids = len(self._ids or ())  # 0 if the server sends text only
         if num_ids > most_tokens or self._num_characters > most_tokens * _LONGEST_TOKEN:
@@ -117,7 +117,7 @@ class AnswerReader(Struct):
         return Answer(
             text="".join(self._texts),
             token_ids=None if self._ids is None else tuple(self._ids),  # None: it sent text only
-            stop=_ENDS[self._finish_reason],  # our word for the reason: eos or budget
+            stop=_ENDS[self._finish_reason],  # our word for why it ended: "eos" or "budget"
             num_tokens=self._num_tokens,  # the server's count; None if it sent none
             prompt_tokens=self._prompt_tokens,  # the server's count; None if it sent none
             cached_tokens=self._cached_tokens,  # prompt tokens that the server had in a cache
@@ -132,9 +132,9 @@ class AnswerReader(Struct):
         """Add an event to the answer. True if it brought new text, new tokens or an end token.
 
         Most servers send the new text and the new token ids. With `event.is_whole`, the event has
-        the text from the beginning of the answer, and only its end is new. The same is true of
-        the ids if there are `event.num_so_far` of them. What an event does not report, such as a
-        count, stays as it was; `cached_tokens` is taken with `prompt_tokens`, also if it is None.
+        the text from the beginning of the answer, and only its end is new. The same is true of the
+        ids if there are `event.num_so_far` of them. A count that an event does not report keeps its
+        value, but an event with `prompt_tokens` sets `cached_tokens` too, even to None.
 
         Raises:
             RequestFailed: the JSON is not an event of the protocol, or the server reports an error.
@@ -154,7 +154,7 @@ class AnswerReader(Struct):
             if new_ids and len(new_ids) == event.num_so_far:
                 new_ids = new_ids[len(self._ids or ()) :]
         if new_text:
-            # All text so far is reasoning. (An event with the whole answer tells no reasoning.)
+            # All text so far is reasoning. (Events with `is_whole` do not mark reasoning.)
             if self._num_reasoning == self._num_characters:
                 self._num_reasoning += event.num_reasoning
             self._texts.append(new_text)
@@ -170,12 +170,12 @@ class AnswerReader(Struct):
         if event.prompt_tokens is not None:
             self._prompt_tokens = event.prompt_tokens
             self._cached_tokens = event.cached_tokens
-        # An end token may come without text. "eos" is our word for it, by the server's in `_ENDS`.
+        # An end token may come without text. `_ENDS` translates the server's word for it to "eos".
         has_end_token = event.finish is not None and _ENDS.get(event.finish) == "eos"
         return bool(new_text or new_ids) or has_end_token
 
 
 def _shown(sent: bytes | str) -> str:
-    """The beginning of what a server sent, as messages show it."""
+    """The beginning of a text that a server sent, as messages show it."""
     text = sent if isinstance(sent, str) else sent.decode("utf-8", "replace")
     return cut(printable(without_key(text)), _SHOWN)

@@ -1,7 +1,7 @@
-"""The arrangement of a run's servers: side by side if their memory fits, else in turns.
+"""Arrange the servers of a run: all up side by side if they fit into memory, else one at a time.
 
-Servers that are up all the time take turns by block, so that drift of the machine affects all
-methods alike.
+Servers that are up all the time take turns block by block, so that drift of the machine affects
+all methods alike.
 """
 
 import math
@@ -16,7 +16,7 @@ from specbench.models.checkpoints import config_if_readable
 from specbench.models.memory import kv_bytes
 
 _USED = 0.8
-"""Share of the free memory that all servers may need: below 1, since the need is an estimate."""
+"""Share of the free memory that all servers together may need. The need is an estimate."""
 _GIB = 2**30
 
 
@@ -25,16 +25,17 @@ def arrange(
 ) -> Arrangement | None:
     """Decide if a run's servers are up side by side, or one at a time; None for a single server.
 
-    They are side by side if their weights, caches and processes need at most _USED of the free
-    memory of the device: the machine's on a CPU, else the first GPU's. Beside a GPU, the processes
-    alone must fit into the machine's memory in the same way. If the engine takes all of a GPU,
-    each server gets an equal share, which must hold the largest; the engine needs a flag for it.
+    They are side by side if their weights, caches and processes need at most _USED of the device's
+    free memory: the machine's on a CPU, else the first GPU's. With a GPU, the processes must also
+    fit into the machine's memory in the same way. If the engine takes all of a GPU, each server
+    gets an equal share, which must be enough for the largest server. This needs a flag of the
+    engine.
 
     Args:
         engine: the engine of all servers.
         launches: the servers to start.
-        engine_args: the user's further arguments. Their effect on memory is unknown, so with them
-            the servers run one at a time.
+        engine_args: the user's further arguments for the engine. Their effect on memory is unknown,
+            so with them the servers run one at a time.
     """
     if len(launches) < 2:
         return None
@@ -44,7 +45,7 @@ def arrange(
     server_bytes = [_needed_bytes(engine, launch) for launch in launches]
     if launches[0].is_cpu:  # so are all
         return _by_free_bytes(sum(server_bytes), free_bytes("cpu"))
-    # The processes alone (without weights and caches), in the memory of the machine.
+    # Whether the processes alone (without weights and caches) fit into the machine's memory.
     on_machine = _by_free_bytes(engine.process_bytes * len(launches), free_bytes("cpu"))
     if not on_machine.is_side_by_side:
         return on_machine
@@ -60,7 +61,7 @@ def arrange(
 
 
 def _by_free_bytes(needed_bytes: int, num_free: int) -> Arrangement:
-    """Side by side if all servers together need at most _USED of the free bytes."""
+    """Side by side if the servers' `needed_bytes` are at most _USED of `num_free` bytes."""
     return Arrangement(
         is_side_by_side=needed_bytes <= _USED * num_free,
         needed_bytes=needed_bytes,
@@ -69,7 +70,7 @@ def _by_free_bytes(needed_bytes: int, num_free: int) -> Arrangement:
 
 
 def _in_shares(server_bytes: Sequence[int], gpu: GpuMemory) -> Arrangement:
-    """Side by side if an equal share of a GPU, in whole percent, holds the largest server.
+    """Side by side if an equal share of a GPU, in whole percent, is enough for every server.
 
     `server_bytes` has the bytes that each server needs.
     """
@@ -88,7 +89,7 @@ def _needed_bytes(engine: Engine, launch: Launch) -> int:
     """Estimated bytes that a server needs on its device: weights, caches and its process.
 
     `launch` is the server to start. It has the folders of the model and of the draft weights (None
-    if the method has none), the dtype of the weights, the tokens of context of a request, and the
+    if the method has none), the dtype of the weights, the context of a request in tokens, and the
     number of requests at once.
     """
     folders = [launch.model, *([launch.weights] if launch.weights else [])]
@@ -103,9 +104,10 @@ def _needed_bytes(engine: Engine, launch: Launch) -> int:
 
 
 def _dtype(requested: str, config: Mapping[str, object]) -> Dtype:
-    """The dtype of a server: as requested, or if that is empty, as the model is stored.
+    """The dtype of a server: the requested one, or if that is empty, the model's stored dtype.
 
-    `config` is the model's config.json. It is float32, the largest, if neither has one of Dtype.
+    `config` is the model's config.json. Without a known dtype in either, it is float32, the
+    largest.
     """
     wanted = requested or config.get("dtype") or config.get("torch_dtype")
     dtypes: tuple[Dtype, ...] = get_args(Dtype)

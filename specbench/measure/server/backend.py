@@ -1,4 +1,4 @@
-"""Servers as the backend of a run: they are warmed up, and complete the plan block after block."""
+"""Use servers as the backend of a run: warm them up, and complete the plan block by block."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ T = TypeVar("T")
 class BlockRunner:
     """Completes a plan's samples with servers, except those that are done.
 
-    Records are written and progress is reported while no request is under way: both take time
-    that would count as the server's.
+    Records are written and progress is reported only while no request is under way, because both
+    take time that would count as the server's.
     """
 
     plan: Plan
@@ -43,7 +43,7 @@ class BlockRunner:
     log: Log
     """Receives the records."""
     progress: Progress
-    """Receives the events."""
+    """Receives the events of the run."""
     _records: dict[RecordKey, Record] = field(default_factory=dict)
     """All records so far, those of an earlier part of the run first."""
     _unwritten: list[Record] = field(default_factory=list)
@@ -58,21 +58,22 @@ class BlockRunner:
         """
         self._records = {record.key: record for record in done}
         running_pass = 0  # number of the pass that runs, from 0
-        # If one server is up at a time, it gets all its blocks of a pass before the next starts.
+        # If only one server is up at a time, it gets all its blocks of a pass before the next one
+        # starts.
         for block in blocks(self.plan, is_one_at_a_time=self.backend.source.is_one_at_a_time):
             missing = [key for key in block.keys if key not in self._records]  # keys of records
             if not missing:
                 continue
-            if block.first.repeat != running_pass:  # the block is of another pass
+            if block.first.repeat != running_pass:  # the block belongs to the next pass
                 running_pass = block.first.repeat
-                # Servers that the run started end, and so forget earlier requests.
+                # Servers that the run started are ended, so that they forget earlier requests.
                 self.backend.run(self.backend.source.end_pass())
             try:
                 self.backend.run(self._run_block(block))
             except BaseExceptionGroup as group:  # errors of the block's tasks: raise the first
                 raise group.exceptions[0] from None
             self.log.changed()  # writes the header again, with the block
-            if self.backend.blocks:  # the header of this block, if its server answered, is the last
+            if self.backend.blocks:  # the last is this block's header, if its server answered
                 refuse_drafts_of_block(self.backend.blocks[-1])  # raises if the baseline drafted
             yield from (self._records[key] for key in missing)
 
@@ -81,7 +82,7 @@ class BlockRunner:
 
         The header has the block's time, memory and energy, and the growth of the server's counters.
         A sample is a prompt with its turns; each turn has a record. If the server does not answer
-        at the start, the missing records become error records, and the block has no header.
+        at the start, the missing records become error records, and no header is added.
         """
         try:
             server = await self.backend.open(block.method)
@@ -111,9 +112,9 @@ class BlockRunner:
         meter_fields = meter.header_fields()  # fields of the block's header, by name
         growth: dict[str, float] = {}  # increase of the counters in this block, by name
         if counters_before:
-            await asyncio.sleep(SETTLE_S)  # until the counters have the last answer
+            await asyncio.sleep(SETTLE_S)  # until the counters include the last answer
             growth = increase(counters_before, await server.counters())
-        new_records = list(self._records.values())[num_records_before:]  # added last
+        new_records = list(self._records.values())[num_records_before:]  # those of this block
         header = block_header(block, clock, new_records, client_s, growth)
         self.backend.blocks.append(replace_header(header, **meter_fields, num_repeats=num_repeats))
 
@@ -129,9 +130,9 @@ class BlockRunner:
 
         `samples` are the prompts of the block, with their turns, that lack a record. `server` is
         the server of the block's method. `clock` gets the time of each new record. `answer_counts`
-        counts an answer's drafts by the server's counters; None if they cannot count one answer.
-        Returns the number of requests that have records already, and were sent again only to keep
-        the load.
+        counts an answer's drafts by the server's counters; None if the counters cannot tell single
+        answers apart. Returns the number of requests that were sent again only to keep the load;
+        they already have records.
         """
         num_active = 0  # samples under way
 
@@ -144,7 +145,7 @@ class BlockRunner:
             if num_active == 0:  # progress shows only the first of the samples under way
                 self.progress.sample_started(block.method, sample.task, sample.prompt.sample_id)
             num_active += 1
-            for key in sample.keys(block.method):  # the record's key of each turn
+            for key in sample.keys(block.method):  # the key of each turn's record
                 if key not in self._records:
                     record = await self._complete(server, key, sample, clock)
                     if answer_counts:  # the record gets the drafts by the server's counters
@@ -158,20 +159,20 @@ class BlockRunner:
 
         repeats = Repeats(self.plan, self._records, block.method, server)
         seed = self.plan.spec.seed + block.first.repeat  # other random times in each pass
-        # Of `block.samples`, those that have records are sent again, to keep the load.
+        # Samples in `block.samples` that already have records are sent again, to keep the load.
         await at_load(block.first.load, samples, seed, complete_turns, block.samples, repeats.send)
         return repeats.num_sent
 
     async def _complete(
         self, server: OpenServer, key: RecordKey, sample: Sample, clock: BlockClock
     ) -> Record:
-        """The record of one turn of a sample (a prompt). Any error becomes an error record.
+        """Complete one turn of a sample (a prompt). Any error becomes an error record.
 
-        `key` says method, prompt and turn. The clock gets the time of the request. If the server's
-        process ended, the error says so too.
+        `key` names the method, prompt and turn. `clock` gets the time of the request. If the
+        server's process ended, the error says so too.
         """
-        num_prompt_tokens = 0  # unknown
-        sent = perf_counter()  # for an error that comes before the request is sent
+        num_prompt_tokens = 0  # unknown yet
+        sent = perf_counter()  # used if an error comes before the request is sent
         try:
             ask = chat_request(self.plan, self._records, key, sample)  # with the earlier replies
             num_prompt_tokens = len(ask.request.prompt_ids)
@@ -190,7 +191,7 @@ class BlockRunner:
                 # Tokens that the server adds to our prompts, and our latest prompts.
                 offset=replace(server.properties.offset, sent_prompts=server.sent_prompts),
             )
-        except Exception as error:  # a server, template or tokenizer; an earlier turn that failed
+        except Exception as error:  # of a server, template or tokenizer; or an earlier turn failed
             clock.add(sent, perf_counter())
             record = self._error_record(key, num_prompt_tokens, error)
             is_dead = server.client.dead_reason is not None  # the server no longer answers
@@ -209,20 +210,20 @@ class BlockRunner:
         self._write()
 
     def _error_record(self, key: RecordKey, num_prompt_tokens: int, error: Exception) -> Record:
-        """The record of a request that has no answer."""
+        """The record of a request without an answer, with the reason."""
         reason = error.message if isinstance(error, SpecbenchError) else describe_error(error)
         seed = seed_of(self.plan.spec.seed, key.request)
         return Record(key, "error", num_prompt_tokens, seed=seed, error=reason)
 
     def _keep(self, record: Record) -> None:
-        """Keep a record until no request is under way."""
+        """Keep a record, to be written when no request is under way."""
         self._records[record.key] = record
         self._unwritten.append(record)
 
     def _write(self) -> None:
-        """Log the unwritten records, and show them in the progress.
+        """Write the records that are not in the log yet, and show them in the progress.
 
-        Called while no request is under way.
+        This is called while no request is under way.
         """
         records = self._unwritten
         self._unwritten = []
@@ -239,7 +240,7 @@ class ServerBackend:
     """The servers of a source. `run` runs a coroutine in the event loop of the servers' clients.
 
     `blocks` are the headers of the blocks that were run. `num_at_once` is the run's largest
-    --concurrency, for the warm-up; 1 if requests only come at a rate.
+    --concurrency, for the warm-up; 1 if requests come only at a rate.
     """
 
     def __init__(self, source: ServerSource, num_at_once: int) -> None:
@@ -264,11 +265,11 @@ class ServerBackend:
             self._stack.close()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine."""
+        """Run a coroutine to its end, and return its result."""
         return self._runner.run(work)
 
     def _end_requests(self) -> None:
-        """Cancel the requests that an interrupt left under way."""
+        """Cancel the requests that are still under way after an interrupt."""
         loop = self._runner.get_loop()
         while tasks := asyncio.all_tasks(loop):
             for task in tasks:
@@ -284,7 +285,7 @@ class ServerBackend:
         )
 
     def warm_up(self, requests: Sequence[Request]) -> None:
-        """Keep the requests: each server is warmed up when it is opened."""
+        """Keep the requests for later: each server is warmed up when it is opened."""
         self._warm_up_requests = requests
 
     def runner(self, plan: Plan, log: Log, progress: Progress) -> BlockRunner:

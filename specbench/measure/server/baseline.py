@@ -1,7 +1,7 @@
-"""The check that the server of the baseline decodes without drafts.
+"""Check that the server of the baseline decodes without drafts.
 
-With speculation in the baseline, all speedups would be too small. Perhaps the labels of two servers
-were swapped.
+If the baseline speculates, for example because the labels of two servers were swapped, all speedups
+are too small.
 """
 
 from specbench.errors import UserError
@@ -11,7 +11,7 @@ from specbench.measure.server.stream import Counts
 
 
 def answer_drafts(counts: Counts) -> int:
-    """Drafts, or draft tokens, of one answer by its own counts; 0 without counts."""
+    """The largest count of drafts or draft tokens in an answer's counts; 0 without counts."""
     return max(counts.num_drafts or 0, counts.num_drafted or 0, counts.num_accepted or 0)
 
 
@@ -19,9 +19,9 @@ def refuse_drafts(method: str, num_drafts: int, where: str) -> None:
     """Stop the run if the server of the baseline drafted.
 
     Args:
-        method: the label of the server. Other labels may draft.
-        num_drafts: its drafts, or draft tokens, as the server counted them.
-        where: what the server was asked when it drafted, for the message: "on gsm8k".
+        method: the label of the server's method. Only the baseline must not draft.
+        num_drafts: the drafts, or draft tokens, that the server counted.
+        where: in which requests the server drafted, for the message, such as "on gsm8k".
 
     Raises:
         UserError: the label is the baseline's, and there were drafts.

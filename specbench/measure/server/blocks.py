@@ -1,7 +1,6 @@
-"""Blocks of requests to servers, each of one method on one task at one load.
+"""Blocks of requests to servers. A block has the requests of one method on one task at one load.
 
-Servers answer several requests at once. Each pass begins with another method, so that drift of
-the machine affects all methods alike.
+Each pass begins with another method, so that drift of the machine affects all methods alike.
 """
 
 import asyncio
@@ -30,7 +29,7 @@ from specbench.types import Record, RecordKey
 Complete = Callable[[Sample], Coroutine[Any, Any, None]]
 """Completes a sample."""
 Repeat = Callable[[Sample], Coroutine[Any, Any, bool]]
-"""Completes a sample again, and makes no records. False if that failed."""
+"""Completes a sample again, without making records. False if that failed."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Block:
     method: str
     """The method's label."""
     samples: tuple[Sample, ...]
-    """At least one sample."""
+    """The samples; there is at least one."""
 
     @property
     def first(self) -> Sample:
@@ -56,19 +55,19 @@ class Block:
 class BlockClock:
     """The time of a block: the seconds in which at least one request is under way.
 
-    A request is under way from its start to its last token. Neither later events, such as a count
-    of tokens, nor the client's work between requests lengthen the time. With `has_rate`, requests
-    come at drawn times, and the time goes from the start of the block to the last token.
+    A request is under way from when it is sent to its last token. Later events, such as a count of
+    tokens, and the client's work between requests do not add to the time. With `has_rate`, requests
+    come at random times, and the time goes from the start of the block to the last token.
     """
 
     def __init__(self, *, has_rate: bool) -> None:
         self._has_rate = has_rate
         self._spans: list[tuple[float, float]] = []  # (sent, ended) of each request
-        self._cpu_began = thread_time()  # CPU seconds; untimed ones are added
+        self._cpu_began = thread_time()  # CPU seconds at the start, plus the untimed CPU seconds
         self.began = perf_counter()
 
     def add(self, sent: float, ended: float) -> None:
-        """Add a request: when it was sent, and when its last token or its failure came."""
+        """Add a request, with the times of `perf_counter` at which it was sent, and ended."""
         self._spans.append((sent, ended))
 
     @contextmanager
@@ -97,7 +96,7 @@ class BlockClock:
 
     @property
     def client_s(self) -> float:
-        """CPU seconds of the client: of this thread, without the untimed ones."""
+        """CPU seconds of the client (this thread) in the block, without the untimed ones."""
         return thread_time() - self._cpu_began
 
 
@@ -108,10 +107,11 @@ def block_header(
     client_s: float,
     counters: Mapping[str, float],
 ) -> BlockHeader:
-    """The description of a block that was measured.
+    """The header of a block that was measured.
 
-    `records` are its new records; earlier parts of the run made `num_before` others. `client_s` are
-    CPU seconds of the client, and `counters` the growth of the server's counters.
+    `records` are its new records; its other `num_before` records come from earlier parts of the
+    run. `client_s` are CPU seconds of the client. `counters` has the growth of the server's
+    counters.
     """
     first = block.first
     return BlockHeader(
@@ -132,14 +132,13 @@ def block_header(
 
 
 def blocks(plan: Plan, *, is_one_at_a_time: bool) -> Iterator[Block]:
-    """All blocks of a plan (a run to start), in order. A block has the samples of one cell, for one
-    method.
+    """All blocks of a plan, in order. A block has the samples of one cell, for one method.
 
-    A sample is a prompt with its turns. A cell is a pass over the prompts (`repeat`, from 0), a
-    temperature, a task and a load (requests at once or per second). Each method has a server.
+    A sample is a prompt with its turns. A cell is one pass over the prompts (`repeat`, from 0) at
+    one temperature, task and load (requests at once or per second). Each method has a server.
 
-    The methods take turns. If their servers run side by side, each cell is given to all methods
-    before the next cell. With `is_one_at_a_time`, only one server is up: it gets all cells of a
+    The methods take turns. If their servers run side by side, all methods complete a cell before
+    the next cell begins. With `is_one_at_a_time`, only one server is up: it gets all cells of a
     pass, then the next server is started.
     """
     labels = list(plan.setup.labels)  # of the methods
@@ -174,19 +173,20 @@ async def at_load(
     block_samples: Sequence[Sample],
     repeat: Repeat,
 ) -> None:
-    """Complete samples of a block at its load. Other samples of the block only keep the load.
+    """Complete samples of a block at its load, and repeat its other samples to keep the load.
 
-    A run that goes on after a stop has the records of some samples of a block. These samples are
-    repeated, so that the server is as busy as it was with all samples: at a request rate, each is
-    repeated at its own time; at a concurrency, some fill the places that `samples` leave free.
+    A resumed run already has the records of some samples of a block. These samples are repeated, so
+    that the server is as busy as with all samples. At a request rate, each is repeated at its time.
+    At a concurrency, they fill the places that `samples` leave free.
 
     Args:
-        load: samples at once (`concurrency`), or samples per second (`request_rate`, else 0).
+        load: samples at once (`concurrency`), or samples per second (`request_rate`). The other of
+            the two is 0.
         samples: the samples to complete.
         seed: draws the random times of the samples at a rate.
         complete: completes a sample.
         block_samples: all samples of the block, in order.
-        repeat: completes a sample again, and makes no records. False if that failed.
+        repeat: completes a sample again, without making records. False if that failed.
     """
     unfinished = {sample.key(0) for sample in samples}  # the keys of their first turns
     if load.request_rate:
@@ -196,7 +196,7 @@ async def at_load(
         async with beside([at_times(repeated, repeat)]):
             await at_times(missing, complete)
         return
-    # The number of places that `samples` leave free. The other samples fill them endlessly.
+    # The number of places that `samples` leave free. The other samples fill them, again and again.
     num_beside = max(0, min(load.concurrency, len(block_samples)) - len(samples))
     endless = cycle(sample for sample in block_samples if sample.key(0) not in unfinished)
     async with beside(repeat_on(endless, repeat) for _ in range(num_beside)):
@@ -205,7 +205,7 @@ async def at_load(
 
 @asynccontextmanager
 async def beside(coroutines: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """Run coroutines while the block of code runs, and cancel them at its end."""
+    """Run coroutines while the code in the `async with` block runs, and cancel them at its end."""
     tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
         await asyncio.sleep(0)  # lets the tasks send their first requests
@@ -245,9 +245,10 @@ class Arrival(NamedTuple):
 
 
 def arrivals(samples: Sequence[Sample], rate: float, seed: int) -> list[Arrival]:
-    """The samples with their times, at `rate` per second on average.
+    """The samples with random times at which they begin, at `rate` per second on average.
 
-    The times between them are exponential (a Poisson process), drawn with the seed.
+    The times between them are drawn from an exponential distribution, so they are a Poisson
+    process.
     """
     generator = random.Random(seed)
     times_s = accumulate(generator.expovariate(rate) for _ in samples)

@@ -1,4 +1,4 @@
-"""The request of a turn of a sample, with the replies to its earlier turns."""
+"""Make the request for one turn of a sample, with the replies to its earlier turns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,10 +14,10 @@ from specbench.types import Record, RecordKey
 def chat_request(
     plan: Plan, records: Mapping[RecordKey, Record], key: RecordKey, sample: Sample
 ) -> ChatRequest:
-    """The request of a turn: the user's turns up to it, with the replies to the earlier turns.
+    """The request for a turn: the user's turns up to it, with the replies to the earlier turns.
 
-    The replies are taken from `records`. `key` says method, prompt and turn; `key.request` is the
-    same without the method.
+    The replies are taken from `records`. `key` names the method, prompt and turn; `key.request` is
+    the same without the method.
 
     Raises:
         SpecbenchError: a reply to an earlier turn is missing, or is an error, or the prompt has a
@@ -34,7 +34,7 @@ def chat_request(
 
 @dataclass(slots=True)
 class Repeats:
-    """Requests of a method that have records already, sent again to keep a server at its load."""
+    """Sends requests again that already have records, only to keep a server at its load."""
 
     plan: Plan
     """The run."""
@@ -50,9 +50,9 @@ class Repeats:
     async def send(self, sample: Sample) -> bool:
         """Send the turns of a sample again, in order, and drop the answers. False if one fails.
 
-        A turn without a request is left out, with the turns after it, and this is no failure: an
+        If a turn has no request, it and the turns after it are left out. This is not a failure: an
         earlier turn of the run has no answer, or the model cannot read a token of the prompt.
-        `RequestFailed` says that the server gave no answer; other errors of `complete` pass.
+        Errors of `complete` other than RequestFailed are not caught.
         """
         for key in sample.keys(self.method):
             try:

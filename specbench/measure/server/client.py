@@ -1,7 +1,7 @@
-"""Requests to one server: an answer streamed and timed, or the reason why there is none.
+"""Send requests to a server. The result is a streamed and timed answer, or why there is none.
 
-A request is sent again only if the server refused it before it began. A connection is reused
-only right away: servers drop idle ones, which would look like a failure.
+A request is sent again only if the server refused it before it began to answer. A connection is
+reused only right away, because servers drop idle connections, which would look like a failure.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ MOST_WAIT_S = 10.0
 _REFUSALS = (429, 503)
 """HTTP statuses with which a server says that it did not begin the request."""
 _MOST_ERROR = 64 * 2**10
-"""Most bytes that are read of a refusal."""
+"""The most bytes that are read from a refusal."""
 _SHOWN = 200
 """Characters of a refusal that a message shows."""
 
 
 class Client:
-    """A client of the server at `root`, to be entered in an event loop."""
+    """A client of the server at the address `root`. Enter it in an event loop."""
 
     def __init__(self, root: str, *, request_s: float | None = None) -> None:
         self.root = root.rstrip("/")
@@ -76,13 +76,13 @@ class Client:
     async def complete(self, protocol: StreamProtocol, model: str, ask: ChatRequest) -> Answer:
         """The answer to a request, timed from its first attempt.
 
-        A request that the server refuses, or that gets no connection to a server that still
-        answers, is sent again after a wait, MOST_ATTEMPTS times in all.
+        A request is sent again after a wait if the server refuses it, or if it gets no connection
+        to a server that still answers. It is sent at most MOST_ATTEMPTS times.
 
         Args:
             protocol: the form of requests and answers that the server takes.
             model: the model's name at the server.
-            ask: the prompt, as tokens and as a chat, and how to answer it.
+            ask: the prompt, as tokens and as a chat, with the sampling and the most new tokens.
 
         Raises:
             RequestFailed: there is no answer. If the server no longer answers at all, the client's
@@ -115,7 +115,7 @@ class Client:
         raise RequestFailed(self.dead_reason)
 
     async def check_alive(self) -> str | None:
-        """Ask the server for its models. Keeps and returns the reason if it is dead, else None."""
+        """Ask the server for its models. If it does not answer, keep and return the reason."""
         self.dead_reason = None
         try:
             await self.get("/v1/models")
@@ -195,7 +195,7 @@ class Client:
         except (ClientError, OSError) as error:
             await self.check_alive()  # notes if the server no longer answers at all
             reason = _connection_text(error)  # the error in words
-            # Without a connection the server has not begun: the request may be sent again.
+            # Without a connection, the server has not begun: the request may be sent again.
             if isinstance(error, (ClientConnectorError, ConnectionTimeoutError)):
                 raise RequestFailed(reason, is_refused=True) from error
             if isinstance(error, TimeoutError):  # the whole request took too long
@@ -206,7 +206,7 @@ class Client:
 
 
 async def _refusal(response: ClientResponse) -> RequestFailed:
-    """The failure that a status other than 200 means."""
+    """The failure of a request whose response has an HTTP status other than 200."""
     reason = await _start_of(response)
     wait_s = response.headers.get("Retry-After", "")  # a text: seconds, or a date
     return RequestFailed(
@@ -237,7 +237,7 @@ async def _start_of(response: ClientResponse) -> str:
 
 
 def _connection_text(error: Exception) -> str:
-    """The message for an error of the connection, in words that a user understands."""
+    """A sentence about an error of the connection, in words that a user understands."""
     from aiohttp import ClientPayloadError, ServerDisconnectedError
 
     # aiohttp's own errors keep the error of the system in `os_error`.

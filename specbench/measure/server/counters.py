@@ -1,7 +1,7 @@
-"""The counters of a server, in Prometheus' text format, and how much they grew.
+"""Read the counters of a server, in Prometheus's text format, and how much they grew.
 
-Engines say which of their metrics matter. Values are summed over labels, so that a server with
-several engines counts for all of them.
+Each engine's file lists the metrics that matter. Values are summed over labels, so that the counts
+of a server with several engines cover all of them.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from specbench.measure.server.engine import load_engine
 from specbench.types import Record
 
 SETTLE_S = 0.05
-"""Seconds that a server has to bring its counters up to date."""
+"""Seconds that a server is given to update its counters."""
 _POLL_S = 0.005
-"""Seconds between readings of counters that are not up to date."""
+"""Seconds between two readings of counters that are not up to date."""
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _SAMPLE = re.compile(rf"^([\w:]+)(?:\{{(.*)\}})? +({_NUMBER})(?=\s|$)", re.M | re.A)
@@ -29,10 +29,10 @@ _POSITION = re.compile(r'position="(\d{1,3})"', re.A)
 def read_counters(text: str) -> dict[str, float]:
     """The counts of a server since its start, by our names of the counters.
 
-    For example, `num_drafts`; `accepted_at_1` counts accepted tokens at the first position of
-    drafts. `text` has Prometheus' format: lines such as `vllm:name_total{position="0"} 12`.
-    Metrics without a name of ours are left out. Metrics with the same name are added up. The result
-    is empty for a text that is not a list of metrics.
+    Names are, for example, `num_drafts`, or `accepted_at_1` for accepted tokens at the first
+    position of drafts. `text` has Prometheus's format: lines such as
+    `vllm:name_total{position="0"} 12`. Metrics that we have no name for are left out. Metrics with
+    the same name are added up. The result is empty for a text that is not a list of metrics.
     """
     our_names = {  # our names of counters by metric, such as `vllm:spec_decode_num_drafts`
         f"{engine}:{metric}": counter
@@ -40,11 +40,11 @@ def read_counters(text: str) -> dict[str, float]:
         for metric, counter in load_engine(engine).counters.items()
     }
     counters: dict[str, float] = {}
-    # The groups of _SAMPLE in each line that is a metric. `labels` is the text in braces.
+    # `_SAMPLE` matches a line with a metric. `labels` is the text in its braces.
     for metric, labels, number in _SAMPLE.findall(text):
         counter = our_names.get(metric.removesuffix("_total"))  # the suffix of Prometheus
-        if counter == "accepted_at":  # one per position of a draft, from 0 in the label
-            position = _POSITION.search(labels)  # the match; its group 1 is the number
+        if counter == "accepted_at":  # has a metric per position of a draft, from 0 in the label
+            position = _POSITION.search(labels)  # a match, whose group 1 is the position
             counter = f"accepted_at_{int(position[1]) + 1}" if position else None  # from 1
         if counter:
             counters[counter] = counters.get(counter, 0.0) + float(number)
@@ -52,7 +52,7 @@ def read_counters(text: str) -> dict[str, float]:
 
 
 def increase(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
-    """The growth of every counter; empty if one fell, which means that the server restarted."""
+    """The growth of every counter. If a counter fell, the server restarted, and it is empty."""
     if any(after.get(counter, 0.0) < count for counter, count in before.items()):
         return {}
     return {counter: count - before.get(counter, 0.0) for counter, count in after.items()}
@@ -60,7 +60,7 @@ def increase(before: Mapping[str, float], after: Mapping[str, float]) -> dict[st
 
 @dataclass(slots=True)
 class AnswerCounts:
-    """Counts of single answers of a server that completes one request at a time."""
+    """Counts the drafts of single answers from a server that gets one request at a time."""
 
     read: Callable[[], Awaitable[dict[str, float]]]
     """Reads the server's counters."""
@@ -70,22 +70,22 @@ class AnswerCounts:
     async def counted(self, record: Record) -> Record:
         """The record of a new answer, with its numbers of drafts and of accepted draft tokens.
 
-        They are the growth of the server's counters, unless the record has them already. No other
+        They are the growth of the server's counters, unless the record already has them. No other
         request of this run may be under way.
 
-        The record stays as it is if the counters, at most SETTLE_S after the answer, have not grown
-        by exactly the answer's tokens: then they lag, or count requests of other clients too.
+        The record stays as it is if the counters have not grown by exactly the answer's tokens
+        within SETTLE_S seconds: then they lag, or also count the requests of other clients.
         """
         before = self.counters  # counts by name
         deadline = perf_counter() + SETTLE_S
         self.counters = await self.read()
-        # The server's count of tokens, once it has counted this answer.
+        # The server's count of tokens, once it includes this answer.
         num_expected = before.get("num_tokens", 0.0) + record.num_tokens
         while self.counters.get("num_tokens", 0.0) < num_expected and perf_counter() < deadline:
             await asyncio.sleep(_POLL_S)
             self.counters = await self.read()
         growth = increase(before, self.counters)  # of each counter, by name
-        serving = record.serving  # what only a server's answer has; None if there is no answer
+        serving = record.serving  # fields that only a server's answer has; None without an answer
         if serving is None or growth.get("num_tokens") != record.num_tokens:
             return record
         num_drafts = growth.get("num_drafts")

@@ -1,4 +1,4 @@
-"""The description of an engine: its title, methods, command line, form of requests, and metrics."""
+"""The description of a serving engine: its title, methods, command line, requests and metrics."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ DRAFT_COUNTERS = {
     "spec_decode_num_accepted_tokens_per_pos": "accepted_at",
     "spec_decode_per_pos": "accepted_at",
 }
-"""vLLM's metrics of drafts, which other engines have taken over, and our names of them."""
+"""Our names of vLLM's metrics about drafts, which other engines use too."""
 
 OptionValue = int | float | bool | str
 """The value of a method's option."""
@@ -42,19 +42,19 @@ class Launch:
     num_tokens: int
     """The most tokens of a draft; 0 if the method decides."""
     context: int
-    """Tokens of a prompt with its answer."""
+    """The most tokens of a prompt with its answer."""
     num_at_once: int
-    """Requests that the server takes at once."""
+    """The most requests that the server works on at once."""
     dtype: str
     """The dtype of the weights; empty for the engine's choice."""
     is_cpu: bool
-    """The server runs without a GPU."""
+    """True if the server runs without a GPU."""
     scope: Scope
-    """Lifetime of the method's memory."""
+    """How long the method remembers tokens, such as for a run."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What the engine gets for the user's options, by the engine's names."""
+    """The user's options in the form that the engine gets, by the engine's names."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """The same options as the header of a run has them: a file with its name, hash and content."""
+    """The same options in the form of a run's header: a file has its name, hash and content."""
     gpu_share: float = 0.0
     """Share of a GPU's memory; 0 for the engine's choice."""
     settings: SettingsHeader | None = None
@@ -62,8 +62,8 @@ class Launch:
     port: int = 0
     """A port of the loopback, known when the server is started."""
     scratch: Path = Path()
-    """A folder of this launch alone, known when the server is started: for files that an engine
-    needs in its own layout.
+    """A folder for files that the engine needs in its own layout. Only this launch uses it. Known
+    when the server is started.
     """
 
 
@@ -76,27 +76,27 @@ class EngineMethod:
     num_tokens: int = 0
     """Tokens per draft by default; 0 if the method decides."""
     weights: str | None = None
-    """The method whose weights it reads, by the name on model cards; None if it reads none."""
+    """The name, on model cards, of the method whose weights it reads; None if it reads none."""
     needs_weights: bool = True
     """False if the weights may be part of the target's checkpoint."""
     scopes: tuple[Scope, ...] = ()
-    """Lifetimes of its memory, the engine's default first; empty without a choice."""
+    """The scopes that it can have, the engine's default first; empty if there is no choice."""
     is_chain: bool = False
-    """It drafts token by token: at all loads, a shorter draft is the beginning of a longer one."""
+    """True if it drafts token by token, so that a short draft is the beginning of a longer one."""
     is_default: bool = True
-    """False for a method that needs an install or a model of its own: it runs only if named."""
+    """False for a method that needs a special installation or model: it runs only if named."""
     since: str = ""
     """The engine's first version with the method; empty if all versions known here have it."""
     gone_in: str = ""
     """The engine's first version without the method; empty if the latest has it."""
     engine_name: str = ""
-    """The engine's name of the method; empty if it is ours."""
+    """The engine's name of the method; empty if it is the same as ours."""
     options: Mapping[str, type[OptionValue]] = field(default_factory=dict)
-    """The types of further options, by the engine's names of the options."""
+    """The types of the method's other options, by the engine's names of the options."""
 
 
 WHOLE = "spec"
-"""The method whose whole configuration comes from a file of the user."""
+"""The name of the method whose whole configuration comes from a file of the user."""
 WHOLE_METHOD = EngineMethod("Speculation", is_default=False, options={"file": str, "name": str})
 METHODS = {
     "vanilla": EngineMethod("Vanilla"),
@@ -105,7 +105,7 @@ METHODS = {
     "eagle": EngineMethod("EAGLE", 4, "eagle", is_chain=True),
     "eagle3": EngineMethod("EAGLE-3", 4, "eagle3", is_chain=True),
 }
-"""Methods of several engines, which draft alike in all of them."""
+"""Methods that several engines have, and that draft alike in all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,73 +117,75 @@ class Engine:
     executable: tuple[str, ...]
     """The words that begin its command line."""
     install: str
-    """How to install it, for messages."""
+    """How to install it, as a sentence for messages."""
     methods: Mapping[str, EngineMethod]
     """The methods that it can run."""
     arguments: Callable[[Launch], list[str]]
-    """Makes its command line without the executable."""
+    """Makes the words of its command line that follow the executable."""
     version_keys: Mapping[str, str]
-    """Keys by path. A server that answers at a path with JSON that has the key is this engine,
-    and the key's value is its version.
+    """JSON keys by path. If a server's answer at a path is JSON with the key, the server is of this
+    engine, and the key's value is its version.
     """
     known_versions: tuple[str, str] = ("", "")
-    """The first and the last version with the methods and options in its file in `engines`."""
+    """The first and the last version known to have the methods and options listed in its file."""
     option_since: Mapping[str, str] = field(default_factory=dict)
-    """First version with an option, or its value (NAME=VALUE), if not the first known version."""
+    """The first version with an option, or with one of its values (NAME=VALUE), if it is later than
+    the first known version.
+    """
     packages: tuple[str, ...] = ()
-    """Python packages that install its executable, for its version."""
+    """Python packages that install its executable; their metadata have its version."""
     wheel: str = ""
-    """A package with the engine in it, used if no executable is installed."""
+    """A Python package that contains the engine, used if no executable is installed."""
     launcher: ModuleType | None = None
-    """A script that serves the wheel with the engine's own flags. Its `refusal` says why a user's
-    arguments cannot be passed, and its `free_flags` lists those that can.
+    """A script that serves a model with the engine in the wheel, and takes the engine's flags. Its
+    `refusal` is why a user's arguments cannot be passed, and `free_flags` lists flags that can.
     """
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables that it needs, unless the user has set them."""
     thread_variables: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables that set its number of CPU threads: `{}` stands for the number. Empty
-    if it has no such variable.
+    """Environment variables that set its number of CPU threads. `{}` in a value stands for the
+    number. Empty if it has no such variable.
     """
     check_folder: Callable[[Path, str], object] = lambda folder, method: None
-    """Raises UserError for a folder of weights that the engine cannot read: a method's, or the
-    model's for the method "".
+    """Raises UserError for a folder of weights that the engine cannot read. The second argument is
+    the method that has the weights, or "" for the model.
     """
     weight_bytes: Callable[[Path, Dtype], int] = folder_bytes
     """Bytes of a folder's weights in a dtype."""
     process_bytes: int = 4 * 10**9
-    """Estimated memory of a server without weights and caches: this much of the machine's memory,
-    and on a GPU as much again of the GPU's.
+    """Estimated bytes of memory of a server without weights and caches. On a GPU, it needs as many
+    bytes of the machine's memory, and of the GPU's.
     """
     cpu_cache_gib: int = 0
-    """GiB that it always reserves for keys and values on a CPU; 0 if it reserves what it needs."""
+    """GiB that it always reserves for keys and values on a CPU; 0 if it reserves only its need."""
     fills_gpu: bool = True
-    """It takes all memory of a GPU, or a share that it is given."""
+    """True if it takes all memory of a GPU, or a share that it is given."""
     share_flag: str = ""
     """The flag for a share of a GPU's memory; empty if servers cannot be given equal shares."""
     protocol: StreamProtocol | None = None
-    """Its own form of requests, if it has one."""
+    """Its own protocol for requests; None if it has only the protocol that all engines share."""
     is_lossy: Callable[[Mapping[str, Any]], bool] = lambda options: False
-    """True if a method's options change the distribution of the output."""
+    """Takes a method's options. True if they change the distribution of the output."""
     info_path: str = ""
-    """The path of a running server's settings in JSON; empty if they are at the path of its
-    version.
+    """The path at which a running server gives its settings in JSON; empty if that is the path of
+    its version.
     """
     info_options: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda info: {}
-    """Picks the options of its speculation from these settings; empty without speculation."""
+    """Picks the options of speculation from these settings; empty without speculation."""
     takes_size_per_request: bool = False
-    """Some of its versions let a request name the most tokens of its drafts."""
+    """True if a request can set the most tokens of its drafts, in some versions."""
     own_flags: tuple[str, ...] = ()
-    """Other spellings of flags that specbench sets, and flags that would set them from a file."""
+    """Other spellings of the flags that specbench sets, and flags that set these from a file."""
     speculation_flags: tuple[str, ...] = ()
-    """Flags of speculation whose names do not begin like one (see `engine_arguments`)."""
+    """Flags of speculation whose names do not show that (see `engine_arguments`)."""
     counters: Mapping[str, str] = field(default_factory=dict)
-    """Our names of its metrics, by their names without prefix and suffix. The metric of
-    `accepted_at` has a label with the position.
+    """Our names of its metrics, by the metrics' names without prefix and suffix. The metric that we
+    call `accepted_at` has a label with the position in the draft.
     """
 
 
 def load_engine(name: str) -> Engine:
-    """The engine of a file in `engines`."""
+    """The engine that a file in `engines` describes. `name` is the file's name without `.py`."""
     engine: Engine = import_module(f"specbench.measure.server.engines.{name}").ENGINE
     return engine
 
@@ -191,9 +193,9 @@ def load_engine(name: str) -> Engine:
 def set_flags(**arguments: Any) -> list[str]:
     """Flags as words of a command line: `max_len=5` gives `["--max-len", "5"]`.
 
-    `arguments` has the argument of each flag, by the flag's name with `_` in place of `-`. True is
-    a flag without an argument. A flag is left out if its argument is None, False, 0 or an empty
-    text: then the engine's default holds.
+    `arguments` has the argument of each flag, by the flag's name with `_` in place of `-`. True
+    stands for a flag without an argument. A flag is left out if its argument is None, False, 0 or
+    an empty text, so that the engine's default holds.
     """
     words: list[str] = []
     for name, argument in arguments.items():
@@ -209,8 +211,8 @@ def option_flags(options: Mapping[str, Any], prefix: str) -> list[str]:
     """A method's options as words of a command line.
 
     `draft_p_min=0.5` with the prefix `--spec-` gives `["--spec-draft-p-min", "0.5"]`. `options` has
-    the settings by option, with `_` in place of `-`. True is a flag without an argument, and False
-    has no flag. Lists and objects are passed as JSON, other settings as they are, 0 too.
+    the settings by option, with `_` in place of `-`. True stands for a flag without an argument,
+    and False for no flag. Lists and dicts are passed as JSON, other settings (also 0) as text.
     """
     words: list[str] = []
     for option, setting in options.items():

@@ -1,4 +1,4 @@
-"""Check the user's further arguments for an engine: none may change what specbench sets."""
+"""Check the user's further arguments for an engine. None may change what specbench sets."""
 
 from collections.abc import Sequence
 
@@ -6,23 +6,23 @@ from specbench.errors import UserError
 from specbench.measure.server.engine import Engine
 
 _SPECULATION_BEGINNINGS = ("spec-", "speculative-", "draft")
-"""The beginnings of the names of flags that choose or change a speculation, in all engines."""
+"""How the names of flags that choose or change speculation begin, in all engines."""
 
 
 def check_engine_args(engine: Engine, arguments: Sequence[str], command: Sequence[str]) -> None:
-    """Refuse the user's arguments for an engine that set speculation, or what specbench sets.
+    """Refuse arguments of the user that set speculation, or something that specbench sets.
 
     Args:
-        engine: the serving engine. `own_flags` are other spellings of flags that specbench sets,
-            and flags that would set them from a file. `speculation_flags` are the flags of
-            speculation that do not begin like one (_SPECULATION_BEGINNINGS).
+        engine: the serving engine. `own_flags` are other spellings of the flags that specbench
+            sets, and flags that set these from a file. `speculation_flags` are the flags of
+            speculation that do not begin with one of _SPECULATION_BEGINNINGS.
         arguments: the words of --engine-args.
         command: the words of the server's command without speculation, as specbench makes it.
 
     Raises:
-        UserError: an argument is a flag of speculation, or a flag that specbench sets, also as
-            `--flag=value`, `--no-flag` or with underscores. The beginning of the name of such a
-            flag is refused too, since engines complete it.
+        UserError: an argument is a flag of speculation, or a flag that specbench sets. It may be
+            spelt `--flag=value`, `--no-flag` or with underscores. The beginning of such a flag's
+            name is refused too, since engines complete it.
     """
     # The names of the flags that specbench sets.
     taken_names = {_name(word) for word in command if word.startswith("-")}
@@ -33,7 +33,7 @@ def check_engine_args(engine: Engine, arguments: Sequence[str], command: Sequenc
             continue
         name = _name(word)
         flag = word.partition("=")[0]
-        is_long = word.startswith("--")  # engines complete no short names, such as -c
+        is_long = word.startswith("--")  # engines do not complete short names, such as -c
         is_beginning = is_long and any(full.startswith(name) for full in _SPECULATION_BEGINNINGS)
         if is_beginning or name in speculation_names or name.startswith(_SPECULATION_BEGINNINGS):
             raise UserError(
@@ -56,6 +56,6 @@ def _is_flag(word: str) -> bool:
 
 
 def _name(word: str) -> str:
-    """The name of a flag in one spelling: without dashes, argument and negation."""
+    """The name of a flag without leading dashes, argument and negation, and with no underscores."""
     name = word.partition("=")[0].lstrip("-").replace("_", "-")
     return name.removeprefix("no-")

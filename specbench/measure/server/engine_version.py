@@ -1,4 +1,4 @@
-"""The version of an engine before it is started, and the methods that this version has."""
+"""Find the version of an engine before it is started, and the methods that this version has."""
 
 import re
 import subprocess
@@ -11,13 +11,13 @@ from specbench.measure.server.engine import Engine, EngineMethod
 from specbench.registry import MethodChoice
 
 _ASK_S = 60.0
-"""Seconds that `--version` may take: some engines import torch first."""
+"""Seconds that `PROGRAM --version` may take: some engines import torch first."""
 _VERSION = re.compile(r"\d+(?:\.\d+)*")
 """A number with points, such as 0.32.0, or the number of a build, such as 11434."""
 
 
 def find_version(engine: Engine, program: str, arguments: Sequence[str] = ()) -> str:
-    """The version of an installed engine; empty if it cannot be found out.
+    """The version of an installed engine; empty if it cannot be found.
 
     The version is in the metadata of the engine's Python package, if the environment of `program`
     has it. Else it is what `program --version` prints. A program that only starts the engine
@@ -30,7 +30,7 @@ def find_version(engine: Engine, program: str, arguments: Sequence[str] = ()) ->
     """
     environment = Path(program).parent.parent  # the folder above bin/PROGRAM
     for package in engine.packages:
-        # The metadata are in the folder PACKAGE-VERSION.dist-info, with `_` for `-` in PACKAGE.
+        # The metadata are in a folder PACKAGE-VERSION.dist-info, where PACKAGE has `_` for `-`.
         pattern = f"lib/python*/site-packages/{package.replace('-', '_')}-*.dist-info"
         for folder in environment.glob(pattern):
             return folder.name.removesuffix(".dist-info").rpartition("-")[2]
@@ -51,7 +51,7 @@ def find_version(engine: Engine, program: str, arguments: Sequence[str] = ()) ->
 
 
 def is_in_version(method: EngineMethod, version: str) -> bool:
-    """True if the engine has the method in this version; also if the version is unknown ("")."""
+    """True if this version of the engine has the method, or if the version is unknown ("")."""
     number = _number(version)
     if not number:
         return True
@@ -69,8 +69,9 @@ def is_known_version(engine: Engine, version: str) -> bool:
 def check_options(engine: Engine, choice: MethodChoice, version: str) -> None:
     """Raise UserError if a version of the engine lacks an option that the user gave for a method.
 
-    `choice.given` has the user's texts by option. An option may be older than one of its settings,
-    so NAME and NAME=TEXT are looked up. All pass if the version is unknown ("").
+    `choice.given` has the texts that the user gave, by option. An option may be older than one of
+    its values, so both NAME and NAME=TEXT are looked up. If the version is unknown (""), nothing is
+    refused.
     """
     for name, given_text in choice.given.items():
         for option in (name, f"{name}={given_text}"):
@@ -85,7 +86,7 @@ def check_options(engine: Engine, choice: MethodChoice, version: str) -> None:
 def check_version(engine: Engine, name: str, version: str) -> None:
     """Raise UserError if this version of the engine lacks the method `name`.
 
-    The message says if the method was removed earlier, or was added later.
+    The message says if the method was removed in an earlier version, or added in a later one.
     """
     method = engine.methods[name]
     if is_in_version(method, version):

@@ -1,4 +1,4 @@
-"""The executable of a serving engine, or the script that serves the engine's wheel."""
+"""Find the executable of a serving engine, or else the script that serves the engine's wheel."""
 
 import shutil
 import sys
@@ -25,19 +25,19 @@ class Executable(NamedTuple):
 def find_executable(spec: RunSpec, engine: Engine) -> Executable:
     """The engine's command: as the user gave it, from the PATH, or for the engine's wheel.
 
-    A wheel (a Python package with the engine in it) has no command of its own, and is served by
-    the script `launcher`, if the user gave no command and the engine's own is not installed.
+    A wheel is a Python package that contains the engine, but no command. The script `launcher`
+    serves it, if the user gave no command and the engine's executable is not installed.
 
     Args:
-        spec: the run's options. `threads` are CPU threads (None: not given), `engine_command` are
-            the words of the engine's command that the user gave (empty if not given), and
-            `engine_args` further words for the engine.
-        engine: the serving engine: its title in tables, the words that begin its command line
-            (`executable`), how to install it, and the name of its wheel (empty without one).
+        spec: the run's options. `threads` is the number of CPU threads (None if not given),
+            `engine_command` has the words of the engine's command that the user gave (empty if not
+            given), and `engine_args` has further words for the engine.
+        engine: the serving engine. It has its title in tables, the words that begin its command
+            line (`executable`), how to install it, and the name of its wheel (empty without one).
 
     Raises:
-        UserError: the program that begins the command does not exist, and no wheel can be used; or
-            the engine cannot take the user's threads or arguments.
+        UserError: the program that begins the command does not exist and no wheel can be used, or
+            the engine does not take the user's threads or arguments.
     """
     if spec.threads and not engine.thread_variables:  # it has no variable that sets threads
         raise UserError(

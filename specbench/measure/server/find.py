@@ -26,35 +26,35 @@ from specbench.models.chat import ChatCodec
 from specbench.types import Request
 
 HELLO = [{"role": "user", "content": "Hello"}]
-"""The chat that a server answers while we find out what it is."""
+"""The chat that is sent to a server to find out what it is."""
 PROBE_TOKENS = 8
-"""Most tokens of the answer to `HELLO`."""
+"""The most tokens of the answer to `HELLO`."""
 _HOW_TO_START = (
     "Start one, for example `vllm serve MODEL --port 8000` or `llama-server -m MODEL.gguf --port "
     "8000`, and give its address: --url http://127.0.0.1:8000."
 )
 _MOST_CONTEXT = 2**31
-"""Tokens: a reported context of this length or more counts as a mistake of the server."""
+"""A reported context of this many tokens or more counts as a mistake of the server."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundServer:
-    """A server that answers."""
+    """A server that answers, and what was found out about it."""
 
     header: ServerHeader
     """The server's part of the header of a run."""
     protocol: StreamProtocol
-    """The form of requests that it takes."""
+    """The protocol of the requests that it takes."""
     context: int | None = None
-    """Tokens of the server's context; None if it does not report them."""
+    """Length of the server's context in tokens; None if it does not report it."""
     has_counters: bool = False
-    """True if the server has counters of its tokens and drafts."""
+    """True if the server counts its tokens or drafts in metrics that we can read."""
     offset: PromptOffset = UNKNOWN_OFFSET
     """Tokens that the server adds to the prompts that are rendered here."""
     num_drafts: int = 0
     """Drafts that the server counted for its first answer; 0 without counts."""
     is_lossy: bool = False
-    """Its settings say that it accepts more drafts than the target's distribution allows."""
+    """True if, by its settings, its rule of acceptance changes the output's distribution."""
 
 
 async def find_server(
@@ -62,7 +62,7 @@ async def find_server(
 ) -> FoundServer:
     """Ask a server what it is and whether it serves a model, with a short answer to a prompt.
 
-    The forms of requests (protocols) are tried in order until one works.
+    The protocols (forms of requests) are tried in order until one works.
 
     Args:
         client: sends requests to the server, whose address is `client.root`.
@@ -71,18 +71,18 @@ async def find_server(
         served_model: the model's name at the server, if it is known; else empty.
 
     Returns:
-        The server's part of the run's header, the first protocol that works, and what is known of
-        its context, counters, prompts, drafts for the short answer, and lossy acceptance.
+        The server's part of the run's header, the first protocol that works, and the server's
+        context, counters, tokens added to prompts, drafts for the short answer, and lossiness.
 
     Raises:
-        UserError: nothing answers there, the model is not served, or no form of request works.
+        UserError: no server answers, it does not serve the model, or no protocol works.
     """
     # The model's name, context and owner at the server, from a list in JSON.
     model = _served_model(await _models_at(client), client.root, card, served_model)
     software = await _software(client, model.owner)  # name with version, and protocols to try
     # HELLO, a chat of one message, as tokens and as messages: a protocol sends one of the two.
     probe = ChatRequest(Request(codec.render(HELLO), max_new_tokens=PROBE_TOKENS), HELLO)
-    failures: list[str] = []  # a path and the reason, for each protocol tried in vain
+    failures: list[str] = []  # the path and the reason, for each protocol that failed
     for protocol in software.protocols:
         counters_before = await client.counters()
         try:
@@ -90,7 +90,7 @@ async def find_server(
         except RequestFailed as failure:
             failures.append(f"{protocol.path}: {failure.message}")
             continue
-        await asyncio.sleep(SETTLE_S)  # until the counters have the answer
+        await asyncio.sleep(SETTLE_S)  # until the counters include the answer
         counters = await client.counters()  # counts by name; some appear with the first answer
         header = ServerHeader(
             url=client.root,
@@ -153,14 +153,14 @@ class _ListedModels(msgspec.Struct, frozen=True):
 
 
 class _ServedModel(NamedTuple):
-    """The model of a run at a server."""
+    """The run's model, as a server describes it."""
 
     name: str
     """The model's name at the server."""
     context: int | None
-    """Tokens of its context; None if the server does not report them."""
+    """Length of its context in tokens; None if the server does not report it."""
     owner: str | None = None
-    """The owner that the server gives, which may be the server's own name."""
+    """The owner that the server names: some servers give their own name."""
 
 
 def _served_model(
@@ -175,8 +175,8 @@ def _served_model(
         served_model: the model's name at the server, if it is known; else empty.
 
     Raises:
-        UserError: the answer is not a list of models, the list lacks the model, or the server says
-            that the model's context is not longer than 0 tokens.
+        UserError: the answer is not a list of models, the list lacks the model, or the length of
+            the model's context is not above 0.
     """
     try:
         models = msgspec.json.decode(models_json, type=_ListedModels).data
@@ -202,7 +202,7 @@ def _served_model(
 
 
 def _context(model: _ListedModel, address: str) -> int | None:
-    """Tokens of a model's context at a server; None if the server says nothing credible.
+    """Length of a model's context at a server, in tokens; None if not reported, or not credible.
 
     Raises:
         UserError: `max_model_len`, which bounds every request, is not positive.
@@ -220,29 +220,29 @@ def _context(model: _ListedModel, address: str) -> int | None:
 
 
 class _Software(NamedTuple):
-    """The software of a server."""
+    """The software that a server runs."""
 
     name: str
     """Its name and version; "unknown" if it does not report one."""
     protocols: Sequence[StreamProtocol]
-    """Forms of requests to try, the best first."""
+    """The protocols to try, the best first."""
     engine: Engine | None = None
-    """Its engine; None if `engines` has none for it."""
+    """Its engine; None if it is not one of those in `engines`."""
     version_path: str = ""
-    """The path at which it gave its version."""
+    """The path at which it gave its version; empty if it gave none."""
 
 
 async def _software(client: Client, owner: str | None) -> _Software:
-    """The engine of a server with its version, and the forms of requests to try with it.
+    """The software of a server with its version, and the protocols to try with it.
 
-    `client` sends requests to the server. `owner` is the owner of the served model, as the server
-    gives it, or None. Each engine gives its version at a path of its own, as JSON with a key
-    (`engine.version_keys`). The first engine whose version is there is the server's. If the engine
-    has a form of requests of its own, it is tried before those of the OpenAI API. TensorRT-LLM, and
-    a server that gives no version, have no engine here: they get the forms of the OpenAI API.
+    `client` sends requests to the server. `owner` is the owner of the served model that the server
+    names, or None. Each engine gives its version at a particular path, in JSON with a particular
+    key (`engine.version_keys`). The server's engine is the first one whose version is found. If the
+    engine has its own protocol, this is tried before those of the OpenAI API. TensorRT-LLM, and
+    servers that give no version, have no engine here: they get the protocols of the OpenAI API.
     """
-    # Prompts as tokens, or as messages (`is_chat`); answers with token ids, or as text alone.
-    openai_protocols = (  # the most exact form first
+    # Prompts are sent as tokens, or as messages (`is_chat`). Answers have token ids, or only text.
+    openai_protocols = (  # the most exact one first
         completions(),
         completions(returns_ids=False),
         completions(is_chat=True),
@@ -256,26 +256,26 @@ async def _software(client: Client, owner: str | None) -> _Software:
         for path, key in engine.version_keys.items():
             version = await _version_at(client, path, key)
             if version is not None:
-                title = first_line(f"{engine.title} {version or UNKNOWN}")  # fit for a table
+                title = first_line(f"{engine.title} {version or UNKNOWN}")  # one line, for tables
                 own_protocols = (engine.protocol,) if engine.protocol else ()
                 return _Software(title, (*own_protocols, *openai_protocols), engine, path)
     return _Software(UNKNOWN, openai_protocols)
 
 
 async def _version_at(client: Client, path: str, key: str) -> str | None:
-    """The text of a key in the JSON at a path; None if there is none."""
+    """The text that the JSON object at a path has for a key; None if it has none."""
     version = (await _object_at(client, path)).get(key)
     return version if isinstance(version, str) else None
 
 
 async def _is_lossy(client: Client, software: _Software) -> bool:
-    """True if the settings that a server gives have a lossy rule of acceptance."""
+    """True if a server's settings have a rule of acceptance that is not lossless."""
     engine = software.engine
     if engine is None:
         return False
-    # The server's settings by name. `info_path` is empty if they are beside the version.
+    # The server's settings by name. `info_path` is empty if they are at the path of the version.
     settings = await _object_at(client, engine.info_path or software.version_path)
-    return engine.is_lossy(engine.info_options(settings))  # the options of its speculation
+    return engine.is_lossy(engine.info_options(settings))  # `info_options` picks those of drafting
 
 
 async def _object_at(client: Client, path: str) -> dict[str, Any]:

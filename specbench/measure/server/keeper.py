@@ -1,8 +1,8 @@
-"""Runs a command, and ends it with all its descendants when the program that asked for it is gone.
+"""Runs a command, and ends it with all its descendants when the program that started it is gone.
 
-`python keeper.py LOG COMMAND...`: standard input is a pipe that the other program holds open.
-When it is closed, by that program or by the system after a kill, everything that was started
-is ended. This is a script of its own, which imports nothing of the package.
+`python keeper.py LOG COMMAND...`: standard input is a pipe that the other program holds open. When
+it is closed, by that program or by the system after the program was killed, everything that was
+started is ended. This script is run alone, so it imports nothing from the package.
 """
 
 import contextlib
@@ -16,15 +16,15 @@ import time
 import psutil
 
 WAIT_S = 10.0
-"""Seconds between the request to end and the kill."""
+"""Seconds that processes have to end before they are killed."""
 _POLL_S = 0.02
-"""Seconds between looks at processes that may have ended."""
+"""Seconds between two checks whether processes have ended."""
 
 
 def main() -> int:
-    """Run the command. Returns its exit status, 1 if it was ended, 127 if it cannot be started.
+    """Run the command. Returns its exit status, 1 if it was ended, or 127 if it did not start.
 
-    This script's first argument is the file of the command's output, the others are the command.
+    This script's first argument is the file for the command's output. The others are the command.
     A signal, or the end of standard input, ends the command.
     """
     stop = threading.Event()  # set when the command is to end
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def end_all(child_pid: int) -> None:
-    """End a child, its descendants and its process group, and kill those that do not end.
+    """End a child process with its descendants and its process group.
 
     The child, which leads the group, is the only child of this process. Processes that do not end
     within WAIT_S seconds are killed.
@@ -67,13 +67,13 @@ def end_all(child_pid: int) -> None:
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    # Descendants whose parent ended are not in the list, but still in the group.
+    # Descendants whose parent had ended are not in the list, but they are still in the group.
     with contextlib.suppress(OSError):  # the group is empty
         os.killpg(child_pid, signal.SIGKILL)
 
 
 def _is_running(process: psutil.Process) -> bool:
-    """True if a process runs. A zombie does not: its parent has only not asked for its status."""
+    """True if a process runs. A zombie has ended: only its status has not been read yet."""
     with contextlib.suppress(psutil.Error):
         return process.status() != psutil.STATUS_ZOMBIE
     return False

@@ -1,8 +1,8 @@
-"""Serve a GGUF file by the wheel xllamacpp, with flags of `llama-server`.
+"""Serve a GGUF file with the wheel xllamacpp, and take flags of `llama-server`.
 
-`python llama_server.py --model FILE --port N ...` runs until it is ended. It is a script of its
-own, like the keeper, so that the wheel is loaded in its process alone. The wheel's parameters start
-without the defaults of a command line, so this script sets every parameter that a run relies on.
+`python llama_server.py --model FILE --port N ...` runs until it is ended. It is a separate script,
+like the keeper, so that only its process loads the wheel. The wheel's parameters do not have the
+defaults of `llama-server`, so this script sets every parameter that a run relies on.
 """
 
 import argparse
@@ -24,39 +24,39 @@ class _Flag:
     fields: tuple[str, ...]
     """The fields of CommonParams that it sets."""
     default: Any
-    """The text or number of the flag if it is not given."""
+    """The flag's text or number if it is not given."""
     is_free: bool = False
-    """True if a user's further arguments may have the flag."""
+    """True if a user may add the flag (with --engine-args)."""
     convert: Callable[[Any, Any], Any] = lambda module, argument: argument
     """Makes the value of the fields from the wheel's module and the flag's text or number."""
 
 
 def _cache_type(module: Any, name: str) -> Any:
-    """The wheel's value of a dtype."""
+    """The wheel's value for a dtype, such as "f16"."""
     return getattr(module.ggml_type, f"GGML_TYPE_{name.upper()}")
 
 
 def _flash_attention(module: Any, word: str) -> Any:
-    """The wheel's value of on, off or auto."""
+    """The wheel's value for "on", "off" or "auto"."""
     name = {"on": "ENABLED", "off": "DISABLED"}.get(word, "AUTO")
     return getattr(module.llama_flash_attn_type, f"LLAMA_FLASH_ATTN_TYPE_{name}")
 
 
 def _speculation(module: Any, name: str) -> Any:
-    """The wheel's value of a kind of speculation."""
+    """The wheel's value for a kind of speculation: a list of one."""
     kinds = module.common_speculative_type
     return [getattr(kinds, f"COMMON_SPECULATIVE_TYPE_{name.replace('-', '_').upper()}")]
 
 
 def _num_cores() -> int:
-    """Cores that this process may use."""
+    """The number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def _fields(parents: Sequence[str], name: str) -> tuple[str, ...]:
-    """The field of this name in several parents."""
+    """The paths of the fields of this name in several parents."""
     return tuple(f"{parent}.{name}" for parent in parents)
 
 
@@ -66,10 +66,10 @@ def _cache_flag(field: str) -> _Flag:
 
 
 def _flags() -> dict[str, _Flag]:
-    """All flags, by name. Numbers of threads come from the environment, else one per core.
+    """All flags, by name. Numbers of threads come from the environment, or are one per core.
 
-    A pool is a field of CommonParams with parameters of threads: a pool of the target model and a
-    pool of the draft model, for single tokens and for batches (of a prompt or a draft).
+    A pool is a field of CommonParams with the parameters of threads. The target model and the draft
+    model each have a pool for single tokens, and a pool for batches (of a prompt or a draft).
     """
     num_threads = int(os.environ.get("LLAMA_ARG_THREADS") or _num_cores())
     num_batch_threads = int(os.environ.get("LLAMA_ARG_THREADS_BATCH") or num_threads)
@@ -116,7 +116,7 @@ def free_flags() -> list[str]:
 
 
 def refusal(words: Sequence[str]) -> str:
-    """The reason why a user's arguments cannot be passed to the wheel; empty if they can."""
+    """Why a user's arguments cannot be passed to the wheel; empty if they can."""
     free = {name: flag for name, flag in _flags().items() if flag.is_free}
     try:
         _, unknown = _parser(free).parse_known_args(words)
@@ -134,10 +134,10 @@ def _parser(flags: Mapping[str, _Flag]) -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    """Load the model, serve it by the wheel xllamacpp, and wait for the end."""
-    flags = _flags()  # by name, such as "--port"; each sets fields of the wheel's parameters
+    """Load the model, serve it with the wheel xllamacpp, and wait until a signal ends it."""
+    flags = _flags()  # by name, such as "--port"; each flag sets fields of the wheel's parameters
     parser = _parser(flags)
-    for name in ("--metrics", "--no-cache-prompt"):  # accepted; both are always in effect
+    for name in ("--metrics", "--no-cache-prompt"):  # taken, but both are always in effect
         parser.add_argument(name, action="store_true")
     arguments = vars(parser.parse_args())  # texts and numbers by flag, the default if not given
     import xllamacpp
@@ -147,9 +147,9 @@ def main() -> None:
     params.cache_prompt = False
     for name, flag in flags.items():
         argument = arguments[name]
-        if argument in ("", "none"):  # no file, no speculation: the wheel's default stays
+        if argument in ("", "none"):  # no file or no speculation: keep the wheel's default
             continue
-        setting = flag.convert(xllamacpp, argument)  # in the type of the wheel
+        setting = flag.convert(xllamacpp, argument)  # in the wheel's type
         for field in flag.fields:  # paths in `params`, such as "speculative.draft.n_max"
             *parents, attribute = field.split(".")
             holder = reduce(getattr, parents, params)  # params.speculative.draft

@@ -1,6 +1,6 @@
-"""Requests and streams of the OpenAI API, as vLLM 0.32 and many others serve them.
+"""Requests and streams of the OpenAI API, as vLLM 0.32 and many other servers take and send them.
 
-Further fields that only vLLM sends are in its file in `engines`; TensorRT-LLM's are here.
+Fields that only vLLM sends are in vLLM's file in `engines`. Those of TensorRT-LLM are here.
 """
 
 from collections.abc import Mapping
@@ -20,16 +20,16 @@ from specbench.measure.server.stream import (
 )
 
 _UNFILTERED: Mapping[str, Any] = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
-"""Without them, vLLM and SGLang sample as the model's generation_config.json says."""
+"""Fields without which vLLM and SGLang sample as the model's generation_config.json says."""
 
 
 def completions(*, is_chat: bool = False, returns_ids: bool = True) -> StreamProtocol:
-    """A form of requests and answers of the OpenAI API.
+    """A protocol of the OpenAI API: a form of requests and answers.
 
-    The request goes to `/v1/completions` with the prompt as token ids; with `is_chat`, to
+    A request goes to `/v1/completions` with the prompt as token ids, or with `is_chat` to
     `/v1/chat/completions` with the prompt as messages. With `returns_ids`, it also asks for the
-    answer's token ids, and for sampling from the plain distribution: with fields that are not part
-    of the OpenAI API, and that only some servers know.
+    answer's token ids, and for sampling from the plain distribution. The fields for this are not
+    part of the OpenAI API, and only some servers know them.
     """
 
     def body(model: str, ask: ChatRequest) -> dict[str, Any]:
@@ -44,14 +44,14 @@ def completions(*, is_chat: bool = False, returns_ids: bool = True) -> StreamPro
             "model": model,
             **prompt,
             "max_tokens": ask.request.max_new_tokens,
-            **(_UNFILTERED if returns_ids else {}),  # no min-p or penalty, no top-k by default
+            **(_UNFILTERED if returns_ids else {}),  # no min-p or penalty, and by default no top-k
             **sampling_values(ask.request),  # temperature, top_p, top_k and seed
             "stream": True,
             "stream_options": {"include_usage": True},
             **({"return_token_ids": True} if returns_ids else {}),
         }
 
-    # `_read` makes an event (new text or tokens, counts) of a line of the streamed answer.
+    # `_read` turns a line of the streamed answer into an event (new text or tokens, counts).
     if is_chat:
         return StreamProtocol(
             "chat", path="/v1/chat/completions", body=body, read=_read, takes_tokens=False
@@ -60,7 +60,7 @@ def completions(*, is_chat: bool = False, returns_ids: bool = True) -> StreamPro
 
 
 class _Delta(Struct, frozen=True):
-    """New text of a chat."""
+    """New text of an answer in a chat."""
 
     content: str | None = None
     reasoning: str | None = None
@@ -78,7 +78,7 @@ class _Delta(Struct, frozen=True):
 
 
 class _DraftCounts(Counts, frozen=True):
-    """Counts of the drafts of one answer, with TensorRT-LLM's names, in the last choice."""
+    """Counts of an answer's drafts, with TensorRT-LLM's names. The last event's choice has them."""
 
     num_drafts: int | None = field(default=None, name="num_spec_steps")
     num_drafted: int | None = field(default=None, name="total_draft_tokens")
@@ -87,7 +87,7 @@ class _DraftCounts(Counts, frozen=True):
 
 
 class _Choice(Struct, frozen=True):
-    """New text and tokens of an answer, and the reason of its end."""
+    """New text and tokens of an answer, and at the end the reason for it."""
 
     index: int | None = None
     text: str | None = None
@@ -110,7 +110,7 @@ class _AnswerDetails(Struct, frozen=True):
 
 
 class _Usage(Struct, frozen=True):
-    """Numbers of tokens, sent once."""
+    """Numbers of tokens, sent once per answer."""
 
     prompt_tokens: int | None = None
     prompt_tokens_details: _PromptDetails | None = None
@@ -137,14 +137,14 @@ _read_chunk = msgspec.json.Decoder(_Chunk).decode
 def _read(event_json: bytes) -> Event:
     """The event of one `data:` line, in JSON: new text and tokens, or counts.
 
-    Fields that the server leaves out are None, or 0 for numbers of reasoning. Raises ValueError if
-    the JSON has another form.
+    Fields that the server leaves out are None, or 0 for the two numbers about reasoning. Raises
+    ValueError if the JSON has another form.
     """
     chunk = _read_chunk(event_json)
     usage = chunk.usage or _NO_USAGE  # numbers of tokens
     prompt_details = usage.prompt_tokens_details
     answer_details = usage.completion_tokens_details
-    # A single answer was asked for: the choice with the index 0, or without an index.
+    # Only one answer was asked for: it has the index 0, or no index.
     choices = (choice for choice in chunk.choices or () if choice.index in (None, 0))
     choice = next(choices, _NO_CHOICE)
     return Event(

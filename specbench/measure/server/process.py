@@ -1,4 +1,4 @@
-"""The process of a server that is started: its log, its last lines, and its end."""
+"""Start the process of a server, keep its log, and end it."""
 
 import os
 import socket
@@ -14,23 +14,23 @@ from specbench.errors import printable
 from specbench.machine.threads import without_waiting
 
 END_S = 30.0
-"""Seconds that the keeper has to end a server."""
+"""Seconds that the keeper has to end a server before the keeper is killed."""
 _KEEPER = Path(__file__).with_name("keeper.py")
 _NUM_LINES_SHOWN = 5
-"""Last lines of a log that a message shows."""
+"""Number of the last lines of a log that a message shows."""
 _MOST_BYTES_SHOWN = 64 * 2**10
-"""Most bytes of a log that are read for these lines."""
+"""The most bytes of a log that are read to find these lines."""
 
 
 class ServerProcess:
-    """A running command, under a keeper that ends it whatever happens to this program.
+    """A running command, with a keeper that ends it whatever happens to this program.
 
-    The command gets this process's environment variables, but not those that specbench set for its
-    own threads, and those of `variables` that are not among them. Its output is appended to `log`.
+    The command gets this process's environment variables, except those that specbench set for its
+    threads, and also those in `variables` that are not set. Its output is appended to `log`.
     """
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str], log: Path) -> None:
-        """Start the command, whose words are `command`, and write it into the log first."""
+        """Write the command, whose words are `command`, to the log, and start it."""
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as file:
@@ -42,7 +42,7 @@ class ServerProcess:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env={**variables, **without_waiting()},
-            start_new_session=True,  # Ctrl-C is for this program, which then ends the server
+            start_new_session=True,  # Ctrl-C reaches only this program, which then ends the server
         )
 
     @property
@@ -64,7 +64,7 @@ class ServerProcess:
             self._keeper.wait()
 
     def last_lines(self) -> str:
-        """The last _NUM_LINES_SHOWN lines of the command's output, joined to one text."""
+        """The last _NUM_LINES_SHOWN lines of the command's output, joined into one text."""
         with self.log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(self._output_start, size - _MOST_BYTES_SHOWN))
@@ -73,7 +73,7 @@ class ServerProcess:
         return " | ".join(lines_with_text[-_NUM_LINES_SHOWN:]) or "it printed nothing"
 
     def death(self, when: str = "") -> str:
-        """The end of the command in words, for a message; empty while it runs.
+        """A sentence about the end of the command, for a message; empty while it runs.
 
         `when` follows the status in the message, such as " while it started".
         """

@@ -1,8 +1,8 @@
 """Compare the number of prompt tokens that a server read with the number rendered here.
 
-A server that takes chats renders them itself. Its prompt may have a few tokens more or fewer, the
-same number in each chat: another BOS, a system text. If more tokens are missing, the server cut the
-prompt.
+A server that takes chats renders them itself. Its prompt may have a few tokens more or fewer than
+ours, such as another BOS or a system text, but the same number in every chat. If more tokens are
+missing, the server cut the prompt.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,35 +21,39 @@ _LONGER_CHAT: Sequence[Message] = (
     {"role": "assistant", "content": "Then it sails."},
     {"role": "user", "content": "Where does it go?"},
 )
-"""A chat of two turns. Compared with a short chat, it shows the tokens that each turn adds."""
+"""A chat of two turns. Compared with a chat of one turn, it shows the tokens that a turn adds."""
 _MOST_PER_TURN = 8
-"""Most tokens that a turn may add to the difference: with more, the count depends on the text."""
+"""The most tokens that a turn may add to the difference. More mean that it depends on the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptOffset:
-    """Additional tokens of a server's own prompts, compared with prompts rendered here.
+    """Tokens that a server's prompts have in addition to the same prompts rendered here.
 
-    A negative number means fewer tokens.
+    A negative number means that the server's prompts have fewer tokens.
     """
 
     of_chat: int = 0
-    """Additional tokens of every chat."""
+    """Additional tokens in every chat."""
     per_turn: int = 0
     """Additional tokens for each turn after the first."""
     is_known: bool = False
-    """True if both were measured; otherwise a difference may have other reasons."""
+    """True if both were measured. If not, a difference may have other reasons."""
     sent_prompts: Collection[tuple[int, ...]] = ()
-    """Latest prompts of the server, as rendered here: it may have their tokens in a cache."""
+    """The server's latest prompts, as rendered here. It may have their tokens in a cache."""
 
     def tokens_expected(self, num_sent: int, turn: int) -> int:
-        """The server's tokens of a whole prompt of `num_sent` tokens here. Turns count from 0."""
+        """The server's number of tokens for a whole prompt of `num_sent` tokens here.
+
+        `turn` is the turn of the chat, counted from 0.
+        """
         return num_sent + self.of_chat + self.per_turn * turn
 
     def most_missing(self, num_expected: int) -> float:
-        """Tokens that a whole prompt may lack: texts with special tokens may have fewer.
+        """The most tokens that a whole prompt may lack: special tokens in texts may have fewer.
 
-        These are 8 tokens, or 1 % if that is more; with an unknown offset 40 tokens, or 10 %.
+        They are 8 tokens, or 1 % of the prompt if that is more. If the offset is unknown, they are
+        40 tokens, or 10 %.
         """
         return max(8, 0.01 * num_expected) if self.is_known else max(40, 0.1 * num_expected)
 
@@ -65,11 +69,12 @@ async def find_offset(
     short_answer: Answer,
     num_sent: int,
 ) -> PromptOffset:
-    """The tokens that a server adds to prompts that are rendered here, by its counts of two chats.
+    """The tokens that a server adds to prompts rendered here, from its counts for two chats.
 
-    The server has answered a chat of one turn. Now a chat of two turns is sent. The offset is
-    unknown if the server fails or does not count the tokens of these prompts, or a second turn adds
-    or lacks more than _MOST_PER_TURN tokens: then the server counts something else.
+    The server has already answered a chat of one turn. Now a chat of two turns is sent. The offset
+    is unknown if the server fails, or does not count the tokens of these prompts. It is also
+    unknown if the second turn adds or lacks more than _MOST_PER_TURN tokens, because then the
+    server counts something else.
 
     Args:
         client: sends requests to the server.
@@ -80,7 +85,7 @@ async def find_offset(
         num_sent: tokens of the chat of one turn, as rendered here.
     """
     request = Request(codec.render(_LONGER_CHAT), max_new_tokens=1)
-    num_read = 0  # the server's tokens of the chat of two turns; 0 without a count
+    num_read = 0  # the server's count of the tokens of the chat of two turns; 0 without a count
     with suppress(RequestFailed):  # the server gave no answer
         long_answer = await client.complete(protocol, model, ChatRequest(request, _LONGER_CHAT))
         num_read = long_answer.prompt_tokens or 0
@@ -92,20 +97,20 @@ async def find_offset(
 
 
 def tokens_read(answer: Answer, request: Request, turn: int, offset: PromptOffset) -> int:
-    """The tokens of a prompt that a server read, by its own count; 0 if they are unknown.
+    """The number of a prompt's tokens that a server read, by its own count; 0 if unknown.
 
     A count may leave out tokens that come from a cache. The first case that fits decides:
     - no count, or 1 (all but the last token may come from a cache): unknown;
     - the count lacks at most `offset.most_missing` tokens of the whole prompt: the count;
-    - the server reports that exactly the missing tokens came from a cache: the whole prompt's;
+    - the server reports that exactly the missing tokens came from a cache: all tokens;
     - the missing tokens may be the beginning of an earlier prompt, with its answer: unknown;
-    - else the count: the server cut the prompt.
+    - otherwise, the server cut the prompt: the count.
 
     Args:
         answer: what the server sent, with its counts of the prompt's tokens (`prompt_tokens`) and
-            of those from a cache (`cached_tokens`), None if it gave none.
+            of those that came from a cache (`cached_tokens`). A count that it did not give is None.
         request: the prompt as rendered here, and the most tokens of an answer.
-        turn: the turn of the chat that the prompt asks, from 0.
+        turn: the turn of the chat that the prompt ends with, from 0.
         offset: the tokens that the server adds to our prompts, and its latest prompts.
     """
     num_counted = answer.prompt_tokens or 0
@@ -116,8 +121,9 @@ def tokens_read(answer: Answer, request: Request, turn: int, offset: PromptOffse
         return num_counted
     if num_counted + (answer.cached_tokens or 0) == num_expected:  # the rest is from a cache
         return num_expected
-    # The tokens after the beginning that an earlier prompt has too. After the first turn, the cache
-    # may also have the answer to that prompt, of up to `max_new_tokens`. Templates may add a few.
+    # `most_new` tokens follow the beginning that an earlier prompt has, too. After the first turn,
+    # the cache may also have the answer to that prompt, of up to `max_new_tokens` tokens. Templates
+    # may add a few tokens.
     most_new = num_expected - _num_shared(request.prompt_ids, offset.sent_prompts)
     least_new = most_new - (request.max_new_tokens if turn else 0)
     are_new_counted = least_new - _MOST_PER_TURN <= num_counted <= most_new + _MOST_PER_TURN
@@ -138,7 +144,8 @@ def _num_shared(prompt: tuple[int, ...], sent_prompts: Collection[tuple[int, ...
 def cut_text(num_read: int, num_sent: int, turn: int, offset: PromptOffset) -> str:
     """The message about a prompt that a server cut; empty if it read the whole prompt.
 
-    `num_read` is the result of `tokens_read`, 0 if unknown. `num_sent` counts tokens rendered here.
+    `num_read` is the number of prompt tokens that the server read, 0 if unknown. `num_sent` is the
+    number of tokens as rendered here. `turn` is the turn of the chat, from 0.
     """
     num_expected = offset.tokens_expected(num_sent, turn)
     if not num_read or num_read >= num_expected - offset.most_missing(num_expected):

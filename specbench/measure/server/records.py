@@ -1,4 +1,4 @@
-"""Records of answers: their tokens, times and steps, counted as in the engine.
+"""Make records of a server's answers: their tokens, times and steps, counted as in our engine.
 
 Answers whose counts contradict each other are refused.
 """
@@ -30,7 +30,7 @@ from specbench.models.chat import ChatCodec
 from specbench.types import Record, RecordKey, Request, Serving, StopReason
 
 _DIGITS = 6
-"""Digits of seconds that are kept: microseconds."""
+"""Decimals of seconds that are kept: they are microseconds."""
 
 
 def make_record(
@@ -49,19 +49,19 @@ def make_record(
     Args:
         key: the method, task, prompt, turn, pass, temperature and load.
         request: the prompt's tokens, the most tokens of an answer, and the seed.
-        answer: what came back: text, token ids (None if the server sent text only), the server's
-            own number of tokens (None without), counts of drafts, and times of `perf_counter`:
-            `sent`, and `arrivals` of tokens.
+        answer: what the server sent: the text, the token ids (None if it sent text only), its own
+            number of tokens (None if it sent none), and counts of drafts. `sent` and `arrivals` are
+            times of `perf_counter` at which the request was sent and tokens arrived.
         codec: tokens to text and back.
         began: time of `perf_counter` at which the block of requests began.
-        is_prompt_sent: the prompt was sent as tokens, so that the server must count as many.
+        is_prompt_sent: True if the prompt was sent as tokens: the server must count as many.
         draft_length: most tokens of a draft; 0 if unknown.
-        offset: tokens that the server's own chat template adds to ours, and its latest prompts.
+        offset: tokens that the server's chat template adds to our prompts, and its latest prompts.
 
     Raises:
         ClockError: the clock went back, or stood still.
-        RequestFailed: counts of the server contradict each other, or what was sent or asked for;
-            the baseline's server drafted; or the user's API key is in the answer.
+        RequestFailed: the server's counts contradict each other, or contradict what was sent or
+            asked for; the baseline's server drafted; or the user's API key is in the answer.
     """
     token_ids = _token_ids(answer, codec)  # tokens as sent, else tokens of the text
     num_tokens = _num_tokens(answer, token_ids)
@@ -107,13 +107,13 @@ def _num_tokens(answer: Answer, token_ids: Sequence[int]) -> int:
 
 
 def _check_clock(answer: Answer) -> None:
-    """Raise ClockError if a token arrived before the one before it, or all in no time."""
+    """Raise ClockError if a token arrived before an earlier token, or the answer took no time."""
     waits_s = (end - begin for begin, end in pairwise((answer.sent, *answer.arrivals)))
     checked_seconds(min(0.0, *waits_s) or answer.arrivals[-1] - answer.sent, "the answer")
 
 
 def _stop_reason(answer: Answer, num_tokens: int, max_new_tokens: int) -> StopReason:
-    """The reason of the end. Servers have one word for the end of the context and of the budget."""
+    """Why the answer ended. Servers use one word for a full context and for a used-up budget."""
     if answer.stop == "eos":
         return "eos"
     return "length" if num_tokens < max_new_tokens else "budget"
@@ -129,13 +129,14 @@ def _serving(
         num_tokens: number of the answer's tokens.
         num_read: number of the prompt's tokens that the server read; 0 if unknown.
         began: time of `perf_counter` at which the block of requests began.
-        num_of_text: number of the tokens of the answer's text. Servers count the marks around
-            reasoning without sending them, and some count all reasoning without sending it.
+        num_of_text: number of tokens in the answer's text. Servers count the marks around reasoning
+            but do not send them, and some do the same with all reasoning.
     """
     counts = answer.counts
     num_drafts = counts.num_drafts
-    if counts.drafted_per_step is not None:  # some lists have steps without a draft too
+    if counts.drafted_per_step is not None:  # some lists have steps without a draft, too
         num_drafts = sum(num_drafted > 0 for num_drafted in counts.drafted_per_step)
+    # The seconds between arrivals.
     gaps_s = [later - earlier for earlier, later in pairwise(answer.arrivals)]
     return Serving(
         began_s=max(0.0, round(answer.sent - began, _DIGITS)),
@@ -157,14 +158,17 @@ def _serving(
 
 
 def _drafts_by_length(drafted: Sequence[int]) -> tuple[int, ...] | UnsetType:
-    """Drafts of 1, 2, 3, ... tokens, from the draft tokens of steps [steps]."""
+    """The numbers of drafts with 1, 2, 3, ... tokens. `drafted` has draft tokens [steps]."""
     num_by_length = Counter(drafted)
     lengths = range(1, max(drafted, default=0) + 1)
     return tuple(num_by_length[length] for length in lengths) or UNSET
 
 
 def _drafts_by_accepted(counts: Counts) -> tuple[int, ...] | UnsetType:
-    """The server's own histogram of acceptance, if it counts all drafts."""
+    """The numbers of drafts of which 0, 1, 2, ... tokens were accepted, as the server reports them.
+
+    UNSET if they are missing, do not count all drafts, or are not credible.
+    """
     histogram = counts.drafts_by_accepted or ()
     is_whole = sum(histogram) == counts.num_drafts and min(histogram, default=0) >= 0
     return histogram if histogram and is_whole and len(histogram) <= LONGEST_DRAFT else UNSET
@@ -180,10 +184,10 @@ def _seconds(milliseconds: float | None) -> float | None:
 def _token_ids(answer: Answer, codec: ChatCodec) -> tuple[int, ...]:
     """The token ids of an answer: those that the server sent, or else those of the answer's text.
 
-    An end token that the server left out is added. llama.cpp also leaves out tokens that end in the
-    middle of a character (of several bytes). So if the server counted more tokens than it sent
-    (`answer.num_tokens`, None without a count), the tokens of the text are used instead, provided
-    that they are as many as the server counted, and contain all ids that it sent, in this order.
+    An end token that the server left out is added. llama.cpp also leaves out tokens that end within
+    a character of several bytes. So if the server counted more tokens (`answer.num_tokens`, None
+    without a count) than it sent, the tokens of the text are used, if they are as many as the
+    server counted and contain all ids that it sent, in the same order.
 
     `codec` turns the text into tokens.
     """
@@ -198,15 +202,15 @@ def _token_ids(answer: Answer, codec: ChatCodec) -> tuple[int, ...]:
 
 
 def _is_subsequence(ids: Sequence[int], whole: Sequence[int]) -> bool:
-    """True if `ids` are among `whole`, in this order."""
+    """True if all of `ids` occur in `whole` in this order, perhaps with others between them."""
     remaining = iter(whole)
-    return all(token_id in remaining for token_id in ids)  # `in` reads the iterator up to the token
+    return all(token_id in remaining for token_id in ids)  # `in` advances `remaining` to the id
 
 
 def _with_end(ids: tuple[int, ...], answer: Answer, codec: ChatCodec) -> tuple[int, ...]:
-    """Tokens of an answer, followed by the end token if the answer ended with one that they lack.
+    """The tokens of an answer, with the end token added if the server left it out.
 
-    No end token is added if the server sent token ids, and as many as it counted.
+    Nothing is added if the server sent token ids, and as many as it counted.
     """
     if answer.stop != "eos" or codec.end_id is None:
         return ids
@@ -220,9 +224,10 @@ def _with_end(ids: tuple[int, ...], answer: Answer, codec: ChatCodec) -> tuple[i
 def _accept_lengths(method: str, answer: Answer, num_tokens: int) -> tuple[int, ...]:
     """Tokens emitted per step [steps]; empty if the server does not list the steps with a draft.
 
-    A step emits its accepted draft tokens and one token more. Tokens that a step accepted beyond
+    A step emits its accepted draft tokens and one more token. Tokens that a step accepted beyond
     the end of the answer are left out. Steps that are not listed had no draft, and emit one token
-    each. Their places are unknown, so they are put at the end. The baseline has only such steps.
+    each. Where they occurred is unknown, so they are put at the end. The baseline has only such
+    steps.
 
     Args:
         method: the method's label; BASELINE is decoding without drafts.
@@ -233,7 +238,7 @@ def _accept_lengths(method: str, answer: Answer, num_tokens: int) -> tuple[int, 
         RequestFailed: the server of the baseline made drafts.
     """
     counts = answer.counts
-    num_remaining = num_tokens - 1  # tokens of later steps: the first comes from the prefill
+    num_remaining = num_tokens - 1  # tokens of steps still to come; the prefill emits the first
     if method == BASELINE:
         if num_drafts := answer_drafts(counts):
             raise RequestFailed(

@@ -1,4 +1,4 @@
-"""Set up a run on servers that run already: each is asked what it is."""
+"""Set up a run on servers that are already running: ask each of them what it is."""
 
 import asyncio
 from collections.abc import Mapping
@@ -51,12 +51,12 @@ class RunningSetup(ServedSetup):
 
     @cached_property
     def software(self) -> tuple[str, ...]:
-        """The servers' software, each once."""
+        """The names of the servers' software, without duplicates."""
         return tuple(dict.fromkeys(server.header.software for server in self.servers.values()))
 
     @property
     def context(self) -> int | None:
-        """Tokens of the shortest context; None if no server reports one."""
+        """Length of the shortest context in tokens; None if no server reports one."""
         contexts = [server.context for server in self.servers.values() if server.context]
         return min(contexts, default=None)
 
@@ -69,7 +69,7 @@ class RunningSetup(ServedSetup):
         return ServerBackend(servers, max(self.spec.concurrency, default=1))
 
     def _warnings(self) -> list[str]:
-        """Sentences about what the servers lack for a full comparison."""
+        """Warnings about what the servers lack for a full comparison."""
         chat_labels: list[str] = []  # labels of servers that take prompts as messages, not tokens
         text_labels: list[str] = []  # labels of servers that send answers without token ids
         for label, server in self.servers.items():
@@ -78,7 +78,7 @@ class RunningSetup(ServedSetup):
             if not server.header.sends_token_ids:
                 text_labels.append(label)
         warnings: list[str] = []
-        if BASELINE not in self.servers:  # "vanilla", to which others are compared
+        if BASELINE not in self.servers:  # vanilla, with which others are compared
             warnings.append(NO_BASELINE_WARNING)
         if chat_labels:
             warnings.append(CHAT_WARNING.format(f"The servers of {', '.join(chat_labels)}"))
@@ -88,21 +88,21 @@ class RunningSetup(ServedSetup):
 
 
 def make_running_setup(spec: RunSpec, *, is_offline: bool = False) -> RunningSetup:
-    """Find the model's tokenizer and ask every server what it is.
+    """Find the model's tokenizer, and ask every server what it is.
 
     The setup has the servers by label, one per address.
 
     Args:
-        spec: the run's options: addresses (`urls`) and their labels, the model's card, the name of
-            its chat template, its name at the servers (empty if not given), and the seconds that a
-            request may take (None for the default).
-        is_offline: download no tokenizer.
+        spec: the run's options: the servers' addresses (`urls`) and labels, the model's card, the
+            name of its chat template, the model's name at the servers (empty if not given), and the
+            seconds that a request may take (None for the default).
+        is_offline: True to download no tokenizer.
 
     Raises:
         UserError: labels and addresses do not match, a server does not answer, it does not serve
             the model, or the baseline's server makes drafts.
     """
-    labels = _labels(spec)  # as many as addresses, in their order
+    labels = _labels(spec)  # one per address, in the same order
     roots = [server_root(url) for url in spec.urls]  # addresses without "/v1"
     card = spec.card
     folder = resolve_tokenizer(card, offline=is_offline)
@@ -115,7 +115,7 @@ def make_running_setup(spec: RunSpec, *, is_offline: bool = False) -> RunningSet
 
     servers = {label: asyncio.run(find(root)) for label, root in zip(labels, roots, strict=True)}
     for label, server in servers.items():
-        refuse_drafts(label, server.num_drafts, "for a short answer")  # only the baseline's
+        refuse_drafts(label, server.num_drafts, "for a short answer")  # raises for the baseline's
     return RunningSetup(spec, card, codec, servers)
 
 
@@ -150,7 +150,8 @@ def _labels(spec: RunSpec) -> tuple[str, ...]:
     for label in labels:
         if labels.count(label) > 1:
             raise UserError(f"--label {label} is given twice.", "Give each server its own label.")
-        # A label stands in cells of tables (no control characters) and in lists with commas.
+        # Labels are shown in tables, so they have no control characters, and in lists, so they have
+        # no comma.
         if not label or printable(label) != label or "," in label:
             raise UserError(
                 f"--label {label!r} is not a name.", "Give letters, digits, : = - and _."
@@ -162,7 +163,7 @@ def _method_header(label: str, server: FoundServer) -> MethodHeader:
     """The header of a server's method.
 
     If the label names a method of specbench, with or without options, the header has the method's
-    title; else the label itself. The method is lossless unless the server's settings say otherwise.
+    title, else it has the label. The method is lossless unless the server's settings say otherwise.
     """
     name = label.partition(":")[0]  # without options
     title = label

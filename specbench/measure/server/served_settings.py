@@ -1,4 +1,4 @@
-"""Draft sizes by load that `specbench tune --engine` found, for the methods of a run."""
+"""Give a run's methods the draft sizes by load that `specbench tune --engine` found."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ from specbench.settings.run_method import label_of
 
 _HINT = "Give the settings.toml of a tune of servers: specbench tune --engine."
 _KEY = "by_load"
-"""The key of a method's rows: a load, and the options from this load on ("": plain decoding)."""
+"""The key of a method's rows. A row has the lowest load for which it holds, and the options ("" for
+plain decoding).
+"""
 _TABLE = "table"
-"""The option of a method whose server follows a table of draft tokens by load."""
+"""The option with a table of draft tokens by load, for methods whose servers follow one."""
 
 
 class SizedChoice(NamedTuple):
-    """A method with the options that its settings add, and their source."""
+    """A method with the options that settings have added, and the source of the settings."""
 
     choice: MethodChoice
     """The method with all options."""
@@ -38,12 +40,12 @@ class SizedChoice(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """The options of a method from a load on."""
+    """The options of a method at a load and all higher loads, up to that of the next row."""
 
     load: int
-    """Requests at once."""
+    """The lowest load: a number of requests at once."""
     options: Mapping[str, str]
-    """Empty for plain decoding."""
+    """The options by name; empty for plain decoding."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class ServedSettings:
     """The settings of an engine's methods, from a file."""
 
     rows_by_label: Mapping[str, Sequence[_Row]]
-    """Rows by the method as it was tuned: by its name, with weights if they were given."""
+    """The rows of each method that was tuned, by its name, with its weights if they were given."""
     source: SettingsHeader
     """The file: its name (`source.source`) and hash."""
     engine: Engine
@@ -71,12 +73,12 @@ class ServedSettings:
 
         Raises:
             UserError: by the settings, plain decoding is at least as fast at the loads of the run
-                (with a table: at all loads). Or one size is needed, and the settings have several,
-                or the run has a rate and no loads.
+                (with a table: at all loads). Or the engine needs a single size, but the settings
+                have several, or the run has only request rates.
         """
-        # Rows of the method with its weights (the label), else of the method by its name alone.
+        # The rows of the method with its weights (its label), or else of its name alone.
         rows = self.rows_by_label.get(label_of(choice), self.rows_by_label.get(choice.name))
-        # There are no rows, or the user gave the size: an option of a row, or a table.
+        # The settings have no rows, or the user gave the size: an option of a row, or a table.
         if rows is None or any(choice.given.keys() & {*row.options, _TABLE} for row in rows):
             return SizedChoice(choice, None)
         if _TABLE in method.options:
@@ -97,12 +99,12 @@ class ServedSettings:
         return SizedChoice(sized, self.source)
 
     def _at_loads(self, choice: MethodChoice, rows: Sequence[_Row]) -> dict[str, str]:
-        """The options of a method at the loads of the run; empty for plain decoding.
+        """The options of a method at all loads of the run; empty for plain decoding.
 
         Raises:
-            UserError: the options differ between the loads, or the run has a rate and no loads.
+            UserError: the options differ between the loads, or the run has only request rates.
         """
-        # The options at each load of the run: those of the last row up to this load.
+        # The options at each load of the run: those of the last row that is not above this load.
         sizes = [dict([row.options for row in rows if row.load <= load][-1]) for load in self.loads]
         if not sizes:
             raise UserError(
@@ -134,8 +136,8 @@ def read_served_settings(spec: RunSpec, engine: Engine) -> ServedSettings | None
     if not path.is_file():
         raise UserError(f"--settings {spec.settings} is not a file: servers need a file.", _HINT)
     file = read_toml(path, SettingsFile, what="Settings", hint=_HINT)
-    # What the run needs, and what the file is for. A file without a model is for any model; without
-    # an engine, it is for methods in this process, not on a server.
+    # What the run needs (`wanted`), and what the file is for (`stored`). A file without a model is
+    # for any model. A file without an engine is for methods in this process, not for servers.
     for kind, wanted, stored in (
         ("engine", spec.serving_engine, file.engine),
         ("model", spec.card.name, file.model or spec.card.name),
@@ -146,7 +148,7 @@ def read_served_settings(spec: RunSpec, engine: Engine) -> ServedSettings | None
                 f"{wanted}.",
                 _HINT,
             )
-    # Requests at once: 1 if neither they nor a rate are given, none with only a rate.
+    # Numbers of requests at once: 1 if no load is given, and none if only rates are given.
     loads = spec.concurrency or (() if spec.request_rates else (1,))
     source = SettingsHeader(path.name, sha256=sha256(path.read_bytes()).hexdigest())
     rows_by_label = {label: _rows(path, label, options) for label, options in file.methods.items()}
@@ -154,11 +156,11 @@ def read_served_settings(spec: RunSpec, engine: Engine) -> ServedSettings | None
 
 
 def _rows(path: Path, label: str, options: Mapping[str, Any]) -> list[_Row]:
-    """The rows of a method in a settings file, by rising load, the first at 1.
+    """The rows of a method in a settings file, by rising load. The first load is 1.
 
-    `options` has the method's settings by name. `options[_KEY]` is a list of pairs: a load, and the
-    options from this load on as a text, such as `[[1, "num_tokens=3"], [8, ""]]`. `path` (the file)
-    and `label` (the method) are for the message.
+    `options` has the method's settings by name. `options[_KEY]` is a list of pairs, such as
+    `[[1, "num_tokens=3"], [8, ""]]`: the lowest load of a row, and its options as a text. `path`
+    (the file) and `label` (the method) are for the message.
 
     Raises:
         UserError: the list is missing or has another form, or its loads do not rise from 1.
@@ -177,7 +179,7 @@ def _rows(path: Path, label: str, options: Mapping[str, Any]) -> list[_Row]:
 def _options_of(text: str) -> dict[str, str]:
     """The options of a text such as "num_tokens=3". Raises ValueError if it has another form."""
     options = {}
-    for piece in filter(None, text.split(",")):  # nothing, if the text is empty
+    for piece in filter(None, text.split(",")):  # an empty text has no pieces
         name, size = piece.split("=")
         options[name] = str(int(size))
     return options

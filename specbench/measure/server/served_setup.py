@@ -1,4 +1,4 @@
-"""The common part of setups on servers: a model's tokenizer, and servers by label."""
+"""The common part of all setups with servers: the model's tokenizer, and the servers by label."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -43,11 +43,11 @@ class ServedSetup:
         """The setup's part of the header.
 
         Args:
-            served_by: the servers' software.
+            served_by: names of the servers' software.
             methods: the header of each server's method, by label.
-            warnings: warnings in addition to the codec's warnings.
-            files: the model's files; empty for a running server, whose files are not known here.
-            device: the device of servers that are started.
+            warnings: warnings in addition to the codec's.
+            files: the model's files; empty for running servers, whose files are unknown.
+            device: the device of servers that the run starts; empty for running servers.
         """
         template = self.codec.template
         model = ModelHeader(

@@ -1,6 +1,7 @@
-"""Memory and energy of a server on this machine, and the CPU seconds of idle servers.
+"""Measure a server's memory and energy on this machine, and the use of the CPU by idle servers.
 
-Energy is measured for whole GPUs and processor packages, so other programs on them make it unknown.
+Energy is measured for whole GPUs and processor packages, so it is unknown if other programs use
+them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from specbench.machine.processes import (
 )
 
 _LEAST_SHARE = 0.01
-"""Share of a core below which an idle server counts as resting."""
+"""Share of a core's time below which an idle server counts as resting."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 ELSEWHERE = "the server is on another machine, or its process is unknown"
 _OTHERS_ON_GPU = "other programs were on {}"
@@ -53,7 +54,7 @@ def server_meters() -> Iterator[ServerMeters]:
 
 class ServerMeters:
     """Makes a meter for each block (requests that a server completes together), and keeps the power
-    of idle servers.
+    of idle servers in watts.
     """
 
     def __init__(self, meter: EnergyMeter) -> None:
@@ -64,9 +65,9 @@ class ServerMeters:
     async def of_block(self, process_ids: Mapping[str, int], method: str) -> BlockMeter:
         """The meter of a block that begins now.
 
-        Before the first block of a server whose process is known, it waits IDLE_S to measure the
-        idle power, if there are counters of energy. `process_ids` are process ids of the servers on
-        this machine, by method.
+        Before the first block of a server whose process is known, this waits for IDLE_S seconds to
+        measure the idle power, if there are counters of energy. `process_ids` are the process ids
+        of the servers on this machine, by method.
         """
         process_id = process_ids.get(method, 0)
         if process_id and process_id not in self._idle_w:
@@ -75,7 +76,7 @@ class ServerMeters:
 
 
 async def _idle_watts(meter: EnergyMeter) -> dict[str, float]:
-    """Watts by counter of energy, while no request is under way; empty without counters."""
+    """Watts by energy counter, measured while no request is under way; empty without counters."""
     joules_before, began = meter.read(), perf_counter()
     if not joules_before:
         return {}
@@ -85,7 +86,7 @@ async def _idle_watts(meter: EnergyMeter) -> dict[str, float]:
 
 
 class BlockMeter:
-    """Memory and energy of the server of a block, and CPU seconds of other servers, from now on.
+    """The memory and energy of a block's server, and the use of CPU and GPU by the other servers.
 
     Args:
         process_ids: process ids of the servers on this machine, by method.
@@ -101,7 +102,7 @@ class BlockMeter:
         meter: EnergyMeter,
         idle_w: Mapping[str, float],
     ) -> None:
-        """Read all counters. Times and energy of the block are their increase from now on."""
+        """Read all counters. The block's times and energy are their growth from now on."""
         self._process_ids = process_ids
         self._method = method
         self._meter = meter
@@ -110,19 +111,19 @@ class BlockMeter:
         self._moment = read_moment()  # CPU times of the machine and of this process
         self._joules = meter.read()  # by counter of energy
         self._began = perf_counter()
-        # By GPU ("GPU 0"), the time of its latest sample: microseconds of the driver's clock.
+        # By GPU ("GPU 0"), the time of its latest sample, in microseconds of the driver's clock.
         self._sampled_us = {
             gpu: max((sample.timeStamp for sample in _gpu_samples(card, 0)), default=0)
             for gpu, card in meter.cards.items()
         }
 
     def header_fields(self) -> dict[str, Any]:
-        """The fields of the block's header, up to now."""
+        """Values of the block up to now, by the names of fields in its header."""
         idle_cpu_s = self.idle_cpu_s()
         return {"idle_cpu_s": idle_cpu_s, "idle_gpu": self.idle_gpu(), "use": self.use()}
 
     def idle_cpu_s(self) -> dict[str, float]:
-        """CPU seconds of the other servers that did not rest, by method."""
+        """CPU seconds that other servers used in the block, by method, without resting servers."""
         least_s = _LEAST_SHARE * (perf_counter() - self._began)
         now_s = self._cpu_seconds()
         used_s = {method: now_s[method] - before_s for method, before_s in self._cpu_s.items()}
@@ -133,14 +134,14 @@ class BlockMeter:
         }
 
     def idle_gpu(self) -> dict[str, float]:
-        """Shares of a GPU's time that other servers than the block's used, by method; without 0.
+        """Shares of a GPU's time that servers other than the block's used, by method; without 0.
 
-        The share of a server is the largest of any sample since the block began, of any GPU that
-        has a counter of energy.
+        A server's share is its largest in the samples since the block began, of all GPUs that have
+        an energy counter.
         """
         percents: dict[str, int] = {}  # of all servers, by method
         for gpu, card in self._meter.cards.items():
-            samples = _gpu_samples(card, self._sampled_us[gpu])  # each of one process
+            samples = _gpu_samples(card, self._sampled_us[gpu])  # a sample is for one process
             for method, process_id in self._process_ids.items():
                 tree = _tree(process_id)  # the ids of the server's processes
                 # `smUtil`: percent of the sample's time in which the process used the GPU
@@ -159,18 +160,18 @@ class BlockMeter:
     def use(self) -> ServerUse:
         """Memory of the block's server now, and its energy in the block.
 
-        Energy has a counter per GPU and per processor package. A GPU's is used if the server now
-        has a process on it, and no other program than servers has one; a package's, if other
-        programs took at most BUSY_SHARE of the processor. The energy at the power of the idle
-        server, which must be known, is subtracted. Numbers that are unknown are absent; `absent`
-        has the reasons for missing and for disturbed counters of GPUs that the server uses.
+        Each GPU and each processor package has an energy counter. A GPU's counter is used if the
+        server has a process on it now, and only servers have. A package's counter is used if other
+        programs took at most BUSY_SHARE of the processor. The idle power, which must be known,
+        times the seconds of the block is subtracted. `absent` has the reasons for counters that are
+        missing or were disturbed.
         """
         process_id = self._process_ids.get(self._method)
         if not process_id:
             return ServerUse(absent=(ELSEWHERE,))
         seconds = perf_counter() - self._began
         growth_j = self._meter.growth(self._joules)  # joules by counter
-        # A sentence per counter if other programs disturbed it, else an empty text.
+        # By counter, a phrase if other programs disturbed it, else an empty text.
         disturbances = {
             counter: self._disturbance(counter)
             for counter in growth_j
@@ -181,7 +182,7 @@ class BlockMeter:
             for counter, disturbance in disturbances.items()
             if not disturbance
         }
-        # Each reason once.
+        # The reasons, without duplicates.
         reasons = dict.fromkeys([*self._meter.absent, *filter(None, disturbances.values())])
         memory_use = ServerUse(
             memory_bytes=memory_bytes(process_id),
@@ -199,7 +200,7 @@ class BlockMeter:
         )
 
     def _disturbance(self, counter: str) -> str:
-        """A sentence if other programs than servers used a counter's GPU or package; else empty."""
+        """A phrase if programs other than servers used a counter's GPU or package; else empty."""
         card = self._meter.cards.get(counter)
         if card is None:  # the counter of a package
             return _OTHERS_ON_CPU if self._is_processor_shared() else ""
@@ -207,7 +208,7 @@ class BlockMeter:
         return _OTHERS_ON_GPU.format(counter) if other_processes else ""
 
     def _is_used(self, counter: str, process_id: int) -> bool:
-        """True if a server uses a counter's GPU. All servers use the packages."""
+        """True if a server uses the GPU of a counter. All servers use the processor packages."""
         card = self._meter.cards.get(counter)
         return card is None or not _processes_on(card).isdisjoint(_tree(process_id))
 
@@ -229,7 +230,10 @@ class BlockMeter:
 
 
 def _gpu_samples(card: Card, since_us: int) -> Sequence[Any]:
-    """The driver's samples of a GPU's use by process, taken after `since_us` of its clock."""
+    """The driver's samples of a GPU's use by process, taken after the time `since_us`.
+
+    The time is in microseconds of the driver's clock.
+    """
     return card.query("nvmlDeviceGetProcessUtilization", since_us) or ()
 
 

@@ -1,4 +1,4 @@
-"""Servers of a run's methods that run already, each with the client that asks it."""
+"""Running servers for a run's methods, each with a client that sends it requests."""
 
 import asyncio
 from collections import deque
@@ -17,11 +17,11 @@ from specbench.measure.server.server_meter import local_process
 from specbench.measure.server.stream import Answer, ChatRequest
 
 DEATH_S = 3.0
-"""Seconds after which a process that has not ended counts as hanging."""
+"""Seconds after which a process that no longer answers, but has not ended, counts as hanging."""
 _POLL_S = 0.02
-"""Seconds between looks at a process that may have ended."""
+"""Seconds between two checks whether a process has ended."""
 _LATEST = 64
-"""Latest prompts that are kept of a server."""
+"""Number of a server's latest prompts that are kept."""
 
 
 @dataclass(slots=True, eq=False)
@@ -31,31 +31,33 @@ class OpenServer:
     client: Client
     """Sends requests to the server."""
     properties: FoundServer
-    """What the server is, and the form of requests that it takes."""
+    """What the server is, and the protocol of its requests."""
     end: Callable[[], str] | None = None
-    """Says how its process ended; empty while it runs. None if we did not start it."""
+    """Returns a sentence about how its process ended, empty while it runs. None if we did not start
+    the server.
+    """
     draft_length: int = 0
-    """The most tokens of a draft that it was asked for; 0 if unknown."""
+    """The most tokens of a draft that it was told to make; 0 if unknown."""
     process_id: int = 0
-    """The id of its process, which may have descendants; 0 if it is elsewhere, or unknown."""
+    """The id of its process, which may have descendants; 0 if unknown, or on another machine."""
     is_warm: bool = False
-    """It has answered the requests of the warm-up."""
+    """True if it has answered the requests of the warm-up."""
     num_untimed_drafts: int = 0
     """Drafts that it counted before the first timed request."""
     sent_prompts: deque[tuple[int, ...]] = field(default_factory=partial(deque, maxlen=_LATEST))
     """The prompts of its latest requests."""
     _death_deadline: float | None = None
-    """Time at which its process counts as hanging; None until it no longer answers."""
+    """Time of `perf_counter` at which its process counts as hanging; None while it answers."""
 
     def death(self) -> str:
-        """The end of its process; empty while it runs, and for a server that we did not start."""
+        """How its process ended; empty while it runs, and for a server that we did not start."""
         return self.end() if self.end else ""
 
     async def wait_for_death(self) -> str:
-        """The end of the process of a server that no longer answers; empty in the cases of `death`.
+        """How the process of a server that no longer answers ended; empty as in `death`.
 
-        Connections fail before the process has ended, so this waits for its end. All requests share
-        one deadline.
+        Connections fail before the process has ended, so this waits for its end, for DEATH_S
+        seconds at most. All requests share one deadline.
         """
         if self.end is None:
             return ""
@@ -77,7 +79,7 @@ class OpenServer:
 
 
 class RunningServers:
-    """Servers that run already, by method."""
+    """The servers of a run's methods that were already running before it."""
 
     is_one_at_a_time = False
     arrangement = None
@@ -86,10 +88,10 @@ class RunningServers:
         self._servers = servers  # what each server is, by its method's label
         self._request_s = request_s  # seconds that a request may take; None for the default
         self._open_servers: dict[str, OpenServer] = {}  # servers with a client, by label
-        self._stack = AsyncExitStack()  # ends the clients
+        self._stack = AsyncExitStack()  # closes the clients
 
     async def open(self, method: str) -> OpenServer:
-        """The server of a method with the client that asks it, made at the first call.
+        """The server of a method with its client, which is made at the first call.
 
         `method` is the method's label.
 
@@ -103,7 +105,7 @@ class RunningServers:
             process_id = local_process(running.header.url)  # 0: not on this machine, or unknown
             self._open_servers[method] = OpenServer(client, running, process_id=process_id)
         server = self._open_servers[method]
-        # Asks the server for its models. None if it answers, even if too busy; else the reason.
+        # `check_alive` returns None if the server answers (even that it is busy), else the reason.
         if dead_reason := await server.client.check_alive():
             raise SpecbenchError(dead_reason)
         return server
@@ -129,24 +131,24 @@ class RunningServers:
 
 
 class ServerSource(Protocol):
-    """The servers of methods: some run already, some are started by the run."""
+    """The servers of a run's methods: servers that are already running, or that the run starts."""
 
     @property
     def is_one_at_a_time(self) -> bool:
-        """Only one of its servers is up at a time."""
+        """True if only one of the servers is up at a time."""
 
     @property
     def arrangement(self) -> Arrangement | None:
-        """The turns of servers that are started; None without a choice."""
+        """If servers that the run starts are up side by side; None if there was no choice."""
 
     async def open(self, method: str) -> OpenServer:
         """The server of a method. Raises SpecbenchError if it does not answer."""
 
     async def end_pass(self) -> None:
-        """End what servers remember."""
+        """Make servers that the run started forget earlier requests."""
 
     async def close(self) -> None:
-        """End connections, and servers that were started."""
+        """Close the connections, and end servers that the run started."""
 
     def describe(self) -> dict[str, ServerHeader]:
         """The servers' part of the header, by method."""

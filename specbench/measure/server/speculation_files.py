@@ -1,7 +1,7 @@
-"""Files of the user for an engine's speculation: a whole configuration, or drafts by load.
+"""Read a user's files for an engine's speculation: a whole configuration, or draft sizes by load.
 
-`spec:file=FILE.json,name=NAME` is a method with the configuration of a file. `table=FILE.json` is
-the number of draft tokens by the requests at once, as [[first, last, tokens], ...].
+`spec:file=FILE.json,name=NAME` is a method with the configuration in a file. `table=FILE.json` is
+an option with a file of draft tokens by requests at once, as [[first, last, tokens], ...].
 """
 
 from hashlib import sha256
@@ -16,11 +16,11 @@ from specbench.errors import UserError
 Row = tuple[int, int, int]
 """The first and the last number of requests at once, both included, and the draft tokens."""
 _ROWS = "[["
-"""The beginning of the rows of a table in JSON."""
+"""How the rows of a table begin in JSON."""
 
 
 def read_configuration(file: str) -> dict[str, Any]:
-    """The settings of a file, a JSON object by the engine's own names.
+    """The settings in a file, which is a JSON object with the engine's own names.
 
     Raises:
         UserError: there is no such file, or it has no object of settings.
@@ -37,13 +37,13 @@ def read_configuration(file: str) -> dict[str, Any]:
 def read_table(file: str) -> list[Row]:
     """The rows of a table of draft tokens by load, in order.
 
-    A row has the first and the last number of requests at once, and the tokens of a draft there.
-    `file` is the table's path, or the rows themselves in JSON.
+    A row has the first and the last number of requests at once for which it holds, and the number
+    of draft tokens. `file` is the table's path, or the rows themselves in JSON.
 
     Raises:
-        UserError: there is no such file, it has no rows, or a row is wrong: the first number is
-            below 1 or above the last, or not above the last of the row before, or the draft tokens
-            are negative.
+        UserError: there is no such file, it has no rows, or a row is wrong: its first number is
+            below 1, above its last, or not above the last of the row before it, or its number of
+            draft tokens is negative.
     """
     try:
         rows = msgspec.convert(_read(file), list[Row])
@@ -55,7 +55,7 @@ def read_table(file: str) -> list[Row]:
         if not 1 <= first <= last or num_tokens < 0:
             raise _wrong_table(file, f"[{first}, {last}, {num_tokens}] is not a range")
     for earlier, later in pairwise(rows):
-        if later[0] <= earlier[1]:  # the first number of a row, the last of the row before
+        if later[0] <= earlier[1]:  # the later row begins before the earlier one ends
             raise _wrong_table(file, f"{list(later)} begins within {list(earlier)}")
     return rows
 
@@ -80,7 +80,7 @@ def file_facts(file: str, content: Any) -> dict[str, Any]:
 
 
 def _read(file: str) -> Any:
-    """The content of a JSON file, or of rows. Raises UserError if it cannot be read."""
+    """Decode a JSON file, or rows in JSON. Raises UserError if this fails."""
     path = Path(file).expanduser()
     try:
         content = file.encode() if file.startswith(_ROWS) else path.read_bytes()

@@ -1,4 +1,4 @@
-"""The methods of a serving engine that a run starts: their options and their draft weights."""
+"""Choose the methods of a serving engine for a run, with their options and draft weights."""
 
 import math
 from collections.abc import Sequence
@@ -30,13 +30,13 @@ from specbench.settings.run_method import label_of
 from specbench.types import Scope
 
 NUM_TOKENS = "num_tokens"
-"""The option of a method with the most tokens of a draft."""
+"""The name of the option with the most tokens of a draft."""
 SCOPE = "scope"
-"""The option with the lifetime of a method's memory."""
+"""The name of the option with how long a method remembers tokens."""
 WEIGHTS = "weights"
-"""The option with a folder of draft weights."""
+"""The name of the option with a folder of draft weights."""
 _TABLE_KEY = "num_speculative_tokens_per_batch_size"
-"""vLLM's name of a table of draft tokens by load: rows with both ends included."""
+"""vLLM's name for a table of draft tokens by load. Its rows include both ends of a range."""
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 """Words for the types of options."""
 
@@ -44,12 +44,12 @@ _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 def engine_choices(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
     """The methods that run, with vanilla first: the named methods, or the engine's defaults.
 
-    A choice is a method's name with the options that the user gave. `spec` has the run's choices
-    (empty if none were named), and whether vanilla, the baseline, is to run beside named methods:
-    it is one of the defaults. `engine.methods` has the methods of the engine, by name.
+    A choice is a method's name with the options that the user gave. `spec.choices` are the named
+    methods, empty if there are none. `spec.is_baseline_run` is True if vanilla, the baseline, is
+    to run even if it is not named. `engine.methods` has the methods of the engine, by name.
 
     Raises:
-        UserError: the engine lacks a method or an option, or two methods have one label.
+        UserError: the engine lacks a method or an option, or two methods have the same label.
     """
     choices = list(spec.choices)
     for choice in choices:
@@ -58,7 +58,8 @@ def engine_choices(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
         choices = [
             MethodChoice(name) for name, method in engine.methods.items() if method.is_default
         ]
-    # Only vanilla without options is the baseline: a choice with options reads `name:option=value`.
+    # Only vanilla without options is the baseline. As text, a choice with options is
+    # `name:option=value`.
     if spec.is_baseline_run and not any(str(choice) == BASELINE for choice in choices):
         choices.insert(0, MethodChoice(BASELINE))
     check_labels([label_of(choice) for choice in choices])  # raises if two are the same
@@ -68,10 +69,10 @@ def engine_choices(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
 def choices_in_version(
     choices: Sequence[MethodChoice], engine: Engine, version: str, *, is_named: bool
 ) -> list[MethodChoice]:
-    """The methods that this version of the engine has; all methods if it is unknown ("").
+    """Those of the methods that this version of the engine has; all if it is unknown ("").
 
     Raises:
-        UserError: it lacks a method that the user named (`is_named`), or an option of it.
+        UserError: the version lacks a method that the user named (`is_named`), or its option.
     """
     if is_named:
         for choice in choices:
@@ -83,8 +84,8 @@ def choices_in_version(
 def _check_choice(choice: MethodChoice, engine: Engine) -> None:
     """Raise UserError for a group of methods, or if an engine lacks a method or one of its options.
 
-    `choice` is the method's name, with the user's texts of its options (`given`) by option.
-    `engine.methods` has the engine's methods by name, and `engine.title` names it in messages.
+    `choice` is the method's name, with the texts that the user gave for its options (`given`, by
+    option). `engine.methods` has the engine's methods by name.
     """
     if choice.name in GROUPS:  # a name for several methods
         members = [member.name for member in expand_groups([choice])]  # names of its methods
@@ -101,7 +102,7 @@ def _check_choice(choice: MethodChoice, engine: Engine) -> None:
     allowed = [NUM_TOKENS]  # names of options; this is the most tokens of a draft
     if method.weights:  # it reads draft weights
         allowed.append(WEIGHTS)
-    if method.scopes:  # there is a choice for the lifetime of what the method remembers
+    if method.scopes:  # the user can choose how long the method remembers tokens
         allowed.append(SCOPE)
     allowed += method.options  # the engine's own options: types by name
     for option in choice.given:
@@ -117,7 +118,7 @@ class Launches(NamedTuple):
     missing: list[MethodChoice]
     """Methods without draft weights for the model."""
     refused: list[str]
-    """Sentences about methods whose weights the engine cannot read."""
+    """Warnings about methods whose weights the engine cannot read."""
 
 
 def make_launches(
@@ -130,19 +131,19 @@ def make_launches(
     is_named: bool,
     is_offline: bool,
 ) -> Launches:
-    """The servers of a run's methods by label, made from the server without speculation.
+    """The servers to start for a run's methods, by label, and the methods that are left out.
 
-    Methods without draft weights are `missing`; a sentence about each method whose weights the
-    engine cannot read is in `refused`.
+    Methods without draft weights are `missing`. `refused` has a warning about each method whose
+    weights the engine cannot read.
 
     Args:
         choices: names of methods with the options that the user gave.
         engine: the engine, which has these methods.
         card: the model, with the repositories of its draft weights.
-        vanilla: the server to start for the model alone, without drafts.
+        vanilla: the server without speculation, from which the others are made.
         settings: draft sizes from a file, for methods whose size the user did not give; or None.
-        is_named: the user named the methods: one whose weights the engine cannot read raises.
-        is_offline: use no network.
+        is_named: True if the user named the methods. Then a method that cannot run is an error.
+        is_offline: True to use no network.
 
     Raises:
         UserError: a named method cannot run, or its settings do not fit.
@@ -163,7 +164,7 @@ def make_launches(
                 raise
             launches.refused.append(error.message)
             continue
-        # The method with its draft size from the file, and the file; None if it adds nothing.
+        # The method with its draft size from the file, and the file, or None if it adds nothing.
         sized, source = settings.of(choice, method) if settings else SizedChoice(choice, None)
         engine_options = _engine_options(sized, method)
         num_tokens = num_tokens_of(sized, method)  # most tokens of a draft; 0: the method decides
@@ -172,7 +173,7 @@ def make_launches(
             method=choice.name,
             weights=weights,
             num_tokens=engine_options.most_tokens or num_tokens,
-            scope=_scope(choice, method),  # lifetime of what it remembers
+            scope=_scope(choice, method),  # how long it remembers tokens
             options=engine_options.options,
             facts=engine_options.facts,
             settings=source,
@@ -185,15 +186,16 @@ def make_launches(
 def _weights(
     card: ModelCard, choice: MethodChoice, method: EngineMethod, *, is_offline: bool
 ) -> Path | None:
-    """The folder of a method's draft weights: as given, or from the model card.
+    """The folder of a method's draft weights: as the user gave it, or from the model card.
 
-    None if the method reads no weights, or the card has none for it.
+    None if the method reads no weights, or if the card has none for it.
 
     Args:
         card: the model, with the repositories of draft weights by method.
         choice: the method's name, with the options that the user gave, by name.
-        method: the method in the engine. Its `weights` name the method whose weights it reads.
-        is_offline: download nothing.
+        method: the method in the engine. `method.weights` is the name of the method whose weights
+            it reads.
+        is_offline: True to download nothing.
     """
     if method.weights is None:  # it reads none
         return None
@@ -210,7 +212,7 @@ def num_tokens_of(choice: MethodChoice, method: EngineMethod) -> int:
     """The most tokens of a draft; 0 if the method decides.
 
     Raises:
-        UserError: the user gave another text than a number of tokens.
+        UserError: the text that the user gave is not a number of tokens.
     """
     number = choice.given.get(NUM_TOKENS, str(method.num_tokens))  # as text
     is_zero_allowed = method.num_tokens == 0  # the method may decide
@@ -222,14 +224,14 @@ def num_tokens_of(choice: MethodChoice, method: EngineMethod) -> int:
 
 
 class _EngineOptions(NamedTuple):
-    """The user's further options of a method."""
+    """The user's options of a method that are the engine's own."""
 
     options: dict[str, Any]
-    """What the engine gets for these options, by the engine's names."""
+    """The options in the form that the engine gets, by the engine's names."""
     facts: dict[str, Any]
-    """The same options as the header of a run has them: a file with its name, hash and content."""
+    """The same options in the form of a run's header: a file has its name, hash and content."""
     most_tokens: int = 0
-    """The most draft tokens of a table; 0 without one."""
+    """The largest number of draft tokens in a table; 0 without a table."""
 
 
 def _engine_options(choice: MethodChoice, method: EngineMethod) -> _EngineOptions:
@@ -239,13 +241,13 @@ def _engine_options(choice: MethodChoice, method: EngineMethod) -> _EngineOption
     for the method WHOLE the engine's whole configuration of speculation.
 
     Args:
-        choice: the method's name, with the user's texts of its options (`given`) by option.
+        choice: the method's name, with the texts that the user gave for its options (`given`).
         method: the method in the engine, with the types of its own options by name.
 
     Raises:
-        UserError: a text has not the option's type, a file is wrong, or WHOLE has no file.
+        UserError: a text does not have the option's type, a file is wrong, or WHOLE has no file.
     """
-    options: dict[str, Any] = {  # in their types, by name
+    options: dict[str, Any] = {  # values in the options' types, by name
         name: _option_value(choice, name, kind)
         for name, kind in method.options.items()
         if name in choice.given
@@ -270,9 +272,9 @@ def _engine_options(choice: MethodChoice, method: EngineMethod) -> _EngineOption
 
 
 def _option_value(choice: MethodChoice, name: str, kind: type[OptionValue]) -> OptionValue:
-    """What the user gave for an engine's option, in the option's type.
+    """The value that the user gave for an engine's option, in the option's type.
 
-    `choice.given` has the user's texts by option, `name` is the option, `kind` its type.
+    `choice.given` has the user's texts by option. `name` is the option, and `kind` is its type.
 
     Raises:
         UserError: the text does not fit the type, or is a number that is not finite.
@@ -281,7 +283,7 @@ def _option_value(choice: MethodChoice, name: str, kind: type[OptionValue]) -> O
     if kind is bool and given_text in ("true", "false"):
         return given_text == "true"
     if kind is not bool:
-        with suppress(ValueError):  # the text is no number of this type
+        with suppress(ValueError):  # the text is not a number of this type
             setting = kind(given_text)
             if not isinstance(setting, float) or math.isfinite(setting):
                 return setting
@@ -289,7 +291,7 @@ def _option_value(choice: MethodChoice, name: str, kind: type[OptionValue]) -> O
 
 
 def _scope(choice: MethodChoice, method: EngineMethod) -> Scope:
-    """The lifetime of what a method remembers: as the user gave it, or the engine's default."""
+    """How long a method remembers tokens: as the user gave it, or the engine's default."""
     scopes: tuple[Scope, ...] = method.scopes or ("request",)
     requested = choice.given.get(SCOPE, scopes[0])
     for scope in scopes:

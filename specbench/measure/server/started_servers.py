@@ -1,4 +1,4 @@
-"""Servers of a run's methods that the run starts, all together or in turn."""
+"""Servers that a run starts for its methods, all together or one at a time."""
 
 import asyncio
 import re
@@ -23,25 +23,25 @@ from specbench.measure.server.stream import RequestFailed
 START_S = 900.0
 """Seconds that an engine has to load and compile a model."""
 MOST_STARTS = 2
-"""Starts in a row that may end badly: an engine that dies is started once more."""
+"""The most starts of a server in a row: an engine that dies is started once more."""
 _READY_POLL_S = 0.2
-"""Seconds between questions to a server that is starting."""
+"""Seconds between two requests to a server that is starting."""
 _FOLDERS = re.compile(r"""(?<![^\s"'=,])/(?:[^/"',]+/)+(?=[^/"',])""")
-"""The folders of an absolute path in an argument."""
+"""Matches the folders of an absolute path in an argument."""
 
 
 @dataclass(slots=True, eq=False)
 class _ServerState:
-    """The running server of a method, if any, and the number of its starts."""
+    """The server of a method, if it runs, and how often it was started."""
 
     stack: AsyncExitStack = field(default_factory=AsyncExitStack)
-    """Ends the server, with its client and its files."""
+    """Ends the server, closes its client and removes its files."""
     server: OpenServer | None = None
-    """The server that runs."""
+    """The running server; None if it does not run."""
     num_starts: int = 0
-    """Starts in a row: of the server that last answered before a block, and those after it."""
+    """Starts in a row: that of the last server that answered before a block, and those since."""
     failure: str = ""
-    """The reason why it is not started again."""
+    """The reason to give when it is not started again."""
 
     async def close(self) -> None:
         """End the server, if it runs."""
@@ -51,12 +51,12 @@ class _ServerState:
 
 @dataclass(slots=True, eq=False)
 class StartedServers:
-    """Servers of methods that the run starts: all together, or one when its turn comes."""
+    """Servers that the run starts for its methods: all together, or each when its turn comes."""
 
     launches: Mapping[str, Launch]
     """The servers to start, by method."""
     command: Callable[[Launch], Sequence[str]]
-    """Makes the command line of a server."""
+    """Makes the words of a server's command line."""
     variables: Mapping[str, str]
     """Environment variables that the engine needs, unless the user has set them."""
     find: Callable[[Client], Awaitable[FoundServer]]
@@ -64,27 +64,27 @@ class StartedServers:
     folder: Path
     """The folder of the logs."""
     wheel: str = ""
-    """The package with the engine, if one has it: the server may not know its version."""
+    """The package that has the engine, with its version, which the server may not know; or ""."""
     request_s: float | None = None
     """Seconds that a request may take; None for the default."""
     arrangement: Arrangement | None = None
-    """The turns of the servers; None for one at a time."""
+    """If the servers are up side by side; None for one at a time."""
     _states: dict[str, _ServerState] = field(default_factory=dict)
-    """The servers by method, since the beginning of the pass."""
+    """The servers by method, as far as they were started in this pass."""
     _headers: dict[str, ServerHeader] = field(default_factory=dict)
     """The headers of the servers that were started, by method."""
 
     @property
     def is_one_at_a_time(self) -> bool:
-        """One server is up at a time; otherwise all are, from the beginning of each pass."""
+        """True if one server is up at a time. If not, all are up from the start of each pass."""
         return self.arrangement is None or not self.arrangement.is_side_by_side
 
     async def open(self, method: str) -> OpenServer:
         """The server of a method, started unless it runs.
 
-        Called before each block of requests of a method. At the first block of a pass, all servers
-        are started if they run side by side. If they take turns, the server that ran before is
-        ended.
+        This is called before each block of a method's requests. If the servers run side by side,
+        the first block of a pass starts all of them. If they take turns, the server that ran before
+        is ended.
 
         Raises:
             SpecbenchError: the server did not start, or died more than once.
@@ -101,18 +101,17 @@ class StartedServers:
         """The server of a method, started unless it runs and answers.
 
         A server that died is started again, but not after MOST_STARTS deaths in a row. A server
-        that answers before a block (a group of requests) ends the row: it outlived the block
-        before. A start that failed
-        is not repeated in the same pass.
+        that still answers before a block (a group of requests) survived the last block, so deaths
+        are counted anew. A start that failed is not repeated in the same pass.
 
         Raises:
             SpecbenchError: the server did not start, or died MOST_STARTS times in a row.
         """
         state = self._states.setdefault(method, _ServerState())
         server = state.server
-        # `death` and `check_alive` give the reason why the server is gone; else they are empty.
+        # `death` and `check_alive` return the reason if the server is gone, else "" and None.
         if server and not server.death() and not await server.client.check_alive():
-            state.num_starts = 1  # it outlived the last block: count from its start again
+            state.num_starts = 1  # it survived the last block: count from its start again
             return server
         if state.num_starts >= MOST_STARTS:
             raise SpecbenchError(state.failure)
@@ -125,7 +124,7 @@ class StartedServers:
             state.num_starts = MOST_STARTS  # so that it is not started again
             await state.close()
             raise SpecbenchError(state.failure) from error
-        # The reason for a later call, when this server too has died and no start is left.
+        # The reason that a later call gives if this server has died, too, and no start is left.
         state.failure = f"The server of {method} died {MOST_STARTS} times."
         return state.server
 
@@ -151,7 +150,7 @@ class StartedServers:
     async def _start(self, method: str, stack: AsyncExitStack) -> OpenServer:
         """Start the server of a method, and wait until it answers.
 
-        What is started here ends with `stack`. The server's header is put into `_headers`.
+        Closing `stack` ends what is started here. The server's header is put into `_headers`.
 
         Raises:
             SpecbenchError: the server ended, did not answer in time, refuses the key, or does not
@@ -162,7 +161,7 @@ class StartedServers:
         scratch = stack.enter_context(TemporaryDirectory(prefix="specbench-"))
         launch = replace(self.launches[method], port=port, scratch=Path(scratch))
         command = self.command(launch)
-        # A label such as `eagle:num_tokens=5` as the name of a file.
+        # The name of the log: a label such as `eagle:num_tokens=5` is not a safe file name.
         log_name = "".join(letter if letter.isalnum() else "-" for letter in method)
         # `variables` are environment variables that the engine needs, `folder` is for the logs.
         process = ServerProcess(command, self.variables, self.folder / f"{log_name}.log")
@@ -173,7 +172,7 @@ class StartedServers:
         try:
             found_server = await self.find(client)  # asks the server what it is
         except UserError as error:  # the server does not serve the model
-            # With the end of its process in words; empty if it runs.
+            # `death` says how its process ended; empty if it runs.
             raise SpecbenchError(f"{error.message} {process.death()}".strip()) from error
         software = found_server.header.software  # name and version; may end in "-unknown"
         if self.wheel:  # the package with the engine, which may not know its version itself
@@ -193,12 +192,12 @@ class StartedServers:
 
 
 def without_folders(argument: str) -> str:
-    """An argument of a command, with paths cut to the names of files."""
+    """An argument of a command, with paths cut to the names of files or folders."""
     return _FOLDERS.sub("", argument)
 
 
 async def _wait_until_ready(client: Client, process: ServerProcess) -> None:
-    """Wait until the server answers, for START_S seconds at most.
+    """Wait for START_S seconds at most until the server answers.
 
     `client` sends requests to the server, which runs in `process`.
 
@@ -215,7 +214,7 @@ async def _wait_until_ready(client: Client, process: ServerProcess) -> None:
         except RequestFailed as failure:
             if failure.wants_key:  # it is ready, and SPECBENCH_API_KEY is not its key
                 raise
-            await asyncio.sleep(_READY_POLL_S)  # seconds between questions
+            await asyncio.sleep(_READY_POLL_S)
         else:
             return
     raise SpecbenchError(

@@ -1,6 +1,6 @@
 """Set up a run on servers that are started for it.
 
-Finds and checks the engine's executable, the model, and the draft weights of the methods.
+The engine's executable, the model, and the draft weights of the methods are found and checked.
 """
 
 from collections.abc import Mapping
@@ -40,11 +40,11 @@ from specbench.models.checkpoints import identify
 from specbench.models.hub import resolve_model
 
 LOGS = "engines"
-"""The folder in a run with the logs of the engines that it started."""
+"""The folder, in a run's folder, with the logs of the engines that the run started."""
 _MOST_CONTEXT = 4096
-"""Most tokens of context that an engine is started with: its memory grows with the context."""
+"""The longest context in tokens that an engine is started with: its memory grows with it."""
 _SLOTS_AT_A_RATE = 64
-"""Requests at once that an engine takes if requests come at a rate; further ones wait."""
+"""The most requests that an engine works on at once if they come at a rate. More requests wait."""
 _MEMORY_WARNING = (
     "{} learns from earlier requests, so it looks faster in later passes and at later loads{}"
 )
@@ -66,28 +66,28 @@ _WHEEL_WARNING = (
 
 @dataclass(frozen=True)
 class StartedSetup(ServedSetup):
-    """An engine's methods on a model, ready to be started."""
+    """The servers of an engine's methods for a model, ready to be started."""
 
     servers: Mapping[str, Launch]
     """The servers to start, by label."""
     path: Path
     """The folder of the model."""
     engine: Engine
-    """The engine."""
+    """The serving engine."""
     command: tuple[str, ...]
     """The words that begin the engine's command line."""
     context: int
-    """Tokens of context that the servers are started with."""
+    """Length in tokens of the context that the servers are started with."""
     device: str
     """The device of the servers: cpu or cuda."""
     wheel: str = ""
     """The package that has the engine, with its version; empty if an executable is installed."""
     version: str = ""
-    """The engine's version before its start; empty if it is unknown."""
+    """The engine's version, found before its start; empty if unknown."""
     no_checkpoint: tuple[str, ...] = ()
     """Methods without draft weights for the model."""
     refused: tuple[str, ...] = ()
-    """Sentences about methods that were left out: the engine, or its version, cannot run them."""
+    """Warnings about methods that were left out, as the engine or its version cannot run them."""
 
     @property
     def title(self) -> str:
@@ -96,8 +96,8 @@ class StartedSetup(ServedSetup):
         return f"{self.card.title} ({self.engine.title}{origin}, {self.device})"
 
     def describe(self) -> SetupInfo:
-        """The setup's part of the run's header, with warnings about what may mislead a reader."""
-        warnings = [  # about methods that keep what they saw in earlier requests of the run
+        """The setup's part of the run's header, with its warnings."""
+        warnings = [  # about methods that remember earlier requests of the run
             _MEMORY_WARNING.format(label, self._memory_hint(launch))
             for label, launch in self.servers.items()
             if launch.scope == "run"
@@ -112,7 +112,7 @@ class StartedSetup(ServedSetup):
         return self.make_info(
             [self.engine.title],
             {label: self._method_header(launch) for label, launch in self.servers.items()},
-            (*warnings, *self.refused),  # `refused`: sentences on methods that were left out
+            (*warnings, *self.refused),  # `refused` has those about methods that were left out
             files=identify(self.path, prefers_index=True).files,  # engines read the index's files
             device=self.device,
         )
@@ -134,7 +134,7 @@ class StartedSetup(ServedSetup):
 
     @property
     def commands(self) -> dict[str, list[str]]:
-        """The command lines of the servers by label, without the ports of a later start."""
+        """The command lines of the servers by label, without the ports, which a start chooses."""
         launches = self._shared(self._arrangement(None))
         with TemporaryDirectory(prefix="specbench-") as scratch:  # for files in an engine's layout
             return {
@@ -148,7 +148,7 @@ class StartedSetup(ServedSetup):
         return {label: replace(launch, gpu_share=share) for label, launch in self.servers.items()}
 
     def _arrangement(self, before: RunHeader | None) -> Arrangement | None:
-        """The turns of the servers. A continued run keeps those of its blocks so far (`before`)."""
+        """If the servers are up side by side. A continued run does as before (see its header)."""
         if before is not None and before.blocks:
             return before.arrangement
         return arrange(self.engine, [*self.servers.values()], self.spec.engine_args)
@@ -172,14 +172,14 @@ class StartedSetup(ServedSetup):
     def _method_header(self, launch: Launch) -> MethodHeader:
         """The header of the method of a server to start: its title, options and draft weights.
 
-        `launch.facts` has the user's further options by name, as the header shows them. The name
-        that the user gave to a whole configuration is among them, and is the method's title.
+        `launch.facts` has the user's other options by name, as the header shows them. For a whole
+        configuration, they include the name that the user gave to it, which is the method's title.
         """
         method = self.engine.methods[launch.method]
         options: dict[str, Any] = {}  # by name
-        if launch.num_tokens:  # 0: the method decides the tokens of a draft
+        if launch.num_tokens:  # 0 if the method decides the number of draft tokens
             options[NUM_TOKENS] = launch.num_tokens
-        if method.scopes:  # lifetimes of the method's memory that the engine offers
+        if method.scopes:  # the scopes that the engine offers, if there is a choice
             options[SCOPE] = launch.scope
         options |= launch.facts
         return MethodHeader(
@@ -189,7 +189,7 @@ class StartedSetup(ServedSetup):
             is_lossless=not self.engine.is_lossy(launch.options),
             weights=identify(launch.weights, prefers_index=True) if launch.weights else None,
             scope=launch.scope,
-            settings=launch.settings,  # where a size that the user did not give comes from, or None
+            settings=launch.settings,  # the source of a size that the user did not give, or None
         )
 
 
@@ -197,7 +197,7 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
     """Find the engine, the model and the draft weights of the methods.
 
     `spec` has the run's options; with `is_offline`, nothing is downloaded. The setup has the
-    servers to start by the methods' labels, and what they have in common.
+    servers to start, by the methods' labels, and what they have in common.
 
     Raises:
         UserError: the engine is not installed or cannot run a method, or a file is missing.
@@ -209,15 +209,15 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
     device = _device(spec.device)  # cpu or cuda
     card = spec.card
     choices = engine_choices(spec, engine)  # names of methods with the options given
-    is_named = bool(spec.methods)  # by the user: one that the engine cannot run raises
+    is_named = bool(spec.methods)  # by the user: then a method that cannot run is an error
     executable = find_executable(spec, engine)  # its command, wheel and version
     choices = choices_in_version(choices, engine, executable.version, is_named=is_named)
     model_path = resolve_model(card, offline=is_offline)  # the folder
     codec = load_codec(model_path, card, spec.template, spec.template_args)
-    # Raises if the engine cannot read the model. (A method's name would check its weights.)
+    # Raises if the engine cannot read the model. ("" stands for the model, not a method's weights.)
     engine.check_folder(model_path, "")
-    # Tokens of context, at most _MOST_CONTEXT because an engine's memory grows with the context.
-    # If the context of the model is unknown, it is _MOST_CONTEXT.
+    # The length of the context in tokens. It is at most _MOST_CONTEXT, because an engine's memory
+    # grows with the context, and equal to it if the model's context is unknown.
     context = min(context_length(model_path, card.name) or _MOST_CONTEXT, _MOST_CONTEXT)
     vanilla = Launch(  # a server to start, without speculation
         model=model_path,
@@ -229,12 +229,12 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
         num_at_once=_num_at_once(spec),  # requests
         dtype=spec.dtype if spec.dtype != "auto" else "",  # "": the engine's choice
         is_cpu=device == "cpu",
-        scope="request",  # it remembers nothing of earlier requests
+        scope="request",  # it remembers no earlier requests
     )
     # Raises for flags that specbench sets. Port 1 is a placeholder: each start takes a free port.
     check_engine_args(engine, spec.engine_args, engine.arguments(replace(vanilla, port=1)))
     settings = read_served_settings(spec, engine)  # draft sizes by load; None without a file
-    # The servers of all methods, and the methods left out for lack of weights or of support.
+    # The servers of all methods, and the methods left out because weights or support are missing.
     launches = make_launches(
         choices, engine, card, vanilla, settings, is_named=is_named, is_offline=is_offline
     )
@@ -256,7 +256,7 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
 
 
 def _refuse_addresses(spec: RunSpec) -> None:
-    """Raise UserError if the user named servers that run already, beside an engine to start."""
+    """Raise UserError if the user named both an engine to start and running servers."""
     if spec.urls or spec.labels:
         raise UserError(
             f"--engine {spec.serving_engine} starts its own servers, and --url names running ones.",
@@ -265,7 +265,7 @@ def _refuse_addresses(spec: RunSpec) -> None:
 
 
 def _left_out(spec: RunSpec, engine: Engine, version: str) -> list[str]:
-    """A sentence for each default method that the engine's version lacks."""
+    """A warning about each default method that the version lacks; none if methods were named."""
     if spec.methods:
         return []
     return [
@@ -276,7 +276,7 @@ def _left_out(spec: RunSpec, engine: Engine, version: str) -> list[str]:
 
 
 def _num_at_once(spec: RunSpec) -> int:
-    """Requests that a server has to take at once."""
+    """The number of requests that a server has to work on at once."""
     num_at_once = max(spec.concurrency, default=1)
     if spec.request_rates:
         return max(num_at_once, _SLOTS_AT_A_RATE)
@@ -286,8 +286,8 @@ def _num_at_once(spec: RunSpec) -> int:
 def _device(requested: str) -> str:
     """The device that an engine takes, from the text of --device: cpu or cuda.
 
-    For "auto" it is a GPU if the driver knows one. Torch is not asked, since an engine has a torch
-    of its own. Raises UserError if a GPU is numbered (cuda:1).
+    For "auto" it is a GPU if the driver reports one. Torch is not asked, since an engine may use
+    another torch. Raises UserError if a GPU is numbered (cuda:1).
     """
     if ":" in requested:
         raise UserError(

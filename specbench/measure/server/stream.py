@@ -1,8 +1,8 @@
-"""The form of requests and answers of servers.
+"""The form of the requests that servers take, and of their answers.
 
-A `StreamProtocol` turns requests and events into JSON and back: the OpenAI API's is in
-`openai_api`, an engine's own is in its file in `engines`. `answer_reader` puts the events of an
-answer together.
+A `StreamProtocol` turns requests into JSON, and JSON into events. Those of the OpenAI API are in
+`openai_api`; an engine's own protocol is in its file in `engines`. `answer_reader` puts the events
+of an answer together.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,15 +17,15 @@ from specbench.models.templates import Message
 from specbench.types import Request
 
 _MOST_SEED = 2**31
-"""Servers take seeds of 32 bits or more."""
+"""Seeds that are sent are below this number, since some servers take only 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A request with the chat that its prompt tokens render, for servers that take no tokens."""
+    """A request with its prompt as tokens and as a chat, for servers that take no tokens."""
 
     request: Request
-    """The prompt as tokens, and how to answer it."""
+    """The prompt as tokens, with the sampling and the most new tokens."""
     messages: Sequence[Message]
     """The prompt as a chat."""
 
@@ -34,17 +34,17 @@ class Counts(Struct, frozen=True):
     """Counts and times that a server reports for one answer; None if it does not report them."""
 
     num_drafts: int | None = None
-    """Steps with a draft. Servers that list steps without a draft count these too."""
+    """Number of steps with a draft. Some servers count steps without a draft, too."""
     num_drafted: int | None = None
-    """Draft tokens of all steps."""
+    """Number of draft tokens of all steps."""
     num_accepted: int | None = None
-    """Draft tokens that were accepted."""
+    """Number of draft tokens that were accepted."""
     accepted_per_step: tuple[int, ...] | None = None
-    """Accepted draft tokens of each step [steps]. Some servers list steps without a draft too."""
+    """Accepted draft tokens of each step [steps]. Some servers list steps without a draft, too."""
     drafted_per_step: tuple[int, ...] | None = None
     """Draft tokens of the same steps [steps]."""
     drafts_by_accepted: tuple[int, ...] | None = None
-    """Drafts of which 0, 1, 2, ... tokens were accepted."""
+    """Numbers of drafts of which 0, 1, 2, ... tokens were accepted."""
     prefill_ms: float | None = None
     """Milliseconds up to the first token."""
     decode_ms: float | None = None
@@ -52,32 +52,32 @@ class Counts(Struct, frozen=True):
 
 
 class Event(Struct, frozen=True, gc=False):
-    """One event of a stream: new text, new tokens, and at the end the reason and the counts."""
+    """One event of a stream: new text, new tokens, and at the end why it ended, and the counts."""
 
     text: str = ""
     """New text, or all text so far if `is_whole`."""
     token_ids: tuple[int, ...] | None = None
-    """New tokens; None if the server sends none."""
+    """The ids of new tokens; None if the server sends none."""
     finish: str | None = None
-    """The server's own word for the reason of the end; None before the end."""
+    """The server's word for why the answer ended; None before the end."""
     num_tokens: int | None = None
     """Tokens of the answer, as the server counts them."""
     prompt_tokens: int | None = None
     """Tokens of the prompt, as the server counts them."""
     cached_tokens: int | None = None
-    """Tokens of the prompt that it had in a cache."""
+    """Tokens of the prompt that the server had in a cache."""
     counts: Counts | None = None
     """Counts and times of the answer."""
     error: str | None = None
     """The message of an error event."""
     is_whole: bool = False
-    """The text includes the text of all earlier events."""
+    """True if the text includes the text of all earlier events."""
     num_reasoning: int = 0
-    """Characters in front of the text that are the model's reasoning."""
+    """Number of characters at the beginning of the text that are the model's reasoning."""
     reasoning_tokens: int = 0
-    """Tokens of reasoning that the server counted, sent or not; 0 if it reports none."""
+    """Tokens of reasoning that the server counted, whether it sent them or not; 0 if none."""
     num_so_far: int | None = None
-    """Number of tokens so far. If `token_ids` are as many, they are all tokens so far."""
+    """Number of the answer's tokens so far. If `token_ids` has as many, it has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +89,20 @@ class StreamProtocol:
     path: str
     """Path of requests, below the server's root."""
     body: Callable[[str, ChatRequest], dict[str, Any]]
-    """Makes the JSON of a request to a model."""
+    """Makes the JSON object of a request from the model's name and the request."""
     read: Callable[[bytes], Event]
-    """Makes the event of one `data:` line. Raises ValueError if it has another form."""
+    """Makes an event from the JSON of a `data:` line. Raises ValueError if it has another form."""
     takes_tokens: bool = True
-    """Prompts are sent as tokens; else as messages of a chat."""
+    """True if prompts are sent as tokens, False if as messages of a chat."""
     keeps_connections: bool = True
-    """False for servers that drop connections which they said they would keep."""
+    """False for servers that drop connections although they said they would keep them."""
 
 
 class RequestFailed(SpecbenchError):
-    """A request that gave no answer. The key is removed from the reason.
+    """The reason why a request got no answer. The user's key is removed from it.
 
     `is_refused` is True if the server did not begin the request, `wants_key` if it asks for a key.
-    `retry_after_s` is the wait that the server asks for.
+    `retry_after_s` has the seconds that the server asks us to wait, or None.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Answer:
     token_ids: tuple[int, ...] | None
     """The tokens as the server sent them; None if it sends text only."""
     stop: str
-    """Reason of the end: eos or budget."""
+    """Why the answer ended: "eos" or "budget"."""
     num_tokens: int | None
     """Tokens as the server counted them; None if it did not."""
     prompt_tokens: int | None
@@ -142,17 +142,17 @@ class Answer:
     together are one arrival.
     """
     num_retries: int = 0
-    """Attempts that the server refused."""
+    """Number of attempts that were refused or got no connection."""
     num_reasoning: int = 0
-    """Characters in front of the text that are the model's reasoning."""
+    """Number of characters at the beginning of the text that are the model's reasoning."""
     reasoning_tokens: int = 0
-    """Tokens of reasoning that the server counted, sent or not; 0 if it reports none."""
+    """Tokens of reasoning that the server counted, whether it sent them or not; 0 if none."""
     cached_tokens: int | None = None
     """Tokens of the prompt that the server had in a cache; None if it does not say."""
 
 
 def sampling_values(request: Request) -> dict[str, Any]:
-    """The sampling of a request and its seed, by the names that servers have for them."""
+    """The sampling and the seed of a request, by the names that servers use."""
     sampling = request.sampling
     values: dict[str, Any] = {
         "temperature": sampling.temperature,
@@ -165,7 +165,7 @@ def sampling_values(request: Request) -> dict[str, Any]:
 
 
 def error_text(error: Any) -> str | None:
-    """The text of an error event; servers send a string or an object with a message."""
+    """The text of an error event, in which servers send a string or an object with a message."""
     if error is None:
         return None
     message = error.get("message") if isinstance(error, Mapping) else error

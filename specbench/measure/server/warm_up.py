@@ -1,4 +1,4 @@
-"""The warm-up of a server: untimed requests before its first block."""
+"""Warm up a server with untimed requests before its first block."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,17 +12,17 @@ from specbench.measure.server.stream import ChatRequest, RequestFailed
 from specbench.types import Request
 
 WARM_UP_TOKENS = 32
-"""Most tokens of an answer in the warm-up."""
+"""The most tokens of an answer in the warm-up."""
 
 
 async def warm_up(server: OpenServer, requests: Sequence[Request], num_at_once: int) -> None:
-    """Send every request to a server, with a short answer, and note the drafts that it made.
+    """Send every request to a server, ask for short answers, and note the drafts that it made.
 
     The first of `requests` is a usual request, of which `num_at_once` copies are sent at once: the
-    run's largest --concurrency, or 1 if requests only come at a rate. The others are sent alone.
-    The drafts (or draft tokens) that the server counted for its first answer, which found out what
-    it is, and in the warm-up, are noted in `server.num_untimed_drafts`. At the end, its counters
-    are up to date.
+    run's largest --concurrency, or 1 if requests come only at a rate. The others are sent alone.
+    `server.num_untimed_drafts` gets the drafts (or draft tokens) that the server counted in the
+    warm-up, and before it, for the short answer by which we found out what it is. At the end, the
+    server's counters are up to date.
     """
     counters_before = await server.counters()
     for i, request in enumerate(requests):
@@ -34,7 +34,7 @@ async def warm_up(server: OpenServer, requests: Sequence[Request], num_at_once: 
             async with asyncio.TaskGroup() as group:
                 for _ in range(num_at_once if i == 0 else 1):
                     group.create_task(server.complete(chat_request))
-    await asyncio.sleep(SETTLE_S)  # so that late counts do not enter the first block
+    await asyncio.sleep(SETTLE_S)  # so that late counts are not added to the first block
     growth = increase(counters_before, await server.counters())
     server.num_untimed_drafts = server.properties.num_drafts + counted_drafts(growth)
     server.is_warm = True

@@ -1,9 +1,8 @@
-"""One run, in this process or in a process of its own.
+"""Complete one run, in this process or in a separate one.
 
-Effects of a whole process, such as where its memory lies, differ only between processes, and a
-run that hangs can be ended only if it has a process of its own. That process is `python -m
-specbench.measure.suite.apart`: it reads an `Order`, and prints the run's messages. If the run
-fails, the reason is the last line.
+Some effects, such as where memory lies, differ only between processes, and a run that hangs can be
+ended only if it has a separate process. That process is `python -m specbench.measure.suite.apart`:
+it reads an `Order`, and prints the run's messages. If the run fails, the last line is the reason.
 """
 
 import math
@@ -27,24 +26,24 @@ from specbench.measure.suite.process import run_tried
 
 
 class Order(msgspec.Struct, frozen=True):
-    """A run to complete in a folder, as far as it is missing there."""
+    """A run to complete in a folder. Records that the folder has are not measured again."""
 
     spec: RunSpec
-    """What to run."""
+    """The options of the run."""
     given: tuple[str, ...]
-    """Names of the values that the user gave."""
+    """Names of the options that the user gave."""
     path: str
     """The folder of the run."""
     command: tuple[str, ...] = ()
     """Arguments of the command line, for the header."""
     is_forced: bool = False
-    """Parts of the run may be from another machine or other versions."""
+    """True if parts of the run may be from another machine or other versions."""
     is_offline: bool = False
-    """Use no network."""
+    """True to use no network."""
 
 
 def complete(order: Order, progress: Progress, setup_maker: SetupMaker | None = None) -> Run:
-    """Run in this process what a run's folder lacks, and return the complete run.
+    """Measure the missing records of a run in this process, and return the complete run.
 
     A complete run that has all its records is left unchanged.
 
@@ -54,13 +53,13 @@ def complete(order: Order, progress: Progress, setup_maker: SetupMaker | None = 
         setup_maker: makes the setup of a run on other machines; None for a run from this machine.
 
     Raises:
-        SpecbenchError: the run cannot be made, or the run failed.
+        SpecbenchError: the run cannot start, or it failed.
     """
     run_folder = Path(order.path)
     is_resumed = (run_folder / HEADER).exists()  # the file run.json
     choose = resumed_run if is_resumed else new_run
-    # `chosen.spec` is the spec of the order, or the stored spec of a resumed run; `chosen.given`
-    # are the names of the options that the user gave. `root` is not used, as there is an `output`.
+    # `chosen.spec` is the spec of the order, or the stored spec of a resumed run. `chosen.given`
+    # has the names of the options that the user gave. `root` is not used, as `output` is given.
     chosen = choose(order.spec, order.given, output=run_folder, root=run_folder.parent)
     if is_resumed:
         stored_run = read_run(run_folder)
@@ -81,9 +80,9 @@ def complete(order: Order, progress: Progress, setup_maker: SetupMaker | None = 
 def complete_apart(
     order: Order, progress: Progress, timeout_s: float | None = None, total_s: float = math.inf
 ) -> None:
-    """Complete a run in a process of its own, with a second try if it has a timeout.
+    """Complete a run in a separate process, with a second try if there is a timeout.
 
-    A try ends after `timeout_s` seconds, and all tries end after `total_s` seconds.
+    A try is stopped after `timeout_s` seconds, and all tries after `total_s` seconds.
 
     Raises:
         SpecbenchError: the run failed, or the user made a mistake.
@@ -100,13 +99,13 @@ def complete_apart(
 def main() -> int:
     """Complete the run of the `Order` on stdin, which is JSON, and return the exit code.
 
-    Prints the run's messages, and last the reason if the run fails.
+    Prints the run's messages. If the run fails, the last line is the reason.
     """
-    wait_briefly()  # lets idle CPU threads sleep instead of spin; before torch is imported
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
+    wait_briefly()  # before torch is imported: lets idle CPU threads sleep instead of spin
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # handled like Ctrl-C
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     try:
-        with lasting_interrupts():  # Ctrl-C ends the run also where Python would drop it
+        with lasting_interrupts():  # Ctrl-C ends the run even where Python would ignore it
             complete(order, Progress(print))
     except SpecbenchError as error:
         print(f"{error.message} {error.hint}".strip().replace("\n", " "))

@@ -1,4 +1,4 @@
-"""A run before it starts: samples, downloads, memory, time, and missing parts.
+"""Preview a run before it starts: its samples, downloads, memory, time, and missing parts.
 
 Nothing is downloaded or loaded. Sizes come from cached files or from the model cards' shapes.
 """
@@ -31,57 +31,57 @@ if TYPE_CHECKING:
     from specbench.zoo.stand_in.plan import StandIn
 
 STORED_BYTES = 2
-"""Bytes of a published weight."""
+"""Bytes per parameter in published checkpoints."""
 CONTEXT = 2048
-"""Tokens of a chat for which the memory is estimated."""
+"""Length in tokens of the chat for which the memory is estimated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A run that has not started. None stands for unknown values."""
+    """What is known of a run before it starts. Unknown values are None."""
 
     num_methods: int
-    """Methods that would run."""
+    """The number of methods that would run."""
     num_samples: int | None
-    """Answers of all methods in all passes at all temperatures, and of servers at all loads."""
+    """The number of answers of all methods in all passes at all temperatures (and loads)."""
     memory_bytes: int | None = None
     """Memory of the models with their caches."""
     max_seconds: float | None = None
-    """Seconds if every answer has the most new tokens, and each token takes only the time to read
-    the target's weights once from memory.
+    """Seconds of the run if every answer has the most new tokens, and each token takes only the
+    time to read the target's weights once from memory.
     """
     sizes: tuple[int | None, ...] = ()
-    """Bytes of each checkpoint or file of prompts that is not on this machine."""
+    """Bytes of each checkpoint or file of prompts that is not on this machine; None if unknown."""
     missing: tuple[str, ...] = ()
     """Sentences about what the run lacks."""
     trees: tuple[str, ...] = ()
-    """Lines about trees whose size depends on the target's size, with the papers' trees."""
+    """Lines about trees whose size depends on the target's size, compared with the papers'."""
 
     @property
     def download_bytes(self) -> int:
-        """Bytes of the files of known size."""
+        """Bytes to download, as far as sizes are known."""
         return sum(size for size in self.sizes if size is not None)
 
     @property
     def has_more_files(self) -> bool:
-        """True if there are files of unknown size."""
+        """True if files of unknown size are to be downloaded, too."""
         return None in self.sizes
 
 
 def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
     """The preview of a run: its samples, memory and time, and its missing parts.
 
-    `bytes_per_s` measures the memory bandwidth of the device of a name, such as "cpu".
+    `bytes_per_s` takes the name of a device, such as "cpu", and measures its memory's bandwidth.
 
     Raises:
-        UserError: an unknown name, or a device that this machine does not have.
+        UserError: a name is unknown, or this machine does not have the device.
     """
-    if spec.backend:  # servers have memory and weights of their own
+    if spec.backend:  # the memory and weights of servers are not known here
         plan = make_plan(spec, is_offline=True)
         return Preview(num_methods=len(plan.setup.labels), num_samples=plan.num_records)
     spec = with_defaults(spec)
     device_name = pick_device(spec.device).name
-    # The methods of the survey note what is missing, and the sizes of files to download.
+    # The functions of the survey also note what is missing, and the sizes of files to download.
     survey = _Survey(
         spec=spec,
         card=spec.card,
@@ -89,9 +89,9 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
         stand_in=stand_in_of(spec.card) if spec.weights == "stand-in" else None,
     )
     need = survey.target_memory()  # bytes of the target's weights and cache; None if unknown
-    # The number of parameters is None if it is unknown.
+    # The target's number of parameters; None if unknown.
     num_parameters = memory.target_parameters(spec.card, survey.target)
-    # `selected.missing`: methods for which the model has no checkpoint, here or to be downloaded.
+    # `selected.missing` are the methods for which the model has no checkpoint at all.
     selected = select_methods(
         spec,
         spec.run_methods,
@@ -130,14 +130,14 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
 def _trees(methods: Sequence[RunMethod], num_parameters: float | None) -> Iterator[str]:
     """A line per method whose tree depends on the target's size: the tree here and in the paper.
 
-    An example is "eagle2: 20 nodes, 5 levels; paper: 50 nodes, 6 levels (as for 13B)". If both
+    An example is "eagle2: 20 nodes, 5 levels; paper: 50 nodes, 6 levels (as for 13B)". If the two
     trees are equal, the line has only the part "paper: ...". If the paper has no target of this
-    size, the note in parentheses names the target whose tree is taken instead.
-    `num_parameters` is the target's number of parameters; if it is None, there are no lines.
+    size, the note in parentheses names the target whose tree is used instead.
+    `num_parameters` is the target's number of parameters. If it is None, there are no lines.
     """
     for method in methods:
         options = method.options
-        size_text = options.size_text()  # such as "50 nodes, 6 levels"; empty for other methods
+        size_text = options.size_text()  # such as "50 nodes, 6 levels"; "" if it does not depend
         if not size_text or num_parameters is None:
             continue
         # Without options of the user, a method has the paper's tree for this target.
@@ -152,7 +152,7 @@ def _trees(methods: Sequence[RunMethod], num_parameters: float | None) -> Iterat
 
 @dataclass(slots=True)
 class _Survey:
-    """The needs of a run, collected step by step."""
+    """The needs of a run, collected one after the other."""
 
     spec: RunSpec
     """The run, with its defaults."""
@@ -163,7 +163,7 @@ class _Survey:
     stand_in: StandIn | None
     """The stand-in for the model; None for its own weights."""
     draft_bytes: int = 0
-    """Memory of the methods' own weights, as far as their size is known."""
+    """Bytes of memory for the methods' weights, as far as their sizes are known."""
     sizes: list[int | None] = field(default_factory=list)
     """Bytes of each checkpoint or file of prompts that is not on this machine; None if unknown."""
     missing: list[str] = field(default_factory=list)
@@ -175,11 +175,11 @@ class _Survey:
         """The memory of the target with its cache and a prefill; None if unknown.
 
         Sets `target` to the model's folder, or to the shape of its stand-in. If the model's files
-        are to be downloaded, adds their bytes (None if unknown) to `sizes`. If a folder or a file
-        of the user is damaged, adds a sentence to `missing`.
+        are to be downloaded, their bytes (None if unknown) are added to `sizes`. If a folder or a
+        file of the user is damaged, a sentence is added to `missing`.
         """
         what = f"Model {self.card.name}"  # the name in errors
-        # Estimates the memory of a shape, or of a checkpoint in a folder.
+        # Estimates the memory for a shape, or for a checkpoint in a folder.
         estimate = partial(memory.estimate, dtype=self.dtype, context=CONTEXT, what=what)
         if self.stand_in:
             self.target = self.stand_in.shape
@@ -201,10 +201,10 @@ class _Survey:
     def resolve_weights(self, method: RunMethod) -> ResolvedWeights:
         """Find a method's weights on this machine.
 
-        The result's `weights` are None if they are not here, the method needs none, or the model
-        has none for it. Adds the weights' bytes in memory to `draft_bytes`. If the weights are not
-        here, or damaged, also appends the bytes of their files to `sizes`: STORED_BYTES per
-        parameter, or None if the number of parameters is unknown.
+        The result's `weights` are None if they are not on this machine, the method needs none, or
+        the model has none for it. The weights' bytes in memory are added to `draft_bytes`. If the
+        weights are missing or damaged, the bytes of their files are also appended to `sizes`:
+        STORED_BYTES per parameter, or None if the number of parameters is unknown.
 
         Raises:
             UserError: the user named weights for a stand-in.
@@ -212,7 +212,7 @@ class _Survey:
         bytes_per_number = memory.BYTES[self.dtype]  # in memory
         try:
             resolved = find_checkpoint(self.card, method, is_offline=True, stand_in=self.stand_in)
-            # A path, the maker of a stand-in's weights with their number, or None.
+            # A path, or the plan of a stand-in's weights with their number, or None.
             weights = resolved.weights
             if not isinstance(weights, Path | None):
                 self.draft_bytes += weights.num_numbers * bytes_per_number
@@ -229,17 +229,17 @@ class _Survey:
             return ResolvedWeights(weights=None)
 
     def _num_parameters(self, method: RunMethod) -> int | None:
-        """Parameters of weights that are not here; None if the model's card does not say."""
+        """The number of parameters of a method's weights; None if the model's card lacks it."""
         source = weights_source(self.card, method)
         if source.given or not source.on_card:
             return None
         return memory.num_parameters(self.card, source.on_card)
 
     def num_answers(self) -> int | None:
-        """Answers of one method in one pass at one temperature; None if unknown.
+        """The number of answers of one method in one pass at one temperature; None if unknown.
 
-        Prompts that are not on this machine count as having one turn. For an unknown number, adds a
-        sentence to `missing`.
+        Prompts that are not on this machine count as having one turn. If the number is unknown, a
+        sentence is added to `missing`.
         """
         total_answers = 0
         # `spec.prompts` is the source of the prompts, such as "paper".
@@ -254,9 +254,9 @@ class _Survey:
     def _num_answers_of(self, task: Task) -> int | None:
         """The number of answers to the prompts of a task; None if unknown.
 
-        If the prompts are not on this machine, adds a file of unknown size to `sizes`, and counts
-        one answer per prompt: as many as `--limit` or `--sample` asks for, or as the paper has if
-        these are fewer.
+        If the prompts are not on this machine, a file of unknown size is added to `sizes`, and each
+        prompt counts as one answer. The number of prompts is that of `--limit` or `--sample`, or
+        the number in the paper if that is smaller.
 
         Raises:
             UserError: the prompts are on this machine, but cannot be read.
@@ -278,8 +278,8 @@ class _Survey:
                 raise
             self.sizes.append(None)
         num_prompts = spec.limit or spec.sample  # prompts that the user asks for, or None
-        # A task that is a file of the user has no card. `paper` is the file of the prompts that a
-        # paper has published; None without one.
+        # A task from a user's file has no card. `paper` is the file with the prompts that a paper
+        # has published, or None.
         if task.card and spec.prompts == "paper" and task.card.paper:
             num_in_paper = task.card.paper.num_prompts
             return min(num_prompts, num_in_paper) if num_prompts else num_in_paper

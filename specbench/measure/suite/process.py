@@ -1,4 +1,4 @@
-"""Commands in processes of their own, which a timeout can end."""
+"""Run commands in separate processes, which a timeout can end."""
 
 import math
 import os
@@ -13,16 +13,16 @@ from typing import IO, NamedTuple
 from specbench.errors import SpecbenchError, UserError
 
 GRACE_S = 20.0
-"""Seconds between the interrupt of a process and its end: a run writes its header meanwhile."""
+"""Seconds that an interrupted process has before it is killed, so that a run writes its header."""
 
 
 class Ended(NamedTuple):
-    """The end of a process."""
+    """How a process ended."""
 
     code: int | None
     """Its exit status; None if it was stopped at its timeout."""
     last: str
-    """The last line that it printed and that is not empty; "" without one."""
+    """The last line that it printed and that is not empty; "" if there is none."""
 
 
 def run_tried(
@@ -34,13 +34,13 @@ def run_tried(
     stdin: bytes = b"",
     only_killed: bool = False,
 ) -> None:
-    """Run a command until it succeeds: once without a timeout, at most twice with a timeout.
+    """Run a command once, or with a timeout again if it fails.
 
     Args:
         command: the words of the command line.
         say: receives the lines that the command prints.
-        timeout_s: seconds after which a try ends; None for no timeout.
-        total_s: seconds after which all tries end.
+        timeout_s: seconds after which a try is stopped; None for no timeout.
+        total_s: seconds after which all tries are stopped.
         stdin: the command's standard input.
         only_killed: True to try again only if a signal or the timeout ended the command.
 
@@ -57,7 +57,7 @@ def run_tried(
         exit_code = ended.code  # None at the timeout, below 0 if a signal killed the command
         if exit_code == 0:
             return
-        # The last line that the command printed has the reason.
+        # The last line that the command printed is the reason.
         reason = ended.last or f"It ended with {exit_code}."
         if exit_code is None:
             reason = f"It was stopped at its timeout of {try_s:.3g} s."
@@ -76,10 +76,10 @@ def run_command(
     timeout_s: float | None = None,
     stdin: bytes = b"",
 ) -> Ended:
-    """Run a command in a process group of its own, which ends with the command.
+    """Run a command in a new process group, which ends with the command.
 
-    At its timeout, or if this process is interrupted, the command is told to end, and killed
-    GRACE_S seconds later. An interrupt of this process is then raised again.
+    At its timeout, or if this process is interrupted, the command is told to end. If it has not
+    ended GRACE_S seconds later, it is killed. An interrupt of this process is then raised again.
 
     Args:
         command: the words of the command line.
@@ -94,7 +94,7 @@ def run_command(
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        process_group=0,  # a new group, whose id is that of the process
+        process_group=0,  # a new group, with the id of the process
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     assert process.stdin and process.stdout
@@ -111,7 +111,7 @@ def run_command(
     reader.start()
     exit_code: int | None = None  # stays None at the timeout
     try:
-        # The pipe breaks if the command ends, or closes its input, before it has read all.
+        # The pipe breaks if the command ends or closes its input before it has read everything.
         with suppress(BrokenPipeError), process.stdin:
             process.stdin.write(stdin)
         exit_code = process.wait(timeout_s)
@@ -123,7 +123,7 @@ def run_command(
             raise
     finally:
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # also what the command left running
+            os.killpg(process.pid, signal.SIGKILL)  # also ends what the command left running
         process.wait()
         reader.join()
     last_line = next((line for line in reversed(lines) if line), "")

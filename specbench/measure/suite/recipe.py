@@ -1,16 +1,16 @@
-"""Suites, and the recipes that name their runs.
+"""Suites of runs, and the recipes that describe them.
 
 A recipe is a TOML file:
 
 title = "EAGLE-2 on two models"
 
-[values]                         # of every run, by the names that `specbench.run` takes
+[values]                         # for every run, by the names that `specbench.run` takes
 temperatures = [0, 1]
 methods = ["sps", "eagle2:depth=[3,5,7]"]
 
 [[runs]]                         # one run for each of its models
 models = ["vicuna-7b", "vicuna-13b"]
-limit = 20                       # for these only
+limit = 20                       # for these runs only
 """
 
 import re
@@ -27,7 +27,7 @@ from specbench.measure.spec import SPREAD, RunSpec, make_spec
 
 
 class RecipeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A recipe as it is written."""
+    """A recipe as it is in its file."""
 
     title: str
     """The title of the report."""
@@ -46,25 +46,25 @@ class SuiteRun:
     spec: RunSpec
     """What to run."""
     given: tuple[str, ...]
-    """Names of the values that the user gave."""
+    """Names of the options that the user gave."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Runs in their order."""
+    """Several runs, in order, with one report."""
 
     name: str
-    """The name of its folder by default."""
+    """The default name of its folder."""
     title: str
     """The title of the report."""
     runs: tuple[SuiteRun, ...]
     """The runs."""
     is_apart: bool = False
-    """Each run is a process of its own, with the settings that the first run chose."""
+    """True if each run has a separate process, and the settings that the first run chose."""
 
 
 def equal_runs(spec: RunSpec, given: Sequence[str], num_runs: int) -> Suite:
-    """Several runs of one spec, each in a process of its own."""
+    """A suite of several runs with the same spec, each in a separate process."""
     runs = tuple(SuiteRun(f"run-{i}", spec, tuple(given)) for i in range(1, num_runs + 1))
     title = "1 run" if num_runs == 1 else f"{num_runs} runs"
     return Suite("runs", title, runs, is_apart=True)
@@ -82,8 +82,8 @@ def read_recipe(path: Path) -> Suite:
     recipe = read_toml(path, RecipeFile, what="Recipe", hint="docs/suites.md shows one.")
     runs: list[SuiteRun] = []
     for run_table in recipe.runs:
-        # Arguments of `specbench.run` by name: the values of every run, and those of the table,
-        # which go first.
+        # Arguments of `specbench.run` by name: the values for every run, overridden by those of the
+        # table.
         arguments = {**recipe.values, **run_table}
         for model in _take_models(path, arguments):  # takes the models out of `arguments`
             # A `limit` takes prompts spread over a task, unless the recipe says otherwise.
@@ -114,7 +114,10 @@ def _take_models(path: Path, values: dict[str, Any]) -> list[str]:
 
 
 def _make_spec(path: Path, values: Mapping[str, Any]) -> RunSpec:
-    """The spec of a run. The message of an error has the recipe's line of the first wrong value."""
+    """The spec of a run. An error's message has the recipe's line with the first wrong value.
+
+    `path` is the recipe's file, for the message. `values` are the run's options by name.
+    """
     try:
         return make_spec(**values)
     except UserError as error:
@@ -125,7 +128,7 @@ def _make_spec(path: Path, values: Mapping[str, Any]) -> RunSpec:
 
 
 def _is_wrong(name: str, value: Any) -> bool:
-    """True if a value is wrong regardless of the others."""
+    """True if an option's value is wrong whatever the others are."""
     try:
         make_spec(**{name: value})
     except UserError:
@@ -134,7 +137,7 @@ def _is_wrong(name: str, value: Any) -> bool:
 
 
 def _line_phrase(path: Path, key: str, value: Any) -> str:
-    """The line that sets a key to a value: ", line 3"; empty without one."""
+    """The line of the recipe that sets a key to a value, as ", line 3"; empty if there is none."""
     if not key:
         return ""
     line = line_of(path.read_text(encoding="utf-8"), key, value)

@@ -1,4 +1,4 @@
-"""The runs of a suite, one after the other. If one fails, the others continue."""
+"""Run the runs of a suite, one after the other. If one fails, the others still run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class SuiteResult:
     runs: tuple[Run, ...]
     """The finished runs."""
     failures: dict[str, str]
-    """The reasons why the others failed, by the name of the folder."""
+    """The reasons why the other runs failed, by the name of their folders."""
 
 
 def run_suite(
@@ -37,21 +37,21 @@ def run_suite(
     is_offline: bool = False,
     setup_maker: SetupMaker | None = None,
 ) -> SuiteResult:
-    """Run what a suite's folder lacks. Returns the finished runs, and the reasons of failed runs.
+    """Complete a suite's runs. Returns the finished runs, and why the others failed.
 
     Args:
         suite: the runs.
         folder: holds a folder for each run.
-        progress: receives the events of runs in this process, and the messages of runs in processes
-            of their own.
+        progress: receives the events of runs in this process, and the messages of runs in other
+            processes.
         command: arguments of the command line, for the headers.
-        is_resumed: True if the folder may have runs already, which are then continued.
+        is_resumed: True if the folder may already have runs, which are then continued.
         is_forced: True if parts of a run may be from another machine or other versions.
         is_offline: True to use no network.
         setup_maker: makes the setups of runs on other machines; None for runs from this machine.
 
     Raises:
-        RunFolderError: the folder has runs already, and is not to be resumed.
+        RunFolderError: the folder already has runs, and `is_resumed` is False.
     """
     if not is_resumed and any((folder / run.name / HEADER).exists() for run in suite.runs):
         raise RunFolderError(
@@ -59,10 +59,10 @@ def run_suite(
         )
     finished: list[Run] = []
     failures: dict[str, str] = {}  # the reason by the name of the run
-    for number, run in enumerate(suite.runs, 1):  # a run's name is that of its folder
+    for number, run in enumerate(suite.runs, 1):  # a run has the name of its folder
         progress.message(f"Run {number} of {len(suite.runs)}: {run.name}")
         spec = run.spec
-        # Equal runs in processes of their own take the settings that the first run measured.
+        # Equal runs in separate processes take the settings that the first run chose.
         if suite.is_apart and number > 1 and spec.settings == AUTO:
             spec = replace(spec, settings=str(folder / suite.runs[0].name))
         order = Order(
@@ -79,9 +79,9 @@ def run_suite(
                 finished.append(read_run(folder / run.name))
             else:
                 finished.append(complete(order, progress, setup_maker))
-        except SpecbenchError as error:  # the run cannot be made, or failed
+        except SpecbenchError as error:  # the run cannot start, or failed
             failures[run.name] = f"{error.message} {error.hint}".strip()
-        except Exception as error:  # raised by a library or a plug-in; Ctrl-C passes
+        except Exception as error:  # of a library or a plug-in; Ctrl-C is not caught
             failures[run.name] = describe_error(error)
         if run.name in failures:
             progress.message(f"{run.name} failed: {failures[run.name]}")

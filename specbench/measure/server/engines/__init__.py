@@ -1,1 +1,1 @@
-"""Serving engines that specbench can start: one file each, with an `ENGINE`."""
+"""The serving engines that specbench can start. Each has a file, with its description `ENGINE`."""

@@ -1,4 +1,6 @@
-"""llama.cpp: `llama-server`, or the wheel xllamacpp. Flags of b11434. Models are GGUF files."""
+"""llama.cpp: `llama-server`, or the wheel xllamacpp, with the flags of build 11434. Models are GGUF
+files.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -63,14 +65,14 @@ METHODS: dict[str, EngineMethod] = {
     "ngram_cache": EngineMethod("N-gram cache", is_default=False, engine_name="ngram-cache"),
     WHOLE: WHOLE_METHOD,
 }
-"""The methods of llama.cpp. All requests share the table of `ngram_mod`. With several requests at
-once, heads draft other tokens, so they do not count as chains.
+"""The methods of llama.cpp. All requests share the table of `ngram_mod`. Heads do not count as
+chains, because they draft other tokens when there are several requests at once.
 """
 _NGRAM_SIZE = 3
-"""Length of the n-gram that is looked up: PLD's longest."""
+"""Length in tokens of the n-gram that is looked up: the longest of PLD."""
 
 FLOAT32 = ("--flash-attn", "off", "--cache-type-k", "f32", "--cache-type-v", "f32")
-"""Flags for float32 weights, with which flash attention and cache stay in float16 by default."""
+"""Flags for float32 weights. Without them, flash attention and the cache stay in float16."""
 FLOAT32_DRAFT = ("--cache-type-k-draft", "f32", "--cache-type-v-draft", "f32")
 """Flags for a float32 cache of a draft model."""
 
@@ -78,10 +80,10 @@ FLOAT32_DRAFT = ("--cache-type-k-draft", "f32", "--cache-type-v-draft", "f32")
 def _arguments(launch: Launch) -> list[str]:
     """The words of a server's command line, without the executable.
 
-    `launch` is the server to start. Its `num_tokens` are the most tokens of a draft (0 if the
-    method decides), its `options` are the user's further options of the method, by name; for the
-    method WHOLE, the user's whole configuration of speculation. Flags of `set_flags` that are None,
-    0 or empty are left out.
+    `launch` is the server to start. Its `num_tokens` is the most tokens of a draft (0 if the method
+    decides). Its `options` are the user's other options of the method, by name, or with the method
+    WHOLE the user's whole configuration of speculation. `set_flags` leaves out flags that are None,
+    0 or empty.
     """
     method = METHODS[launch.method]
     is_ngram = launch.method == "ngram"
@@ -98,13 +100,14 @@ def _arguments(launch: Launch) -> list[str]:
         no_cache_prompt=True,
         cache_ram="0",  # a text: set_flags leaves out the number 0
         spec_type=method.engine_name,
-        # Most tokens of a draft by a model or a head; their methods are named `draft-...`.
+        # The most tokens of a draft by a model or a head. These methods are named `draft-...`.
         spec_draft_n_max=launch.num_tokens if method.engine_name.startswith("draft-") else None,
         spec_ngram_simple_size_n=_NGRAM_SIZE if has_default_size else None,
         spec_ngram_simple_size_m=launch.num_tokens if is_ngram else None,  # tokens of a draft
         model_draft=gguf_file(launch.weights) if launch.weights else None,
     )
-    flags += option_flags(launch.options, "--spec-")  # "ngram_mod_n_min": --spec-ngram-mod-n-min
+    # For example, "ngram_mod_n_min" becomes --spec-ngram-mod-n-min.
+    flags += option_flags(launch.options, "--spec-")
     if launch.dtype == "float32":
         flags += FLOAT32
         if launch.weights:
@@ -155,7 +158,7 @@ _read_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
 def _body(model: str, ask: stream.ChatRequest) -> dict[str, Any]:
-    """The JSON of a request."""
+    """The JSON object of a request. `model` is not used: a llama.cpp server has one model."""
     return {
         "prompt": list(ask.request.prompt_ids),
         "n_predict": ask.request.max_new_tokens,

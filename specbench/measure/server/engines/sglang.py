@@ -1,4 +1,4 @@
-"""SGLang: `python -m sglang.launch_server`. Flags of version 0.5."""
+"""SGLang: `python -m sglang.launch_server`, with the flags of version 0.5."""
 
 import sys
 from collections.abc import Mapping
@@ -22,14 +22,16 @@ from specbench.measure.server.engine import (
 )
 
 _THRESHOLDS = ("accept_threshold_single", "accept_threshold_acc")
-"""Options that accept more than the target's distribution allows, if they are below 1."""
+"""Options that make acceptance lossy if they are below 1."""
 _VERIFYING: dict[str, type[OptionValue]] = {
     **dict.fromkeys(_THRESHOLDS, float),
     "use_rejection_sampling": bool,
 }
 """Options of all methods."""
 _TREE = {"eagle_topk": int, "num_draft_tokens": int, "adaptive": bool, **_VERIFYING}
-"""Options of methods that draft trees: tokens per node, nodes, and steps that follow the load."""
+"""Options of methods that draft trees. The first three are the children per node, the nodes of a
+tree, and whether the number of drafting steps adapts.
+"""
 METHODS: dict[str, EngineMethod] = {
     "vanilla": EngineMethod("Vanilla"),
     "ngram": EngineMethod("N-gram", 5, engine_name="NGRAM", options=_VERIFYING),
@@ -61,12 +63,12 @@ _CHAINS = ("sps", "eagle", "eagle3", "mtp")
 def _arguments(launch: Launch) -> list[str]:
     """The words of a server's command line, without the executable.
 
-    Methods of _CHAINS draft chains unless their options, by name, say otherwise. Flags of
-    `set_flags` that are None, 0 or empty are left out.
+    `launch` is the server to start. Methods in _CHAINS draft chains unless their options say
+    otherwise. `set_flags` leaves out flags that are None, 0 or empty.
     """
     options = launch.options
     is_chain = launch.method in _CHAINS
-    has_size = launch.method not in ("vanilla", WHOLE)  # the file of WHOLE says its own size
+    has_size = launch.method not in ("vanilla", WHOLE)  # the file of WHOLE has its size
     num_nodes = launch.num_tokens + 1 if has_size else None  # nodes of a draft, with the root
     flags = set_flags(
         model_path=launch.model,
@@ -105,7 +107,7 @@ def _info_options(info: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class _Finish(Struct, frozen=True):
-    """SGLang's reason for the end of an answer."""
+    """SGLang's word for why an answer ended."""
 
     type: str = ""
 
@@ -136,7 +138,7 @@ _read_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
 def _body(model: str, ask: stream.ChatRequest) -> dict[str, Any]:
-    """The JSON of a request."""
+    """The JSON object of a request. `model` is not used: an SGLang server has one model."""
     sampling = stream.sampling_values(ask.request)
     return {
         "input_ids": list(ask.request.prompt_ids),
@@ -178,12 +180,12 @@ def _read(event_json: bytes) -> stream.Event:
 
 
 def _num_accepted(meta: _Meta) -> int | None:
-    """Accepted draft tokens of an answer; None if SGLang does not say."""
+    """The number of accepted draft tokens of an answer; None if SGLang does not report it."""
     if meta.spec_num_correct_drafts is not None:
         return meta.spec_num_correct_drafts
     if meta.spec_verify_ct is None or meta.completion_tokens is None:
         return None
-    # Prefill and each verification emit one token that is not a draft.
+    # The prefill and each verification emit one token that is not a draft token.
     return max(meta.completion_tokens - 1 - meta.spec_verify_ct, 0)
 
 

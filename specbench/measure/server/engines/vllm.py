@@ -1,4 +1,4 @@
-"""vLLM: `vllm serve`. Flags, speculative configurations and metrics of versions 0.32 and 0.33."""
+"""vLLM: `vllm serve`, with the flags, configurations and metrics of versions 0.32 and 0.33."""
 
 import json
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ from specbench.measure.server import engine
 from specbench.measure.server.stream import Counts
 
 _NGRAM = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}
-"""The longest and shortest n-gram looked up, as in PLD."""
+"""Lengths in tokens of the longest and the shortest n-gram that is looked up, as in PLD."""
 _TABLE: dict[str, type[engine.OptionValue]] = {"table": str}
-"""The option for a file of draft tokens by load, of all methods with a number of draft tokens."""
+"""The option for a file with draft tokens by load. All methods with a draft size have it."""
 _SAMPLING: dict[str, type[engine.OptionValue]] = {
     **_TABLE,
     "draft_sample_method": str,
@@ -43,8 +43,8 @@ _FLY: dict[str, type[engine.OptionValue]] = {
     "fly_entropy_top_k": int,
 }
 _LOSSLESS_SAMPLING = ("standard", "block", "strict", "probabilistic")
-"""Values of `rejection_sample_method` that keep the target's distribution; the last two are of
-older versions, which may be running.
+"""Values of `rejection_sample_method` that keep the target's distribution. The last two belong to
+older versions, of which a server may be running.
 """
 METHODS = {
     **engine.METHODS,
@@ -82,13 +82,13 @@ METHODS = {
     ),
     engine.WHOLE: engine.WHOLE_METHOD,
 }
-"""The methods of vLLM. Methods for particular targets, or with parts of them, run only if named."""
+"""The methods of vLLM. Methods that need a particular target or package run only if named."""
 
 
 def _arguments(launch: engine.Launch) -> list[str]:
     """The words of a server's command line, without the executable.
 
-    Flags of `set_flags` that are None, False, 0 or empty are left out.
+    `launch` is the server to start. `set_flags` leaves out flags that are None, False, 0 or empty.
     """
     speculation = _speculation(launch)
     flags = engine.set_flags(
@@ -126,24 +126,24 @@ def _speculation(launch: engine.Launch) -> str:
         config["model"] = str(medusa_folder(launch.weights, launch.model, launch.scratch))
     elif launch.weights:
         config["model"] = str(launch.weights)
-    if launch.num_tokens:  # most tokens of a draft; 0 if the method decides
+    if launch.num_tokens:  # the most tokens of a draft; 0 if the method decides
         config["num_speculative_tokens"] = launch.num_tokens
     if launch.method == "suffix" and launch.scope == "request":  # to forget earlier requests
         config["suffix_decoding_max_cached_requests"] = 0
     if launch.method in ("ngram", "ngram_gpu"):
         config |= _NGRAM
-    return json.dumps({**config, **launch.options})  # the user's own options last
+    return json.dumps({**config, **launch.options})  # the user's options replace the others
 
 
 def _is_lossy(options: Mapping[str, Any]) -> bool:
-    """True for a rule of acceptance that changes the distribution, such as fly."""
+    """True if the rule of acceptance changes the output's distribution, as "fly" does."""
     return options.get("rejection_sample_method", "standard") not in _LOSSLESS_SAMPLING
 
 
 def _info_options(info: Mapping[str, Any]) -> Mapping[str, Any]:
     """The speculative configuration in vLLM's settings, as texts by option; empty without one.
 
-    `info` has the settings by name, or has them under the name `vllm_config`.
+    `info` has the settings by name, or a dict of them under the name `vllm_config`.
     """
     settings = info.get("vllm_config", info)
     config = settings.get("speculative_config") if isinstance(settings, dict) else None
@@ -155,13 +155,13 @@ def _info_options(info: Mapping[str, Any]) -> Mapping[str, Any]:
 def medusa_folder(weights: Path, model: Path, scratch: Path) -> Path:
     """A folder with Medusa heads in vLLM's layout.
 
-    `weights` is the folder of the heads, `model` the folder of the target model. `weights` itself
-    is returned if it has vLLM's layout. Else the result is `scratch`, a folder of this server
-    alone. It gets a config.json with the settings that vLLM asks for, and links to the other files
-    of `weights`.
+    `weights` is the folder of the heads, `model` the folder of the target model. If `weights` has
+    vLLM's layout, it is returned. Else the result is `scratch`, a folder that only this server
+    uses. It gets a config.json with the settings that vLLM needs, and links to the other files in
+    `weights`.
     """
     config = _read_config(weights)  # the settings of config.json, by name
-    if "medusa_num_heads" not in config:  # a key of the Medusa authors' layout alone
+    if "medusa_num_heads" not in config:  # only the Medusa authors' layout has this key
         return weights
     target_config = _read_config(model)
     config |= {
@@ -170,7 +170,7 @@ def medusa_folder(weights: Path, model: Path, scratch: Path) -> Path:
         "hidden_size": target_config["hidden_size"],
         "vocab_size": target_config["vocab_size"],
         "medusa_fc_bias": True,  # the linear layers of the authors' heads have biases
-        # vLLM's names of the heads' number, and of the layers in each.
+        # vLLM's names for the number of heads, and for the number of layers per head.
         "num_heads": config["medusa_num_heads"],
         "num_hidden_layers": config["medusa_num_layers"],
     }
@@ -178,7 +178,7 @@ def medusa_folder(weights: Path, model: Path, scratch: Path) -> Path:
     write_whole(scratch / "config.json", json.dumps(config).encode())
     for file in weights.iterdir():
         link = scratch / file.name
-        if file.name != "config.json" and not link.exists():  # written above, or linked before
+        if file.name != "config.json" and not link.exists():  # it may be linked already
             link.symlink_to(file.resolve())
     return scratch
 
