@@ -46,8 +46,8 @@ def throughput_ratio(
 ) -> Value:
     """Output tokens/s of a server / those of vanilla's server, with an interval over blocks.
 
-    A block counts if it and vanilla's block of the same task and pass have tokens and were not
-    interrupted. Missing if there is no such pair.
+    A block counts if it and vanilla's block of the same task and pass have tokens and seconds, and
+    were not interrupted. Missing if there is no such pair.
     """
     baseline_by_key = _comparable(baseline_blocks)  # by task and pass
     # A row per pair of blocks. Ratio = (tokens * vanilla's seconds) / (seconds * vanilla's tokens),
@@ -79,6 +79,8 @@ def total_throughput(output: Value, num_tokens: IntArray, prompt_tokens: IntArra
 
 
 def _comparable(blocks: Sequence[BlockHeader]) -> dict[tuple[str, int], BlockHeader]:
-    """Blocks with tokens that were measured in one go, by task and pass."""
-    whole = [block for block in blocks if block.num_tokens and not block.num_before]
+    """Blocks with tokens and seconds that were measured in one go, by task and pass."""
+    whole = [
+        block for block in blocks if block.num_tokens and block.duration_s and not block.num_before
+    ]
     return {(block.task, block.repeat): block for block in whole}

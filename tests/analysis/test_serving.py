@@ -149,6 +149,16 @@ def test_a_block_that_was_interrupted_has_no_throughput() -> None:
     assert isinstance(metrics.throughput_ratio, Missing)
 
 
+@pytest.mark.parametrize("method", ["vanilla", "eagle3"])
+def test_a_block_without_seconds_has_no_throughput_ratio(method: str) -> None:
+    plain = two_methods()
+    blocks = [
+        replace_part(measured, duration_s=0.0) if measured.method == method else measured
+        for measured in plain.header.blocks
+    ]
+    assert isinstance(only(with_blocks(plain, *blocks)).throughput_ratio, Missing)
+
+
 def test_requests_in_flight_are_those_that_overlap() -> None:
     """Two requests in a block of 4 s, three in one of 2 s; an interrupted block is left out."""
     spans = {0: [(0.0, 2.0), (1.0, 3.0), (3.0, 1.0)], 1: [(0.0, 2.0)] * 3, 2: [(0.0, 2.0)] * 4}

@@ -86,8 +86,8 @@ class Trial:
                 ]
                 self._counts = [usual, *kept_counts]
 
-    def measure(self, seconds: Callable[[], float]) -> Trial:
-        """Run steps until the trial is over. `seconds` runs a step and returns its seconds."""
+    def measure(self, time_step: Callable[[], float]) -> Trial:
+        """Run steps until the trial is over. `time_step` runs a step and returns its seconds."""
         while (count := self.next()) is not None:
             set_threads(count)
             self.add(count, time_step())
