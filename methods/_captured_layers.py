@@ -7,7 +7,7 @@ from specbench.methods._head_config import LAYERS, HeadConfig
 from specbench.methods._head_fields import one_value
 from specbench.methods.shared.checkpoint import Checkpoint
 
-LAYERS_HELP = "target layers whose inputs it reads: 2+16+29; empty: as in its config"
+LAYERS_HELP = "target layers whose inputs are read, such as 2+16+29; empty: the config's"
 """Help of an option `layers`, which overrides the config."""
 
 
@@ -74,8 +74,8 @@ def _ambiguous(checkpoint: Checkpoint, layers: list[Any]) -> UserError:
     inputs = "+".join(map(str, layers))
     outputs = "+".join(str(layer + 1) for layer in layers if isinstance(layer, int))
     error = checkpoint.error(
-        f"names target layers {layers} in eagle_config.{LAYERS}, and publishers disagree whether "
-        "such a list counts inputs or outputs"
+        f"names target layers {layers} in eagle_config.{LAYERS}, and publishers disagree on "
+        "whether such a list counts inputs or outputs"
     )
     error.hint = (
         f"Name the layers by their inputs: layers={inputs} if the list does so, layers={outputs} "
@@ -92,5 +92,5 @@ def _parse_layers(chosen: str) -> list[int]:
         return [int(layer) for layer in chosen.split("+")]
     except ValueError as error:
         raise UserError(
-            f"layers={chosen!r} is not a list of layers.", "Write it like layers=2+16+29."
+            f"layers={chosen!r} is not a list of layers.", "Write it as layers=2+16+29."
         ) from error

@@ -15,7 +15,7 @@ class Options(TreeOptions):
     """Options of EAGLE-3, whose tree has eight levels."""
 
     layers: str = option("", LAYERS_HELP)
-    rope_theta: float | None = option(None, "rotary base; without it, as in its config", min=1)
+    rope_theta: float | None = option(None, "rotary base; by default the config's", min=1)
 
 
 def build(options: Options, context: BuildContext) -> Drafter:

@@ -28,7 +28,7 @@ class Options(MethodOptions):
 
     num_tokens: int = option(8, "draft tokens per step", min=1)
     layers: str = option("", LAYERS_HELP)
-    mask_token: int | None = option(None, "id of the mask token; by default as in its config")
+    mask_token: int | None = option(None, "id of the mask token; by default the config's")
     weights: str = option("", "checkpoint, a folder or hub id")
 
     def most_nodes(self) -> int:

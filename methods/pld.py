@@ -18,7 +18,7 @@ class Options(MethodOptions):
     ngram: int = option(3, "longest n-gram looked up", min=1)
     num_tokens: int = option(10, "tokens copied as the draft", min=1)
     min_ngram: int = option(1, "shortest n-gram looked up", min=1)
-    allow_shorter: bool = option(False, "copy fewer than num_tokens where the text ends")
+    allow_shorter: bool = option(False, "copy fewer than num_tokens at the end of the text")
 
     def most_nodes(self) -> int:
         return self.num_tokens + 1

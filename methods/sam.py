@@ -31,8 +31,8 @@ class Options(MethodOptions):
     threshold: int = option(5, "tokens that must match", min=1)
     scope: Literal["request", "run"] = option("request", "run: recycling keeps its table")
     weights: str = option("", "the other method's checkpoint, a folder or hub id")
-    datastore: str = option("", "corpus to copy from too, by `specbench datastore build`")
-    bias: int = option(5, "tokens by which a match in the datastore must be longer")
+    datastore: str = option("", "datastore to copy from too, made by `specbench datastore build`")
+    bias: int = option(5, "tokens by which a datastore's match must exceed one in the text")
 
     def most_nodes(self) -> int:
         return max(self.num_tokens + 1, self.nodes)

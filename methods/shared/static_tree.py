@@ -20,7 +20,7 @@ from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.errors import UserError, unknown_name
 from specbench.types import option
 
-TREE_HELP = "a named tree, a shape such as 4x2x1, or paths in JSON, or a file of them"
+TREE_HELP = "a named tree, a shape such as 4x2x1, paths in JSON, or a file of paths"
 """Help of an option `tree`."""
 NUM_RANKS = 64
 """Number of ranks at each depth that an acceptance profile records."""
@@ -67,7 +67,7 @@ class TreeOptions(MethodOptions):
     """Options of a method with a static tree."""
 
     tree: str = option("mc_sim_7b_63", TREE_HELP)
-    nodes: int = option(0, "most nodes that are used, the root included; 0: all", min=0)
+    nodes: int = option(0, "most nodes used, including the root; 0: all", min=0)
 
     def most_nodes(self) -> int:
         with suppress(OSError, ValueError, TypeError, UserError):  # building the drafter reports it

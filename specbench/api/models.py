@@ -154,7 +154,7 @@ def load(
     allowed = ["model", "method", "offline", *(option.name for option in options_of("model"))]
     for name, given in {"model": model, "method": method}.items():
         if not isinstance(given, str):
-            raise UserError(f"load takes {name} as a text, not {given!r}.", "Name one.")
+            raise UserError(f"load takes {name} as a string, not {given!r}.", "Name one.")
     for name in values:
         if name not in allowed:
             raise unknown_name("value", name, allowed)

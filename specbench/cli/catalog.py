@@ -43,7 +43,7 @@ def list_(
     if kind == "tunes":
         say_tunes_folder()
     else:
-        say("More about one of them: specbench show NAME")
+        say("For details of one: specbench show NAME")
 
 
 def _everything() -> list[str]:
@@ -92,7 +92,7 @@ def _details(name: str) -> Sequence[TextTable | str]:
     try:
         card = find_model(name)
     except UserError:
-        hint = "`specbench list` has them by kind."
+        hint = "`specbench list` lists them by kind."
         raise unknown_name("method, model, dataset or run", name, _everything(), hint) from None
     return [_model(card), _drafters(card)]
 

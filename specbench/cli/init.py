@@ -41,7 +41,7 @@ def init(
         raise UserError(f"There is a method {name!r} already.", hint)
     folder = out or Path(f"specbench-{name.replace('_', '-')}")
     if folder.exists():
-        raise UserError(f"{folder} exists already.", "Give another folder by --out.")
+        raise UserError(f"{folder} exists already.", "Give another folder with --out.")
     with os_errors(f"{folder} cannot be written", "Give --out."):
         folder.mkdir(parents=True)
         for template in sorted(TEMPLATE.glob("*.txt")):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from specbench.report.console import TextTable
     from specbench.types import Completion, Request
 
-NOTE = "One prompt, once: a demonstration. `specbench run` measures."
+NOTE = "This demonstration completes one prompt once. To measure, use `specbench run`."
 _REDRAW_S = 0.05
 """Shortest time in seconds between two drawings of the view."""
 _OTHER_LINES = 4

@@ -133,7 +133,7 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
         raise typer.Exit
     if call.ray:
         raise UserError(
-            f"--runs {call.runs} makes each run in a process of this machine, and --ray on others.",
+            f"--runs {call.runs} makes each run in a process on this machine, not on a cluster.",
             "Use --repeats with --ray.",
         )
     if call.resume and call.output is None:
@@ -186,7 +186,7 @@ def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str])
         view.message(f"Continuing the run in {path}")
     elif call.retry_failed:
         raise UserError(
-            "--retry-failed repeats requests of a run that is resumed.",
+            "--retry-failed needs a run to resume.",
             "Add --resume --output DIR.",
         )
     words = sys.argv[1:]
@@ -214,7 +214,7 @@ def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str])
     }
     if sources & {"auto", "cut"}:
         view.message(
-            f"Sizes of drafts were chosen here. To keep them in later runs: --settings {path}"
+            f"Sizes of drafts were chosen here. To use them in later runs: --settings {path}"
         )
     return stored
 

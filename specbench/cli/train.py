@@ -49,7 +49,7 @@ def _check_inputs(spec: RunSpec, data: Path, openings: Path | None) -> None:
     _ = spec.card
     is_written_by_model = str(data) == "self"
     if openings and not is_written_by_model:
-        raise UserError("--openings are for --data self.", f"Leave them out with {data}.")
+        raise UserError("--openings is only for --data self.", f"Leave it out with {data}.")
     if not is_written_by_model and not data.exists():
         raise UserError(f"There is no file {data}.", "Give --data a JSONL file of chats or text.")
 

@@ -89,7 +89,7 @@ def _tune(
         if minutes is not None:
             raise UserError(
                 "--minutes is for methods in this process, not for servers.",
-                "Bound the work of servers: --limit, --repeats, --concurrency, --max-new-tokens.",
+                "Limit their work with --limit, --repeats, --concurrency or --max-new-tokens.",
             )
         _tune_servers(values, call, out)
         return
@@ -153,7 +153,7 @@ def _repeatable(out: Path) -> Iterator[None]:
     except RunFolderError as error:
         if "--resume" not in error.hint:
             raise
-        hint = f"Free space or make it writable, then {REPEAT}: it continues the work in {out}."
+        hint = f"Free space, or make {out} writable, then {REPEAT}, which continues the work."
         raise RunFolderError(error.message, hint) from error
 
 

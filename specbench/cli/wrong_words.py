@@ -72,7 +72,7 @@ def refuse_early_options(
         return
     in_order = [words[position], *words[:position], *words[position + 1 :]]
     raise UserError(
-        f"{words[0]} stands before the command.", f"Write: {shlex.join(['specbench', *in_order])}"
+        f"{words[0]} comes before the command.", f"Write: {shlex.join(['specbench', *in_order])}"
     )
 
 

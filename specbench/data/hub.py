@@ -37,11 +37,11 @@ def failure_reason(error: Exception) -> str:
     """A failed call to the Hub as a clause: "the Hub cannot be reached (TimeoutError: ...)"."""
     if isinstance(error, json.JSONDecodeError):
         if is_html(error.doc[:99].encode("utf-8", "replace")):
-            return "the Hub's answer is an HTML page, as of a proxy or a login"
+            return "the Hub's answer is an HTML page, as from a proxy or a login"
         return "the Hub's answer is not JSON"
     reason = describe_error(error)
     if isinstance(error, KeyError | TypeError | AttributeError | AssertionError):
         return f"the Hub's answer is malformed ({reason})"
     if "Consistency check failed" in reason:
-        return f"the Hub sent a file of another size than it announced ({reason})"
+        return f"the Hub sent a file of the wrong size ({reason})"
     return f"the Hub cannot be reached ({reason})"

@@ -59,7 +59,7 @@ def parse_prompts(path: Path, task: str) -> tuple[Prompt, ...]:
         data = path.read_bytes()
     if b"\0" in data[:4] or data.startswith(_UTF_16_MARKS):
         raise UserError(
-            f"Prompt file {path} is in UTF-16 or UTF-32, and not in UTF-8.",
+            f"Prompt file {path} is in UTF-16 or UTF-32, not in UTF-8.",
             f"Convert it: iconv -f UTF-16 -t UTF-8 {path.name}",
         )
     prompts: list[Prompt] = []
@@ -122,7 +122,7 @@ def _parse_line(line: bytes, line_number: int) -> _Question:
     """The question in a line. Raises ValueError for a mistake in it."""
     row = msgspec.json.decode(line, type=_Line)
     if bool(row.turns) == bool(row.prompt):
-        raise ValueError("it needs `turns` or `prompt`, one of them, and not empty")
+        raise ValueError("it needs either `turns` or `prompt`, not empty")
     turns = row.turns or (row.prompt,)
     question_id = str(line_number if row.question_id is None else row.question_id)
     if not question_id.strip():

@@ -219,7 +219,7 @@ def _read_card(path: Path) -> TaskCard:
     hint = "datasets/README.md describes the keys of a card."
     fields = read_toml(path, CardFields, what="Task card", hint=hint)
     if fields.name != path.stem:
-        message = f"Task card {path} names the task {fields.name!r}, its file says {path.stem!r}."
+        message = f"Task card {path} names the task {fields.name!r}, but its file is {path.stem!r}."
         raise UserError(message, "Make the two equal.")
     in_prompts_folder = path.parent.parent / "prompts" / f"{path.stem}.jsonl"
     beside_card = path.with_suffix(".jsonl")

@@ -86,8 +86,8 @@ def context_length(config: Any) -> int:
         # rows. Within the first step both are the same, with room for a tree at its end.
         if config.floor_scale <= _TREE_ROOM:
             raise CheckpointError(
-                f"The model scales its queries after every {config.floor_scale} rows (floor_scale)."
-                f" Trees run within the first step only, less {_TREE_ROOM} rows of room.",
+                f"The model scales its queries in steps of {config.floor_scale} rows (floor_scale)."
+                f" Trees run only within the first step, where {_TREE_ROOM} rows must stay free.",
                 "Use a model whose floor_scale is larger, such as Llama-4's own 8192.",
             )
         context = min(context, config.floor_scale - _TREE_ROOM)

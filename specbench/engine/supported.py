@@ -53,7 +53,7 @@ def check_attention(config: Any, path: Path) -> None:
         name = type(config.get_text_config()).__name__
         raise CheckpointError(
             f"The config.json in {path} limits attention by {fields}, which {name} does not have: "
-            "transformers' layers ignore it, its cache does not.",
+            "the layers of transformers ignore it, but the cache does not.",
             "If the weights were trained without the limit, delete the field. If not, name the "
             "model_type that has it, such as mistral for a Llama with a sliding_window.",
         )

@@ -73,7 +73,9 @@ class ClockError(UserError):
     """A clock of this machine went back or stood still during a measurement."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, "Let no program set this machine's clock, then measure again.")
+        super().__init__(
+            message, "Stop programs that set this machine's clock, then measure again."
+        )
 
 
 def checked_seconds(seconds: float, what: str) -> float:

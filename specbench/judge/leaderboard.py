@@ -35,7 +35,7 @@ def find_exclusions(
         return
     yield from _subject(header)
     if header.status != "complete":
-        yield f"The run is {header.status}, not complete. Go on with --resume."
+        yield f"The run is {header.status}, not complete. Continue with --resume."
     if num_failed := sum(not record.is_ok for record in records):
         yield f"{num_failed} of {len(records)} answers failed."
     yield from _machine(header)

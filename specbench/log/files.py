@@ -82,7 +82,7 @@ class LineFile:
                 return
         raise RunFolderError(
             f"{self.path} was removed, moved or replaced by another program during the run.",
-            "Put the file back and go on with --resume, which runs what is missing.",
+            "Put the file back and continue with --resume, which completes the run.",
         )
 
     def close(self) -> None:
@@ -195,7 +195,7 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def folder_errors(
-    path: Path, option: str = "--output", go_on: str = "go on with --resume"
+    path: Path, option: str = "--output", go_on: str = "continue with --resume"
 ) -> Iterator[None]:
     """Turn errors of the system into a RunFolderError that names the path.
 

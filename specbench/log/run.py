@@ -225,7 +225,7 @@ def _check_poolable(runs: Sequence[Run]) -> None:
             sentences = "; ".join(in_words(conflicts, first_header, header))
             raise UserError(
                 f"Only runs of one command on one machine are pooled: {sentences}.",
-                "Make them by `specbench run --runs N`, or compare them: `specbench compare`.",
+                "Make them with `specbench run --runs N`, or use `specbench compare`.",
             )
 
 

@@ -189,7 +189,7 @@ def read_header(path: Path) -> RunHeader:
     if path.is_file():
         raise RunFolderError(
             f"{path} is a file, not the folder of a run.",
-            f"Give the folder that has {HEADER}. `specbench list runs` names the runs there are.",
+            f"Give the folder that has {HEADER}. `specbench list runs` lists all runs.",
         )
     try:
         content = file.read_bytes()
@@ -197,7 +197,7 @@ def read_header(path: Path) -> RunHeader:
     except FileNotFoundError as error:
         raise RunFolderError(
             f"There is no run in {path}: it has no {HEADER}.",
-            "See `specbench list runs` for the runs there are.",
+            "See `specbench list runs`.",
         ) from error
     except (OSError, ValueError, RecursionError) as error:
         raise RunFolderError(f"{file} cannot be read: {error}", "Restore it.") from error

@@ -40,7 +40,7 @@ def check_ids(setup: Setup, prompt_sets: Sequence[PromptSet]) -> None:
     # The template is tried with the text "a", which every model can read.
     template_problem = codec.beyond_text(codec.render([user("a")]))
     if template_problem:
-        hint = "Use another `--template`, or files of a tokenizer and weights that fit each other."
+        hint = "Use another `--template`, or a tokenizer and weights that fit each other."
         raise UserError(
             f"The chat template {codec.template.name!r} writes {template_problem}.", hint
         )
@@ -91,7 +91,7 @@ def check_lengths(
                     f"Prompt {prompt.sample_id} has {length} tokens, and the model's context of "
                     f"{context} tokens has no room for {num_reserved} new tokens.",
                     f"{budget_hint}eave the prompt out (--limit, --dataset), or use a model or a "
-                    f"server with more context.{server_hint}",
+                    f"server with a longer context.{server_hint}",
                 )
 
 

@@ -59,8 +59,8 @@ def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader
         if not is_forced:
             raise RunFolderError(
                 f"The run in {stored.path} was measured {how_measured}.",
-                "Restore them, start a new run without --resume, or go on with --force: reports "
-                "then warn.",
+                "Restore them, start a new run without --resume, or continue with --force: "
+                "reports then warn.",
             )
         num_done = len(stored.records)
         segment = Segment(num_before=num_done, created=new.created, environment=new.environment)
@@ -131,8 +131,8 @@ def check_records(plan: Plan, stored: Run) -> None:
     ]
     if remembering and stored.records and len(stored.records) < plan.num_records:
         raise RunFolderError(
-            f"The run in {stored.path} cannot go on: {', '.join(remembering)} remembers earlier "
-            "prompts, and that memory ended with the first part of the run.",
+            f"The run in {stored.path} cannot be resumed: {', '.join(remembering)} remembers "
+            "earlier prompts, and that memory ended with the first part of the run.",
             "Start a new run without --resume.",
         )
 

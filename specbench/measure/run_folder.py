@@ -49,7 +49,7 @@ def new_run(spec: RunSpec, given: Collection[str], output: Path | None, root: Pa
     elif (output / HEADER).exists():  # the file run.json
         raise RunFolderError(
             f"{output} holds a run already.",
-            "Go on with it by --resume, or give another --output.",
+            "Continue it with --resume, or give another --output.",
         )
     folders = (output, *output.absolute().parents)  # the innermost first
     # The innermost folder that exists: the missing folders will be made in it.

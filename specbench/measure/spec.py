@@ -91,7 +91,7 @@ class RunSpec(SpecValues, frozen=True, dict=True):
         if self.limit and self.sample:
             raise UserError(
                 f"--limit {self.limit} and --sample {self.sample} are both given.",
-                "Give one: --limit takes the same prompts in every run, --sample draws some.",
+                "Give one: --limit takes the same prompts in every run, --sample draws them.",
             )
         if not self.temperatures:
             raise UserError("No temperature is given.", "Give --temperature 0, 1 or 0,1.")

@@ -62,7 +62,7 @@ def gguf_folder(file: Path, *, what: str) -> Path:
     partial = folder.with_name(f"{folder.name}.partial")
     with os_errors(
         f"{what}: {file} cannot be converted in {folder.parent}",
-        "Make room there, or name a folder that can be written by SPECBENCH_CACHE.",
+        "Free space there, or set SPECBENCH_CACHE to a folder that can be written.",
     ):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):

@@ -128,8 +128,8 @@ def resolve(
     reason = "the run is offline" if failure is None else failure_reason(failure)
     raise CheckpointError(
         f"{what}: {cache_state}, and {reason}.",
-        f"Where there is network: `specbench fetch --model {alias}` or `hf download {repo}`; then "
-        "copy the cache here (HF_HOME says where it is) or give the folder. "
+        f"With a network, run `specbench fetch --model {alias}` or `hf download {repo}`; then copy "
+        "the cache here (HF_HOME says where it is), or give the folder. "
         "`--model tiny` needs no download.",
     )
 
@@ -171,7 +171,7 @@ def _from_hub(
     if before_download is not None:
         before_download()
     if not names:
-        raise CheckpointError(f"{what}: {repo} has no file of a model.", "Give another id.")
+        raise CheckpointError(f"{what}: {repo} has no model file.", "Give another id.")
     cached = _cached(repo, revision)
     is_newest = cached is not None and cached.name == info.sha
     if cached and is_newest and all((cached / name).is_file() for name in names):
@@ -246,8 +246,8 @@ def _raise_refusal(failure: Exception, repo: str, revision: str, what: str) -> N
         message = f"{what}: the disk is full while downloading {repo}."
         raise CheckpointError(message, "HF_HOME moves the cache. Downloaded files are kept.")
     if "GatedRepoError" in kinds or status == 403:
-        message = f"{what}: {repo} asks for its licence to be accepted first."
-        raise CheckpointError(message, f"Accept it on {page}, then `hf auth login`.")
+        message = f"{what}: {repo} requires that its licence is accepted first."
+        raise CheckpointError(message, f"Accept it on {page}, then run `hf auth login`.")
     if "RevisionNotFoundError" in kinds:
         message = f"{what}: {repo} has no revision {revision!r}."
         raise CheckpointError(message, f"{page}/tree/main lists the revisions.")
@@ -255,5 +255,5 @@ def _raise_refusal(failure: Exception, repo: str, revision: str, what: str) -> N
         raise CheckpointError(
             f"{what}: there is no {repo} on the Hugging Face Hub, and no folder of that name here, "
             "or it is private.",
-            "Check the name; for a private or gated repository, `hf auth login`.",
+            "Check the name; for a private or gated repository, run `hf auth login`.",
         )

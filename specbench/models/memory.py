@@ -168,7 +168,7 @@ def check_need(need: MemoryNeed, dtype: Dtype, device: str, *, what: str) -> Non
         "for the rows of a cache that grows to them": need.growth_bytes,
         "for their prefill": need.prefill_bytes,
         "for the methods' own weights": need.draft_bytes,
-        "in reserve for CUDA graphs": need.reserve_bytes,
+        "reserved for CUDA graphs": need.reserve_bytes,
     }
     uses = ", ".join(
         f"{_gb(num_bytes)} {use}" for use, num_bytes in bytes_by_use.items() if num_bytes
@@ -179,7 +179,7 @@ def check_need(need: MemoryNeed, dtype: Dtype, device: str, *, what: str) -> Non
     needed = f": {num_needed} such GPUs are needed" if num_gpus else ""
     savings = "`--dtype bfloat16` halves it; " if dtype == "float32" else ""
     if need.reserve_bytes:
-        savings += "`--execution eager` records no graphs; "
+        savings += "`--execution eager` needs no reserve for graphs; "
     elsewhere = "more GPUs" if num_gpus else "a machine with more memory"
     raise TooLarge(
         f"{what} does not fit: it needs about {_gb(need.total_bytes)} in {dtype} ({uses}), "

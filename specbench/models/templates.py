@@ -186,8 +186,8 @@ def render_text(
             messages = messages[1:]
         if not messages or any(m["role"] not in ("user", "assistant") for m in messages):
             raise UserError(
-                f"The chat template {template.name!r} has no place for these roles.",
-                "Give messages of user and assistant in turn, after one of system at most.",
+                f"The chat template {template.name!r} does not accept these roles.",
+                "Give alternating user and assistant messages, after at most one system message.",
             )
         if system:
             variables["system"] = system
@@ -231,6 +231,6 @@ def _template_error(template: Template, problem: str) -> UserError:
     switches = {name: pairs[0].without for name, pairs in switches_of(template.jinja or "").items()}
     given = json.dumps(template.values) if template.values else "no values"
     example = json.dumps({**switches, **template.values} or {"NAME": "value"})
-    start = "Give others, in place of these" if template.values else "If it needs some"
+    start = "Give other values" if template.values else "If it needs values"
     hint = f"{start}: --template-args '{example}'. {_OTHER_TEMPLATE}"
     return UserError(f"{message} It was given {given}.", hint)

@@ -40,7 +40,7 @@ def parse_choices(texts: Sequence[str]) -> list[MethodChoice]:
         if "=" in name:
             if not choices:
                 raise UserError(
-                    f"Option {piece!r} has no method before it.",
+                    f"Option {piece!r} comes before any method.",
                     "Write METHOD:option=value,option=value.",
                 )
             option = piece

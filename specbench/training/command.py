@@ -66,7 +66,7 @@ def train_head(
         say(f"Loading {model_dir} …")
         dtype = torch.bfloat16 if options.is_mixed else torch.float32
         target = load_target(model_dir, dtype=dtype, device=torch.device(device))
-        about_text = f"The text is {data.name}, not checked for prompts of tasks."
+        about_text = f"The text is {data.name}; it was not checked for prompts of tasks."
         if is_own_text:
             write_settings(log, settings)
             data = log.path.with_name("self.jsonl")

@@ -78,7 +78,7 @@ def read_chat(row: dict[str, Any], left_out: Counter[str]) -> Example | None:
         elif not turns and role == "assistant":
             left_out["answers before the first request"] += 1
         elif not text.strip():
-            left_out["ends of chats from an empty message on"] += 1
+            left_out["ends of chats that begin with an empty message"] += 1
             break
         elif role != _TURNS[len(turns) % 2]:
             left_out["chats whose messages do not alternate"] += 1
@@ -252,7 +252,7 @@ def _example(row: object, left_out: Counter[str]) -> Example | None:
         return Example((), (), tuple(prompt_ids + answer_ids), len(prompt_ids))
     if "text" in row:
         if not isinstance(row["text"], str) or not row["text"].strip():
-            raise ValueError("`text` is not a string with something in it")
+            raise ValueError("`text` is empty or not a string")
         return Example((), (row["text"],))
     for name in ("turns", "reference"):
         strings = row.get(name)

@@ -34,7 +34,7 @@ def write_head(head: Head, folder: Path) -> None:
         half = tensor.half() if tensor.is_floating_point() else tensor
         tensors[name] = half.cpu().contiguous()
         if not tensors[name].isfinite().all():
-            message = f"The head's {name} has values that no float16 holds."
+            message = f"The head's {name} has values that do not fit into float16."
             raise NonFiniteError(message, NON_FINITE_HINT)
     with folder_errors(folder, "--out"):
         folder.mkdir(parents=True, exist_ok=True)

@@ -161,7 +161,7 @@ def _resume(checkpoint: Path, module: nn.Module, optimizers: Optimizers) -> _Pro
     if not checkpoint.exists():
         return _Progress()
     hint = "Put a copy of the file in its place, or delete it to train from the first step."
-    with reading(checkpoint, "The training cannot go on", hint):
+    with reading(checkpoint, "The training cannot continue", hint):
         with ZipFile(checkpoint) as archive:
             damaged = archive.testzip()  # torch.load does not look at checksums
         if damaged:
@@ -176,7 +176,7 @@ def _resume(checkpoint: Path, module: nn.Module, optimizers: Optimizers) -> _Pro
 
 def _cut_log(log: LineFile, step: int) -> None:
     """Drop the log's lines of steps after `step`, which will be done again."""
-    with reading(log.path, "The training cannot go on", "Delete the file: nothing needs it."):
+    with reading(log.path, "The training cannot continue", "Delete the file: nothing needs it."):
         lines = log.path.read_bytes().splitlines(keepends=True)
         steps = [json.loads(line)["step"] for line in lines]
         if steps != sorted(steps):

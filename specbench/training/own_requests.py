@@ -74,7 +74,7 @@ class OwnText:
         if len(words) < _OPENING_WORDS:
             return f"requests of fewer than {_OPENING_WORDS} words"
         if " ".join(words) in self._seen:
-            return "requests made before"
+            return "repeated requests"
         most = max(_OPENING_SHARE * (len(self._seen) + 1), _OPENING_FREE)
         if self._openings[_opening(words)] + 1 > most:
             return "requests with a frequent opening"

@@ -58,7 +58,7 @@ class _Frame:
         if not self.before or not self.after:
             raise UserError(
                 "--data self needs a chat template, to know where a request begins and ends.",
-                "Name one by --template, or give a file of text.",
+                "Name one with --template, or give a file of text.",
             )
 
 

@@ -58,7 +58,7 @@ def _check_folder(out: Path, settings: Mapping[str, object], *, is_resumed: bool
     if any(path.is_file() and path.stat().st_size for path in out.rglob("*")):
         raise UserError(
             f"--out {out} is not empty.",
-            "Go on with the run in it by --resume, or give another folder.",
+            "Continue the run in it with --resume, or give another folder.",
         )
 
 
@@ -69,8 +69,8 @@ def _check_same(path: Path, settings: Mapping[str, object]) -> None:
             f"There is no training to resume: {path} does not exist.",
             "Leave out --resume to start one in a new folder.",
         )
-    hint = "Put the file of this training back, or start anew in another folder."
-    with reading(path, "The training cannot go on", hint):
+    hint = "Put the file of this training back, or start again in another folder."
+    with reading(path, "The training cannot continue", hint):
         old_settings = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(old_settings, dict):
             raise ValueError("it is not a JSON object")
@@ -82,7 +82,7 @@ def _check_same(path: Path, settings: Mapping[str, object]) -> None:
     if changed:
         raise UserError(
             f"The training in {path.parent.parent} has other settings: {'; '.join(changed)}.",
-            "Repeat them (--steps and --tokens may grow), or start anew in another folder without "
+            "Repeat them (--steps and --tokens may grow), or start again in another folder without "
             "--resume.",
         )
 

@@ -53,7 +53,7 @@ def test_settings_are_chosen_once_and_everybody_reads_them(
     assert len(run.records) == 6 and run.header.methods["eagle2"] == eagle2
     assert {n for r in run.records if r.key.method == "eagle2" for n in r.num_nodes} == {nodes}
 
-    advice = "To keep them in later runs: --settings"
+    advice = "To use them in later runs: --settings"
     assert f"{advice} tuned" in said.err  # of the resumed run, whose settings were chosen
     said = specbench(*CALL, "--settings", "tuned", "--output", "again")
     assert options("again") == options("tuned") and advice not in said.err

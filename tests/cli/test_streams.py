@@ -38,7 +38,7 @@ def test_a_broken_stdout_is_one_message(tmp_path: Path, to: str, message: str) -
 
 def test_an_ascii_terminal_shows_a_list(tmp_path: Path) -> None:
     code, out, err = shell("PYTHONIOENCODING=ascii LC_ALL=C $LIST", tmp_path)
-    assert (code, err) == (0, "More about one of them: specbench show NAME\n")
+    assert (code, err) == (0, "For details of one: specbench show NAME\n")
     assert "vicuna-13b" in out
 
 

@@ -36,12 +36,12 @@ GOOD = json.dumps({"question_id": 1, "turns": ["fine"]}).encode() + b"\n"
         (b"[" * 100_000, "got `array`"),
         (b'{"a":' * 100_000, "recursion"),
         (b'["x"]', "Expected `object`, got `array`"),
-        (b"{}", "needs `turns` or `prompt`"),
-        (b'{"turns": []}', "needs `turns` or `prompt`"),
+        (b"{}", "needs either `turns` or `prompt`"),
+        (b'{"turns": []}', "needs either `turns` or `prompt`"),
         (b'{"turns": "x"}', "Expected `array`, got `str` - at `$.turns`"),
         (b'{"turns": ["x", 3]}', "Expected `str`, got `int` - at `$.turns[1]`"),
         (b'{"turns": ["x", " "]}', "turn 2 is empty"),
-        (b'{"turns": ["x"], "prompt": "y"}', "one of them"),
+        (b'{"turns": ["x"], "prompt": "y"}', "either"),
         (b'{"prompt": null}', "got `null` - at `$.prompt`"),
         (b'{"turns": ["x", "\\u200b \\ufeff"]}', "turn 2 is empty"),
         (b'{"turns": ["\\ud800 as text"]}', "it has a lone surrogate, \\ud800"),
@@ -72,7 +72,7 @@ def test_a_broken_line_is_named_with_file_line_and_reason(
 def test_a_file_in_another_encoding_is_called_by_its_name(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_bytes(GOOD.decode().encode(encoding))
-    with pytest.raises(UserError, match="in UTF-16 or UTF-32, and not in UTF-8"):
+    with pytest.raises(UserError, match="in UTF-16 or UTF-32, not in UTF-8"):
         load_prompts("gsm8k", str(path))
 
 

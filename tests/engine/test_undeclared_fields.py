@@ -160,7 +160,7 @@ def test_granite_4_with_mamba_layers_is_refused(tmp_path: Path) -> None:
 
 def test_a_llama_4_without_room_for_a_tree_is_refused_with_the_reason() -> None:
     config = config_of("llama4_text", floor_scale=1024, attn_temperature_tuning=True)
-    with pytest.raises(CheckpointError, match=r"after every 1024 rows \(floor_scale\)"):
+    with pytest.raises(CheckpointError, match=r"in steps of 1024 rows \(floor_scale\)"):
         Target(random_of(config))
 
 

@@ -283,9 +283,13 @@ def on(node: int, num_cpus: int) -> dict[str, int]:
         ("cpu", NODES, [on(0, 8), on(1, 4), on(2, 4)]),
         ("auto", NODES[1:2], [on(0, 4)]),
         ("cuda:0-1", ({"GPU": 5}, {"CPU": 8}, {"GPU": 2}, {"GPU": 1}), [{"num_gpus": 2}] * 3),
-        ("cuda", NODES[1:2], "needs 1 GPU, and the cluster has 0."),
-        ("cpu", ({"GPU": 1},), "needs 1 CPU, and the cluster has 0."),
-        ("cuda:0-2", ({"GPU": 2},) * 2, "needs 3 GPUs of one machine, and the cluster has 2."),
+        ("cuda", NODES[1:2], "needs 1 GPU, and the largest machine of the cluster has 0."),
+        ("cpu", ({"GPU": 1},), "needs 1 CPU, and the largest machine of the cluster has 0."),
+        (
+            "cuda:0-2",
+            ({"GPU": 2},) * 2,
+            "needs 3 GPUs on one machine, and the largest machine of the cluster has 2.",
+        ),
     ],
 )
 def test_a_worker_has_a_gpu_or_as_many_as_are_named_or_all_cores_of_a_machine(

@@ -101,7 +101,7 @@ def test_kernels_that_a_gpu_cannot_run_are_refused_by_name(
             message = f"--kernels {kind} needs .* on cuda:0 of compute capability {capability[0]}"
             with pytest.raises(UserError, match=message):
                 pick_mode("auto", Device("cuda:0"), kind)
-    with pytest.raises(UserError, match=r"--kernels plain needs .*, and this run is on cuda:0-1"):
+    with pytest.raises(UserError, match=r"--kernels plain needs .*, but this run is on cuda:0-1"):
         pick_mode("auto", Device("cuda:0-1"), "plain")
 
 

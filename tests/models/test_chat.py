@@ -67,7 +67,7 @@ def test_a_system_message_takes_the_place_of_the_templates_own(
     template = choose_template(name, find_model("org/unknown"), make_tokenizer())
     assert str(template.sha256).startswith(sha256)  # runs record it
     for others in ([system], [user("Hi"), system], [{"role": "tool", "content": "4"}]):
-        with pytest.raises(UserError, match="has no place for these roles"):
+        with pytest.raises(UserError, match="does not accept these roles"):
             text_of(name, *others)
 
 

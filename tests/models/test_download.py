@@ -60,8 +60,8 @@ def test_a_download_of_hours_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("html", "the Hub's answer is an HTML page"),
         ("malformed", "the Hub's answer is malformed"),
-        ("html file", "the Hub sent a file of another size than it announced"),
-        ("gated file", "asks for its licence to be accepted"),
+        ("html file", "the Hub sent a file of the wrong size"),
+        ("gated file", "requires that its licence is accepted"),
         ("stalls", "the Hub cannot be reached (ReadTimeout"),
         ("resets", "the Hub cannot be reached"),
     ],

@@ -129,7 +129,7 @@ def test_a_refusal_names_the_values_and_the_option(tmp_path: Path) -> None:
     needing = "{{ raise_exception('no tone') if not tone }}{{ tone }}"
     with pytest.raises(UserError, match=r"no tone\. It was given no values") as no:
         codec_of(needing, tmp_path)
-    assert "If it needs some: --template-args" in no.value.hint
+    assert "If it needs values: --template-args" in no.value.hint
     assert end_of_prompt(codec_of(needing, tmp_path, args='{"tone": "kind"}')) == "kind"
     codec = codec_of(REFUSING, tmp_path, args='{"work_effort": "deep"}')
     assert end_of_prompt(codec) == "deep"

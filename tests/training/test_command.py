@@ -186,7 +186,7 @@ def test_a_second_training_in_a_folder_waits_for_the_first(head: Path, train: Tr
         ("target", "The target's outputs are NaN or infinite."),
         ("loss", "The loss of step 1 is nan"),
         ("gradient", "its gradient nan."),
-        ("head", "has values that no float16 holds"),
+        ("head", "has values that do not fit into float16"),
     ],
 )
 def test_nan_and_infinity_end_a_training_without_a_head(
@@ -245,7 +245,7 @@ def test_other_text_is_refused(train: Train, given: dict[str, Any], tmp_path: Pa
         ('\n{"turns": [], "reference": []}', ", line 2: `turns` is missing"),
         ('\n{"turns": ["a"], "reference": [" "]}', ", line 2: `reference` holds something"),
         ('\n{"turns": ["a", "b"], "reference": ["c"]}', ", line 2: 2 turns, but 1 answers"),
-        ('\n{"text": 5}', ", line 2: `text` is not a string"),
+        ('\n{"text": 5}', ", line 2: `text` is empty or not a string"),
         ('[{"text": "a"}, {"messages": "none"}]', ", entry 2: `messages` is not a list"),
         ("[1, ", ": "),
         ("", " is empty"),

@@ -122,7 +122,7 @@ def _secure(folder: Path) -> None:
     # Others may rename the folder if all may write to its parent and the parent has no sticky bit.
     is_open = any(mode & stat.S_IWOTH and not mode & stat.S_ISVTX for mode in parent_modes)
     if status.st_uid != os.geteuid() or is_open:
-        raise PermissionError(f"{folder} belongs to others, too")
+        raise PermissionError(f"other users can change {folder}")
     if status.st_mode & _OTHERS_WRITE:
         folder.chmod(0o700)
         for library in folder.glob("*.so"):

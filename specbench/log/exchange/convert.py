@@ -242,7 +242,7 @@ def _temperature(read_files: Sequence[_ReadFile], option: float | None) -> float
         texts = [f"{temperature:g} ({name})" for temperature, name in temperatures.items()]
         raise UserError(
             f"The files have several temperatures: {', '.join(texts)}.",
-            "Convert the files of each temperature by themselves.",
+            "Convert the files of each temperature separately.",
         )
     return next(iter(temperatures), None)
 

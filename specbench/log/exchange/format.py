@@ -101,7 +101,7 @@ def steps_of(record: Record) -> StepCounts:
     if counts is None or counts.num_emitted is None or counts.num_steps is None:
         raise UserError(
             f"The steps of {record.key.method} on {record.key.sample_id} are unknown.",
-            "Choose a form without steps: vllm.",
+            "Choose a format without steps: vllm.",
         )
     return StepCounts(counts.num_emitted, counts.num_steps)
 

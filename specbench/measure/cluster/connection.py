@@ -17,7 +17,7 @@ _HOW_TO_REACH = (
     "Start it with `ray start --head`, give its address (--ray HOST:PORT), or use --ray local."
 )
 _BUSY = (
-    "Try again when the machine is less busy: Ray ends if its processes are not up after 15 s. "
+    "Try again when the machine is less busy: Ray ends if its processes do not start within 15 s. "
     "/tmp/ray/session_latest/logs has the reason."
 )
 

@@ -134,8 +134,8 @@ def _check_agreement(reports: Sequence[WorkerReport]) -> None:
     ]
     if labels_with_scope_run:
         raise UserError(
-            f"{', '.join(labels_with_scope_run)} remembers earlier prompts, which --ray hands to "
-            "several workers.",
+            f"{', '.join(labels_with_scope_run)} remembers earlier prompts, which --ray divides "
+            "among workers.",
             "Leave out scope=run, or --ray.",
         )
 
@@ -196,8 +196,8 @@ def _start_workers(ray: Any, spec: RunSpec, *, is_offline: bool) -> StartedWorke
     starts, _ = ray.wait([*actors_by_start], num_returns=num_workers, timeout=PLACE_S)
     if not starts:
         raise UserError(
-            f"None of {num_workers} workers found a place within {PLACE_S:.0f} s.",
-            "See `ray status`: other jobs use the cluster.",
+            f"None of {num_workers} workers could be placed within {PLACE_S:.0f} s.",
+            "`ray status` shows the jobs that use the cluster.",
         )
     actors = tuple(actors_by_start[start] for start in starts)
     try:
@@ -232,10 +232,10 @@ def _resources_of_workers(ray: Any, device: str) -> list[dict[str, Any]]:
     num_by_node = {node["NodeID"]: int(node["Resources"].get(resource, 0)) for node in nodes}
     most_on_a_node = max(num_by_node.values(), default=0)
     if most_on_a_node < num_per_worker:
-        needed_phrase = f"{resource}s of one machine" if num_per_worker > 1 else resource
+        needed_phrase = f"{resource}s on one machine" if num_per_worker > 1 else resource
         raise UserError(
-            f"A worker needs {num_per_worker} {needed_phrase}, and the cluster has "
-            f"{most_on_a_node}.",
+            f"A worker needs {num_per_worker} {needed_phrase}, and the largest machine of the "
+            f"cluster has {most_on_a_node}.",
             f"Start its machines with `ray start --num-{resource.lower()}s N`, or choose a "
             "--device.",
         )

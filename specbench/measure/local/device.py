@@ -134,7 +134,7 @@ def pick_mode(requested: str, device: Device, kernels: str = "auto") -> Mode:
             major, minor = device.capability
             capability_phrase = f" of compute capability {major}.{minor}"
         raise UserError(  # KERNELS[kernels] is the device that this kind needs, in words
-            f"--kernels {kernels} needs {KERNELS[kernels]}, and this run is on "
+            f"--kernels {kernels} needs {KERNELS[kernels]}, but this run is on "
             f"{device.name}{capability_phrase}.",
             f"Give one of {', '.join(('auto', *device.kernels))}.",
         )

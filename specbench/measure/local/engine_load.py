@@ -108,7 +108,7 @@ def _build(target: Target, method: RunMethod) -> Drafter:
     # `method.weights` is a folder or file, or makes a stand-in's weights; None if it needs none.
     drafter = method.method.build(method.options, BuildContext(target, method.weights))
     if not isinstance(drafter, Drafter):
-        raise TypeError(f"build returned a {type(drafter).__name__}, no Drafter")
+        raise TypeError(f"build returned a {type(drafter).__name__}, not a Drafter")
     if drafter.needs.layer_inputs:  # numbers of layers
         # `paused`: a CUDA graph captured now would be lost when the cache grows.
         with target.capture(drafter.needs), inference_mode(), target.execution.paused():

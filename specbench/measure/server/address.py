@@ -29,8 +29,8 @@ def server_root(url: str) -> str:
     if "@" in url or "?" in url or "#" in url:  # a user or password, a query, a fragment
         raise UserError(
             "--url has a user, a password or a key, which the files of the run would show.",
-            f"Give the address alone, and the key in the environment variable {API_KEY}: the key, "
-            "or the whole value of the header Authorization.",
+            f"Give the address alone, and set the environment variable {API_KEY} to the key, "
+            "or to the whole value of the header Authorization.",
         )
     if not is_address:
         raise UserError(

@@ -138,7 +138,7 @@ def _drafted_problems(drafted: Sequence[int], accepted: Sequence[int]) -> Iterat
     `drafted` and `accepted` have the number of these tokens per step [steps].
     """
     if len(drafted) != len(accepted):
-        yield f"{_COUNTS}: {len(drafted)} steps drafted, and {len(accepted)} steps accepted tokens."
+        yield f"{_COUNTS}: {len(drafted)} steps drafted, but {len(accepted)} steps accepted tokens."
     for num_drafted, num_accepted in zip(drafted, accepted, strict=False):
         if not num_accepted <= num_drafted <= LONGEST_DRAFT:
             yield f"{_COUNTS}: a step accepted {num_accepted} of {num_drafted} draft tokens."

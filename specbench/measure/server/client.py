@@ -199,7 +199,7 @@ class Client:
             if isinstance(error, (ClientConnectorError, ConnectionTimeoutError)):
                 raise RequestFailed(reason, is_refused=True) from error
             if isinstance(error, TimeoutError):  # the whole request took too long
-                reason = f"No whole answer within {self._request_s:g} s:"
+                reason = f"No complete answer within {self._request_s:g} s:"
             raise RequestFailed(
                 f"{reason} {reader.num_events} events with tokens had arrived."
             ) from error

@@ -78,7 +78,7 @@ def check_options(engine: Engine, choice: MethodChoice, version: str) -> None:
             since = engine.option_since.get(option, "")
             if since and version and _number(version) < _number(since):
                 raise UserError(
-                    f"{engine.title} {version} has no {option}: it came with {since}.",
+                    f"{engine.title} {version} has no {option}: it was added in {since}.",
                     f"Use a newer {engine.title} (--engine-command PATH), or leave {option} out.",
                 )
 

@@ -115,7 +115,7 @@ async def find_server(
     reasons = " ".join(dict.fromkeys(failures))  # without repetitions
     raise UserError(
         f"The server at {client.root} gave no answer. {reasons}",
-        "It must stream completions of the OpenAI API. See its log.",
+        "The server must stream completions by the OpenAI API. See its log.",
     )
 
 
@@ -196,8 +196,8 @@ def _served_model(
     wanted = served_model or card.name
     raise UserError(
         f"The server at {address} does not serve {wanted}. It serves {first_line(listed_names)}.",
-        f"If that is {card.name} under another name: --served-model NAME. Else give its --model: "
-        "its tokenizer is needed.",
+        f"If that is {card.name} under another name, give --served-model NAME. Otherwise give the "
+        "served model as --model, because its tokenizer is needed.",
     )
 
 

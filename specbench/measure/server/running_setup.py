@@ -137,7 +137,7 @@ def _labels(spec: RunSpec) -> tuple[str, ...]:
     if spec.methods:
         raise UserError(
             f"--method {','.join(spec.methods)} cannot be chosen at a running server.",
-            "Name what the server does: --label NAME.",
+            "Name the server's method: --label NAME.",
         )
     labels = spec.labels
     if not labels and len(spec.urls) == 1:

@@ -91,8 +91,8 @@ class ServedSettings:
             is_plain = not options  # empty: plain decoding
         if is_plain:
             raise UserError(
-                f"By {self.source.source}, plain decoding is at least as fast as {choice} at these "
-                "loads.",
+                f"According to {self.source.source}, plain decoding is at least as fast as "
+                f"{choice} at these loads.",
                 f"Leave it out, or give a size: --method {choice.name}:num_tokens=1.",
             )
         sized = MethodChoice(choice.name, {**choice.given, **options})

@@ -34,7 +34,7 @@ _LEAST_SHARE = 0.01
 """Share of a core's time below which an idle server counts as resting."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 ELSEWHERE = "the server is on another machine, or its process is unknown"
-_OTHERS_ON_GPU = "other programs were on {}"
+_OTHERS_ON_GPU = "other programs used {}"
 _OTHERS_ON_CPU = "other programs used the processor"
 
 

@@ -28,7 +28,7 @@ def read_configuration(file: str) -> dict[str, Any]:
     settings = _read(file)
     if not isinstance(settings, dict) or not settings:
         raise UserError(
-            f"{file} has no settings of a speculation.",
+            f"{file} has no settings of speculation.",
             'Write a JSON object by the engine\'s names: {"method": "ngram", ...}.',
         )
     return settings
@@ -63,7 +63,8 @@ def read_table(file: str) -> list[Row]:
 def _wrong_table(file: str, reason: str) -> UserError:
     return UserError(
         f"{file} is not a table of draft tokens by load: {reason}.",
-        "Write rows [first, last, tokens] of requests at once: [[1, 8, 4], [9, 64, 0]].",
+        "Write rows [first, last, tokens], where first to last are requests at once: "
+        "[[1, 8, 4], [9, 64, 0]].",
     )
 
 

@@ -51,8 +51,8 @@ _MEMORY_WARNING = (
 _NO_MEMORY = ": scope=request turns this off."
 """The end of the warning for a method that can forget."""
 _VERSION_WARNING = (
-    "The version of {} could not be read before its start, so its methods were not checked against "
-    "it."
+    "The version of {} could not be read before it started, so its methods were not checked "
+    "against the version."
 )
 _OTHER_VERSION = (
     "specbench knows the flags of {0} {2} to {3}. This is {1}: its methods are tried with the same "
@@ -292,7 +292,7 @@ def _device(requested: str) -> str:
     if ":" in requested:
         raise UserError(
             f"--device {requested} cannot be passed to an engine.",
-            "Choose GPUs by the environment variable CUDA_VISIBLE_DEVICES.",
+            "Choose GPUs with the environment variable CUDA_VISIBLE_DEVICES.",
         )
     if requested == "auto":
         return "cuda" if environment.gpus() else "cpu"

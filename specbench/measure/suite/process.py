@@ -66,7 +66,7 @@ def run_tried(
         is_final = exit_code == UserError.exit_code or (only_killed and has_ended_by_itself)
         if num_tries == most_tries or is_final or time.monotonic() >= deadline_s:
             raise SpecbenchError(reason)
-        say(f"{reason} Second try.")
+        say(f"{reason} It is tried a second time.")
 
 
 def run_command(

@@ -55,7 +55,7 @@ def run_suite(
     """
     if not is_resumed and any((folder / run.name / HEADER).exists() for run in suite.runs):
         raise RunFolderError(
-            f"{folder} has runs already.", "Go on with them by --resume, or give another --output."
+            f"{folder} has runs already.", "Continue them with --resume, or give another --output."
         )
     finished: list[Run] = []
     failures: dict[str, str] = {}  # the reason by the name of the run

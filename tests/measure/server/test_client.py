@@ -173,7 +173,7 @@ def test_a_fault_fails_with_its_reason_and_only_a_refusal_is_tried_again(fault: 
 def test_a_server_that_hangs_is_left_at_the_time_limit(fault: str) -> None:
     with (
         serving(Stub(fault=fault)) as stub,
-        pytest.raises(RequestFailed, match=r"No whole answer within 0.05 s: [02] events"),
+        pytest.raises(RequestFailed, match=r"No complete answer within 0.05 s: [02] events"),
     ):
         complete(stub, request_s=0.05)
     assert len(stub.requests) == 1

@@ -122,7 +122,7 @@ def test_a_histogram_of_sglang_counts_if_it_has_all_drafts(histogram: Any, kept:
     ("drafted", "reason"),
     [
         ([4, 1], "accepted 2 of 1 draft tokens"),
-        ([4], "1 steps drafted, and 2 steps"),
+        ([4], "1 steps drafted, but 2 steps"),
         ([4, 10**9], "accepted 2 of 1000000000 draft tokens"),
     ],
 )

@@ -91,7 +91,7 @@ def test_an_option_that_the_version_lacks_is_refused_by_name(
         else:
             name = option if "fly" in option.partition("=")[2] else "fly_window_size"
             with pytest.raises(
-                UserError, match=rf"vLLM 0\.32\.0 has no {name}: it came with 0\.33"
+                UserError, match=rf"vLLM 0\.32\.0 has no {name}: it was added in 0\.33"
             ):
                 setup_of(f"sps:{option}", program=program)
     assert setup_of("sps:rejection_sample_method=block", program=program).servers

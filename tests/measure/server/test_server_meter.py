@@ -99,7 +99,7 @@ def test_other_programs_on_a_gpu_make_its_energy_unknown(machine: Machine) -> No
     machine.pids.append(99)
     use = of_block(machine, gpu_j=2000.0, package_j=300.0)
     assert (use.energy_j, use.meters) == (200.0, ("package-0",))
-    assert use.absent == ("other programs were on GPU 0",)
+    assert use.absent == ("other programs used GPU 0",)
 
 
 def test_a_gpu_that_the_server_is_not_on_does_not_count(machine: Machine) -> None:

@@ -194,7 +194,7 @@ def _check_folder(folder: Path, method: str) -> None:
 
     if method == "eagle" and "fc.bias" in read_tensors(method, folder, FILES):
         raise CheckpointError(
-            f"vLLM cannot run the EAGLE head in {folder}: it ignores fc.bias without a "
+            f"vLLM cannot run the EAGLE head in {folder}: vLLM ignores fc.bias without a "
             "message, and accepts no draft token.",
             "Use a head without this bias, or leave eagle out.",
         )
