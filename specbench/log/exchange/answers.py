@@ -1,4 +1,4 @@
-"""The form of answers of EAGLE, Medusa, Spec-Bench and REST: lists per turn of a question."""
+"""Files of answers by EAGLE, Medusa, Spec-Bench and REST: lists with an element per turn."""
 
 import json
 from collections import defaultdict
@@ -47,7 +47,7 @@ class Turn(NamedTuple):
 
 
 CountTurn = Callable[[Turn], ImportedCounts]
-"""Gives the counts of a turn by the rule of its file."""
+"""Returns the counts of a turn by the rule of its file."""
 
 
 class StepsField(NamedTuple):
@@ -73,7 +73,7 @@ def has_answers(first_line: Fields, steps_field: StepsField) -> bool:
 
 
 def counts_of_turn(turn: Turn) -> ImportedCounts:
-    """The counts of a turn whose `new_tokens` are those that its steps emitted."""
+    """The counts of a turn whose `new_tokens` counts the tokens that its steps emitted."""
     emitted = sum(turn.accept_lengths) or turn.new_tokens
     return ImportedCounts(
         turn.new_tokens, num_emitted=emitted, num_steps=turn.steps, total_s=turn.wall_time

@@ -1,4 +1,4 @@
-"""Speeds by the arithmetic of publishers, over tokens as they count them."""
+"""Speeds and MAT as publishers compute them, with tokens as they count them."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -133,7 +133,7 @@ def draft_figures(
     `_count`, the tokenizer's count of a text, is not used.
     """
     done = [record for record in answers.records if record.is_ok]
-    # Seconds after the first token; of an answer without this time, the seconds of the whole.
+    # Seconds after the first token; if an answer lacks this time, the seconds of the whole answer.
     decode_s = sum(record.decode_s or record.wall_s or 0.0 for record in done)
     if decode_s:
         rate = sum(map(published_tokens, done)) / decode_s
@@ -148,7 +148,7 @@ def draft_figures(
 
 
 def retokenised(count_tokens: CountTokens | None) -> list[CountedTokens]:
-    """The rule of both scripts for the baseline's tokens, if there is a tokenizer."""
+    """How EAGLE's and Spec-Bench's scripts count the baseline's tokens; none without tokenizer."""
     if count_tokens is None:
         return []
     # less one: the tokenizer puts a BOS before the text

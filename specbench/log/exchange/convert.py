@@ -1,4 +1,4 @@
-"""Files of other tools as one run: labels are methods, files with the same label are passes."""
+"""Make one run of other tools' files: labels are methods, files of the same label are passes."""
 
 import math
 from collections import defaultdict
@@ -89,9 +89,9 @@ class _ReadFile(NamedTuple):
 def parse_file(argument: str) -> LabelledFile:
     """The label and the path that an argument of the command gives: LABEL=FILE, or FILE alone.
 
-    Alone, the file's name without its ending is the label. An argument with a "/" before its "=",
-    or that is the path of a file, is a file alone. ":" and ",", which have a meaning in names of
-    methods, become "-".
+    The label of a file alone is its name without the ending. An argument is a file alone if it is
+    the path of a file, or has a "/" before its "=". In labels, ":" and ",", which have a meaning in
+    names of methods, become "-".
     """
     label, equals, name = argument.partition("=")
     if not equals or "/" in label or Path(argument).exists():
@@ -253,9 +253,9 @@ def _records_of_run(
     """The records of each file, in the files' order, with their keys in the run.
 
     `baseline` is the baseline's name, or empty; its records get the name BASELINE. `task` is empty
-    if unknown. The id of a question of a known task is that of specbench's own runs: "mt_bench/81".
+    if unknown. A question of a known task gets the id that specbench's own runs use: "mt_bench/81".
     The passes over the prompts (`repeat`) of a method at a load (requests at once, or per second)
-    are numbered on from file to file. An answer that did not fail, but has no tokens, becomes a
+    are numbered through all its files. An answer that did not fail, but has no tokens, becomes a
     failed record, and is noted. All records get the `temperature`.
     """
     prefix = f"{task}/" if task else ""

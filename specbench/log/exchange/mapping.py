@@ -145,7 +145,7 @@ def read_cells(mapping: FileMapping, source: SourceFile) -> list[dict[str, Any]]
     """The rows of a published table: column -> text or number, without columns that a row lacks.
 
     Raises:
-        UserError: a text stands in place of a number.
+        UserError: a row has a text in place of a number.
     """
     cells = []
     for scopes in _rows(mapping, source):
@@ -181,7 +181,7 @@ def _record(columns: Mapping[str, Column], scopes: Scopes, number: int) -> Recor
     keys are names of answers' columns, listed in `read_answers`.
 
     Raises:
-        UserError: a text stands in place of a number.
+        UserError: a row has a text in place of a number.
     """
 
     def text(name: str) -> str:
@@ -230,8 +230,8 @@ def _walk(scopes: Scopes, segments: Sequence[str]) -> Iterator[Scopes]:
     `scopes` are the objects that the path has passed so far, the outermost first. `segments` are
     the rest of the path, which goes on from the last of them. A segment "name" is a key, "name[]"
     all elements of a list, and "*name" all keys. A row is the object at the end of the path; a
-    value that is not an object becomes {"value": value}. Before each object stands another one: {}
-    or, for "*name", {name: the key}, so that a column can have the key.
+    value that is not an object becomes {"value": value}. Before each object there is another one:
+    {} or, for "*name", {name: the key}, so that a column can have the key.
     """
     *_, innermost = scopes
     if not segments:

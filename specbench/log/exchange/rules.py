@@ -1,4 +1,4 @@
-"""Rules by which tokens and steps were counted, as the answers themselves show them.
+"""Find the rules by which tokens and steps were counted, from the answers themselves.
 
 An answer has n tokens, with its end token and without the tokens that the end cut, and k steps
 after the prefill. A tool counts n tokens, n - 1 (without the prefill's), n - e (without the end

@@ -122,8 +122,8 @@ def _shared_name(names: Iterable[str]) -> str:
     """
     given_names = sorted({*filter(None, names)})
     # The letters at each position of all names, up to the first position where they differ.
-    columns = takewhile(lambda letters: len({*letters}) == 1, zip(*given_names, strict=False))
-    shared = "".join(letters[0] for letters in columns)
+    positions = takewhile(lambda letters: len({*letters}) == 1, zip(*given_names, strict=False))
+    shared = "".join(letters[0] for letters in positions)
     if len(given_names) > 1:
         shared = shared.rstrip("-_/. ")
     return shared if len(shared) >= _LEAST_NAME else ", ".join(given_names) or UNKNOWN
@@ -187,7 +187,7 @@ def _figures(
 
 
 def _findings(sources: Sequence[ImportedSource], answers: Sequence[MethodAnswers]) -> Iterator[str]:
-    """Sentences on how the tools count: those of each file, then those on each method's answers."""
+    """Sentences on how the tools count: first on each file, then on each method's answers."""
     for source in sources:
         yield from (f"{source.label}: {finding}" for finding in source.content.findings)
     for method_answers in answers:
@@ -215,7 +215,7 @@ def _prompts(sources: Sequence[ImportedSource], task: str) -> Iterator[PromptsHe
     # Category -> ids of its prompts, as the keys of a dict, which keeps their order.
     ids_by_category: dict[str, dict[str, None]] = defaultdict(dict)
     for source in sources:
-        # The category is the task of the file's record, and the prompt's id is that of the run's.
+        # The file's record has the category as its task; the run's record has the prompt's id.
         for file_record, run_record in zip(source.content.records, source.records, strict=True):
             ids_by_category[file_record.key.task][run_record.key.sample_id] = None
     if "" in ids_by_category:

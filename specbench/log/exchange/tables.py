@@ -137,7 +137,7 @@ def write_figures(runs: Sequence[Run], path: Path) -> list[Path]:
     """Write the publisher's numbers of imported runs as a published table: NAME.toml and NAME.csv.
 
     These numbers follow from a run's answers by the rules of the tool that wrote its files, such as
-    a speedup. Title, address and rules in words (`arithmetic`) are those of the first run.
+    a speedup. Title, address and rules in words (`arithmetic`) are taken from the first run.
     Returns the paths of both files.
 
     Raises:
@@ -199,7 +199,7 @@ def _publisher(url: str, tool: str) -> str:
 
 def _write(origin: TableOrigin, cells: Cells, path: Path) -> list[Path]:
     """Write NAME.toml, which says where a table is from, and NAME.csv with its cells. Returns the
-    paths of both. `path` is that of NAME, with or without ".toml".
+    paths of both. `path` is the path of NAME, with or without ".toml".
 
     A column that no cell has is left out, except the first of `TEXTS`, the table's name.
 

@@ -125,7 +125,7 @@ def _amounts(request: Fields, name: str, units: Mapping[str, float]) -> tuple[fl
     for `_GAPS`, a single number for any other metric.
 
     Raises:
-        UserError: the metric is missing, or its unit or its form is another.
+        UserError: the metric is missing, or has another unit or form.
     """
     unit = request.get(f"metrics.{name}.unit", str)
     content = request.get(f"metrics.{name}.value", Amount | list[Amount])  # a number or a list

@@ -63,7 +63,7 @@ def _matches(first_value: Fields) -> bool:
 
 def _read(source: SourceFile) -> FileContent:
     """The answers of a file, with the counting rule of a method's or of the baseline's file, and
-    the temperature if the model's name has it. `source.note` keeps an oddity: "" is the file.
+    the temperature if the model's name has it. `source.note` notes an oddity of the file ("").
     """
     content, turns = read_answers(source, _STEPS, _counts)  # the turns of all dialogues
     content.counting = _OF_METHOD

@@ -123,9 +123,9 @@ def _records(benchmark: Fields, load: Load) -> Iterator[Record]:
 def _figures(benchmark: Fields, records: Sequence[Record]) -> Iterator[ImportedFigure]:
     """guidellm's statistics of the successful requests, recomputed from the records.
 
-    The file's number stands beside each; one that differs is noted as an oddity of the file.
-    A request counts once in the latencies and in the times to the first token. In the times per
-    token it counts once per token: all tokens, or (inter-token latency) all after the first.
+    Each comes with the file's number; a difference is noted as an oddity of the file. A request
+    counts once in the latencies and in the times to the first token. In the times per token it
+    counts once per token: all tokens, or (inter-token latency) all after the first.
     """
     latencies_s, first_token_ms, inter_token_ms, per_token_ms = [list[float]() for _ in range(4)]
     for record in records:

@@ -1,4 +1,4 @@
-"""Accepted lengths at each position of an answer, of SpecDecode-Bench's simulator; no times.
+"""Answers of SpecDecode-Bench's simulator: the accepted length at each position, without times.
 
 A length counts the target's own token. With K draft tokens a step takes at most K + 1 tokens, and
 the next step begins where it ends. The oracle drafts as many tokens as will be accepted.
@@ -57,7 +57,7 @@ def _read(source: SourceFile) -> FileContent:
 
     The list `acc_len` of this field has, for each position of the answer, the tokens that a step
     there would accept. An answer gets several records: one per method of `_walks`. `source.note`
-    keeps an oddity: "" is the whole file.
+    notes an oddity, here of the whole file ("").
     """
     records: list[Record] = []
     num_doubled = 0  # prompts that begin with two equal tokens

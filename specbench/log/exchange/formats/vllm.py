@@ -141,7 +141,7 @@ def _figures(
     records, or (the acceptance length) from the server's counters.
 
     A field such as "mean_ttft_ms" has a statistic ("mean") of a time ("ttft") in milliseconds.
-    `duration_s` are the seconds of the whole benchmark. A total is recomputed also if the file
+    `duration_s` are the seconds of the whole benchmark. A total is recomputed even if the file
     lacks it.
     """
     done = [record for record in records if record.is_ok]
@@ -205,8 +205,8 @@ def _write(written: WrittenAnswers) -> str:
     element per request. Times are in seconds. The answers are of one method, in one pass and at one
     load (`written.load`).
 
-    The duration is that of the answers' block in the run's header, or without a block the sum of
-    the answers' times. The counters of drafts are left out if the steps are unknown.
+    The duration is taken from the answers' block in the run's header; without a block it is the sum
+    of the answers' times. The counters of drafts are left out if the steps are unknown.
     """
     records, load = written.records, written.load
     done = [record for record in records if record.is_ok]
