@@ -23,6 +23,7 @@ def main() -> None:
 
 
 def _main() -> None:
+    """Run the command. A `SpecbenchError` is printed, and ends the program with its exit code."""
     from specbench.machine.threads import wait_briefly
 
     wait_briefly()

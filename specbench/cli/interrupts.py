@@ -33,6 +33,7 @@ class InterruptibleGroup(TyperGroup):
     """Commands that SIGTERM, SIGHUP and SIGQUIT end as Ctrl-C does."""
 
     def invoke(self, ctx: Any) -> Any:
+        """Run a command. SIGTERM, SIGHUP and SIGQUIT interrupt it, unless they were ignored."""
         outer_handlers = {name: signal.getsignal(name) for name in _SIGNALS}
         for signal_number, handler in outer_handlers.items():
             if handler != signal.SIG_IGN:  # nohup

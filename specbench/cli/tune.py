@@ -73,6 +73,7 @@ def _tune(
     minutes: Minutes = None,
     forget: Forget = None,
 ) -> None:
+    """Tune methods here or on servers, as `values` say; or forget stored settings."""
     if forget is not None:
         if values or out or minutes:
             raise UserError(
