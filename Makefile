@@ -1,4 +1,5 @@
-# In a fresh clone, `make run` prints a table of results. It needs Python 3.11 or newer, with venv and pip.
+# In a fresh clone, `make run` prints a table of results. It needs Python 3.11 or newer, with venv
+# and pip.
 .DEFAULT_GOAL := help
 .PHONY: help setup run real test test-all test-kernels test-packages test-tools test-engines test-real test-ray coverage check faults gpu reports gate baseline docs site
 
