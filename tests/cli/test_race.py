@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from io import StringIO
+from itertools import count
 from pathlib import Path
 from time import perf_counter
 
@@ -28,66 +28,75 @@ def test_every_method_answers_and_the_table_has_its_speed(
     options = ("--model", model, "--template", "none", "--max-new-tokens", 12, "--device", "cpu")
     said = specbench("race", "ab ab ab", "--method", "vanilla,pld:ngram=2", *options, *more)
     assert said.code == 0
-    lines = said.out.splitlines()
-    assert "12 tokens in 11 steps" in said.out
+    assert "12 tokens in 11 steps" in said.out  # the prefill gives the first token
     assert ("Shown at" in said.out) is ("--replay" in more)
+
+    lines = said.out.splitlines()
     assert any("tokens/s" in line and " speedup " in line for line in lines)
-    (of_vanilla,) = [line for line in lines if line.startswith("vanilla ") and "1.00x" in line]
-    assert of_vanilla.split()[2:] == ["1.00x", "11", "1.00"]
+    (vanilla_row,) = [line for line in lines if line.startswith("vanilla ") and "1.00x" in line]
+    speedup_steps_and_mat = vanilla_row.split()[2:]  # after the label and the tokens/s
+    assert speedup_steps_and_mat == ["1.00x", "11", "1.00"]
     assert any(line.startswith("pld:ngram=2 ") and "x" in line for line in lines)
     assert "specbench run" in lines[-1]
 
 
-def test_the_streamed_tokens_are_the_answer_and_cost_no_time(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    setup = make_engine_setup(RunSpec(str(model), ("vanilla", "pld"), template="none"))
+def raced(model: Path, num_tokens: int, methods: tuple[str, ...] = ("vanilla", "pld")) -> Recording:
+    """The answers of methods to one prompt, as they were streamed and as a whole."""
+    setup = make_engine_setup(RunSpec(str(model), methods, template="none"))
     prompt_ids = setup.codec.render([{"role": "user", "content": "ab ab ab"}])
-    request = Request(prompt_ids, 12)
-    streamed: dict[str, list[Written]] = {"vanilla": [], "pld": []}
+    recording = Recording()
+    recording.done |= race(setup, Request(prompt_ids, num_tokens), recording.watch)
+    return recording
 
-    def watch(label: str, written: Written) -> None:
-        streamed[label].append(written)
 
-    for label, done in race(setup, request, watch):
-        num_steps = [len(written.accept_lengths) for written in streamed[label]]
-        assert num_steps == list(range(len(done.steps)))
-        for written in streamed[label]:
-            assert len(written.token_ids) == 1 + sum(written.accept_lengths)
-            assert done.token_ids[: len(written.token_ids)] == written.token_ids
-        assert done.decode_s > 0
+def test_the_streamed_tokens_are_the_answer(model: Path) -> None:
+    recording = raced(model, num_tokens=12)
+    for label, answer in recording.done.items():
+        streamed = [written for _, written in recording.written[label]]
+        # after the prefill and after each step, except the last one
+        steps_so_far = [len(written.accept_lengths) for written in streamed]
+        assert steps_so_far == list(range(len(answer.steps)))
+        for written in streamed:
+            num_written = len(written.token_ids)
+            assert num_written == 1 + sum(written.accept_lengths)
+            assert written.token_ids == answer.token_ids[:num_written]
+        assert answer.decode_s > 0
 
-    num_shown = {label: len(shown) for label, shown in streamed.items()}
-    for label, done in race(setup, Request(prompt_ids, 1), watch):
-        assert len(streamed[label]) == num_shown[label], "the prefill ends the answer"
-        assert len(done.token_ids) == 1
 
-    slow_clock = iter(range(0, 10**6, 1000))
-    monkeypatch.setattr("specbench.measure.race.perf_counter", lambda: float(next(slow_clock)))
-    vanilla_alone = replace(setup, methods=setup.methods[:1])
-    ((_, done),) = race(vanilla_alone, request, lambda *_: None)
-    assert done.decode_s < -1000, "a thousand seconds of watching a step are taken off"
+def test_an_answer_that_the_prefill_ends_is_not_streamed(model: Path) -> None:
+    recording = raced(model, num_tokens=1)
+    assert recording.written == {}
+    assert [len(answer.token_ids) for answer in recording.done.values()] == [1, 1]
+
+
+def test_watching_costs_an_answer_no_time(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of watching moves on by 1000 s per reading; the clock of decoding does not."""
+    slow_clock = count(step=1000.0)
+    monkeypatch.setattr("specbench.measure.race.perf_counter", lambda: next(slow_clock))
+    vanilla = raced(model, num_tokens=12, methods=("vanilla",)).done["vanilla"]
+    assert vanilla.decode_s < -1000, "the seconds of watching are subtracted"
 
 
 def test_the_live_text_is_cut_to_the_terminal_and_the_last_one_is_whole() -> None:
     codec = load_codec(TINY / "target", find_model("tiny"), "auto")
     text = "one two three four. " * 30
     ids = tuple(codec.tokenizer(text, add_special_tokens=False)["input_ids"])
-    written = Written(ids, (len(ids) - 1,))
-    console = Console(file=StringIO(), force_terminal=True, width=40, height=10)
-    with _View(console, codec) as view:
+    written = Written(ids, accept_lengths=(len(ids) - 1,))  # all in one step after the prefill
+    terminal = StringIO()
+    with _View(Console(file=terminal, force_terminal=True, width=40, height=10), codec) as view:
         view.draw("eagle2", written)
-        assert isinstance(console.file, StringIO)
-        live = console.file.getvalue()
+        live_text = terminal.getvalue()
         view.finish("eagle2", written)
-    assert 0 < live.count("three") < 30
-    assert "\x1b[32m" in live, "accepted draft tokens are green"
-    assert console.file.getvalue()[len(live) :].count("three") == 30
+    last_text = terminal.getvalue().removeprefix(live_text)
+    assert 0 < live_text.count("three") < 30
+    assert "\x1b[32m" in live_text, "accepted draft tokens are green"
+    assert last_text.count("three") == 30
 
 
 def test_a_replay_shows_the_methods_beside_each_other_at_its_speed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The longest answer took 0.04 s, and its replay takes 0.4 s."""
     monkeypatch.setattr("specbench.cli.race._REPLAY_S", 0.4)
     codec = load_codec(TINY / "target", find_model("tiny"), "auto")
     ids = tuple(codec.tokenizer("one two three", add_special_tokens=False)["input_ids"])
@@ -100,15 +109,16 @@ def test_a_replay_shows_the_methods_beside_each_other_at_its_speed(
     )
     for label in recording.done:
         recording.watch(label, Written(ids[:1], ()))
+    # the prefill's token of each method, and its whole answer
     times = [(round(seconds, 3), label) for seconds, label, _ in recording.timeline()]
     assert times == [(0.01, "vanilla"), (0.02, "eagle2"), (0.03, "vanilla"), (0.04, "eagle2")]
-    console = Console(file=StringIO(), force_terminal=True, width=60, height=20)
-    began = perf_counter()
-    with _View(console, codec) as view:
+
+    terminal = StringIO()
+    began_s = perf_counter()
+    with _View(Console(file=terminal, force_terminal=True, width=60, height=20), codec) as view:
         view.replay(recording)
-    assert perf_counter() - began >= 0.04 / 0.1, "ten times as slow as it was"
-    assert isinstance(console.file, StringIO)
-    screen = console.file.getvalue()
+    assert perf_counter() - began_s >= 0.4
+    screen = terminal.getvalue()
     last_headings = screen.rpartition("vanilla")[2].splitlines()[0]
     assert "eagle2" in last_headings, "in columns beside each other"
     assert screen.count(f"{len(ids)} tokens in 1 steps") >= 2

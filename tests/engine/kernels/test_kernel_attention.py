@@ -27,15 +27,14 @@ def mask_after(start: int, layout: TreeLayout, cache_span: CacheSpan) -> TreeMas
     return TreeMask(num_seen, bias, cache_span, positions)
 
 
-def compared_attention(
+def attend(
     queries: Tensor, cached: CacheRows, tree_mask: TreeMask, heads: Heads, **options: Any
-) -> Tensor:
-    """Compare the kernels' attention with torch's, which is returned."""
-    expected = TORCH.attend(queries, cached, tree_mask, heads, **options)
-    output = KERNELS.attend(queries, cached, tree_mask, heads, **options)
-    torch.testing.assert_close(output, expected)
-    assert KERNELS.fallbacks == {}  # torch did not run in place of a kernel
-    return expected
+) -> tuple[Tensor, Tensor]:
+    """Attention by the kernels and by torch; fails if torch ran in place of a kernel."""
+    by_kernels = KERNELS.attend(queries, cached, tree_mask, heads, **options)
+    assert KERNELS.fallbacks == {}
+    by_torch = TORCH.attend(queries, cached, tree_mask, heads, **options)
+    return by_kernels, by_torch
 
 
 @MANY_PROGRAMS
@@ -50,16 +49,19 @@ def test_attention_sees_the_committed_rows_and_each_nodes_ancestors(
     wider_rows = torch.randn(num_rows, 2 * heads.query_width, device=DEVICE)
     queries = wider_rows[:, : heads.query_width]  # not contiguous
     lowest = torch.finfo(rows.dtype).min
+    # All rows see the `start` committed rows. Of the `num_before` rows after them and of the rows
+    # themselves, each row sees some at random, and itself.
     for start, num_before in ((0, 0), (5, 0), (70, 9), (300, 40)):
         num_more = num_before + num_rows
         is_seen = torch.rand(num_rows, num_more, device=DEVICE) < 0.4
         is_seen[:, num_before:].fill_diagonal_(True)
-        bias = torch.zeros(is_seen.shape, device=DEVICE)
+        bias = torch.zeros(is_seen.shape, device=DEVICE)  # [rows, more]
         bias.masked_fill_(~is_seen, lowest)
         num_seen = torch.tensor(start, device=DEVICE)
         for cache_span in (CacheSpan(start), CacheSpan(512, is_exact=False)):
             tree_mask = TreeMask(num_seen, bias, cache_span)
-            compared_attention(queries, cached, tree_mask, heads)
+            by_kernels, by_torch = attend(queries, cached, tree_mask, heads)
+            torch.testing.assert_close(by_kernels, by_torch)
 
 
 @pytest.mark.parametrize("window", [None, 3, 50, 200])
@@ -77,13 +79,14 @@ def test_attention_applies_windows_caps_and_sinks(scoring: Scoring, window: int 
         scoring = Scoring(sinks=scoring.sinks.to(DEVICE))
     for start in (0, 40, 300):
         tree_mask = mask_after(start, layout, CacheSpan(512, is_exact=False))
-        expected = compared_attention(
+        by_kernels, by_torch = attend(
             queries, cached, tree_mask, heads, scoring=scoring, window=window
         )
+        torch.testing.assert_close(by_kernels, by_torch)
         if window == 3 and start:
-            wide = TORCH.attend(queries, cached, tree_mask, heads, scoring)
-            difference = (expected - wide).abs().max()
-            assert difference > 0.1
+            without_window = TORCH.attend(queries, cached, tree_mask, heads, scoring)
+            difference = (by_torch - without_window).abs().max()
+            assert difference > 0.1  # the window matters
 
 
 @MANY_PROGRAMS
