@@ -73,7 +73,7 @@ class CellMetrics:
 
     All but `num_done`, `num_failed` and `first_error` are of the requests that every ranked method
     finished without a pause of the machine. A method is ranked on a task if it finished at least
-    half of the task's requests.
+    half of the requests that any method finished on the task.
     """
 
     speedup: Value
@@ -272,12 +272,12 @@ class CellSource:
             return NO_CHECKPOINT if key.method in self._no_checkpoint else NOT_RUN
         if not num_done:
             return ALL_FAILED
-        # How many requests the method finished, if they are too few to rank it on the task.
+        # Requests that this and that any method finished, if too few to rank this one on the task.
         finished = self._survivors.unranked.get((key.method, key.temperature, key.task))
         # None: no request that all ranked methods finished without a pause; or a cell of all tasks
         if finished is None:
             return NO_SHARED
-        return Missing(f"not comparable: finished {finished.num_done} of {finished.num_asked}")
+        return Missing(f"not comparable: finished {finished.num_done} of {finished.num_by_any}")
 
 
 def rows_by_cell(frame: DataFrame) -> dict[CellKey, IntArray]:

@@ -25,7 +25,7 @@ class Finished(NamedTuple):
     """The requests of a task that a method finished, and those that any method finished."""
 
     num_done: int
-    num_asked: int
+    num_by_any: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,13 +65,13 @@ def find_survivors(frame: DataFrame) -> Survivors:
     # Of each done row: the number of requests that its method finished on the task (CELL_KEY has
     # the columns method, temperature and task), and the number that any method finished.
     num_done = done_rows.groupby(CELL_KEY, observed=True)["asked"].transform("size")
-    num_asked = done_rows.groupby(_OVER_METHODS, observed=True)["asked"].transform("nunique")
-    is_ranked = num_done >= LEAST_DONE * num_asked
+    num_by_any = done_rows.groupby(_OVER_METHODS, observed=True)["asked"].transform("nunique")
+    is_ranked = num_done >= LEAST_DONE * num_by_any
     # a row per method, temperature and task without a rank
     unranked_cells = done_rows[~is_ranked].drop_duplicates(CELL_KEY)
     unranked = {
         (method, temperature, task): Finished(
-            num_done=int(num_done[row]), num_asked=int(num_asked[row])
+            num_done=int(num_done[row]), num_by_any=int(num_by_any[row])
         )
         for row, method, temperature, task in unranked_cells[CELL_KEY].itertuples()
     }

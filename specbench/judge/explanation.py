@@ -193,7 +193,7 @@ def explain_runs(
     if not explanations:
         names = " and ".join(tables.run.header.id for tables in runs)
         raise UserError(
-            f"{names}: no method has finished answers to explain.",
+            f"{names}: no method has finished answers at the same temperature.",
             "`specbench show RUN` lists what a run has. --cross METHOD METHOD pairs two methods.",
         )
     return _with_p_values(explanations)

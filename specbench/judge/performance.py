@@ -60,7 +60,8 @@ class _NumberTest:
         if distance is None:
             return None
         log_factor = self._log_factor(self.allowed) + distance
-        return -math.expm1(-log_factor) if self.name == "MAT" else math.expm1(log_factor)
+        is_drop = self.name == "MAT" and not self.is_rise
+        return -math.expm1(-log_factor) if is_drop else math.expm1(log_factor)
 
     @property
     def most(self) -> float:

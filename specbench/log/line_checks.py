@@ -120,7 +120,7 @@ def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
     if line.serving and line.serving.reported_tokens is not None:
         num_tokens = line.serving.reported_tokens
     if line.num_tokens != num_tokens:
-        yield f"num_tokens: {line.num_tokens}, but token_ids has {num_tokens}"
+        yield f"num_tokens: {line.num_tokens}, but the answer has {num_tokens}"
     if line.status == "error":
         if num_tokens or line.accept_lengths or line.prefill_s is not None:
             yield "status: 'error', but the line has tokens or times"

@@ -474,5 +474,5 @@ def test_what_cannot_be_explained_is_one_message() -> None:
         explain_runs(run, run, loads=(Load(8), Load(1)))
     with pytest.raises(UserError, match="no load in common"):
         explain_runs(at_loads(run, {2: {}, 4: {}}), at_loads(run, {8: {}}))
-    with pytest.raises(UserError, match="no method has finished answers"):
+    with pytest.raises(UserError, match="no method has finished answers at the same"):
         explain_runs(full_run(("pld",), TASK), full_run(("sps",), TASK))

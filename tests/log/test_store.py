@@ -154,9 +154,9 @@ def written(path: Path, **changes: Any) -> Path:
     [
         ({"prefill_s": -0.5}, "prefill_s: expected float >= 0.0 (-0.5)"),
         ({"decode_s": None}, "decode_s: null in a line that is ok"),
-        ({"token_ids": [4, 5, 6, 7]}, "num_tokens: 3, but token_ids has 4"),
+        ({"token_ids": [4, 5, 6, 7]}, "num_tokens: 3, but the answer has 4"),
         ({"token_ids": [4, -5, 6]}, "token_ids[1]: expected int >= 0 (-5)"),
-        ({"num_tokens": 4}, "num_tokens: 4, but token_ids has 3"),
+        ({"num_tokens": 4}, "num_tokens: 4, but the answer has 3"),
         ({"accept_lengths": [3]}, "accept_lengths: 1 + their sum is 4, but num_tokens is 3"),
         ({"accept_lengths": [1] * 10**5}, "accept_lengths: 1 + their sum is 100001, but"),
         ({"accept_lengths": [2, 0]}, "accept_lengths[1]: expected int >= 1 (0)"),

@@ -62,7 +62,10 @@ def write_files(run: Run, form: str, out: Path) -> list[Path]:
         records.sort(key=lambda record: record.key.request)
         path = out / f"{_name(file_key, [*records_of_files])}.{formats[form].ending}"
         if path.exists() or path in contents:
-            raise UserError(f"{path} exists already.", "Give another --out.")
+            raise UserError(
+                f"{path} exists already, or two methods have this file name.",
+                "Give another --out, or import the methods with other labels.",
+            )
         contents[path] = write(WrittenAnswers(run.header, records, file_key.load))
     with os_errors(f"{out} cannot be written", "Give another --out.", RunFolderError):
         out.mkdir(parents=True, exist_ok=True)
