@@ -139,7 +139,7 @@ class Eagle(EagleDrafter):
 METHOD = Method(
     name="eagle",
     title="EAGLE",
-    summary="one decoder layer extrapolates the target's features; a static tree of 25 tokens",
+    summary="one decoder layer extrapolates the target's features into a static tree of 25 tokens",
     paper="Li et al. 2024, EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty",
     options=Options,
     build=Eagle,

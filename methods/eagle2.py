@@ -24,7 +24,7 @@ def build(options: Options, context: BuildContext) -> Drafter:
 METHOD = Method(
     name="eagle2",
     title="EAGLE-2",
-    summary="EAGLE's draft model; in every step, its confidence grows the tree",
+    summary="EAGLE's draft model, whose confidence decides how the tree grows in each step",
     paper="Li et al. 2024, EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees",
     options=Options,
     build=build,

@@ -1,4 +1,4 @@
-"""EAGLE-3: features of three target layers, a head over a draft vocabulary, and EAGLE-2's tree."""
+"""EAGLE-3: a head that reads features of three target layers, with EAGLE-2's dynamic tree."""
 
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ def build(options: Options, context: BuildContext) -> Drafter:
 METHOD = Method(
     name="eagle3",
     title="EAGLE-3",
-    summary="features of three layers, trained on its own outputs; EAGLE-2's dynamic tree",
+    summary="a head that reads features of three target layers, with EAGLE-2's dynamic tree",
     paper="Li et al. 2025, EAGLE-3: Scaling up Inference Acceleration via Training-Time Test",
     options=Options,
     build=build,

@@ -37,8 +37,8 @@ class Options(TreeOptions):
     acceptance: Literal["lossless", "typical"] = option(
         "lossless", "typical: accept tokens that are likely enough (at T > 0; lossy)"
     )
-    threshold: float = option(0.09, "typical: probability that always suffices", min=0)
-    alpha: float = option(0.3, "typical: share of exp(-entropy) that suffices", min=0)
+    threshold: float = option(0.09, "typical: probability that is always accepted", min=0)
+    alpha: float = option(0.3, "typical: share of exp(-entropy) that is accepted", min=0)
     weights: str = option("", "checkpoint, a folder or hub id")
 
     @property

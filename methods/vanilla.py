@@ -1,4 +1,4 @@
-"""Vanilla decoding: one token per step, in the loop of all methods. Every speedup's baseline."""
+"""Vanilla decoding: one token per step, in the loop of all methods. The baseline of speedups."""
 
 from dataclasses import dataclass
 

@@ -197,7 +197,7 @@ def _dataset(card: TaskCard) -> TextTable:
         "description": card.description,
         "prompts": ", ".join(card.sources),
         "paper file": paper.url if paper else "",
-        "prompts there": str(paper.num_prompts) if paper else "",
+        "paper prompts": str(paper.num_prompts) if paper else "",
         "sha256": paper.sha256 if paper else "",
         "hub": f"{hub.id} ({hub.split})" if hub else "",
         **{f"sub-task {task.name}": task.title for task in card.tasks if card.group},

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _BOUND = (
-    "assumes answers of full length at vanilla's speed, as if a step took only the time to read "
+    "assumes full-length answers at vanilla's speed, and steps that only take the time to read "
     "the weights; a small model takes longer. ?: unknown"
 )
 """The source of a time, in words, if there is no earlier run to estimate it from."""

@@ -170,7 +170,7 @@ def _threads(threads: Threads | None) -> Diagnosis:
     waiting_text = {
         "brief": "spin for some microseconds while they wait, then sleep",
         "passive": "sleep while they wait",
-        "own": "wait as your environment variables say",
+        "own": "wait as set by your environment variables",
         "unknown": "may spin for a long time while they wait, which is slow beside other work",
     }[threads.waiting]
     return Diagnosis("threads", f"{threads.num}, {chosen_text}; they {waiting_text}")
@@ -233,7 +233,7 @@ def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]
                 loop_s.append(loop_answer.seconds)
                 generate_s.append(generate_answer.seconds)
     verb = "equals" if do_tokens_agree else "DIFFERS from"
-    yield Diagnosis("baseline tokens", f"vanilla in our loop {verb} generate", do_tokens_agree)
+    yield Diagnosis("baseline tokens", f"vanilla's output {verb} generate's", do_tokens_agree)
     # Our loop's time / `generate`'s time; a ratio up to MARGIN is within the scatter of timings.
     time_ratio = statistics.median(loop_s) / statistics.median(generate_s)
     tokens_per_s = NUM_TOKENS / statistics.median(loop_s)

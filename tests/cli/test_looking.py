@@ -67,7 +67,7 @@ def test_doctor_compares_our_baseline_with_generate_with_one_model_in_memory_at_
     monkeypatch.setattr(doctor, "PROMPTS", doctor.PROMPTS[:1])
     said = specbench("doctor", "--model", model, "--offline")
     assert num_alive == [0, 0, 0]
-    assert "vanilla in our loop equals generate" in said.out
+    assert "vanilla's output equals generate's" in said.out
     assert "no GPU, because" in said.out or "cuda" in said.out
     assert "ok      tree:" in said.out
     plain = next(line for line in said.out.splitlines() if "kernels plain" in line)
@@ -76,7 +76,7 @@ def test_doctor_compares_our_baseline_with_generate_with_one_model_in_memory_at_
     monkeypatch.setattr(doctor, "generate", lambda target, ids, num_tokens: [0])
     said = specbench("doctor", "--model", model, "--offline")
     assert said.code == 1
-    assert "PROBLEM baseline tokens: vanilla in our loop DIFFERS from generate" in said.out
+    assert "PROBLEM baseline tokens: vanilla's output DIFFERS from generate's" in said.out
     assert "times as fast as generate" in said.out and "Not ready: " in said.out
 
 
