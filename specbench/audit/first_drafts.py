@@ -36,7 +36,9 @@ def memory(subject: Subject) -> Iterator[AuditTest]:
     right_hits = [drafts.right in drafts.used[:1] for drafts in first_drafts]
     for shift in SHIFTS:
         shifted_hits = [drafts.right + shift in drafts.used[:1] for drafts in first_drafts]
-        yield _fewer_hits(f"guesses against those shifted by {shift}", right_hits, shifted_hits)
+        yield _fewer_hits(
+            f"draft tokens against tokens shifted by {shift}", right_hits, shifted_hits
+        )
 
 
 class _FirstDrafts(NamedTuple):

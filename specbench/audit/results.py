@@ -53,7 +53,7 @@ def counted(name: str, num: int, num_wrong: int, unit: str = "answers") -> Audit
     return AuditTest("answers", name, num, num_wrong, f"wrong {unit}", limit=0.0)
 
 
-PLANTED = "acceptance of planted guesses"
+PLANTED = "acceptance of planted draft tokens"
 """The name of the test for the acceptance of right tokens in a method's trees."""
 
 

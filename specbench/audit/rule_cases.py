@@ -59,14 +59,14 @@ class RuleCase:
 
 
 CASES = (
-    RuleCase("fixed guesses", (0, 0, 0, 1, 1, 0), 5, is_drawn=False, sampling=Sampling(0.7)),
+    RuleCase("fixed draft tokens", (0, 0, 0, 1, 1, 0), 5, is_drawn=False, sampling=Sampling(0.7)),
     RuleCase("drawn chain", (0, 0, 1), 3, is_drawn=True, sampling=Sampling(1.5), q_root=_Q_CLOSE),
     RuleCase("drawn siblings", (0, 0, 0, 0, 1, 1, 2), 7, is_drawn=True),
     RuleCase("drawn siblings, top-p", (0, 0, 0, 0, 1, 1, 2), 7, is_drawn=True,
              sampling=Sampling(1.0, top_p=0.85)),
     RuleCase("more siblings than q has tokens", (0, 0, 0, 0, 1), 5, is_drawn=True, support=2),
     RuleCase("drawn siblings, far from p", (0, 0, 0, 0), 4, is_drawn=True, q_root=_Q_FAR),
-    RuleCase("rejected guess, top-p", (0, 0, 1), 3, is_drawn=True, q_root=_Q_REJECTED,
+    RuleCase("rejected draft token, top-p", (0, 0, 1), 3, is_drawn=True, q_root=_Q_REJECTED,
              sampling=Sampling(1.0, top_p=0.85)),
     RuleCase("drawn siblings, top-k", (0, 0, 0, 1), 4, is_drawn=True,
              sampling=Sampling(1.0, top_k=2)),

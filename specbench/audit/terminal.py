@@ -6,7 +6,13 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from specbench.audit.results import ALPHA, Audit, Difference, GreedyAudit, is_idle
-from specbench.audit.tables import TestTexts, group_table, status_row, tests_table
+from specbench.audit.tables import (
+    PRINTED_SUBJECTS,
+    TestTexts,
+    group_table,
+    status_row,
+    tests_table,
+)
 from specbench.audit.token_tests import POWER
 from specbench.judge.printer import BLANK, Line, Part, print_page
 from specbench.log.audit import MethodAudit
@@ -84,9 +90,9 @@ def _contract_page(method_audit: MethodAudit, *, is_full: bool) -> Iterator[Part
     yield Line(sentence, style=f"bold {colour}")
     if method_audit.smallest_tv is not None:  # None: no tokens were sampled
         yield Line(
-            f"Power: if the method moved a mean total variation of {method_audit.smallest_tv:.3f} "
-            f"to or from the likeliest token, the {method_audit.num_tokens} sampled tokens would "
-            f"show it in {POWER:.0%} of runs. --full shows every test."
+            f"Power: if a mean total variation of {method_audit.smallest_tv:.3f} were moved to or "
+            f"from the likeliest token, the {method_audit.num_tokens} sampled tokens would show it "
+            f"in {POWER:.0%} of audits. --full shows every test."
         )
 
 
@@ -103,7 +109,7 @@ def _contract_result(method_audit: MethodAudit) -> tuple[str, str]:
     num_failed = len(method_audit.failures) + num_faults
     failed_of_all = f"{num_failed} of {num_tests} tests of {method_audit.method}"
     if method_audit.status == "lossy":  # the method does not claim to be lossless
-        return f"lossy, as declared: {failed_of_all} failed.", "yellow"
+        return f"Lossy, as declared: {failed_of_all} failed.", "yellow"
     if method_audit.status != "no difference":  # a test failed, or an error ended a part
         return f"FAILED: {failed_of_all}.", "red"
     if is_idle(method_audit):  # the method never drafted, so its drafts were not tested
@@ -239,7 +245,7 @@ def _method_texts(method_audit: MethodAudit) -> dict[str, str]:
         "T": f"{method_audit.level:g}",
         "same\nagain": same_again,
         "logits\n(epsilon)": f"{max(deviations):.3g}" if deviations else "",
-        **{f"p of\n{subject}": _p_value(method_audit, subject) for subject in _P_SUBJECTS},
+        **{f"p of\n{name}": _p_value(method_audit, key) for key, name in PRINTED_SUBJECTS.items()},
         "tokens\ntested": str(method_audit.num_tokens or ""),
         "smallest\nTV": ""
         if method_audit.smallest_tv is None
@@ -275,8 +281,8 @@ def _sentences(audit: Audit) -> Iterator[str]:
         yield f"Not judged: {methods_and_reason}."
     if audit.greedy and audit.statuses & {"numerics", "bug"}:  # there may be gaps in a table
         yield (
-            "gap: how far the method's token lies below the best one in the target's logits. "
-            "Rounding explains gaps up to the near-tie, but no larger ones."
+            "gap: the logit of the target's best token minus the logit of the method's token. "
+            "Rounding explains gaps of up to the column near-tie, but no larger ones."
         )
         if not audit.recheck_dtype and audit.dtype != "float32":  # no step was run again
             yield (
@@ -288,13 +294,13 @@ def _sentences(audit: Audit) -> Iterator[str]:
     # "deviation" tests how far logits differ; "bits" if at all, which is not always possible.
     if dtype != "float32" and "deviation" in test_names and "bits" not in test_names:
         yield (
-            f"In {dtype} rounding hides small differences of logits, such as those of one "
-            "layer's stale keys. --dtype float32 finds them."
+            f"In {dtype} rounding hides small differences of logits, such as those from stale "
+            "keys in one layer. --dtype float32 finds them."
         )
     if any(method_audit.num_tokens for method_audit in audit.methods):  # tokens were sampled
         yield (
             f"p: corrected for all tests (Holm); a test fails below {ALPHA}. smallest TV: the "
-            f"smallest error that {POWER:.0%} of audits would find, as the mean total variation "
-            "that is moved to or from the likeliest token. --power TV draws enough tokens to find "
-            "a smaller one."
+            "smallest mean total variation, to or from the likeliest token, that "
+            f"{POWER:.0%} of audits would find. --power TV draws enough tokens to find a smaller "
+            "one."
         )

@@ -62,8 +62,8 @@ def _strata(tokens: TokenNumbers) -> dict[str, Array]:
         ", depth 1": depth == 1,
         ", depth 2": depth == 2,
         ", depth 3 and more": depth > 2,
-        ", after guesses": has_draft == 1,
-        ", bonus without guesses": (has_draft == 0) & (depth > 0),
+        ", after draft tokens": has_draft == 1,
+        ", bonus without draft tokens": (has_draft == 0) & (depth > 0),
     }
 
 
@@ -239,7 +239,7 @@ def draft_tests(drafts: DraftNumbers) -> Iterator[AuditTest]:
     yield AuditTest("guesses", "mass of q", num_drafts, largest_gap, "from 1", limit=_MASS_SLACK)
     if num_impossible := int((drafts.probability <= 0).sum()):
         yield AuditTest(
-            "guesses", "impossible guesses", num_drafts, num_impossible, unit="guesses", p_value=0.0
+            "guesses", "impossible draft tokens", num_drafts, num_impossible, "draft tokens", 0.0
         )
     # the tokens that were left to chance
     drawn = drafts.where((drafts.probability > 0) & (drafts.probability < _FIXED))

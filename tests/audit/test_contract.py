@@ -142,7 +142,7 @@ def test_a_tree_that_is_deepest_in_any_step_is_planted_to_its_full_depth() -> No
     tested = Subject(target, lambda: DeepInOddSteps(target), prompts()[:2], budget=16)
     tests = {test.name: test for test in checks.planted(tested)}
     assert (tests["full depth of the trees"].num, tests["full depth of the trees"].effect) == (3, 0)
-    assert tests[PLANTED].num > 0 == tests[PLANTED].effect == tests["planted guesses"].effect
+    assert tests[PLANTED].num > 0 == tests[PLANTED].effect == tests["planted draft tokens"].effect
 
 
 @pytest.mark.parametrize("is_cheat", [False, True])

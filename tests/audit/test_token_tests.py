@@ -126,7 +126,7 @@ def is_failed(test: AuditTest) -> bool:
         (lambda q: q, set()),
         (lambda q: normed(q**1.6), {"rank"}),
         (lambda q: 0.9 * q, {"mass of q"}),
-        (upper_half, {"impossible guesses"}),
+        (upper_half, {"impossible draft tokens"}),
     ],
 )
 def test_drafts_are_held_against_the_q_that_they_claim(
