@@ -163,9 +163,9 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
 
     There are three: for the plan's shortest prompt, the median one, and the longest one. The
     longest is repeated or cut to the most tokens that may come before a step of the plan (the
-    user's texts of a whole chat with all answers), less what the timed steps need in the target's
-    context. If two prompts have equally many tokens, only one gets a request. No request ends at
-    EOS.
+    user's texts of a whole chat with all answers) or, if these are fewer, to the tokens that fit
+    into the target's context beside the timed steps. If two prompts have equally many tokens, only
+    one gets a request. No request ends at EOS.
 
     Args:
         plan: its prompts are chats: `turns` has the user's text of each turn. Only the text of the
