@@ -1,1 +1,1 @@
-"""The files of a run (`run.json`, `samples.jsonl`, `trace.jsonl`): one reader, one writer."""
+"""Read and write the files of a run: `run.json`, `samples.jsonl` and `trace.jsonl`."""

@@ -1,4 +1,4 @@
-"""`audit.json`: the result of the last audit of a run."""
+"""Read and write `audit.json`, the result of the last audit of a run."""
 
 import math
 from collections.abc import Iterator
@@ -19,14 +19,14 @@ SAMPLES = "samples.jsonl"
 
 Subject = Literal["answers", "logits", "guesses", "tokens", "rule"]
 AuditStatus = Literal["identical", "numerics", "no difference", "bug", "lossy"]
-"""For greedy output: `identical`, or different by rounding (`numerics`) or by a `bug`.
+"""Greedy output is `identical`, or differs because of rounding (`numerics`) or because of a `bug`.
 
-For sampled output: `no difference` between the distributions, or a `bug`. A bug in a method
-that does not claim to be lossless is `lossy`.
+For sampled output, there is `no difference` between the distributions, or a `bug`. In a method that
+does not claim to be lossless, a bug is called `lossy`.
 """
 
 MOST_UNSEEN = 0.2
-"""A test of sampled tokens is evidence if it finds a mean total variation of this size."""
+"""A test of sampled tokens is evidence if it would find a mean total variation of this size."""
 
 
 class AuditTest(Struct, frozen=True, omit_defaults=True):
@@ -106,7 +106,7 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
     """Results by method and temperature."""
 
     def at(self, method: str, temperature: float) -> tuple[MethodAudit, ...]:
-        """The results of a method at a temperature of the run and at the one raised from it."""
+        """The results of a method at a temperature of the run, and at the raised temperature."""
         return tuple(
             audit
             for audit in self.results
@@ -114,25 +114,25 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
         )
 
     def unjudged(self, method: str, temperature: float) -> str:
-        """The reason why the audit gives no verdict on a method at a temperature of the run.
+        """Why the audit gives no verdict on a method at a temperature of the run; empty if it does.
 
-        `method` is a spelling with options. Empty if the audit gives a verdict: a test failed, or
-        greedy answers were compared with vanilla's (or are vanilla's), or enough sampled tokens
-        were tested to find a difference of MOST_UNSEEN. Answers that the audit drew at a raised
+        `method` is a spelling with options. The audit gives a verdict if a test failed, if greedy
+        answers were compared with vanilla's (or are vanilla's), or if enough sampled tokens were
+        tested to find a difference of MOST_UNSEEN. Answers that the audit drew at a raised
         temperature, above the run's, do not count: they are a second test of the method.
         """
-        # Without audits of such answers, at most one is left.
+        # Without audits at a raised temperature, at most one audit is left.
         audits = [audit for audit in self.at(method, temperature) if not audit.is_raised]
         if not audits:
             return "not in the audit"
         audit = audits[0]
-        # Vanilla's greedy answers are what other methods' answers are compared with.
+        # Vanilla's greedy answers are those that other methods' answers are compared with.
         is_greedy_vanilla = temperature == 0 and method == BASELINE
         if audit.status != "no difference" or is_greedy_vanilla:
             return ""
-        if temperature == 0:  # greedy answers that were compared have another status
+        if temperature == 0:  # if greedy answers had been compared, they would have another status
             return "no answer to compare with vanilla's"
-        # The smallest mean total variation that a test of `num_tokens` sampled tokens finds.
+        # The smallest mean total variation that a test of `num_tokens` sampled tokens would find.
         if audit.smallest_tv is None:
             return "no sampled token was tested"
         if audit.smallest_tv <= MOST_UNSEEN:
@@ -143,26 +143,26 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
 
     @property
     def smallest_tv(self) -> float | None:
-        """The largest of the methods' values: a larger difference would have been found in each."""
+        """The largest of the methods' values: a larger difference would be found in any method."""
         variations = [audit.smallest_tv for audit in self.results if audit.smallest_tv]
         return max(variations, default=None)
 
 
 class Unjudged(NamedTuple):
-    """A lossless method without a verdict at a temperature."""
+    """A lossless method on which an audit gives no verdict at a temperature."""
 
     label: str
     """Method and temperature, for readers."""
     temperature: float
     """Sampling temperature of the run."""
     reason: str
-    """Reason why there is no verdict."""
+    """Why there is no verdict."""
 
 
 def find_unjudged(audit: StoredAudit, header: RunHeader) -> Iterator[Unjudged]:
     """The lossless methods on which the audit gives no verdict, once per temperature without one.
 
-    The baseline and methods that did not run, for lack of a checkpoint, are left out.
+    The baseline is left out, and so are methods that did not run because they had no checkpoint.
     """
     for method in header.method_labels:
         if method.spelling in (BASELINE, *header.no_checkpoint) or not method.is_lossless:
@@ -174,7 +174,7 @@ def find_unjudged(audit: StoredAudit, header: RunHeader) -> Iterator[Unjudged]:
 
 
 def records_hash(folder: Path) -> str:
-    """The hash of a run's records, times included; empty without records."""
+    """The SHA-256 hash of the file with a run's records; empty without records."""
     try:
         with open_lines(folder / SAMPLES) as file:
             return file_digest(file, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""The parts of a run's header that its backend reports: preparation, kernels, servers, traffic."""
+"""The parts of a run's header that its backend reports, such as kernels, servers and bandwidth."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -46,7 +46,7 @@ class WeightsPrint(Struct, frozen=True):
     at_end: str
     """Fingerprint of the same numbers after the last completion."""
     share: float
-    """Share of the weights' bytes that the fingerprints cover; below 1, they cover a sample."""
+    """Share of the weights' bytes that the fingerprints cover; below 1 if they cover a sample."""
     seconds: float
     """Seconds that both fingerprints took."""
     skipped: tuple[str, ...] = ()
@@ -65,15 +65,15 @@ class RooflineHeader(Struct, frozen=True, omit_defaults=True):
     kv_bytes_per_token: int
     """Bytes of keys and values per token."""
     is_mixture_of_experts: bool
-    """A step reads only a part of target_bytes."""
+    """True for a mixture of experts: a step reads only a part of target_bytes."""
     draft_bytes: dict[str, float] = {}
-    """Bytes that a method's drafts read per step, by method."""
+    """Bytes that drafting reads per step, by method."""
     bandwidth_by_threads: dict[str, float] = {}
     """Bandwidth by number of CPU threads; absent if all methods have the same number."""
     block_bytes: int = 0
     """Bytes read to measure the bandwidth, or copied in older runs on a GPU; 0 if unknown."""
     unread_bytes: int = 0
-    """Part of target_bytes: experts that a token does not choose; 0 if dense or unknown."""
+    """Bytes of experts that a token does not choose, of target_bytes; 0 if dense or unknown."""
     bandwidth_samples: tuple[float, ...] = ()
     """Bandwidth before and after the run; absent if measured once."""
     nominal_bytes_per_s: float = 0.0
@@ -81,30 +81,30 @@ class RooflineHeader(Struct, frozen=True, omit_defaults=True):
     copy_bytes_per_s: float = 0.0
     """Bandwidth of a GPU's copies; 0 on a CPU, and in older runs, which only copied."""
     vanilla_ratios: tuple[float, ...] = ()
-    """Time of vanilla's step / time of a plain step of one row, timed in turns, before and after
-    the run.
+    """Time of vanilla's step / time of a plain step of one row, measured before and after the
+    run.
     """
 
 
 class ProductChoice(Struct, frozen=True):
-    """The launch of a linear layer on a GPU, chosen by time and by result."""
+    """The launch of a linear layer on a GPU, chosen for its time and its result."""
 
     rows: int
     """Largest number of rows for which the launch is used."""
     weight: tuple[int, int]
     """Output and input size of the weight."""
     is_gated: bool
-    """Gate and up projection in one weight."""
+    """True if the weight holds both the gate and the up projection."""
     launch: str
     """The chosen launch: a kernel of specbench, or torch."""
     chain_us: dict[str, float]
-    """Microseconds of the layers around this layer, by launch tried."""
+    """Microseconds of a chain of layers with this layer in it, by launch tried."""
     rejected: dict[str, str]
     """Launches not used, with the reason."""
 
 
 class Kernels(Struct, frozen=True, omit_defaults=True):
-    """The code that computes the layers."""
+    """The kernels that compute the layers."""
 
     name: Annotated[str, shown_as("kernels")]
     """Transformers, torch, triton with its version, or native code with its compiler."""
@@ -118,11 +118,13 @@ class ExecutionHeader(Struct, frozen=True, omit_defaults=True):
     """The execution of a method's steps."""
 
     mode: Annotated[Literal["eager", "graph"], shown_as("execution")]
-    """eager: operations start one by one; graph: they are replayed as CUDA graphs."""
+    """eager: operations are launched one by one; graph: they are replayed as CUDA graphs."""
     reason: str | None
     """The reason if graphs are not used; null if they are, or if eager mode was requested."""
     is_joined: Annotated[bool, role("note")] = False
-    """One graph holds a whole step; absent if not, as with --phases, --trace or --check-drafts."""
+    """True if one graph computes a whole step; absent if not, as with phases, traces or checks of
+    drafts.
+    """
     layer_inputs: tuple[int, ...] = ()
     """Target layers whose inputs the drafter reads; absent if none."""
     weights_layout: str = ""
@@ -130,9 +132,9 @@ class ExecutionHeader(Struct, frozen=True, omit_defaults=True):
     weights_facts: tuple[str, ...] = ()
     """Output layer and rotary embedding of the drafter's checkpoint; absent if unknown."""
     num_positions: int = 0
-    """Positions that the drafter's checkpoint was made for; absent if unknown."""
+    """Positions for which the drafter's checkpoint was made; absent if unknown."""
     has_guessed_layers: bool = False
-    """A formula chose the layers, since no option and no config named them."""
+    """True if a formula chose the layers, since no option and no config names them."""
 
 
 class ServerHeader(Struct, frozen=True, omit_defaults=True):
@@ -141,26 +143,26 @@ class ServerHeader(Struct, frozen=True, omit_defaults=True):
     url: str
     """Address of the server."""
     software: str
-    """Name and version of the software; `unknown` if the server does not say."""
+    """Name and version of the software; `unknown` if the server does not report them."""
     model: str
     """Name of the model at the server."""
     protocol: str
-    """Form of requests: completions, chat, or an engine's own."""
+    """Protocol of the requests: completions, chat, or an engine's own."""
     sends_token_ids: bool = False
-    """Answers come as token ids; else their text is tokenised."""
+    """True if the server sends token ids; if not, the text is tokenised."""
     command: tuple[str, ...] = ()
-    """Command that started the server, without the folders of files; absent for a given URL."""
+    """Command that started the server, with paths cut to names; absent for a given URL."""
 
     @property
     def software_phrase(self) -> str:
-        """Name and version in words. A build of llama.cpp may report only its number."""
+        """Name and version in words. llama.cpp may report only the number of its build."""
         software = self.software.removesuffix("-unknown")
         name = software.removesuffix(UNKNOWN).strip()
         return software if software == name else f"{name}, version unknown".removeprefix(", ")
 
 
 class Arrangement(Struct, frozen=True, omit_defaults=True):
-    """The order in which the run's own servers ran, and the memory that decided it."""
+    """How the servers that the run started took turns, and the memory that decided it."""
 
     is_side_by_side: bool
     """True if all servers run at once and get blocks in turns; else one server runs per pass."""
@@ -171,15 +173,15 @@ class Arrangement(Struct, frozen=True, omit_defaults=True):
     gpu_share: float = 0.0
     """Share of the GPU's memory that each server got; absent without a GPU."""
     reason: str = ""
-    """The reason why only one server runs at a time; absent if memory is the reason."""
+    """Why only one server runs at a time; absent if memory is the reason."""
 
 
 DRAFT_COUNTERS = ("num_drafts", "num_draft_tokens", "num_accepted", "num_verify_calls")
-"""Counters of servers that grow with drafts only. Engines have some of them."""
+"""Counters of servers that grow only if there are drafts. An engine has some of them."""
 
 
 def counted_drafts(growth: Mapping[str, float]) -> int:
-    """Drafts, or draft tokens, by the growth of a server's counters; 0 if it counts none."""
+    """The largest growth of a server's counters of drafts and draft tokens; 0 if it has none."""
     return int(max(growth.get(name, 0.0) for name in DRAFT_COUNTERS))
 
 
@@ -191,15 +193,15 @@ class ServerUse(Struct, frozen=True, omit_defaults=True):
     gpu_memory_bytes: int | None = None
     """Memory of these processes on GPUs; absent if the driver does not list them."""
     energy_j: float | None = None
-    """Joules in the block beyond those of the idle server; absent if not measured."""
+    """Joules in the block, minus those of an idle server; absent if not measured."""
     meters: tuple[str, ...] = ()
     """GPUs and processor packages whose energy was measured."""
     idle_w: float = 0.0
-    """Watts of these parts while the server was idle, which are subtracted."""
+    """Watts of these GPUs and packages while the server was idle, which are subtracted."""
     tick_s: float = 0.0
     """Seconds between two changes of the slowest counter."""
     absent: tuple[str, ...] = ()
-    """Reasons why the energy, or a part of it, is missing; absent if none."""
+    """Reasons why the energy, or a part of it, is missing; absent if there are none."""
 
 
 class BlockHeader(Struct, frozen=True, omit_defaults=True):
@@ -214,7 +216,7 @@ class BlockHeader(Struct, frozen=True, omit_defaults=True):
     repeat: int
     """Pass over the prompts."""
     duration_s: float
-    """Seconds in which any request was under way; at a rate, all seconds up to the last token."""
+    """Seconds in which any request was under way; at a rate, all seconds until the last token."""
     num_requests: int
     """Requests of the block."""
     num_failed: int = 0
@@ -222,9 +224,9 @@ class BlockHeader(Struct, frozen=True, omit_defaults=True):
     num_tokens: int = 0
     """Tokens of the answers that did not fail."""
     num_before: int = 0
-    """Requests of the block done before it was interrupted; absent if none."""
+    """Requests of the block that an earlier part of the run completed; absent if none."""
     num_repeats: int = 0
-    """Further requests that only kept up the load and have no record; absent if none."""
+    """Requests that were repeated only to keep the load, without a record; absent if none."""
     client_s: float = 0.0
     """CPU seconds of the client."""
     concurrency: int = 0
@@ -236,7 +238,7 @@ class BlockHeader(Struct, frozen=True, omit_defaults=True):
     idle_cpu_s: dict[str, float] = {}
     """CPU seconds of the other methods' servers during the block; absent if they were idle."""
     idle_gpu: dict[str, float] = {}
-    """Largest share of a GPU's time that the other methods' servers took; absent if idle."""
+    """Largest share of a GPU's time that the other methods' servers used; absent if idle."""
     use: ServerUse | None = None
     """Memory and energy of the server; absent in older runs."""
 

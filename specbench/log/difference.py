@@ -1,4 +1,4 @@
-"""A field in which two runs differ, and such differences as text."""
+"""The fields in which two runs differ, and how to show them as text."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +8,9 @@ from specbench.log.header import RunHeader
 from specbench.log.options import Role
 
 RoleOrPattern = str
-"""A role, such as "work", or a pattern of fields with "*" for any text: "methods.*.options"."""
+"""A role, such as "work", or a pattern for paths of fields, such as "methods.*.options", in which
+"*" stands for any text.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +28,12 @@ class Difference:
     role: Role
     """Role of the field."""
     method: str = ""
-    """The method at the end of `what`; empty for files and without any. Not used without `what`."""
+    """The method named at the end of `what`; empty if there is none."""
     options: tuple[str, ...] = ()
     """The changed options of the method: "num_tokens 5 -> 3"; empty for other fields."""
 
     def describe(self, first: str = "the first", second: str = "the second") -> str:
-        """The difference in words, with these names of the two runs."""
+        """The difference in words. `first` and `second` are names for the two runs."""
         return f"{self.what}: {self.first} in {first}, {self.second} in {second}"
 
     def is_any_of(self, selected: Iterable[RoleOrPattern]) -> bool:
@@ -43,20 +45,20 @@ class Difference:
 
 
 def in_words(conflicts: Iterable[Difference], first: RunHeader, second: RunHeader) -> list[str]:
-    """The differences in words, with the names of the two runs if they have different ones."""
+    """The differences in words, with the ids of the two runs if these differ."""
     names = [first.id, second.id] if first.id != second.id else []
     return [difference.describe(*names) for difference in conflicts]
 
 
 def change_lines(differences: Iterable[Difference]) -> list[str]:
-    """The differences in lines, from the first run to the second: "dtype: float32 -> bfloat16".
+    """The differences as lines, from the first run to the second: "dtype: float32 -> bfloat16".
 
-    The line of a method's options has no name of a field: "sps: num_tokens 5 -> 3". If a field
+    The line for a method's options does not name the field: "sps: num_tokens 5 -> 3". If a field
     changes in the same way for several methods, they share a line: "execution of 11 methods:
     eager -> graph".
     """
     # (name of the field without the method, change of its content) -> the methods with this
-    # change; one "" for a field that belongs to no method
+    # change, or a single "" for a field that belongs to no method
     methods_by_change: dict[tuple[str, str], list[str]] = {}
     for difference in differences:
         if difference.options:  # texts such as "num_tokens 5 -> 3"

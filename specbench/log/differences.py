@@ -1,4 +1,4 @@
-"""Differences between two runs' headers, by the roles of fields (see `options`, `policies`)."""
+"""Find the differences between two runs' headers, by the roles of fields (see `options`)."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -18,11 +18,11 @@ from specbench.log.options import Role, field_roles
 def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tuple[Difference, ...]:
     """The fields whose contents differ in two headers, with both contents as text.
 
-    Never compared are fields of the role "note", and what one header lacks of these: hashes, a
-    method's options, and whole parts, such as the kernels of an older run. All other fields are
-    compared if `is_exact`, and the headers may be other structs than `RunHeader`. If not, a field
-    must be in both headers (or be a file of a checkpoint), needs a name for readers (`what`), and
-    must not be void: a field is void if its difference says nothing, such as the seed of runs that
+    Notes are never compared, nor are hashes, a method's options, or whole parts (such as the
+    kernels of an older run) that one header lacks. With `is_exact`, all other fields are compared,
+    and the headers may be structs other than `RunHeader`. Without it, a field is compared if both
+    headers have it (or it is a checkpoint's file), it has a name for readers (`what`), and it is
+    not void. A field is void if a difference says nothing about the runs: the seed of runs that
     drew nothing, or the name of a model if the files are the same.
     """
     list_fields: Callable[[Any], Iterator[_Field]] = _exact_fields if is_exact else _named_fields
@@ -33,11 +33,11 @@ def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tup
     first_parts = {field.part for field in first_fields.values()}
     second_parts = {field.part for field in second_fields.values()}
     shared_parts = first_parts & second_parts
-    void_patterns: list[str] = []  # patterns of the paths of void fields, "*" for any text
+    void_patterns: list[str] = []  # match the paths of void fields; "*" stands for any text
     if not is_exact:
         assert isinstance(first, RunHeader) and isinstance(second, RunHeader)
         void_patterns = [*_void_patterns(first, second)]
-    # From a path and both contents to both texts; to None if the contents do not differ.
+    # Maps a path and both contents to both texts, or to None if the contents do not differ.
     texts_of = _exact_texts if is_exact else _texts
 
     field_differences: list[Difference] = []
@@ -57,28 +57,28 @@ def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tup
 
 
 class _Field(NamedTuple):
-    """A field of a header that is compared as a whole."""
+    """A field of a header, with its place in the header."""
 
     content: Any
     """Value of the field."""
     path: str = ""
     """Path of the field in the header: "spec.seed"."""
     part: str = ""
-    """Path of the group of fields with this field: "spec". A header lacks a part without fields."""
+    """Path of the group of fields with this field, such as "spec"."""
     role: Role = "note"
-    """Role of the field, or else of its part."""
+    """Role of the field, or of its part if the field has none."""
     what: str = ""
     """Name of the field for readers; empty if it has none."""
     method: str = ""
-    """The method at the end of `what`; empty for files and without any. Not used without `what`."""
+    """The method named at the end of `what`; empty if there is none."""
 
 
 _MISSING: Any = object()
-"""The content of a field that a header does not have."""
+"""Stands for the content of a field that a header does not have."""
 
 
 def _exact_fields(header: Struct) -> Iterator[_Field]:
-    """All fields of the header except notes, each with its part: the first name of its path."""
+    """All fields of the header except notes. The part of a field is the first name of its path."""
     for field in _walk(_Field(header), is_exact=True):
         part_path = field.path.partition(".")[0]
         is_absent_part = field.path == part_path and field.content is None  # "threads": None
@@ -87,7 +87,7 @@ def _exact_fields(header: Struct) -> Iterator[_Field]:
 
 
 def _named_fields(header: RunHeader) -> Iterator[_Field]:
-    """The fields with a name for readers, and four facts that follow from several fields."""
+    """The fields that have a name for readers, and four facts that combine several fields."""
     gpu = header.environment.gpu(header.spec.values.device) or Gpu("")
     threads = header.threads.text if header.threads else str(header.num_threads)
     yield from (field for field in _walk(_Field(header)) if field.what)
@@ -100,10 +100,10 @@ def _named_fields(header: RunHeader) -> Iterator[_Field]:
 def _walk(field: _Field, owner: str = "", *, is_exact: bool = False) -> Iterator[_Field]:
     """The fields inside a field of a header, or the field itself if it is compared as a whole.
 
-    The walk goes into structs and mappings, and leaves out notes, which are never compared. Unless
-    `is_exact`, it ends at a field with a name for readers (`what`). If this name has "{}" for the
-    key of an entry, such as "file {}", the walk goes on to the entries. `owner` is the key of the
-    entry around the field, such as the method "pld" around its options; empty outside of entries.
+    Structs and mappings are split into their fields and entries. Notes are left out. Unless
+    `is_exact`, a field with a name for readers (`what`) is not split, but if this name has "{}" for
+    the key of an entry, as in "file {}", its entries are fields. `owner` is the key of the entry
+    around the field, such as the method "pld" around its options; empty outside of entries.
     """
     content = field.content
     if isinstance(content, tuple) and content and isinstance(content[0], Struct):
@@ -118,12 +118,12 @@ def _walk(field: _Field, owner: str = "", *, is_exact: bool = False) -> Iterator
             )
             yield from _walk(inner_field, key, is_exact=is_exact)
     elif isinstance(content, Struct) and not is_named_as_a_whole:
-        # Each has a field's name, its role (None: its parent's), and its name for readers, or "".
+        # `role` is None for the parent's role. `shown_name` is the name for readers, or empty.
         for field_role in field_roles(type(content)):
             if field_role.role == "note":
                 continue
             path = f"{field.path}.{field_role.field}".removeprefix(".")
-            # An option is "spec.seed", not "spec.values.seed": all other fields of spec are notes.
+            # An option is "spec.seed", not "spec.values.seed": other fields of `spec` are notes.
             path = path.replace("spec.values", "spec")
             what = field_role.shown_name
             if what and owner:
@@ -142,12 +142,13 @@ def _walk(field: _Field, owner: str = "", *, is_exact: bool = False) -> Iterator
 
 
 def _void_patterns(first: RunHeader, second: RunHeader) -> Iterator[str]:
-    """Patterns of the paths of void fields ("*" for any text): if these two headers differ in such
-    a field, this says nothing about the runs.
+    """Patterns for the paths of void fields, in which "*" stands for any text.
+
+    If the two headers differ in a void field, this says nothing about the runs.
     """
-    # Facts that an imported run's files do not tell; none in other runs.
+    # Facts that the files of an imported run do not give; there are none in other runs.
     yield from (*first.untold_patterns, *second.untold_patterns)
-    # All GPUs of the machine. The GPU that a run used is a field of its own (`_named_fields`).
+    # All GPUs of the machine. The GPU that a run used is compared separately (`_named_fields`).
     yield "environment.gpus.*"
 
     # Settings of sampling, if the runs share no temperature above 0: greedy decoding draws nothing.
@@ -156,8 +157,7 @@ def _void_patterns(first: RunHeader, second: RunHeader) -> Iterator[str]:
     if not any(temperature > 0 for temperature in shared_temperatures):
         yield from ("spec.seed", "spec.top_p", "spec.top_k")
 
-    # The hash of the chat template, if the choices of template and values differ. These are
-    # options, which are compared already.
+    # The hash of the chat template, if the options for the template differ: these are compared.
     choices = {(values.template, values.template_args) for values in (first_values, second_values)}
     if len(choices) > 1:
         yield "model.template_sha256"
@@ -168,8 +168,8 @@ def _void_patterns(first: RunHeader, second: RunHeader) -> Iterator[str]:
     if device_kinds != {"cpu"} or first.servers or second.servers:
         yield "num_threads"
 
-    # The hardware, whose text has the threads too. If both runs measured which number of threads is
-    # the fastest on the same kind of processor, another number is a result and not a condition.
+    # The hardware, whose text includes the number of threads. If both runs measured which number is
+    # the fastest on the same kind of processor, another number is a result, not a condition.
     are_threads_measured = all(
         header.threads and header.threads.chosen_by == "measured" for header in (first, second)
     )
@@ -180,25 +180,25 @@ def _void_patterns(first: RunHeader, second: RunHeader) -> Iterator[str]:
 
 
 def _void_model_patterns(first: ModelHeader, second: ModelHeader) -> Iterator[str]:
-    """Patterns of the paths of fields ("*" for any text) in which two models need not be compared.
+    """Patterns ("*" is any text) for the paths of fields in which two models need not be compared.
 
-    So another model is one difference, and not one per field. Models with the same revision (the
-    commit on the Hub; None for a local folder) or with the same files are the same model, whatever
-    their names are. `files` maps the name of a checkpoint's file to its hash and size.
+    Another model is then one difference instead of one per field. Models with the same revision
+    (the commit on the Hub; None for a local folder) or with the same files are the same model,
+    whatever their names are. `files` maps the name of a checkpoint's file to its hash and size.
     """
     is_same_revision = first.revision is not None and first.revision == second.revision
     if is_same_revision:
         yield from ("model.name", "model.revision", "model.files.*")
     elif first.files and second.files:
         yield "model.revision"  # the hashes of the files identify a model better
-        # A stand-in is a small model in a real model's shape. `files` are the small model's.
+        # A stand-in is a small model in a real model's shape. Its `files` are the small model's.
         is_same_kind = (first.is_stand_in, first.shape) == (second.is_stand_in, second.shape)
         if is_same_kind and _have_same_files(first.files, second.files):
             yield "model.name"  # a copy in another folder
         elif first.name != second.name:
-            yield "model.files.*"  # the name shows the other model, whose files must differ
+            yield "model.files.*"  # the name already shows that the models differ
     elif first.name != second.name:
-        yield "model.revision"  # the name shows the other model
+        yield "model.revision"  # the name already shows that the models differ
 
 
 def _have_same_files(first: Mapping[str, FileHeader], second: Mapping[str, FileHeader]) -> bool:
@@ -218,7 +218,7 @@ def _texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
     if first is _MISSING or second is _MISSING:
         return None
     if path.endswith(".options"):  # a method's options: name -> value
-        # Of the names that both headers have: older versions of a method had fewer options.
+        # Only names that both headers have: older versions of a method had fewer options.
         changed_options = _changed_options(first, second)
         first = {name: first[name] for name in changed_options}
         second = {name: second[name] for name in changed_options}
@@ -230,7 +230,7 @@ def _texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
 
 
 def _changed_options(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
-    """The options with another value in the second run, of those that both runs know."""
+    """The names of the options that both runs have, but with different values."""
     return [name for name in sorted(first.keys() & second.keys()) if first[name] != second[name]]
 
 
@@ -244,12 +244,12 @@ def _option_changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iter
 def _exact_texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
     """The contents of one field in two headers, in JSON; None if they do not differ.
 
-    A content is `_MISSING` if a header lacks the field, which then is null. But an option that one
-    header lacks, and a hash that is None in one header, do not differ from any content.
+    A content is `_MISSING` if a header lacks the field, and becomes null. If one header lacks an
+    option, or has None for a hash, this is not a difference.
     """
     if _MISSING in (first, second) and ".options." in path:
         return None
-    # Contents of the types that JSON has.
+    # The contents in types that JSON has.
     first_plain = None if first is _MISSING else to_builtins(first)
     second_plain = None if second is _MISSING else to_builtins(second)
     is_hash_unknown = path.endswith("sha256") and None in (first_plain, second_plain)
@@ -259,7 +259,7 @@ def _exact_texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
 
 
 def _file_texts(first: FileHeader | None, second: FileHeader | None) -> tuple[str, str] | None:
-    """In words, both hashes or sizes of a file, or "there" and "missing"; None if none differ."""
+    """Both hashes or sizes of a file, or "there" and "missing", as text; None if they are equal."""
     if first is None or second is None:
         return ("there" if first else "missing", "there" if second else "missing")
     if first.sha256 and second.sha256 and first.sha256 != second.sha256:
@@ -270,9 +270,9 @@ def _file_texts(first: FileHeader | None, second: FileHeader | None) -> tuple[st
 
 
 def _prompt_texts(first: PromptsHeader, second: PromptsHeader) -> tuple[str, str] | None:
-    """The prompts of a task in two runs, by hash and origin; None if they do not differ.
+    """Hash and origin of a task's prompts in two runs, as text; None if they do not differ.
 
-    Another `--limit` on the same file is no difference: the samples that both runs have are equal.
+    Another `--limit` on the same file is not a difference: the samples that both runs have agree.
     """
     is_same_file = first.file_sha256 and first.file_sha256 == second.file_sha256
     if is_same_file or first.sha256 == second.sha256:
@@ -287,7 +287,7 @@ def _hash_and_origin(prompts: PromptsHeader) -> str:
 def _content_text(content: Any) -> str:
     """The content of a header's field in words: "none" if it is empty, "unknown" if it is None.
 
-    Of a mapping, the keys with their contents, "ngram=2, num_tokens=5"; of a tuple, the elements.
+    A mapping is shown as "ngram=2, num_tokens=5", a tuple as its elements.
     """
     if isinstance(content, Mapping):
         return ", ".join(f"{key}={content[key]}" for key in sorted(content)) or "none"

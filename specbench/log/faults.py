@@ -1,6 +1,6 @@
-"""Faults of a run's records that only several lines together, or the header, can show.
+"""Find faults of a run's records that show only in several lines together, or with the header.
 
-Faults of single lines are found while they are read (`log.store`).
+Faults of single lines are found while the lines are read (`log.store`).
 """
 
 from collections import Counter, defaultdict
@@ -17,9 +17,9 @@ from specbench.log.time_faults import find_time_faults
 from specbench.types import Record, RecordKey, RequestKey, seed_of
 
 _SLACK = 1.001
-"""Largest ratio of a sum of times to their whole: times are stored rounded."""
+"""Largest ratio of a sum of times to the whole time, since times are stored rounded."""
 _CLOCK_S = 2.0
-"""Error of a run's duration in seconds: its start and end are whole seconds."""
+"""Possible error of a run's duration in seconds, since its start and end are whole seconds."""
 
 
 def find_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
@@ -27,7 +27,7 @@ def find_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
 
     Faults of single records come first, in the order of the records.
     """
-    if header.imported:  # the other faults are those of runs that specbench measured
+    if header.imported:  # only runs that specbench measured have the other faults
         yield from _miscounted_blocks(header.blocks, records)
         return
     yield from _faults_of_records(header, records)
@@ -38,13 +38,13 @@ def find_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
         yield from _too_short_runs(header, records)
     yield from _miscounted_blocks(header.blocks, records)
     yield from _left_out_prompts(header, records)
-    # times that no honest clock gives, or steps far slower than in the trials before the run
+    # Times that no honest clock gives, or steps far slower than in the trials before the run.
     yield from find_time_faults(records, header.threads)
 
 
 def find_wrong_numbers(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each fault that makes numbers of a report wrong. Of faults of single records,
-    the first one stands for all.
+    """A sentence for each fault that makes numbers of a report wrong. If single records have
+    faults, only the first of these is given.
     """
     faults = ((record.key, fault) for record in records for fault in _size_faults(record, header))
     for key, fault in islice(faults, 1):
@@ -54,7 +54,7 @@ def find_wrong_numbers(header: RunHeader, records: Sequence[Record]) -> Iterator
 
 
 def _answer_text(key: RecordKey) -> str:
-    """An answer in words, which are followed by a colon and its fault."""
+    """The method, request and temperature of an answer, in words."""
     request_text = f"{key.sample_id}, turn {key.turn}, repeat {key.repeat}"
     return f"{key.method} on {request_text} at T={key.temperature:g}"
 
@@ -78,8 +78,8 @@ def _faults_of_records(header: RunHeader, records: Sequence[Record]) -> Iterator
         faults = [*_size_faults(record, header)]
         if record.is_ok:
             faults += [*_time_faults(record), *_end_faults(record, eos_ids, budget)]
-            # A record of a merged run (`origin` is set) may have had another repeat in its own run,
-            # and its seed follows from that repeat.
+            # A record of a merged run (`origin` is set) may have had another pass number (`repeat`)
+            # in its first run, from which its seed follows.
             if not record.origin and record.seed != seed_of(run_seed, key.request):
                 faults.append(f"the seed {record.seed} does not follow from the run's, {run_seed}.")
         # The prompt of a first turn is the same for all methods and passes.
@@ -94,13 +94,13 @@ def _faults_of_records(header: RunHeader, records: Sequence[Record]) -> Iterator
 
 
 def _time_faults(record: Record) -> Iterator[str]:
-    """A sentence for each time that must be positive and is not, and for each part of the decoding
-    that took longer than the whole.
+    """A sentence for each time that must be positive and is not, and for each part of decoding that
+    took longer than all of decoding.
 
-    All times are in seconds. `prefill_s` lasts until the first token, and `decode_s` from it to the
-    last; both are None if the answer failed. `phases` has the parts of a step, summed over the
-    steps, if they were timed. `draft_prefill_s` is the part of `decode_s` in which the drafter read
-    the prompt, or None.
+    All times are in seconds. `prefill_s` is the time until the first token, and `decode_s` the time
+    from the first token to the last; both are None if the answer failed. `phases` has the parts of
+    a step, summed over the steps, if they were timed. `draft_prefill_s` is the part of `decode_s`
+    in which the drafter read the prompt, or None.
     """
     if record.prefill_s is None or record.decode_s is None:
         return
@@ -123,18 +123,18 @@ def _may_end_with_eos(record: Record) -> bool:
 
 
 def _end_faults(record: Record, eos_ids: set[int], budget: int | None) -> Iterator[str]:
-    """A sentence for each contradiction between the end of an answer and its stop reason, and if
-    the answer goes on after an end token.
+    """A sentence for each contradiction between the end of an answer and its stop reason, and one
+    if the answer goes on after an end token.
 
-    `eos_ids` are the end tokens, `budget` is the most tokens of an answer, None if unknown. A stop
-    reason is "eos" (an end token), "budget", or "length" (the end of the model's context).
+    `eos_ids` are the end tokens, and `budget` is the most tokens of an answer, None if unknown. A
+    stop reason is "eos" (an end token), "budget", or "length" (the end of the model's context).
     """
     reason = record.stop_reason
     if reason is None:
         yield "it has no stop_reason."
     if reason == "budget" and budget is not None and record.num_tokens != budget:
         yield f"it stopped at {record.num_tokens} tokens of a budget of {budget}."
-    # The rest is not for answers that failed, are empty, or come from a server.
+    # The following checks are not for answers that failed, are empty, or come from a server.
     if not _may_end_with_eos(record):
         return
     *earlier_ids, last_id = record.token_ids
@@ -150,8 +150,8 @@ def _size_faults(record: Record, header: RunHeader) -> Iterator[str]:
     text, a draft tree has more nodes than the method's options allow, or a step emitted more tokens
     than a path of a dynamic tree can have.
 
-    `token_ends` has the characters of the text up to the end of each token. The record's lists have
-    an element per step: the nodes of the tree (`num_nodes`), the tokens emitted (`accept_lengths`).
+    `token_ends` has the characters of the text up to the end of each token [tokens]. `num_nodes`
+    has the nodes of each step's tree, `accept_lengths` the tokens that a step emitted [steps].
     """
     if record.is_ok and record.prompt_tokens <= 0:
         yield "prompt_tokens is 0, but the target reads at least one token."
@@ -162,8 +162,8 @@ def _size_faults(record: Record, header: RunHeader) -> Iterator[str]:
     method = header.methods.get(record.key.method)
     if method is None:
         return
-    # `most_nodes` is 0 if the options do not say, and in older headers. An option of dynamic trees
-    # has the number, too.
+    # `most_nodes` is 0 in older headers, and if the options do not set it. For dynamic trees, an
+    # option also has the number.
     allowed_nodes = method.most_nodes or method.options.get("total_tokens", 0)  # 0 if unknown
     num_nodes = max(record.num_nodes, default=0)  # of the largest tree
     if allowed_nodes and num_nodes > allowed_nodes:
@@ -172,7 +172,7 @@ def _size_faults(record: Record, header: RunHeader) -> Iterator[str]:
         return
     levels = method.options["depth"] + 1  # EAGLE's option does not count the first level
     accept_length = max(record.accept_lengths, default=0)  # of the step with the most tokens
-    if accept_length > levels + 1:  # a token of each level, and the bonus token
+    if accept_length > levels + 1:  # a token per level, and the bonus token
         yield f"a step of {accept_length} tokens from trees of {levels} levels."
 
 
@@ -180,14 +180,14 @@ def _dates_in_the_future(header: RunHeader) -> Iterator[str]:
     """A sentence for each date that is more than a day ahead of this machine's clock."""
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     for name, date in (("created", header.created), ("finished", header.finished)):
-        with suppress(ValueError, TypeError):  # `_too_short_runs` names such a date
+        with suppress(ValueError, TypeError):  # `_too_short_runs` reports a malformed date
             if date and datetime.fromisoformat(date) > tomorrow:
                 yield f"{name} is in the future: {date}."
 
 
 def _missing_records(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each sign that a complete run lacks records: fewer than the header counts,
-    requests that only other methods answered, and prompts without records.
+    """A sentence for each sign that a complete run lacks records: fewer records than the header
+    says, requests that only other methods answered, and prompts without records.
 
     The header's `num_records` is None if unknown; its `prompts` has an element per task. A record's
     key has the method and the request: task, sample id, turn, pass over the prompts and so on.
@@ -213,16 +213,16 @@ def _missing_records(header: RunHeader, records: Sequence[Record]) -> Iterator[s
 
 
 def _left_out_prompts(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each task that lacks prompts of its source, a file, although the run has no
-    option that selects prompts (`limit`, `sample`), and a sentence if a complete run has records of
-    another number of passes over the prompts than its options say. Hub data sets are not checked.
+    """A sentence for each task that lacks prompts of its source, although no option (`limit`,
+    `sample`) selects prompts. Hub data sets are not checked. A further sentence if a complete run's
+    records are of more or fewer passes than its options ask for.
     """
     spec_values = header.spec.values
     if header.origins:  # a merged run may consist of parts with different prompts and passes
         return
     if not spec_values.limit and not spec_values.sample:
         for prompts in header.prompts:
-            # Of a data set on the Hub, the task may use the first rows only, without empty ones.
+            # A task may use only the first rows of a data set on the Hub, without empty ones.
             is_whole_source = prompts.source != "hub"
             if is_whole_source and prompts.num_prompts != prompts.num_available:
                 yield (
@@ -241,7 +241,8 @@ def _too_short_runs(header: RunHeader, records: Sequence[Record]) -> Iterator[st
     """A sentence if a run took less time than the answers of one worker, which come one after the
     other, or if its start or end is wrong. A merged run took the time of all runs in it.
 
-    Starts (`created`) and ends (`finished`) are texts in ISO 8601; an unfinished run's end is None.
+    Starts (`created`) and ends (`finished`) are texts in ISO 8601. The end of an unfinished run is
+    None.
     """
     parts_of_run = header.origins or [header]  # the runs that a merged run consists of, or the run
     try:
@@ -256,10 +257,10 @@ def _too_short_runs(header: RunHeader, records: Sequence[Record]) -> Iterator[st
     if any(seconds < 0 for seconds in durations_s):
         yield f"The run ended at {header.finished}, before it began at {header.created}."
         return
-    if len(durations_s) < len(parts_of_run):  # not finished
+    if len(durations_s) < len(parts_of_run):  # some part is not finished
         return
-    # Worker -> seconds of all its answers. Workers answer side by side. "" is the only worker of a
-    # run without a cluster.
+    # Worker -> seconds of all its answers. Workers answer at the same time. "" is the only worker
+    # of a run without a cluster.
     seconds_by_worker: dict[str, float] = defaultdict(float)
     for record in records:
         seconds_by_worker[record.worker] += record.wall_s or 0.0  # None if the answer failed
@@ -274,9 +275,10 @@ def _seconds_between(start: str, end: str) -> float:
 
 
 def _miscounted_blocks(blocks: Sequence[BlockHeader], records: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each block whose counts of requests and tokens differ from those of its
-    records. A block is the requests that a server completed together. The key of a block has the
-    method, temperature, task, pass over the prompts and load of all its requests.
+    """A sentence for each block whose counts of requests and tokens differ from its records'.
+
+    A block is the requests that a server completed together. The key of a block has the method,
+    temperature, task, pass over the prompts and load of all its requests.
     """
     num_requests: Counter[BlockKey] = Counter()  # of the records, by the key of their block
     num_tokens: Counter[BlockKey] = Counter()  # of the records' answers, by the same key
@@ -287,7 +289,7 @@ def _miscounted_blocks(blocks: Sequence[BlockHeader], records: Sequence[Record])
     num_blocks = Counter(map(block_key, blocks))  # number of blocks with a key
     for block in blocks:
         key = block_key(block)
-        # Parts of an interrupted block are not checked. Before this part, `num_before` were done.
+        # Parts of an interrupted block are not checked. An earlier part did `num_before` requests.
         if num_blocks[key] > 1 or block.num_before:
             continue
         if (block.num_requests, block.num_tokens) != (num_requests[key], num_tokens[key]):

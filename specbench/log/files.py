@@ -1,4 +1,4 @@
-"""Files that survive kills, full disks and second processes, and their errors in words."""
+"""Write files so that kills, full disks and second processes do not damage them."""
 
 import errno
 import fcntl
@@ -17,18 +17,18 @@ from specbench.errors import RunFolderError
 
 _MACHINE = platform.node().encode(errors="replace")
 _LONGEST_NAME = 150
-"""Bytes of a file's name that the names of its scratch files keep."""
+"""The most bytes of a file's name that are part of the names of its scratch files."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors of a disk, a quota or a file that cannot take more."""
+"""Numbers of the system's errors if a disk, a quota or a file is full."""
 REPEAT = "repeat the command"
 """Advice for commands without --resume."""
 
 
 class LineFile:
-    """A file of lines that one process at a time appends to, open from the start.
+    """An open file of lines, to which only one process at a time can append.
 
-    The lock is on the file itself and ends with the process. Deleting the file does not let a
-    second writer in: it stops the first one. A last line without its newline is removed.
+    The lock is on the file itself, and ends with the process. If the file is deleted, the first
+    writer stops, so that there are never two. A last line without its newline is removed.
 
     Raises:
         RunFolderError: another process has the file open, or it cannot be written.
@@ -37,8 +37,8 @@ class LineFile:
     def __init__(self, path: Path, option: str = "--output") -> None:
         """Open the file, or make it, and lock it. A last line that has no newline is cut off.
 
-        `option` is the option of the command line that names the folder, for messages. Errors of
-        the system become a RunFolderError that names the path (`folder_errors`).
+        `option` is the command-line option that names the folder, for messages. Errors of the
+        system become a RunFolderError that names the path (see `folder_errors`).
         """
         self.path = path
         self._option = option
@@ -57,7 +57,7 @@ class LineFile:
         """Write a line, with its newline, to the end of the file, or leave the file unchanged.
 
         Raises:
-            RunFolderError: the disk is full, or the file is no longer where it was.
+            RunFolderError: the disk is full, or the file was moved or removed.
         """
         self.check_in_place()  # raises if the path leads to another file, or to none
         size_before = os.fstat(self._descriptor).st_size  # bytes
@@ -72,7 +72,7 @@ class LineFile:
                 raise
 
     def cut(self, size: int) -> None:
-        """Keep the first `size` bytes."""
+        """Keep only the first `size` bytes."""
         os.ftruncate(self._descriptor, size)
 
     def check_in_place(self) -> None:
@@ -104,13 +104,13 @@ class LineFile:
 
 
 def compressed_path(path: Path) -> Path:
-    """The place of a file's compressed form."""
+    """The path of a file's compressed form."""
     return path.with_name(f"{path.name}.gz")
 
 
 @contextmanager
 def open_lines(path: Path) -> Iterator[Any]:
-    """A file of lines, open for reading as bytes; its compressed form if only that exists.
+    """Open a file of lines for reading as bytes, or its compressed form if only that exists.
 
     Raises:
         OSError: the file is missing, unreadable or damaged.
@@ -128,7 +128,7 @@ def open_lines(path: Path) -> Iterator[Any]:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace the file at `path` by one with this content. An error leaves the old file unchanged.
+    """Replace the content of the file at `path`. An error leaves the old file unchanged.
 
     The content is written to a scratch file in the same folder, which then takes the place of the
     file. Each writer has its own scratch file. Scratch files of killed writers are removed first.
@@ -156,7 +156,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def scratch_files(path: Path) -> list[Path]:
-    """The scratch files of a file, in its folder, that processes of this machine write or left."""
+    """The scratch files of a file that processes of this machine are writing or have left."""
     try:
         beside = list(path.parent.iterdir())
     except OSError:
@@ -166,16 +166,16 @@ def scratch_files(path: Path) -> list[Path]:
 
 
 def _scratch_prefix(path: Path) -> str:
-    """How names of a file's scratch files begin: the file's name, a hash of file and machine."""
+    """How the names of a file's scratch files begin: its name, and a hash of name and machine."""
     name = os.fsencode(path.name)[:_LONGEST_NAME].decode(errors="ignore")
     return f".{name}.{crc32(path.name.encode(errors='replace') + _MACHINE):08x}-"
 
 
 def _is_writing(scratch: Path) -> bool:
-    """True if the process that writes a scratch file may be alive. The name of the file has the id
-    of the process before its last "-".
+    """True if the process that writes a scratch file may be alive. The file's name has the id of
+    the process before its last "-".
     """
-    try:  # signal 0 does nothing, but fails without such a process
+    try:  # signal 0 does nothing, but raises an error if there is no such process
         os.kill(int(scratch.stem.split("-")[-2]), 0)
     except ProcessLookupError:
         return False
@@ -199,7 +199,8 @@ def folder_errors(
 ) -> Iterator[None]:
     """Turn errors of the system into a RunFolderError that names the path.
 
-    `option` names the place, and `go_on` gives the advice for after the fix.
+    `option` is the command-line option that names the path, and `go_on` is the advice on what to do
+    once the cause is removed.
     """
     try:
         yield
@@ -212,7 +213,7 @@ def folder_errors(
 
 
 def end_of_last_line(descriptor: int) -> int:
-    """Bytes of an open file from its start to its last newline, which counts; 0 without a newline.
+    """Number of bytes of an open file up to and including its last newline; 0 without a newline.
 
     The file is read in blocks of 64 KiB or less, from its end towards its start.
     """

@@ -1,7 +1,7 @@
-"""The folders of runs: single runs, pools and suites, and the state that a run is in.
+"""Find runs in folders: single runs, pools and suites. Tell which state a run is in.
 
-A pool holds the runs of one command (`specbench run --runs`) in "run-1", "run-2" and so on; a
-suite holds runs with names of their own.
+A pool has the runs of one command (`specbench run --runs`) in "run-1", "run-2" and so on. A suite
+has runs with other names.
 """
 
 import fcntl
@@ -24,21 +24,21 @@ _RUN_OF_POOL = re.compile(r"run-\d+")
 
 
 def run_folder(path: Path) -> Path:
-    """The folder of a run, from the path of the folder or of one of its files."""
+    """The folder of a run. `path` is the path of the folder or of a file in it."""
     names = (HEADER, SAMPLES, compressed_path(Path(SAMPLES)).name)
     return path.parent if path.name in names and not path.is_dir() else path
 
 
 def run_folders(path: Path) -> list[Path]:
-    """The folders of the runs of a suite, in order; for a run or a pool, its own folder."""
+    """The folders of a suite's runs, in order. For a run or a pool, its folder alone."""
     folders_of_suite = sorted(file.parent for file in path.glob(f"*/{HEADER}"))
     is_run = not folders_of_suite or (path / HEADER).exists()
     return [run_folder(path)] if is_run or pooled_folders(path) else folders_of_suite
 
 
 def pooled_folders(path: Path) -> list[Path]:
-    """The folders of a pool's runs, run-1, run-2 and so on, in the order of the numbers; empty if
-    the folder is not a pool: it is a run itself, or has runs of other names.
+    """The folders of a pool's runs, run-1, run-2 and so on, in the order of the numbers. Empty if
+    the folder is not a pool, because it is a run, or has runs with other names.
     """
     folders = [file.parent for file in path.glob(f"*/{HEADER}")]
     is_pool = all(_RUN_OF_POOL.fullmatch(folder.name) for folder in folders)
@@ -53,7 +53,7 @@ def single_runs(paths: Iterable[Path]) -> list[Path]:
 
 
 def read_runs(path: Path, *, is_lenient: bool = False) -> Run:
-    """The run in a folder, or the pool of the runs in its subfolders (`specbench run --runs`).
+    """Read the run in a folder, or the pool of the runs in its subfolders.
 
     Raises:
         RunFolderError: there is no run, or one cannot be read.
@@ -66,11 +66,11 @@ def read_runs(path: Path, *, is_lenient: bool = False) -> Run:
 def readable_runs(
     paths: Sequence[Path], read: Callable[[Path], Run], say: Callable[[str], None]
 ) -> list[Run]:
-    """The runs that `read` reads from these folders. A folder that it cannot read (RunFolderError)
-    is left out, and `say` gets the reason as a sentence.
+    """The runs that `read` reads from these folders. If it cannot read a folder (RunFolderError),
+    the folder is left out, and `say` gets the reason as a sentence.
 
     Raises:
-        RunFolderError: no folder can be read; the reason is that of the last folder.
+        RunFolderError: no folder can be read. The reason is the last folder's.
     """
     runs: list[Run] = []
     errors: list[RunFolderError] = []
@@ -93,8 +93,8 @@ def pooled_in(path: Path, runs: Sequence[Run]) -> Run:
 
 
 def list_runs(root: Path) -> dict[Path, RunHeader | RunFolderError]:
-    """Folder -> header, for each run in `root`, the newest first. After these come the runs whose
-    header cannot be read: folder -> error.
+    """Folder -> header, for each run in `root`, the newest first. The runs whose header cannot be
+    read are last: folder -> error.
     """
     headers: dict[Path, RunHeader] = {}
     unreadable: dict[Path, RunFolderError] = {}
@@ -109,7 +109,7 @@ def list_runs(root: Path) -> dict[Path, RunHeader | RunFolderError]:
 
 
 def is_being_written(path: Path) -> bool:
-    """True if a process holds the lock of the run in a folder: the lock of its file of records."""
+    """True if a process holds the lock on the file of records of the run in a folder."""
     with suppress(FileNotFoundError, PermissionError), (path / SAMPLES).open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,6 +1,6 @@
-"""The header of a run, `run.json`, as one typed value.
+"""The header of a run, `run.json`, as a typed value.
 
-Phrases that every report needs are derived here. `log.store` reads and writes the file.
+It also makes phrases that every report needs. `log.store` reads and writes the file.
 """
 
 from typing import Annotated, Any, Literal
@@ -28,10 +28,10 @@ _IN_FIRST_VERSION = frozenset(
     | {"is_stand_in", "is_embedded", "revision", "files", "tasks", "limit", "temperatures"}
     | {"max_new_tokens", "repeats", "seed", "is_baseline_run", "phases", "trace"}
 )
-"""Fields of the first version: `run.json` has them even if empty. Later fields are absent then."""
+"""Fields of the first version. Empty ones are in `run.json`, but empty later fields are not."""
 
 _ABSENT_VALUES = {"settings": "paper", "kernels": "auto", "limit_order": "first"}
-"""Values at which these later options are absent, although the values are not empty."""
+"""Options of later versions, with the values that are left out although they are not empty."""
 
 Status = Literal["running", "complete", "interrupted", "failed"]
 
@@ -44,23 +44,23 @@ class PromptsHeader(Struct, frozen=True, omit_defaults=True):
     title: str
     """Title of the task's column in tables."""
     source: str
-    """Bundled, paper, hub or file."""
+    """Kind of source: bundled, paper, hub or file."""
     origin: str
     """File name, URL or data set."""
     file_sha256: str | None
     """Hash of the file; null for the Hub."""
     num_available: int
-    """Prompts of the source."""
+    """Number of prompts that the source has."""
     num_prompts: int
-    """Prompts of the run."""
+    """Number of prompts that the run has."""
     sha256: str
     """Hash of the prompts of the run."""
     categories: dict[str, tuple[str, ...]] = {}
-    """Ids of the samples by category; absent if there is one."""
+    """Ids of the samples by category; absent if there is only one category."""
     is_original: bool = False
-    """The prompts are bundled, and do not imitate published ones."""
+    """True if the prompts are bundled and do not imitate published ones."""
     copies: dict[str, str] = {}
-    """Ids of prompts that repeat an earlier prompt, with that prompt's id; absent if none."""
+    """Id of an earlier prompt, by the id of a prompt that copies it; absent without copies."""
 
     @property
     def is_imitation(self) -> bool:
@@ -124,7 +124,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     environment: Annotated[Environment, role("machine")]
     """Hardware and software at the start."""
     segments: Annotated[tuple[Segment, ...], role("note")] = ()
-    """Parts that were resumed with --force on another machine; absent if none."""
+    """Parts resumed with --force on another machine or with other versions; absent if none."""
     warnings: Annotated[tuple[str, ...], role("note")] = ()
     """Warnings about the run, as sentences."""
     model: Annotated[ModelHeader, role("work")]
@@ -136,7 +136,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     num_records: Annotated[int | None, role("note")] = None
     """Records of the whole run; absent if unknown."""
     columns: Annotated[dict[str, str], role("work")]
-    """Column titles by task, in column order."""
+    """Titles of columns by task, in the order of the columns."""
     prompts: Annotated[tuple[PromptsHeader, ...], role("work", shown_name="prompts of {}")] = ()
     """Prompts by task."""
     preparation: Annotated[backend.Preparation | None, role("note")] = None
@@ -158,11 +158,11 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     cpu: Annotated[CpuUse | None, role("note")] = None
     """The processor during the run; absent if not sampled."""
     energy: Annotated[tuple[MethodEnergy, ...], role("note")] = ()
-    """Energy of each method, measured alone; absent without --energy."""
+    """Energy of each method while it ran alone; absent without --energy."""
     servers: Annotated[dict[str, backend.ServerHeader], role("machine")] = {}
     """Servers by method; absent without --backend server."""
     arrangement: Annotated[backend.Arrangement | None, role("note")] = None
-    """Arrangement of the servers that specbench started; absent if it started one or none."""
+    """How started servers took turns; absent for a single server, and for given URLs."""
     blocks: Annotated[tuple[backend.BlockHeader, ...], role("note")] = ()
     """Blocks of requests in order; absent without a server."""
     origins: Annotated[tuple[Origin, ...], role("note")] = ()
@@ -173,7 +173,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     """The other tool and its files; absent in runs that specbench measured."""
 
     def method(self, spelling: str) -> MethodLabel:
-        """The names of a method in tables. The title of an unlisted method is its bare name."""
+        """The names of a method in tables. A method without a header has its name as the title."""
         name = spelling.partition(":")[0]
         header = self.methods.get(spelling) or self.methods.get(name)
         if header is None:
@@ -189,7 +189,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
         )
 
     def task_title(self, task: str) -> str:
-        """The column of a task: "MT-bench-like" over prompts written in its style."""
+        """The title of a task's column, such as "MT-bench-like" for prompts in its style."""
         title = self.columns.get(task, task)
         is_imitation = any(prompts.is_imitation for prompts in self.prompts if prompts.task == task)
         return f"{title}-like" if is_imitation else title
@@ -211,8 +211,8 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     def device_phrase(self) -> str:
         """The hardware on which the run was measured, in words, for the titles of tables.
 
-        Of a merged run, the hardware of each run in it (`origins`). `cpu_threads` is None on a GPU
-        or for a server; `workers` are the processes of a cluster.
+        For a merged run, it is the hardware of each run in it (`origins`). `cpu_threads` is None on
+        a GPU or for a server; `workers` are the processes of a cluster.
         """
         if self.imported:
             return "unknown hardware"
@@ -222,7 +222,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
             environment.device_phrase(spec_values.device, self.cpu_threads)
             for environment in environments
         ]
-        phrase = "; ".join(dict.fromkeys(phrases))  # each phrase once
+        phrase = "; ".join(dict.fromkeys(phrases))  # without duplicates
         # The user gave the addresses of running servers, which may be on other machines.
         if spec_values.urls:
             phrase = f"hardware unknown to the client, client on {phrase}"
@@ -244,13 +244,13 @@ class RunHeader(Struct, frozen=True, kw_only=True):
 
     @property
     def machine_name(self) -> str:
-        """The hardware, with the threads of a processor that this process used."""
+        """The hardware, with the number of threads if this process computed on a CPU."""
         threads = f", threads: {self.cpu_threads}" if self.cpu_threads else ""
         return self.hardware_name + threads
 
     @property
     def cpu_threads(self) -> int | None:
-        """CPU threads of one operation; None on a GPU and for servers, which have their own."""
+        """CPU threads of one operation; None on a GPU, for servers, and if unknown."""
         spec_values = self.spec.values
         is_on_server = spec_values.backend or spec_values.urls
         is_elsewhere = self.imported or is_on_server or self.environment.gpu(spec_values.device)
@@ -263,7 +263,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
 
     @property
     def untold_patterns(self) -> list[str]:
-        """Patterns of the paths of header fields that are unknown in an imported run."""
+        """Patterns for the paths of header fields that are unknown in an imported run."""
         if self.imported is None:
             return []
         options = [name for name in SpecValues.__struct_fields__ if not self.imported.tells(name)]
@@ -280,7 +280,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
 
     @property
     def uids(self) -> set[str]:
-        """The random names of all its measurements; older versions gave none."""
+        """The random names of all measurements of the run; older versions gave no names."""
         return {self.uid, *(origin.uid for origin in self.origins)} - {""}
 
     @property
@@ -290,7 +290,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
 
 
 def header_values(header: RunHeader) -> dict[str, Any]:
-    """The fields of a header as JSON values, as `run.json` has them: without empty later fields."""
+    """The fields of a header as JSON values for `run.json`, without empty later fields."""
     header_fields: dict[str, Any] = to_builtins(header)
     spec = header_fields["spec"]
     for fields in (header_fields, header_fields["model"], spec["values"], spec["asked"] or {}):

@@ -1,4 +1,4 @@
-"""The part of `run.json` that says where an imported run comes from: another tool's files."""
+"""The part of an imported run's header that describes its source, the files of another tool."""
 
 from typing import Literal
 
@@ -7,13 +7,13 @@ from msgspec import Struct
 from specbench.log.machine import UNKNOWN, Cpu, Environment, Torch
 
 Average = Literal["totals", "rates"]
-"""Average behind a publisher's speed:
+"""The average that a publisher's speed is:
 
 - totals: all tokens / all seconds,
-- rates: the mean over questions of tokens/s / the baseline's mean.
+- rates: the mean of the questions' tokens/s / the baseline's mean.
 """
 OUR_RULE = "tokens: all of the answer, from their ids; steps: forwards after the prefill"
-"""specbench's counting rule for its own measurements."""
+"""The counting rule of runs that specbench measured."""
 UNKNOWN_MACHINE = Environment(
     specbench=UNKNOWN,
     git=None,
@@ -30,7 +30,7 @@ UNTOLD = (
     *("execution.*", "servers.*", "methods.*", "prompts.*", "model.files.*", "model.dtype"),
     *("model.revision", "model.quantization", "model.is_stand_in", "model.template_sha256"),
 )
-"""Patterns of the paths of header fields that no file of another tool has."""
+"""Patterns for the paths of header fields that other tools' files never have."""
 
 
 class ImportedFile(Struct, frozen=True, omit_defaults=True):
@@ -53,7 +53,7 @@ class ImportedFile(Struct, frozen=True, omit_defaults=True):
 
 
 class ImportedFigure(Struct, frozen=True, omit_defaults=True):
-    """A number that follows from the files by a named rule."""
+    """A number computed from the files by a named rule."""
 
     method: str
     """Method of the number."""
@@ -96,7 +96,7 @@ class ImportedHeader(Struct, frozen=True, omit_defaults=True):
     arithmetic: str
     """Arithmetic of the files' publisher."""
     average: Average = "totals"
-    """Averaging rule of the publisher's speeds; absent for totals."""
+    """The average that the publisher's speeds are; absent for totals."""
     told: tuple[str, ...] = ()
     """Options of the run that the files or the user give; the others are unknown."""
     given: dict[str, str] = {}
@@ -104,9 +104,9 @@ class ImportedHeader(Struct, frozen=True, omit_defaults=True):
     figures: tuple[ImportedFigure, ...] = ()
     """The publisher's numbers, by the publisher's rules."""
     oddities: tuple[str, ...] = ()
-    """Oddities in the files, with the place and the treatment."""
+    """Oddities in the files, with their place and how they were treated."""
     findings: tuple[str, ...] = ()
-    """Findings about counting and budgets, from the files themselves."""
+    """What the files show about counting rules and budgets, as sentences."""
     lacks: tuple[str, ...] = ()
     """Facts that the files lack."""
 
@@ -118,16 +118,16 @@ class ImportedHeader(Struct, frozen=True, omit_defaults=True):
 
     @property
     def counting_text(self) -> str:
-        """The counting rules, each once."""
+        """The counting rules of all methods, without duplicates."""
         return "; ".join(dict.fromkeys(self.counting.values()))
 
     def tells(self, option: str) -> bool:
-        """True if the value of this option of a run is known."""
+        """True if the files or the user give the value of this option of a run."""
         return option in self.told
 
     @property
     def tells_load(self) -> bool:
-        """True if the files say how many requests were sent at once or per second."""
+        """True if the number of requests at once or per second is known."""
         return self.tells("concurrency") or self.tells("request_rates")
 
 

@@ -1,8 +1,7 @@
-"""Checks of single lines of `samples.jsonl` against the run's header.
+"""Check single lines of `samples.jsonl` against the run's header.
 
-A value that no run can have written is refused, with the path of its field. Types and ranges of
-single fields are part of `RecordLine`; faults that only show in several lines are found by
-`log.faults`.
+A value that no run can have written is refused, with the path of its field. `RecordLine` checks the
+types and ranges of single fields, and `log.faults` finds faults that show only in several lines.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -22,22 +21,22 @@ class ImpossibleRecord(ValueError):
 
 
 class RecordCheck:
-    """Checks the lines of one run one after the other, in the order of the file."""
+    """Checks the lines of a run one after the other, in the order of the file."""
 
     def __init__(self, header: RunHeader) -> None:
         """Take from the header the values that lines can have. No line has been checked yet.
 
         A line has a key: method, task, temperature, load and so on. A load is a number of requests
-        at once (`concurrency`) or per second (`request_rate`), and the other number is 0. Without
-        a server, both are 0.
+        at once (`concurrency`) or per second (`request_rate`); the other number is 0. Without a
+        server, both are 0.
         """
         spec_values = header.spec.values  # the run's options
         self._budget = spec_values.max_new_tokens  # most tokens of an answer; None if unknown
         self._repeats = spec_values.repeats or 1  # passes over all prompts
         # All loads of the run: numbers of requests at once, and rates per second.
         concurrency, request_rates = spec_values.concurrency, spec_values.request_rates
-        # Field of a key -> the values that the field can have; if empty, it can have any value.
-        # A run with both kinds of load has lines with a 0 in each of the two fields.
+        # Field of a key -> the values that it can have; if there are none, it can have any value.
+        # In a run with both kinds of load, either field may be 0.
         self._values_of_run: dict[str, Collection[Any]] = {
             "method": header.methods,  # by their names in lines
             "task": header.columns,  # task -> title of its column in tables
@@ -47,8 +46,8 @@ class RecordCheck:
         }
         self._num_prompts = {prompts.task: prompts.num_prompts for prompts in header.prompts}
         self._least_step_s = _least_step_s(header)  # no step takes fewer seconds
-        # Of the lines so far: task -> sample ids; (task, sample id, turn); key -> number of the
-        # first line that has the key; keys whose last line has failed.
+        # About the lines so far: task -> sample ids; (task, sample id, turn); key -> number of the
+        # first line with the key; keys whose last line is of a failed request.
         self._sample_ids: dict[str, set[str]] = {}
         self._turns: set[tuple[str, str, int]] = set()
         self._line_numbers: dict[RecordKey, int] = {}
@@ -58,8 +57,8 @@ class RecordCheck:
         """Check the next line of the file, whose number counts from 1, and remember its key.
 
         Raises:
-            ImpossibleRecord: the run cannot have this key or has it already, or the content of the
-                line contradicts itself. The message is about the first such problem.
+            ImpossibleRecord: the run cannot have this key, or an earlier line has it, or the line
+                contradicts itself. The message is about the first such problem.
         """
         if isinstance(line, ImportedLine):
             problems_of_line = _imported_problems(line)
@@ -78,13 +77,13 @@ class RecordCheck:
 
     def _key_problems(self, key: RecordKey, line_number: int) -> Iterator[str]:
         """A sentence for each reason why a key is wrong: the run cannot have it, or an earlier line
-        has it already. A sentence begins with the name of the wrong field of the key.
+        has it. A sentence begins with the name of the wrong field of the key.
 
         A key names a method's answer: the sample and its task, the turn of the chat and the pass
         over the prompts (`repeat`), both from 0, and so on. The key is added to the keys of the
         lines so far. `line_number` counts from 1.
         """
-        for field, values_of_run in self._values_of_run.items():  # if empty, any value is right
+        for field, values_of_run in self._values_of_run.items():  # none: any value is right
             value_of_key = getattr(key, field)
             if values_of_run and value_of_key not in values_of_run:
                 listed = ", ".join(map(str, values_of_run))
@@ -110,13 +109,13 @@ class RecordCheck:
 def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
     """A sentence for each contradiction in a line of an answer. It begins with a field's name.
 
-    `budget` is the most tokens of an answer, None if unknown. A line has lists with an element per
-    step: `accept_lengths`, the tokens emitted, and `num_nodes`, the nodes of the draft tree, which
-    some lines lack. Lists with an element per token are `token_ids` and `token_ends`, the end of
-    the token in the text. `serving` has a server's figures; None for the engine in this process.
+    `budget` is the most tokens of an answer, None if unknown. `accept_lengths` has the tokens that
+    each step emitted, and `num_nodes`, which may be empty, the nodes of each step's tree [steps].
+    `token_ends`, which may be empty, has the ends of the tokens in the text [tokens]. `serving` has
+    a server's figures; None for the engine in this process.
     """
     num_tokens = len(line.token_ids)
-    # A server that sends text counts its tokens itself: token_ids are then ours of its text.
+    # A server that sends only text counts its tokens; `token_ids` is then the text tokenised by us.
     if line.serving and line.serving.reported_tokens is not None:
         num_tokens = line.serving.reported_tokens
     if line.num_tokens != num_tokens:
@@ -156,7 +155,7 @@ def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
 
 def _amount_problems(part_name: str, amounts: Mapping[str, Any]) -> Iterator[str]:
     """A sentence for each number out of range in a part of a line, such as "phases". `amounts`
-    maps the part's fields to a number, a tuple of numbers, or something else, which is not checked.
+    maps the part's fields to a number, a tuple of numbers, or other values, which are not checked.
     """
     for field, amount in amounts.items():
         numbers = amount if isinstance(amount, tuple) else (amount,)
@@ -186,9 +185,9 @@ def _imported_problems(line: ImportedLine) -> Iterator[str]:
 
 
 def _least_step_s(header: RunHeader) -> float:
-    """Least seconds of a step: it reads the target's weights at the memory's nominal bandwidth.
+    """The least seconds of a step, which reads the target's weights at the nominal bandwidth.
 
-    Bytes that the device's last cache may hold do not count. The seconds are 0 if the bandwidth
+    Bytes that the device's last-level cache may hold do not count. The result is 0 if the bandwidth
     or the bytes are unknown or not measured, or if other machines may have computed some answers.
     """
     roofline = header.roofline  # of the machine on which the run began; None if not measured

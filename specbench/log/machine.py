@@ -1,6 +1,6 @@
 """The machine and software of a run, as typed parts of `run.json`.
 
-The module has only the values: `machine.environment` and `machine.gpu_sampler` measure them.
+This module has only the types: `machine.environment` and `machine.gpu_sampler` measure the values.
 """
 
 from typing import Annotated, Literal
@@ -16,7 +16,7 @@ def gpu_numbers(device: str) -> range:
     """The numbers of the GPUs that a device names: 0 for "cuda", 1 for "cuda:1", 0 to 3 for
     "cuda:0-3".
 
-    Empty for a CPU, and if the text after "cuda:" is neither a number nor a range such as "0-3".
+    Empty for a CPU, or if the text after "cuda:" is neither a number nor a range such as "0-3".
     """
     kind, _, numbers = device.partition(":")  # texts; `numbers` is empty for "cuda"
     if kind != "cuda":
@@ -36,7 +36,7 @@ class Git(Struct, frozen=True):
     commit: str
     """Full hash of the commit."""
     is_dirty: bool
-    """The working tree had uncommitted changes."""
+    """True if the working tree had uncommitted changes."""
 
 
 class Cpu(Struct, frozen=True):
@@ -79,7 +79,7 @@ class Torch(Struct, frozen=True, omit_defaults=True):
     devices: tuple[str, ...]
     """Names of the GPUs torch may use, in its order."""
     num_threads: int
-    """Torch's default number of CPU threads per operation."""
+    """Torch's default number of CPU threads of one operation."""
     float32_matmul_precision: Annotated[str, shown_as("float32 precision")]
     """Precision of products in float32: highest, high or medium."""
     attention_kernels: tuple[str, ...] = ()
@@ -92,7 +92,9 @@ class Threads(Struct, frozen=True, omit_defaults=True):
     num: int
     """CPU threads of one operation: vanilla's, and by default each method's."""
     chosen_by: Literal["option", "environment", "torch", "measured"]
-    """environment: OMP_NUM_THREADS or MKL_NUM_THREADS; option: --threads; torch: default."""
+    """option: --threads; environment: OMP_NUM_THREADS or MKL_NUM_THREADS; torch: its default;
+    measured: the fastest.
+    """
     waiting: Literal["brief", "passive", "own", "unknown"]
     """brief: waiting threads spin for microseconds, then sleep; passive: they sleep; own: the
     user decides; unknown: they may spin.
@@ -100,18 +102,18 @@ class Threads(Struct, frozen=True, omit_defaults=True):
     step_s: dict[str, float] = {}
     """Seconds of a step of the target by number of threads tried."""
     prefill: int | None = None
-    """CPU threads of every prefill; if absent, not measured and equal to `num`."""
+    """CPU threads of every prefill; absent if not measured: then they are `num`."""
     prefill_s: dict[str, float] = {}
     """Seconds of a prefill by number of threads tried."""
     methods: dict[str, int] = {}
-    """CPU threads of decoding, by method; `num` for methods that are absent."""
+    """CPU threads of decoding, by method; methods that are absent have `num`."""
     method_step_s: dict[str, dict[str, float]] = {}
     """Seconds of a step by method and number of threads tried; methods with equal trees share them.
     """
     row_step_s: dict[str, dict[str, float]] = {}
     """Seconds of a step of the target by number of rows and of threads tried."""
     share_of_others: float = 0.0
-    """Share of the processor taken by others while thread counts were tried; absent if small."""
+    """Share of the processor that other programs used in trials of threads; absent if small."""
     num_changes: int = 0
     """Number of changes of `num` between prompts; only older versions wrote it."""
 
@@ -126,12 +128,12 @@ class Threads(Struct, frozen=True, omit_defaults=True):
 
     @property
     def own(self) -> dict[str, int]:
-        """Threads of each method whose number of threads differs from vanilla's."""
+        """The numbers of threads that differ from vanilla's, by method."""
         return {method: num for method, num in self.methods.items() if num != self.num}
 
     @property
     def text(self) -> str:
-        """All numbers in words."""
+        """All numbers of threads, in words."""
         others = [f"{num} for {method}" for method, num in self.own.items()]
         if self.of_prefill != self.num:
             others.insert(0, f"{self.of_prefill} for prefills")
@@ -180,7 +182,7 @@ class Environment(Struct, frozen=True):
         its cores, memory and threads.
 
         `device` is "cpu", "cuda:1" or the like. `threads` is the number of CPU threads of the
-        engine in this process, which a GPU's text leaves out; None for a server.
+        engine in this process, which is left out for a GPU; None for a server.
         """
         if gpu := self.gpu(device):  # the first GPU of the device; None for a CPU
             num_gpus = len(gpu_numbers(device))  # 2 for "cuda:0-1"
@@ -212,5 +214,5 @@ class Environment(Struct, frozen=True):
 
 
 def _memory(num_bytes: int | None) -> str:
-    """The end of a phrase: ", 80 GiB"; empty if the bytes are unknown (None)."""
+    """A size at the end of a phrase, as in ", 80 GiB"; empty if the bytes are unknown (None)."""
     return "" if num_bytes is None else f", {num_bytes / 2**30:.0f} GiB"

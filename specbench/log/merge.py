@@ -1,6 +1,6 @@
-"""Runs of the same work joined into one: more prompts, or more passes, from any time or machine.
+"""Merge runs of the same work into one with more prompts or passes, from any time or machine.
 
-`Run.pooled` keeps whole runs as units instead.
+`Run.pooled` does not mix runs: it keeps each run as a unit.
 """
 
 import hashlib
@@ -36,21 +36,21 @@ class Prompt(NamedTuple):
 
 
 Offsets = Mapping[Prompt, int]
-"""By prompt, the number of passes over it in earlier runs."""
+"""The number of passes over a prompt in earlier runs, by prompt."""
 
 
 def merged(runs: Sequence[Run]) -> Run:
     """One run with the records of several runs of the same work.
 
     If several runs have a prompt, the passes over the prompt (`repeat` of a record's key, from 0)
-    are numbered on from run to run. Each record keeps the id of its run as `origin`.
+    are counted on from run to run. Each record keeps the id of its run as `origin`.
 
     Raises:
         UserError: a run is imported, there are fewer than two runs, or they do not fit together.
             The last message names every difference.
     """
     for run in runs:
-        run.header.refuse_import("merged")  # raises
+        run.header.refuse_import("merged")  # raises for a run of another tool
     if len(runs) < 2:
         raise UserError("One run cannot be merged.", "Give several runs.")
     problems = [*merge_problems(runs)]  # sentences
@@ -89,20 +89,20 @@ def _prompt_of(record: Record) -> Prompt:
 def write_run(run: Run, folder: Path) -> None:
     """Write the run into a new folder, which gives the run its name.
 
-    The files are written to a hidden scratch folder with the status "running". The scratch folder
-    is renamed to the new folder, and then the header gets the run's status. So a killed merge can
-    be repeated, and its remains are replaced. A `RunFolder` locks its folder.
+    The files are written to a hidden scratch folder, with the status "running". The scratch folder
+    is renamed to the new folder, and then the header gets the run's status. So if a merge is
+    killed, it can be repeated, and what it left is replaced. A `RunFolder` locks its folder.
 
     Raises:
         RunFolderError: the folder cannot be written, or another merge writes to it.
-        UserError: the folder holds a run or other files already.
+        UserError: the folder already has a run or other files.
     """
     folder = folder.resolve()
     scratch = folder.with_name(f".{folder.name}.merging")
     header = structs.replace(run.header, id=folder.name)
     _make_room(folder, scratch)
-    # `folder_errors` turns errors of the disk into errors that name `folder` and the option. Their
-    # advice is REPEAT: repeat the command.
+    # `folder_errors` turns errors of the disk into errors that name `folder` and the option. They
+    # advise to repeat the command.
     with store.RunFolder(scratch) as run_folder, folder_errors(folder, "--out", REPEAT):
         try:
             run_folder.write_header(structs.replace(header, status="running"))
@@ -126,7 +126,7 @@ def _make_room(folder: Path, scratch: Path) -> None:
 
     Raises:
         RunFolderError: a process is writing to one of the folders, or they cannot be written.
-        UserError: the folder holds a run or other files.
+        UserError: the folder has a run or other files.
     """
     for path in (folder, scratch):
         if is_being_written(path):
@@ -141,8 +141,8 @@ def _make_room(folder: Path, scratch: Path) -> None:
             is_left_by_a_merge = stored_header.status == "running" and is_merged
             if not is_left_by_a_merge:
                 raise UserError(f"{folder} holds a run already.", "Give another --out.")
-            # The header goes last: as long as it exists, it shows that the files are remains.
-            # `scratch_files` are versions of the header that were not renamed to it.
+            # The header is removed last: as long as it exists, it shows that a killed merge left
+            # these files. `scratch_files` are versions of the header that were not renamed to it.
             files = [folder / store.TRACE, folder / store.SAMPLES]
             for file in (*files, *scratch_files(folder / store.HEADER), folder / store.HEADER):
                 file.unlink(missing_ok=True)
@@ -154,8 +154,8 @@ def _header(
     runs: Sequence[Run], records: Sequence[Record], offsets_of_runs: Sequence[Offsets]
 ) -> RunHeader:
     """The header of the merged run: the first header, with the tasks, passes, blocks, workers and
-    warnings of all runs. `origins` has the command, machine, GPU and processor of each run; the
-    first run's `environment` stays, too, and its `roofline` if all machines have the same name.
+    warnings of all runs. `origins` has the command, machine, GPU and processor of each run. The
+    first run's `environment` is kept, and its `roofline` if all machines have the same name.
 
     `records` are the merged run's. `offsets_of_runs`: per run, prompt -> passes in earlier runs.
     """
@@ -213,7 +213,7 @@ def _header(
 
 
 def _worker(name: str, header: RunHeader) -> str:
-    """The name of a run's worker in the merged run: every run has a worker-1."""
+    """The name of a worker in the merged run: it has the run's id, as every run has a worker-1."""
     return name if header.origins else f"{header.id}/{name}"
 
 
@@ -223,12 +223,12 @@ def _shared(values_of_runs: set[int | None]) -> int | None:
 
 
 def _block_offset(task: str, run: Run, offsets: Offsets) -> int:
-    """Passes in earlier runs over the prompts of a server's block, which are those of `task`.
+    """Number of passes, in earlier runs, over the prompts of a server's block: those of `task`.
 
     `offsets` has the passes in earlier runs by prompt.
 
     Raises:
-        UserError: the prompts have different numbers of passes, but were measured together.
+        UserError: the prompts of the block have different numbers of passes in earlier runs.
     """
     prompts = {_prompt_of(record) for record in run.records if record.key.task == task}
     offsets_of_block = {offsets.get(prompt, 0) for prompt in prompts}
@@ -244,8 +244,8 @@ def _block_offset(task: str, run: Run, offsets: Offsets) -> int:
 def _prompts(headers: Sequence[RunHeader], records: Sequence[Record]) -> Iterator[PromptsHeader]:
     """The description of each task's prompts in the merged run, whose records are `records`.
 
-    If one run has at least as many prompts of the task as the records, its description is used. If
-    not, those of all runs are joined, and their hash (`sha256`) is made from the runs' hashes.
+    If one run has at least as many prompts of the task as the records have, its description is
+    used. If not, the descriptions of all runs are joined, with a hash of their hashes (`sha256`).
     """
     # Task -> hash of the prompts of a run -> description of these prompts.
     prompts_by_task: dict[str, dict[str, PromptsHeader]] = defaultdict(dict)
@@ -255,7 +255,7 @@ def _prompts(headers: Sequence[RunHeader], records: Sequence[Record]) -> Iterato
     for task, prompts_by_hash in prompts_by_task.items():
         largest = max(prompts_by_hash.values(), key=lambda prompts: prompts.num_prompts)
         sample_ids = {record.key.sample_id for record in records if record.key.task == task}
-        if len(sample_ids) <= largest.num_prompts:  # other runs' prompts should be among these
+        if len(sample_ids) <= largest.num_prompts:  # these should include the other runs' prompts
             yield largest
             continue
         categories: dict[str, tuple[str, ...]] = {}  # category -> ids of its prompts
@@ -274,11 +274,11 @@ def _prompts(headers: Sequence[RunHeader], records: Sequence[Record]) -> Iterato
 
 
 def _warnings(headers: Sequence[RunHeader]) -> Iterator[str]:
-    """The merged run's warnings: those of each run after its id, a warning if other programs took
-    the processor, and the differences from the first run that may change times.
+    """The merged run's warnings: those of each run after its id, one if other programs used the
+    processor, and one for each difference from the first run that may change times.
 
-    `header.cpu` is None if the processor was not sampled. On servers, other programs are no reason
-    for a warning, since the servers are among them.
+    `header.cpu` is None if the processor was not sampled. For a run on servers, there is no warning
+    about other programs, since the servers are among them.
     """
     first_header, *other_headers = headers
     for header in headers:
@@ -291,7 +291,7 @@ def _warnings(headers: Sequence[RunHeader]) -> Iterator[str]:
 
 
 def _origins(run: Run) -> Sequence[Origin]:
-    """The run as an origin; the origins of a run that is merged itself."""
+    """The run as an origin, or the origins of the run if it was merged."""
     header = run.header
     if header.origins:
         return header.origins

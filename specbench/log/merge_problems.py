@@ -1,6 +1,4 @@
-"""Reasons not to merge runs: other work, missing records, or measurements that several of them
-have.
-"""
+"""Find reasons not to merge runs: other work, missing records, or measurements that they share."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +11,9 @@ from specbench.log.run import Run
 from specbench.types import RecordKey
 
 SAME_S = 2e-6
-"""Times that differ by at most this count as equal: servers' times are rounded to microseconds."""
+"""Times that differ by at most this many seconds count as equal, since the times of servers are
+rounded to microseconds.
+"""
 
 
 def merge_problems(runs: Sequence[Run]) -> Iterator[str]:
@@ -34,8 +34,7 @@ def merge_problems(runs: Sequence[Run]) -> Iterator[str]:
                 )
         if any(header.id == earlier_run.header.id for earlier_run in earlier_runs):
             yield f"Two runs are named {header.id}: rename a folder, so that origins differ."
-        # The differences from the first run that forbid a merge: in work, methods or draws. The
-        # first run has none from itself.
+        # The differences from the first run that forbid a merge: in work, methods or draws.
         conflicts = MERGE.conflicts(first_header, header)
         for sentence in in_words(conflicts, first_header, header):
             yield f"{sentence}."
@@ -47,7 +46,7 @@ class _Times(NamedTuple):
     prefill_s: float
     """Seconds until the first token."""
     decode_s: float
-    """Seconds of the other tokens."""
+    """Seconds from the first token to the last."""
 
     def is_same(self, other_times: "_Times") -> bool:
         """True if both times are equal within `SAME_S`."""
@@ -57,22 +56,22 @@ class _Times(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """An answer that several passes over one prompt have in common."""
+    """An answer that several passes over a prompt may share."""
 
     key: RecordKey
-    """Key of the record, with repeat 0."""
+    """Key of the record, with the pass (`repeat`) set to 0."""
     token_ids: tuple[int, ...]
-    """Tokens."""
+    """Token ids of the answer."""
 
 
 def _is_measured_twice(run: Run, earlier_run: Run) -> bool:
     """True if two runs share measurements: one is a copy, a part or a pass of the other.
 
-    Runs share measurements if they have a random name of measurements (`uids`) in common. Runs of
-    older versions have no such name, and a copy may have lost it. So runs also share measurements
-    if two answers of one run are in the other run, except for the number of the pass: with the
-    same request and tokens, and the times of prefill and decoding within `SAME_S`. Two honest
-    measurements never agree in both times.
+    Runs share measurements if they share a random name of measurements (`uids`). Runs of older
+    versions have no such name, and a copy may have lost it. So runs also share measurements if two
+    answers of one run are in the other run, perhaps in another pass: the request and the tokens are
+    equal, and the times of prefill and decoding differ by at most `SAME_S`. Two honest measurements
+    never agree in both times.
     """
     if run.header.uids & earlier_run.header.uids:
         return True
@@ -88,7 +87,7 @@ def _is_measured_twice(run: Run, earlier_run: Run) -> bool:
         )
     num_records = sum(map(len, times_by_answer.values()))
     num_earlier_records = sum(map(len, earlier_times_by_answer.values()))
-    # Two shared answers are needed; one if a run has only one.
+    # Two shared answers are needed, or one if a run has only one.
     return num_shared >= max(1, min(2, num_records, num_earlier_records))
 
 

@@ -1,4 +1,4 @@
-"""The methods of a run: their part of `run.json`, and their names in tables."""
+"""The methods of a run, as parts of `run.json`, and their names in tables."""
 
 from collections.abc import Sequence
 from hashlib import sha256
@@ -14,7 +14,7 @@ from specbench.types import Scope
 
 
 class SettingsHeader(Struct, frozen=True, omit_defaults=True):
-    """The source of a method's options that are not its paper's."""
+    """The source of a method's options, if they are not the paper's."""
 
     source: str
     """tuned: by `specbench tune`; auto: the fastest here; cut: the paper's draft, cut to the rows
@@ -27,7 +27,7 @@ class SettingsHeader(Struct, frozen=True, omit_defaults=True):
 
 
 _SIZE_UNITS = {"total_tokens": "nodes", "nodes": "nodes", "num_tokens": "tokens"}
-"""Options that say how large a draft is, the first one for labels, with their units."""
+"""Options that set the size of drafts, with their units. Labels show the first that applies."""
 
 
 class MethodHeader(Struct, frozen=True, omit_defaults=True):
@@ -40,36 +40,36 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
     options: Annotated[dict[str, Any], shown_as("options")]
     """Options in effect."""
     is_lossless: bool
-    """Output distribution is the target's."""
+    """True if the output has the target's distribution."""
     weights: WeightsHeader | None
     """Drafter's checkpoint; null if none is used."""
     scope: Scope = "request"
-    """run: it remembers earlier prompts of a pass; absent: it knows only the current prompt."""
+    """run: it remembers earlier prompts of a pass; absent if it knows only the current prompt."""
     settings: Annotated[SettingsHeader | None, role("note")] = None
-    """Source of the options; absent for the paper's and the user's."""
+    """Source of the options; absent if they are the paper's or the user's."""
     tree_sha256: Annotated[str | None, shown_as("tree")] = None
     """Hash of the paths of its static tree; absent without one, and in older runs."""
     most_nodes: Annotated[int, role("note")] = 0
-    """Most nodes of a step's tree, its root included; absent if the options do not say."""
+    """Most nodes of a step's tree, its root included; absent if the options do not set it."""
     is_repeatable: Annotated[bool | None, role("note")] = None
-    """A prompt gets the same drafts each time at temperature 0; absent in older runs."""
+    """True if a prompt gets the same drafts each time at temperature 0; absent in older runs."""
 
     @property
     def has_trained_drafts(self) -> bool:
-        """True if all of its drafts come from trained weights, and none from a look-up."""
+        """True if all drafts come from trained weights, and none from a look-up."""
         return self.weights is not None and not self.options.keys() & {"datastore", "other"}
 
     @property
     def settings_text(self) -> str:
         """The size of the method's drafts here and in its paper: "6 tokens; paper: 10".
 
-        If no size differs, the first option that differs: "ngram=2; paper: 3". Empty if no
-        option differs. "6 tokens, cut; paper: 10" stands for the paper's draft, cut to the tokens
-        that are cheap to verify.
+        If no size differs, it is the first option that differs, as in "ngram=2; paper: 3". Empty if
+        no option differs. "6 tokens, cut; paper: 10" means that the paper's draft is cut to the
+        tokens that are cheap to verify.
         """
         if not self.settings:
             return ""
-        # Option that has another value here -> the paper's value.
+        # Option with another value here -> the paper's value.
         paper_options = {
             option: paper_value
             for option, paper_value in self.settings.paper.items()
@@ -77,7 +77,7 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
         }
         if not paper_options:
             return ""
-        # The options that say how large a draft is; the first of them is for labels.
+        # The options that set the size of drafts. The first of them is shown.
         size_options = [option for option in _SIZE_UNITS if option in paper_options]
         if size_options:
             option = size_options[0]
@@ -105,13 +105,13 @@ class MethodLabel(NamedTuple):
     """The names of a method in tables."""
 
     spelling: str
-    """Its key in records: "pld:ngram=2"."""
+    """Its name with options, as in records: "pld:ngram=2"."""
     title: str
-    """Its name without options."""
+    """Its name in tables, without options."""
     is_lossless: bool = True
-    """Its output distribution is the target's."""
+    """True if its output has the target's distribution."""
     threads: int = 0
-    """Its CPU threads if vanilla has another number; else 0."""
+    """Its number of CPU threads if vanilla has another number, else 0."""
     others: tuple[str, ...] = ()
     """Spellings of the run's other variants of the method."""
     settings: str = ""
@@ -121,10 +121,10 @@ class MethodLabel(NamedTuple):
     def details(self) -> list[str]:
         """What follows the title in a table: "ngram=2", "6 tokens; paper: 10", "8 threads".
 
-        First the options in the method's spelling ("pld:ngram=2"), except options that
-        all of the run's variants of the method share. Paths are shortened to a part that differs
-        from the other variants' paths. Then the size of drafts (`settings`), if it is not the
-        paper's, and the number of CPU threads, if it is not vanilla's (`threads` is not 0).
+        First come the options in the method's spelling ("pld:ngram=2"), except options that all of
+        the run's variants of the method share. Paths are shortened to a part that differs from the
+        other variants' paths. Then come the size of drafts (`settings`), if it is not the paper's,
+        and the number of CPU threads, if it is not vanilla's (`threads` is not 0).
         """
         # For each other variant, its options as texts: ["ngram=2"].
         options_of_others = [_given_options(spelling) for spelling in self.others]
@@ -149,14 +149,14 @@ class MethodLabel(NamedTuple):
 
 
 def _given_options(spelling: str) -> list[str]:
-    """The options of a spelling: "ngram=2"."""
+    """The options in a spelling, as texts such as "ngram=2"."""
     return spelling.partition(":")[2].split(",") if ":" in spelling else []
 
 
 def tree_label(paths: str) -> str:
-    """A short name of a static tree that is given as paths: its rows, and a part of their hash.
+    """A short name for a static tree that is given as paths: its number of rows, and a short hash.
 
-    `paths` are JSON, "[[0], [1], [0, 0]]".
+    `paths` is a text in JSON, such as "[[0], [1], [0, 0]]".
     """
     num_rows = paths.count("[")  # one for each path, and the outer one for the root
     return f"{num_rows}-{sha256(paths.encode()).hexdigest()[:8]}"
@@ -166,7 +166,8 @@ def _without_folders(option: str, all_options: Sequence[str]) -> str:
     """An option with a shorter path: "weights=c" for "weights=/a/b/c", or "weights=b/c" if another
     of `all_options` (texts such as "weights=/d/c") ends with "c".
 
-    Without a path, with a Hub id ("weights=org/name") or if no end is distinct, the option stays.
+    The option is not changed if it has no path or a Hub id ("weights=org/name"), or if no shorter
+    path is unique.
     """
     name, _, path = option.partition("=")
     if "/" not in path or HUB_ID.fullmatch(path):

@@ -34,10 +34,10 @@ class FileHeader(Struct, frozen=True):
 
 
 class WeightsHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A checkpoint. For a stand-in, the files of the small model inside it."""
+    """A checkpoint. For a stand-in, the files are those of the small model that it is made from."""
 
     is_stand_in: bool = False
-    """The weights are a stand-in's."""
+    """True if the weights are a stand-in's."""
     num_numbers: int | None = None
     """Number of values in a stand-in's tensors."""
     seed: int | None = None
@@ -49,16 +49,16 @@ class WeightsHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ThinkingHeader(Struct, frozen=True, omit_defaults=True):
-    """The thinking mode of prompts, as measured on their tokens."""
+    """The thinking mode of prompts, as found from their tokens."""
 
     state: Literal["switched", "fixed", "unknown"]
     """switched: the template has switches that change prompts; fixed: it has none, and always
     thinks; unknown: it has switches, but they change no prompt.
     """
     is_on: bool | None = None
-    """The model is asked to think, or always does; absent if unknown."""
+    """True if the model is asked to think, or always does; absent if unknown."""
     values: dict[str, Any] = {}
-    """Values of the template's switches; absent without any."""
+    """Values of the template's switches; absent if there are none."""
 
 
 class ChatHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -67,13 +67,13 @@ class ChatHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
     num_bos: int | None = None
     """BOS tokens in front of a prompt; absent if the tokenizer has none."""
     ends: dict[str, tuple[int, ...]] = {}
-    """Tokens that end an answer, by their source: a config or the template."""
+    """Tokens that end an answer, by the file that names them: a config or the template."""
     thinking: ThinkingHeader | None = None
     """Thinking mode; absent if the template has no switch and no answer begins with thinking."""
     history: str = ""
-    """Parts of an answer that go back into later prompts; absent if all do, as in older runs."""
+    """Parts of an answer that later prompts of the chat have; absent if all, as in older runs."""
     think_ids: tuple[int, ...] = ()
-    """Special tokens around thinking, which texts of answers lack; absent if none."""
+    """Special tokens that mark thinking and are left out of texts of answers; absent if none."""
 
 
 class ModelHeader(Struct, frozen=True, kw_only=True):
@@ -88,13 +88,13 @@ class ModelHeader(Struct, frozen=True, kw_only=True):
     dtype: Annotated[str, shown_as("dtype")]
     """Number format of the weights."""
     quantization: Annotated[str, shown_as("quantised weights")] = ""
-    """The checkpoint's own format, such as awq int4 or dequantised fp8; absent if it has none."""
+    """The checkpoint's quantisation, such as awq int4 or dequantised fp8; absent if it has none."""
     is_stand_in: Annotated[bool, shown_as("stand-in instead of the real weights")] = False
-    """A small model in the real model's shape."""
+    """True for a small model in the real model's shape."""
     is_embedded: bool = False
-    """Weights ship with specbench."""
+    """True if the weights ship with specbench."""
     num_parameters: Annotated[int | None, role("note")] = None
-    """Number of all parameters, experts included; the papers' trees depend on it; absent if
+    """Number of all parameters, experts included, on which the papers' trees depend; absent if
     unknown.
     """
     shape: Shape | None = None
@@ -123,9 +123,8 @@ class ModelHeader(Struct, frozen=True, kw_only=True):
     def rounding(self, dtype: str) -> str:
         """The number format that a model in `dtype` rounds to, for the audit.
 
-        Libraries of stored formats compute in half precision, or with inputs of 8 bits,
-        regardless of the dtype. torchao's int8 and int4, and dequantised weights, compute in the
-        dtype.
+        Whatever the dtype, the libraries for quantised weights compute in half precision, or with
+        inputs of 8 bits. torchao's int8 and int4, and dequantised weights, compute in the dtype.
         """
         in_dtype = self.quantization in ("", "int8", "int4")
         return dtype if in_dtype or self.quantization.startswith(_DEQUANTISED) else "bfloat16"

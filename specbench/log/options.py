@@ -1,11 +1,11 @@
 """Declarations on the fields of a header: options and roles.
 
-An option is what a user can set, declared once, with the field that keeps its value:
+An option is something that a user can set. It is declared once, with the field that has its value:
 
     limit: Annotated[int | None, option("Use N prompts.", "measure", "draw", least=1)] = None
 
-It yields the parameters of commands, their help, variables, checks, and the printed command for
-others to repeat.
+From it come the parameters of commands, their help, variables, checks, and the printed command with
+which others can repeat the run.
 
 A role is the purpose of a field when two runs are compared:
 
@@ -13,7 +13,7 @@ A role is the purpose of a field when two runs are compared:
     version: Annotated[str, shown_as("torch")]
 
 A field without a role has the role of its part. Readers see a field under the given name. A field
-without a name is compared only if everything must be equal.
+without a name is compared only if all fields must be equal.
 """
 
 import math
@@ -29,11 +29,12 @@ from msgspec.structs import FieldInfo, fields
 from specbench.errors import UserError, unknown_name
 
 Role = Literal["work", "method", "draw", "machine", "note"]
-"""The work asked of the model; a method's options and weights; the draw of samples and passes;
-the machine with its versions, threads and kernels; or a note, which is never compared.
+"""What a field is about: the work asked of the model; a method's options and weights; the draw of
+samples and passes; the machine with its versions, threads and kernels; or a note, which is never
+compared.
 """
 Group = Literal["measure", "model", "decoding", "server", "limits", "output"]
-"""Heading of an option in the help."""
+"""The heading under which the help lists an option."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Option:
     """Name in commands, variables and `given`, if it is not the field's."""
     choices: tuple[str, ...] = ()
     noun: str = ""
-    """The noun for a choice, in the error for an unknown one."""
+    """The noun for a choice, for the error about an unknown choice."""
     least: float | None = None
     """The smallest value that is allowed."""
     above: float | None = None
@@ -64,18 +65,17 @@ class Option:
     hint: str = ""
     """Advice for a value that is not allowed."""
     backend: Literal["", "engine", "server"] = ""
-    """Backend that takes the option: the engine in this process, servers, or both."""
+    """Backend that takes the option: the engine in this process, or servers; empty for both."""
     form: Literal["", "share", "words", "texts"] = ""
     """The form of the text: a share (2 % or 0.02), words as in a shell, or texts that may have
-    commas.
+    commas. Empty for plain texts.
     """
     word: str = ""
     """Word that stands for the default on a command line, as in `--threads auto`."""
     unset: str = ""
-    """Description of a default that depends on other values."""
+    """Description of the default, if it depends on other values."""
     is_compared: bool = False
-    """True if comparisons name the option. If not, another field of the header shows a difference.
-    """
+    """True if comparisons name the option. If not, other fields of the header show a difference."""
 
     @property
     def default_text(self) -> str:
@@ -102,12 +102,12 @@ class Option:
         return first_kind if isinstance(first_kind, type) else str
 
     def read(self, given: Any) -> Any:
-        """The value of the option that `given`, from a command line, stands for.
+        """The value of the option for `given`, which comes from a command line.
 
-        For an option that can be given several times, `given` is a list of texts and the value a
-        tuple. For other options, `given` is a text or the value itself. The option's `word`, such
-        as "auto", stands for the default; an option without such a word has "". `form` is the form
-        of a text that is not plain. `item` is the type of the value, or of the tuple's elements.
+        If the option can be given several times, `given` is a list of texts, and the value is a
+        tuple. For other options, `given` is a text or the value. The option's `word`, such as
+        "auto", stands for the default; it is "" for an option without such a word. `form` is the
+        form of a text that is not plain. `item` is the type of the value, or of a tuple's elements.
 
         Raises:
             UserError: a text is not a number, or does not have the option's form.
@@ -123,11 +123,11 @@ class Option:
             texts = [piece for piece in stripped if piece]
             if self.item is str:
                 return tuple(texts)
-            return tuple(dict.fromkeys(map(self._number, texts)))  # each number once
+            return tuple(dict.fromkeys(map(self._number, texts)))  # without duplicates
         return self._number(given) if self.item in (int, float) else given
 
     def _number(self, number_text: str) -> Any:
-        """The number in a text, of the type `item`; raises UserError if the text is no number."""
+        """The number in a text, in the type `item`. Raises UserError if it is not a number."""
         try:
             return self.item(number_text)
         except ValueError as error:
@@ -137,7 +137,7 @@ class Option:
             raise UserError(f"{self.flag} {number_text} is not {wanted}.", hint) from error
 
     def write(self, option_value: Any) -> str:
-        """The text of the option's value for a command line: `read` reads it."""
+        """The text for the option's value on a command line, which `read` can read."""
         if self.form == "words":
             return shlex.join(option_value)
         if not isinstance(option_value, tuple):
@@ -148,11 +148,11 @@ class Option:
         )
 
     def check(self, option_value: Any) -> None:
-        """Raise UserError if a number is out of the option's limits, or a value is not a choice.
+        """Raise UserError if a number is outside the option's limits, or a value is not a choice.
 
-        `option_value` is a number, a text or a tuple of these, whose numbers are all checked. An
-        option has at most one lower limit: `least`, or `above`, which is itself too small. Without
-        the option's `hint`, the message says the lower limit.
+        `option_value` is a number, a text or a tuple of these, of which each number is checked. An
+        option has at most one lower limit: `least` is allowed, `above` is too small. If the option
+        has no `hint`, the message gives the lower limit.
         """
         for number in option_value if isinstance(option_value, tuple) else (option_value,):
             if isinstance(number, int | float) and (fault := self._fault(number)):
@@ -165,10 +165,10 @@ class Option:
             raise unknown_name(noun, option_value, filter(None, self.choices), self.hint)
 
     def _fault(self, number: float) -> str:
-        """The reason why a number is not allowed, such as "too small"; empty if it is allowed.
+        """Why a number is not allowed, such as "too small"; empty if it is allowed.
 
-        Allowed are numbers from `least` on, above the number `above`, and up to `most`. A limit
-        that is None does not exist.
+        A number must be at least `least`, above `above`, and at most `most`. A limit that is None
+        does not apply.
         """
         if math.isnan(number):
             return "not a number"
@@ -183,8 +183,8 @@ class Option:
 def option(text: str, group: Group, role: Role, metavar: str = "N", **more: Any) -> Meta:
     """The declaration of an option, for the `Annotated` type of its field.
 
-    `text` is the help; after a colon at its end, the help lists the choices. `more` has further
-    fields of `Option`. Options in the group "server" are for servers only.
+    `text` is the help; if it ends with a colon, the help lists the choices after it. `more` has
+    other fields of `Option`. Options in the group "server" are only for servers.
     """
     if group == "server":
         more["backend"] = "server"
@@ -195,7 +195,10 @@ def option(text: str, group: Group, role: Role, metavar: str = "N", **more: Any)
 
 @cache
 def options(struct: type[Struct], *names: str) -> tuple[Option, ...]:
-    """The options that a struct declares, in its order; with `names`, only of these fields."""
+    """The options that a struct declares, in the order of its fields.
+
+    With `names`, only the options of fields with these names.
+    """
     by_name: dict[str, Option] = {}
     for field, extra in _declarations(struct):
         if declared := extra.get("option"):
@@ -211,17 +214,17 @@ def options(struct: type[Struct], *names: str) -> tuple[Option, ...]:
 
 
 class FieldRole(NamedTuple):
-    """The purpose of a field."""
+    """The role of a field, and its name for readers."""
 
     field: str
     role: Role | None
-    """Its role, if it has one of its own."""
+    """Its role; None if it has the role of its part."""
     shown_name: str
     """Its name for readers; "" if they do not see it."""
 
 
 def role(role: Role, shown_name: str = "") -> Meta:
-    """A field's role and name for readers, for its `Annotated` type.
+    """A field's role, and its name for readers, for its `Annotated` type.
 
     In a field that maps keys to entries, "{}" in the name stands for the key of an entry.
     """
@@ -237,10 +240,10 @@ def shown_as(name: str) -> Meta:
 def field_roles(struct: type[Struct]) -> tuple[FieldRole, ...]:
     """The role and the name for readers of each field of a struct, in the order of the fields.
 
-    A role is None if the field declares none: then the role of its part, the field that holds
-    the struct, applies. A name is "" if readers do not see the field. A field that is an option of
-    the command line has the option's role, and its flag ("--top-p") as the name if comparisons name
-    the option.
+    A role is None if the field declares none. Then it has the role of its part, the field that
+    holds the struct. A name is "" if readers do not see the field. A field that is an option of
+    the command line has the option's role. If comparisons name the option, the field's name is the
+    option's flag ("--top-p").
     """
     options_by_name = {option.name: option for option in options(struct)}
     roles = []
@@ -255,14 +258,14 @@ def field_roles(struct: type[Struct]) -> tuple[FieldRole, ...]:
 
 
 def _declarations(struct: type[Struct]) -> Iterator[tuple[FieldInfo, dict[str, Any]]]:
-    """Each field with what `option`, `role` or `shown_as` declare of it."""
+    """Each field of a struct, with what `option`, `role` or `shown_as` declare about it."""
     for field in fields(struct):
         metas = field.type.__metadata__ if get_origin(field.type) is Annotated else ()
         yield field, next((meta.extra for meta in metas if meta.extra), {})
 
 
 def share(flag: str, share_text: str) -> float:
-    """The share in a text such as "5%" or "0.05" as a number: 0.05. `flag` is for the message.
+    """The share in a text such as "5%" or "0.05", as the number 0.05. `flag` is for the message.
 
     Raises:
         UserError: the text is not a number, or the share is below 0 or at least 1.

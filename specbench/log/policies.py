@@ -1,7 +1,7 @@
-"""The effect of differences between two runs on each operation (resume, merge, compare …).
+"""What differences between two runs mean for operations such as resume, merge and compare.
 
-Runs that differ in the work are not comparable. Machine, versions and methods' options are often
-the subject of a comparison, so differences in them are only mentioned.
+Runs that differ in the work are not comparable. Machines, versions and options of methods are often
+what is to be compared, so differences in them are only mentioned.
 """
 
 from typing import Literal, NamedTuple
@@ -15,24 +15,23 @@ from specbench.log.header import RunHeader
 
 
 class Policy(NamedTuple):
-    """The differences that block an operation (resume, merge, compare …), and those to report."""
+    """The differences that block an operation, and those that are only reported."""
 
     blocking: tuple[RoleOrPattern, ...]
-    """Roles and fields: runs that differ in one of them do not fit together."""
+    """Roles and fields in which runs must not differ."""
     reported: tuple[RoleOrPattern, ...] = ()
-    """Roles and fields: runs that differ in them fit together, but the differences are mentioned.
-    """
+    """Roles and fields in which runs may differ, but the differences are mentioned."""
     ignored: tuple[RoleOrPattern, ...] = ()
-    """Exceptions from both sets, which may differ. So may fields that no set names."""
+    """Exceptions from both sets, in which runs may differ. Fields in no set may differ, too."""
     is_exact: bool = False
-    """Void fields, and fields without a name for readers, are compared too."""
+    """True if void fields, and fields without a name for readers, are compared, too."""
 
     def conflicts(self, first: Struct, second: Struct) -> tuple[Difference, ...]:
-        """The differences that keep two runs from fitting together."""
+        """The differences that block the operation."""
         return self._differences("blocking", first, second)
 
     def cautions(self, first: RunHeader, second: RunHeader) -> tuple[Difference, ...]:
-        """The differences of runs that fit together; they may explain differences in numbers."""
+        """The differences to report, which may explain why numbers differ."""
         return self._differences("reported", first, second)
 
     def _differences(
@@ -44,7 +43,7 @@ class Policy(NamedTuple):
         )
 
     def _effect_of(self, difference: Difference) -> Literal["ignored", "blocking", "reported"]:
-        """The effect of a difference on the operation. `ignored` comes first, then `blocking`."""
+        """The effect of a difference on the operation. `ignored` overrides `blocking`."""
         if difference.is_any_of(self.ignored):
             return "ignored"
         if difference.is_any_of(self.blocking):
@@ -54,17 +53,15 @@ class Policy(NamedTuple):
 
 _CELLS = ("spec.methods", "spec.temperatures", "spec.concurrency", "spec.request_rates",
           "spec.backend", "spec.serving_engine")  # fmt: skip
-"""Compared runs need to share only a part of these."""
+"""Options of which two compared runs need to have only some values in common."""
 _VERSIONS = ("specbench", "git.commit", "torch.version", "transformers")
-"""Versions in the environment that decide what the machines of one run compute."""
+"""Versions, in the environment, that must be equal on all machines of a run."""
 
 COMPARE = Policy(
     blocking=("work",), reported=("method", "draw", "machine"), ignored=("hardware", *_CELLS)
 )
 CHECK = Policy(blocking=("work", "methods.*.options"), reported=("hardware",), ignored=_CELLS)
-"""Speed is checked only on equal hardware. Nothing is checked if settings were chosen
-differently.
-"""
+"""Speed is checked only on equal hardware. Nothing is checked if methods have other options."""
 POOL = Policy(
     blocking=(
         *("work", "spec.methods", "hardware"),
@@ -79,13 +76,13 @@ REPLAY = Policy(blocking=("model.files.*", "prompts.*.sha256"), is_exact=True)
 WORKERS = Policy(
     blocking=("work", "method", *(f"environment.{name}" for name in _VERSIONS)), is_exact=True
 )
-"""For setups, not headers: the files and versions that all machines of one run must share."""
+"""For setups, not headers: the files and versions that must be equal on all machines of a run."""
 PROFILE = Policy(
     blocking=("model.*", "methods.*.weights.*"),
     ignored=("model.name", "model.label", "model.source", "model.revision", "*.weights.revision"),
     is_exact=True,
 )
-"""For setups: the fields that must be equal for an acceptance profile to apply."""
+"""For setups: the fields that must be equal so that an acceptance profile applies."""
 
 
 def require_same_work(first: RunHeader, second: RunHeader) -> None:

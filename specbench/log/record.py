@@ -1,4 +1,4 @@
-"""One line of `samples.jsonl`, and the `Record` it becomes."""
+"""A line of `samples.jsonl`, and the `Record` that it becomes."""
 
 from dataclasses import fields as fields_of
 from typing import Annotated, Any, Literal
@@ -89,7 +89,7 @@ class RecordLine(
     attempt's.
     """
     is_paused: bool = False
-    """The machine paused, so the times are meaningless."""
+    """True if the machine paused, so that the times are not valid."""
     serving: Serving | None = None
     """Figures of an answer from a server; absent otherwise."""
     draft_prefill_s: Amount | None = None
@@ -100,7 +100,7 @@ class RecordLine(
     """Position of the method in the order of methods on this request, from 0; absent for servers.
     """
     origin: str = ""
-    """Id of the run that it was merged from; absent if it was not."""
+    """Id of the run that it was merged from; absent if it was not merged."""
     worker: str = ""
     """Worker that completed it; absent without --ray."""
 
@@ -161,17 +161,18 @@ class ImportedLine(
 
 
 _COUNTS = tuple(field.name for field in fields_of(ImportedCounts))
-"""Fields of an imported line that a record keeps in its field `imported`."""
+"""Names of the fields of an imported line that a record has in its field `imported`."""
 _KEY_FIELDS = KeyFields.__struct_fields__
 _RECORD_FIELDS = sorted(set(RecordLine.__struct_fields__) & set(Record.__slots__))
-"""Fields that a record and its line share, except those of the key."""
+"""Names of the fields that a record and its line share, except those of the key."""
 
 _IMPORTED_FIELDS = sorted(set(ImportedLine.__struct_fields__) & set(Record.__slots__))
-"""Fields that an imported record and its line share, except those of the key."""
+"""Names of the fields that an imported record and its line share, except those of the key."""
 
 _LONG_FIELDS = ("token_ids", "text", "token_ends", "accept_lengths", "num_nodes")
 _OFTEN_EQUAL = ("method", "temperature", "task", "sample_id", "origin", "worker", *_LONG_FIELDS)
-"""Fields that have equal values in many lines of a run: most methods give the same tokens."""
+"""Names of fields whose values are often equal in lines of a run, as methods give the same tokens.
+"""
 
 
 def to_line(record: Record) -> RecordLine | ImportedLine:
@@ -188,8 +189,8 @@ def to_line(record: Record) -> RecordLine | ImportedLine:
 def to_record(line: RecordLine | ImportedLine, shared_values: dict[Any, Any]) -> Record:
     """The record of a line.
 
-    `shared_values` maps each value of the fields `_OFTEN_EQUAL` of earlier lines to itself. This
-    function adds the line's to it, and uses one object for equal values: large runs must fit into
+    `shared_values` maps each value that earlier lines had in the fields `_OFTEN_EQUAL` to itself.
+    The values of this line are added, so that equal values are one object: large runs must fit into
     memory.
     """
     names = _IMPORTED_FIELDS if isinstance(line, ImportedLine) else _RECORD_FIELDS
@@ -201,8 +202,8 @@ def to_record(line: RecordLine | ImportedLine, shared_values: dict[Any, Any]) ->
     if isinstance(line, ImportedLine):
         counts = ImportedCounts(**{name: getattr(line, name) for name in _COUNTS})
         return Record(key=key, **fields, imported=counts)
-    # Older versions measured an answer again if the machine paused, and counted the attempts with
-    # a pause. With more than one, the recorded second attempt has a pause, too.
+    # If the machine paused, older versions measured an answer again, and counted the attempts with
+    # a pause. If there are more than one, the second attempt, which was recorded, had a pause, too.
     if line.num_paused > 1:
         fields["is_paused"] = True
     return Record(key=key, **fields)

@@ -1,6 +1,6 @@
-"""A run in memory: a header and records. Parts of it, and several runs as one.
+"""A run in memory, with a header and records; parts of a run; and several runs as one.
 
-Speedups compare methods at the same load only, so a run on servers is taken apart by load.
+Speedups compare methods only at the same load, so a run on servers is split by load.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from specbench.types import Record, RecordKey
 
 
 class Load(NamedTuple):
-    """The load of a server. Both are 0 for the engine in this process."""
+    """The load of a server. Both numbers are 0 for the engine in this process."""
 
     concurrency: int = 0
     """Requests at once."""
@@ -32,7 +32,7 @@ class Load(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The load in words: "4 requests at once"; empty for the engine."""
+        """The load in words, such as "4 requests at once"; empty for the engine in this process."""
         if self.concurrency == 1:
             return "1 request at a time"
         if self.concurrency:
@@ -51,14 +51,14 @@ def load_of(measured: BlockHeader | RecordKey) -> Load:
 
 
 def loads_of(spec_values: SpecValues) -> tuple[Load, ...]:
-    """The loads that a run's specification names, in order; none for the engine."""
+    """The loads in a run's options, in order; none for the engine in this process."""
     closed_loads = [Load(concurrency=concurrency) for concurrency in spec_values.concurrency]
     open_loads = [Load(request_rate=rate) for rate in spec_values.request_rates]
     return (*closed_loads, *open_loads)
 
 
 BETWEEN = " / "
-"""Separates the task and the category in a name."""
+"""The text between the task and the category in a name."""
 
 
 class BlockKey(NamedTuple):
@@ -71,13 +71,13 @@ class BlockKey(NamedTuple):
     task: str
     """Name of the task, without a category."""
     repeat: int
-    """Pass over the prompts."""
+    """Pass over the prompts, from 0."""
     load: Load
     """Load of the server."""
 
 
 def block_key(measured: BlockHeader | RecordKey) -> BlockKey:
-    """The key of a block, or of a record's block. Categories of a task have the task's key."""
+    """The key of a block, or of a record's block. The task in the key has no category."""
     return BlockKey(
         measured.method,
         measured.temperature,
@@ -89,7 +89,7 @@ def block_key(measured: BlockHeader | RecordKey) -> BlockKey:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A header and its records: a whole run, a part of one, or several runs as one."""
+    """A header and its records: a whole run, a part of a run, or several runs as one."""
 
     header: RunHeader
     """Facts about the run besides its records."""
@@ -98,17 +98,17 @@ class Run:
     path: Path | None = None
     """The folder that it was read from."""
     left_out: tuple[str, ...] = ()
-    """Lines of the folder that were not read, with the reasons."""
+    """Sentences about lines of its file that were not read, with the reasons."""
     num_repeated: int = 0
-    """Failed lines whose requests were repeated: the later line is the record."""
+    """Number of failed lines whose requests were repeated: the later line is the record."""
     audit: StoredAudit | None = None
     """The last audit of these records."""
     run_of_repeat: tuple[int, ...] = ()
-    """Number of the run that each repeat (pass) is from, in a pool; empty for a single run."""
+    """In a pool, the number of the run of each repeat (pass) [repeats]; empty for a single run."""
 
     @property
     def folder(self) -> Path:
-        """The folder, for a run that was read from a folder."""
+        """The folder of a run that was read from a folder."""
         assert self.path is not None
         return self.path
 
@@ -119,7 +119,7 @@ class Run:
 
     @property
     def missing_text(self) -> str:
-        """The records that a run lacks although it says that it is complete; empty if none."""
+        """How many records are missing from a run that says it is complete; empty if none are."""
         num_expected = self.header.num_records or 0
         num_missing = num_expected - len(self.records)
         if self.header.status != "complete" or num_missing <= 0:
@@ -129,10 +129,10 @@ class Run:
     def at(self, load: Load) -> Run:
         """The part of the run that was measured at one load, as a run.
 
-        A load is a number of requests at once, or per second; the other number is 0. Facts about
-        the whole run (warnings, missing records, lines left out) go with the first load only, but
-        energies and untimed work with every load. A block is the requests that a server completed
-        together.
+        A load is a number of requests at once, or per second; the other number is 0. Only the first
+        load's part has the facts about the whole run (warnings, missing records, lines left out),
+        but every part has the energies and the untimed work. A block is the requests that a server
+        completed together.
         """
         if self.loads == (load,):
             return self
@@ -141,7 +141,7 @@ class Run:
         num_expected = self.header.num_records  # records of the whole run; None if unknown
         if num_expected:
             num_elsewhere = len(self.records) - len(records)  # records at other loads
-            # All missing records of the run count as missing at its first load.
+            # All missing records of the run count as missing from its first load.
             num_expected = num_expected - num_elsewhere if is_first else len(records)
         spec = self.header.spec
         spec_values = structs.replace(  # the run's options, with this load only
@@ -160,9 +160,9 @@ class Run:
         return replace(self, header=header, records=records, left_out=left_out)
 
     def of(self, categories: Mapping[str, str]) -> Run:
-        """The records of samples with a category, with the categories as tasks.
+        """The records of samples that have a category, with the category as the task.
 
-        `categories` are names by the id of the sample.
+        `categories` maps the id of a sample to the name of its category.
         """
         records = tuple(
             replace(record, key=replace(record.key, task=categories[record.key.sample_id]))
@@ -175,10 +175,10 @@ class Run:
 
     @staticmethod
     def pooled(runs: Sequence[Run]) -> Run:
-        """Several runs of one command on one machine as one run, a pool.
+        """Several runs of one command on one machine as one run, which is called a pool.
 
-        The repeats (passes over the prompts) are numbered on from run to run. `run_of_repeat` keeps
-        the run of each repeat, since each run is a unit of variance.
+        The repeats (passes over the prompts) are counted on from run to run. `run_of_repeat` has
+        the run of each repeat, since the variance is computed from whole runs.
 
         Raises:
             UserError: a run was imported or is given twice, or differs from the first one in the
@@ -204,7 +204,7 @@ def _num_repeats(header: RunHeader) -> int:
 
 
 def renumbered(record: Record, offset: int) -> Record:
-    """The record, `offset` passes later."""
+    """The record with `offset` added to the number of its pass."""
     return replace(record, key=replace(record.key, repeat=record.key.repeat + offset))
 
 
@@ -239,8 +239,8 @@ def _pooled_header(headers: Sequence[RunHeader]) -> RunHeader:
     """The header of a pool: the first run's header, with the numbers of records and repeats, the
     blocks, energies, untimed work and warnings of all runs.
 
-    Repeats (passes over the prompts) are numbered on from run to run. A block is the requests that
-    a server completed together, in one repeat.
+    Repeats (passes over the prompts) are counted on from run to run. A block is the requests that a
+    server completed together, in one repeat.
     """
     first_header = headers[0]
     blocks: list[BlockHeader] = []
@@ -252,7 +252,7 @@ def _pooled_header(headers: Sequence[RunHeader]) -> RunHeader:
         num_repeats += _num_repeats(header)
     # The options of the first run, with the repeats of all runs.
     spec_values = structs.replace(first_header.spec.values, repeats=num_repeats)
-    # The number of records that each run should have. A header that does not say it is left out.
+    # The number of records that each run should have, unless its header does not have it.
     record_counts = [header.num_records for header in headers if header.num_records]
     are_all_counted = len(record_counts) == len(headers)
     return structs.replace(
@@ -266,19 +266,19 @@ def _pooled_header(headers: Sequence[RunHeader]) -> RunHeader:
         blocks=tuple(blocks),
         energy=tuple(energy for header in headers for energy in header.energy),
         hooks=added_hooks(headers),  # seconds of methods' untimed work
-        weights_print=changed_print(headers),  # the first of changed weights, else the first
+        weights_print=changed_print(headers),  # the first that changed, else the first
         warnings=tuple(dict.fromkeys(_pooled_warnings(headers))),
     )
 
 
 def joint_status(headers: Sequence[RunHeader]) -> Status:
-    """The status of the first run that is not complete; else complete."""
+    """The status of the first run that is not complete, or "complete" if all are."""
     return next((header.status for header in headers if header.status != "complete"), "complete")
 
 
 def added_hooks(headers: Sequence[RunHeader]) -> dict[str, HookTimes]:
-    """Method -> untimed work in all runs: sums of seconds and counts, but the longest `build_s` (to
-    build the drafter and load its weights).
+    """Method -> untimed work in all runs: sums of seconds and counts. `build_s`, the seconds to
+    build the drafter and load its weights, is the largest instead of the sum.
     """
     totals: dict[str, HookTimes] = {}  # method -> its work in the runs so far
     for header in headers:
@@ -294,16 +294,16 @@ def added_hooks(headers: Sequence[RunHeader]) -> dict[str, HookTimes]:
 
 
 def changed_print(headers: Sequence[RunHeader]) -> WeightsPrint | None:
-    """The first fingerprint of weights that changed during a run, else the first run's."""
+    """The first fingerprint of weights that changed during a run, or else the first fingerprint."""
     prints = [header.weights_print for header in headers if header.weights_print]
     changed = [weights for weights in prints if weights.at_load != weights.at_end]
     return next(iter((*changed, *prints)), None)
 
 
 def _pooled_warnings(headers: Sequence[RunHeader]) -> Iterable[str]:
-    """The pool's warnings: those of each run, a warning if other programs took the processor, and
-    the differences from the first run that may change times. `header.cpu` is None if not sampled.
-    A run on servers gets no warning of other programs, since the servers are among them.
+    """The pool's warnings: those of each run, one if other programs used the processor, and one for
+    each difference from the first run that may change times. `header.cpu` is None if not sampled.
+    For a run on servers, there is no warning about other programs: the servers are among them.
     """
     first_header, *other_headers = headers
     for header in headers:

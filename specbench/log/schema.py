@@ -1,4 +1,4 @@
-"""JSON Schemas of the run files."""
+"""Make JSON Schemas of the run files."""
 
 import ast
 import inspect
@@ -32,8 +32,8 @@ KINDS: Mapping[str, type] = {
     "trace": trace.TraceLine,
     "audit": audit.StoredAudit,
 }
-"""Kinds of files: `run.json`, a line of `samples.jsonl` (of an imported run, too) and of
-`trace.jsonl`, `audit.json`.
+"""Kinds of files, with their types: `run.json`, a line of `samples.jsonl` (of a measured or an
+imported run), a line of `trace.jsonl`, and `audit.json`.
 """
 
 _MODULES = (
@@ -41,7 +41,7 @@ _MODULES = (
     *(machine, usage, model, methods, backend, spec, imported, header),
     *(audit, record, trace),
 )
-"""The modules that declare parts of the files; a base class stands before its subclasses."""
+"""The modules that declare parts of the files. A base class comes before its subclasses."""
 
 
 def json_schema(kind: str) -> dict[str, Any]:
@@ -58,8 +58,8 @@ def json_schema(kind: str) -> dict[str, Any]:
     for class_name, definition in schema["$defs"].items():
         for field, description in descriptions[class_name].items():
             definition["properties"][field]["description"] = description
-        # Some classes have their version, "schema", as the tag of a msgspec class. A tag has an
-        # "enum", which a field does not have, and has no docstring.
+        # In some classes, the version ("schema") is not a field, but the tag of a msgspec class. A
+        # tag has an "enum", and no docstring.
         version_field = definition["properties"].get("schema", {})
         if "enum" in version_field:
             version_field["description"] = "version of the run files"
@@ -69,28 +69,28 @@ def json_schema(kind: str) -> dict[str, Any]:
 def _descriptions() -> dict[str, dict[str, str]]:
     """Class name -> name of a field in files -> docstring of the field.
 
-    A class has the fields of its base classes, too. Python does not keep the docstrings of fields,
-    so they are read from the source of `_MODULES`.
+    A class also has the fields of its base classes. Python does not keep the docstrings of fields,
+    so they are read from the source code of `_MODULES`.
     """
     docstrings_by_class: dict[str, dict[str, str]] = {}
     for module in _MODULES:
         for statement in ast.parse(inspect.getsource(module)).body:
             if isinstance(statement, ast.ClassDef):
                 declared_class = getattr(module, statement.name)
-                # A mapping per base class, which stands before this class and so is known already.
+                # A mapping for each base class, which comes before this class in `_MODULES`.
                 inherited_docstrings = (
                     docstrings_by_class.get(base.__name__, {}) for base in declared_class.__bases__
                 )
                 docstrings_by_class[statement.name] = dict(
                     chain.from_iterable(map(dict.items, inherited_docstrings))
                 )
-                # Then the fields that the class declares itself.
+                # The fields that the class itself declares are added.
                 docstrings_by_class[statement.name] |= _own_descriptions(statement, declared_class)
     return docstrings_by_class
 
 
 def _own_descriptions(node: ast.ClassDef, declared_class: type) -> dict[str, str]:
-    """The docstrings of the fields that a class declares itself, by their names in files."""
+    """The docstrings of the fields that a class itself declares, by the fields' names in files."""
     is_struct = issubclass(declared_class, msgspec.Struct)
     fields = structs.fields(declared_class) if is_struct else ()
     names_in_files = {field.name: field.encode_name for field in fields}
@@ -98,7 +98,7 @@ def _own_descriptions(node: ast.ClassDef, declared_class: type) -> dict[str, str
 
 
 def _docstrings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    """The names of annotated fields that a text follows, with the text on one line."""
+    """The names of annotated fields that have a docstring, each with the docstring on one line."""
     for field, following in pairwise(node.body):
         if isinstance(field, ast.AnnAssign) and isinstance(following, ast.Expr):
             docstring = ast.literal_eval(following.value)

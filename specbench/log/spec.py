@@ -1,7 +1,7 @@
-"""The values of a run in its header, in effect and as the user gave them.
+"""The values of a run's options in its header, in effect and as the user gave them.
 
-Each is an option, declared here with its help, limits and role. Rules between
-values are in `measure.spec`.
+Each option is declared here, with its help, limits and role. Rules that concern several options are
+in `measure.spec`.
 """
 
 from typing import Annotated, Any, Literal
@@ -12,11 +12,13 @@ from specbench.errors import UserError
 from specbench.log.options import option, role
 
 QUANTISED = "For quantised weights, give --model the folder or GGUF file that has them."
-"""Hint for somebody who asks for int8 and the like."""
+"""Hint for users who ask for a quantised type, such as int8."""
 
 
 class SpecValues(Struct, frozen=True):
-    """All values of a run. A value that an older version did not write has its default."""
+    """The values of all options of a run. A value that an older version did not write has its
+    default.
+    """
 
     # fmt: off
     model: Annotated[str, option(
@@ -142,7 +144,7 @@ class SpecValues(Struct, frozen=True):
         unset="600")] = None
     # fmt: on
     is_first_look: Annotated[bool, role("note")] = False
-    """The command had no options, so prompts and passes are few; absent otherwise."""
+    """True if the command had no options, so that prompts and passes are few; absent otherwise."""
 
 
 class SpecHeader(Struct, frozen=True):
@@ -157,13 +159,13 @@ class SpecHeader(Struct, frozen=True):
 
 
 GOODPUT = ("ttft", "tpot", "e2e")
-"""Times of a request that may have a limit: to the first token, per later token, in total."""
+"""Times of a request that may have a limit: until the first token, per later token, in total."""
 
 
 def parse_goodput(limits_text: str) -> dict[str, float]:
-    """Name of a time -> its limit in seconds, from a text in milliseconds: "ttft:500,tpot:50".
+    """Name of a time -> its limit in seconds. `limits_text` has milliseconds: "ttft:500,tpot:50".
 
-    The mapping is empty for an empty text. Names are those of `GOODPUT`.
+    The mapping is empty for an empty text. The names are those in `GOODPUT`.
 
     Raises:
         UserError: the text has another form, a name is unknown, or a limit is not a finite number
@@ -186,7 +188,7 @@ def parse_goodput(limits_text: str) -> dict[str, float]:
 
 
 def parse_template_args(json_text: str) -> dict[str, Any]:
-    """Values of a template's variables by name, from an object in JSON; none from "".
+    """Values of a template's variables by name, from a JSON object; none if the text is empty.
 
     Raises:
         UserError: the text has another form.

@@ -1,8 +1,8 @@
-"""The files of a run: `run.json`, replaced whole; `samples.jsonl` and `trace.jsonl`, appended to.
+"""Read and write the files of a run. `run.json` is replaced; the other files get further lines.
 
-A line that was written survives a kill, a full disk and a second process. A line that one of
-these cut short is dropped before the next line is written. Files of lines that will not grow any
-more may be compressed by gzip: they are read as `samples.jsonl.gz` and `trace.jsonl.gz`.
+A line that was written survives a kill, a full disk and a second process. A line that one of these
+cut short is removed before the next line is written. Files of lines that will not grow any more may
+be compressed with gzip: they are read as `samples.jsonl.gz` and `trace.jsonl.gz`.
 """
 
 import json
@@ -38,7 +38,7 @@ HEADER = "run.json"
 TRACE = "trace.jsonl"
 
 _MOST_SHOWN = 60
-"""Most characters of a wrong value that an error message shows."""
+"""The most characters of a wrong value that an error message shows."""
 
 _decode_record = msgspec.json.Decoder(RecordLine).decode
 _decode_imported = msgspec.json.Decoder(ImportedLine).decode
@@ -48,7 +48,7 @@ ContentT = TypeVar("ContentT")
 
 
 class RunFolder:
-    """A run folder opened for writing, by one process at a time.
+    """A run's folder, opened for writing by one process at a time.
 
     Use it as a context manager. The lock ends with the process.
     """
@@ -80,7 +80,7 @@ class RunFolder:
         self._files.close()
 
     def has_run(self) -> bool:
-        """True if the folder has a header already.
+        """True if the folder already has a header.
 
         Raises:
             RunFolderError: it has records without a header.
@@ -101,10 +101,10 @@ class RunFolder:
             write_whole(self.path / HEADER, header_json(header))
 
     def append(self, record: Record) -> None:
-        """Add the line of a record, after its trace if it has one. An error leaves files unchanged.
+        """Add a record's trace, if it has one, then its line. An error leaves the files unchanged.
 
         Raises:
-            RunFolderError: the disk is full, or the files are no longer where they were.
+            RunFolderError: the disk is full, or the files were moved or removed.
         """
         if record.trace:
             self._trace.append(_line(to_trace_line(record)))
@@ -134,7 +134,7 @@ def read_run(path: Path, *, is_lenient: bool = False) -> Run:
     """
     header = read_header(path)
     record_check = RecordCheck(header)
-    # Values of earlier lines -> themselves, so that equal values are in memory once.
+    # Values of earlier lines -> themselves, so that equal values are in memory only once.
     shared_values: dict[Any, Any] = {}
 
     def read_record(content: bytes, line_number: int) -> Record:
@@ -147,10 +147,10 @@ def read_run(path: Path, *, is_lenient: bool = False) -> Run:
 
     left_out: list[str] = []  # sentences; without this list, the first bad line raises
     all_records = list(_read_lines(path / SAMPLES, read_record, left_out if is_lenient else None))
-    # A request that failed may have been repeated. Of the lines with its key, the last one counts.
+    # A request that failed may have been repeated: of the lines with its key, the last one counts.
     last_records = {record.key: record for record in all_records}
     records = tuple(record for record in all_records if last_records[record.key] is record)
-    audit = _audit_of(path, len(records))  # None without any, or if it was of other records
+    audit = _audit_of(path, len(records))  # None without one, or if it tested other records
     num_repeated = len(all_records) - len(records)
     return Run(header, records, path, tuple(left_out), num_repeated=num_repeated, audit=audit)
 
@@ -165,7 +165,7 @@ def _audit_of(path: Path, num_records: int) -> StoredAudit | None:
 
 
 def is_cut(path: Path) -> bool:
-    """True if the last line of the run in a folder has no end.
+    """True if the last line of records of the run in a folder was cut short.
 
     Raises:
         RunFolderError: the run has no records, or they cannot be read.
@@ -204,7 +204,7 @@ def read_header(path: Path) -> RunHeader:
     schema = header_fields.get("schema") if isinstance(header_fields, dict) else None
     if type(schema) is not int or schema < 1:
         raise RunFolderError(f"{file} is not the header of a run.", "Restore it.")
-    if schema > IMPORTED_SCHEMA:  # the newest version, that of runs which other tools measured
+    if schema > IMPORTED_SCHEMA:  # the newest version, which imported runs have
         raise RunFolderError(
             f"{path} was written by a newer specbench (schema {schema}, this version reads up to "
             f"{IMPORTED_SCHEMA}).",
@@ -212,9 +212,9 @@ def read_header(path: Path) -> RunHeader:
         )
     for problem in huge_numbers(header_fields):
         raise RunFolderError(f"{file}: {problem}", "Restore or correct the file.")
-    header_fields["id"] = path.resolve().name  # a copied folder goes by its own name
+    header_fields["id"] = path.resolve().name  # the folder may have been renamed or copied
     try:
-        # `printable_values` replaces control characters of texts, and passwords of addresses.
+        # `printable_values` replaces control characters in texts, and passwords in addresses.
         header = msgspec.convert(printable_values(header_fields), RunHeader)
     except msgspec.ValidationError as error:
         raise RunFolderError(
@@ -228,7 +228,7 @@ def read_header(path: Path) -> RunHeader:
 
 
 def read_trace(path: Path) -> Iterator[TraceLine]:
-    """The traced records of the run in a folder; errors as for `read_run`.
+    """The traces of the run in a folder, one per record. Raises the same errors as `read_run`.
 
     A kill between a trace and its record leaves a trace that the resumed run writes again.
     """
@@ -254,7 +254,7 @@ def _read_lines(
     Raises:
         RunFolderError: the file cannot be read, or a line is refused and `left_out` is None.
     """
-    # A context that turns errors of the system into a RunFolderError with this text and hint.
+    # A context manager that turns errors of the system into a RunFolderError with these texts.
     unreadable = os_errors(f"{path} cannot be read", "Make it readable.", RunFolderError)
     with unreadable, suppress(FileNotFoundError), open_lines(path) as file:
         for line_number, line in enumerate(file, start=1):
@@ -289,10 +289,10 @@ def _reason(error: Exception, content: bytes) -> str:
     path = path.strip("`")  # such as $.phases.draft_s or $.token_ids[3]
     try:
         wrong_value = json.loads(content)
-        # A step of the path is a field's name or a list's index; the other text is empty.
+        # A part of the path is a field's name or a list's index; the other of the two is empty.
         for name, index in re.findall(r"\.(\w+)|\[(.+?)\]", path):
             wrong_value = wrong_value[name or int(index)]
-    except (ValueError, RecursionError):  # the path may have "[...]", the line may not be JSON
+    except (ValueError, RecursionError):  # the path has "[...]", or the line is not JSON
         return f"{path}: {message}"
     shown_value = json.dumps(wrong_value)  # in ASCII
     if len(shown_value) > _MOST_SHOWN:

@@ -1,4 +1,4 @@
-"""Times of a run that no honest clock gives: copied passes, a coarse clock, one that is ahead."""
+"""Find times that no honest clock gives: copied passes, a coarse clock, contradicting clocks."""
 
 import math
 from collections import Counter, defaultdict
@@ -10,31 +10,31 @@ from specbench.types import BASELINE, Record
 
 COPIED = 1e-4
 """Answers in two passes are copies if both of their times differ by at most this share. Of 2,856
-honest pairs, the closest differs by 1.6e-3.
+honest pairs, the closest differ by 1.6e-3.
 """
 LEAST_COPIES = 2
-"""Smallest number of copied requests for which a pass counts as a copy of another."""
+"""Fewest copied requests for which a pass counts as a copy of another."""
 LEAST_COPIED_SHARE = 0.05
-"""Smallest share of copied requests for which a pass counts as a copy of another: among thousands
-of requests, a few are equal by chance.
+"""Smallest share of copied requests for which a pass counts as a copy of another. Among thousands
+of requests, a few have equal times by chance.
 """
 LEAST_TOKENS = 8
 """Fewest tokens of an answer whose time is long enough to differ from pass to pass."""
 MOST_TICK_S = 1e-4
-"""A clock whose times are all multiples of more than this is too coarse."""
+"""The longest tick of a clock in seconds. A clock is too coarse if its tick is longer."""
 LEAST_TIMES = 8
-"""Smallest number of times from which the tick of a clock can be told."""
+"""Fewest times from which the tick of a clock is computed."""
 MOST_SLOWER = 3.0
-"""Largest ratio of a step's time to its time in the trial, relative to vanilla's ratio. Honest
-medians are 0.9 to 1.5.
+"""Largest allowed ratio of a step's time to its time in the trial, relative to vanilla's ratio. In
+honest runs, its medians are 0.9 to 1.5.
 """
 LEAST_ANSWERS = 8
-"""Fewest answers that show the time of a step."""
+"""Fewest answers from which the time of a step is computed."""
 _NANOSECONDS = 10**9
 
 
 def find_time_faults(records: Sequence[Record], threads: Threads | None = None) -> Iterator[str]:
-    """A sentence for each fault of times: times that no honest clock gives.
+    """A sentence for each fault of times that no honest clock gives.
 
     `threads` is from the run's header, and has the times of steps in trials before the run.
     """
@@ -63,7 +63,7 @@ def _outer_clock_behind(done: Sequence[Record]) -> Iterator[str]:
 
 
 def _coarse_clock(done: Sequence[Record]) -> Iterator[str]:
-    """A sentence if all times are multiples of a tick above MOST_TICK_S, or all are equal."""
+    """A sentence if all times are multiples of a tick longer than MOST_TICK_S seconds."""
     times_s = [seconds for record in done for seconds in (record.prefill_s, record.decode_s)]
     nanoseconds = [
         round(seconds * _NANOSECONDS)
@@ -78,12 +78,12 @@ def _coarse_clock(done: Sequence[Record]) -> Iterator[str]:
 def _copied_passes(done: Sequence[Record]) -> Iterator[str]:
     """A sentence for each two passes of a method of which one is a copy of the other.
 
-    A pass runs over all prompts once. Two answers of a method to the same request, in different
+    A pass goes through all prompts once. Two answers of a method to the same request, in different
     passes, are a pair. A pair is a copy if the tokens are equal, and the times of prefill and
-    decoding differ by a share of COPIED at most. One of two passes is a copy if at least
-    LEAST_COPIES of their pairs are copies, and a share of at least LEAST_COPIED_SHARE. Answers of
-    fewer than LEAST_TOKENS tokens do not count. `done` has the records that did not fail and have
-    times.
+    decoding differ by at most a share of COPIED. One of two passes is a copy if at least
+    LEAST_COPIES of their pairs, and at least a share of LEAST_COPIED_SHARE, are copies. Answers
+    with fewer than LEAST_TOKENS tokens do not count. `done` has the records that did not fail and
+    have times.
     """
     # Method and request without the pass -> the method's answers, one per pass.
     answers_by_request: dict[tuple[object, ...], list[Record]] = defaultdict(list)
@@ -136,17 +136,17 @@ def _slower_than_trials(done: Sequence[Record], threads: Threads) -> Iterator[st
     """A sentence for each method whose steps took far more time than in the trial before the run.
 
     A trial times a method's steps with several numbers of CPU threads, to choose one for the run.
-    This is a sign that somebody removed steps from a file and kept its tokens and times. It may
-    also be that the machine became slower after the trial, but then vanilla's steps took more time,
-    too. So the rule is
+    Slower steps are a sign that somebody removed steps from the file, but kept the tokens and
+    times. If the machine became slower after the trial, vanilla's steps took more time, too. So the
+    rule is
 
         (step / step in the trial) / (vanilla's step / vanilla's in the trial) > MOST_SLOWER
 
-    The drafter's prefill does not count. Left out are methods with fewer than LEAST_ANSWERS answers
-    or with trees of several sizes, and those that shared a trial: it ran only one of them. There is
-    no sentence without vanilla's steps and trial.
+    The drafter's prefill does not count. Methods with fewer than LEAST_ANSWERS answers or with
+    trees of several sizes are left out, and so are methods that shared a trial, because it ran only
+    one of them. Without vanilla's steps and trial, there are no sentences.
     """
-    # Of each method: seconds of all steps, numbers of steps and answers, sizes of trees in nodes.
+    # By method: seconds of all steps, numbers of steps and answers, sizes of trees in nodes.
     seconds: dict[str, float] = defaultdict(float)
     num_steps: Counter[str] = Counter()
     num_answers: Counter[str] = Counter()
@@ -163,8 +163,8 @@ def _slower_than_trials(done: Sequence[Record], threads: Threads) -> Iterator[st
     if not vanilla_trial_s or not num_steps[BASELINE]:
         return
     vanilla_ratio = seconds[BASELINE] / num_steps[BASELINE] / vanilla_trial_s
-    # A trial maps numbers of threads, as texts, to seconds of a step. Methods that shared one have
-    # equal ones.
+    # A trial maps numbers of threads, as texts, to seconds of a step. Methods that shared a trial
+    # have equal mappings.
     trials = [*threads.method_step_s.values()]
     for method, trial in threads.method_step_s.items():
         num_threads = threads.of(method)

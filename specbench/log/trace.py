@@ -1,4 +1,4 @@
-"""One line of `trace.jsonl`: the trees of a traced sample."""
+"""A line of `trace.jsonl`: the draft trees of a traced record."""
 
 import sys
 from dataclasses import asdict, replace
@@ -11,7 +11,7 @@ class TraceLine(KeyFields, frozen=True, kw_only=True, omit_defaults=True):
     """The traced steps of one record."""
 
     steps: tuple[TracedStep, ...]
-    """Steps whose tree has log-probabilities."""
+    """The steps whose tree has log-probabilities."""
 
 
 def to_trace_line(record: Record) -> TraceLine:
@@ -20,7 +20,7 @@ def to_trace_line(record: Record) -> TraceLine:
 
 
 def _finite(step: TracedStep) -> TracedStep:
-    """The step with log-probabilities that JSON can hold: minus infinity would become null."""
+    """The step without infinite log-probabilities: JSON would turn minus infinity into null."""
     lowest = -sys.float_info.max
     log_probs = tuple(
         None if log_prob is None else max(log_prob, lowest) for log_prob in step.log_probs

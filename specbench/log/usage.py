@@ -1,6 +1,6 @@
 """The use of the GPU and of the processor during a run, as parts of `run.json`.
 
-The module has only the values: `machine.gpu_sampler` and `machine.cpu_sampler` measure them.
+This module has only the types: `machine.gpu_sampler` and `machine.cpu_sampler` measure the values.
 """
 
 from typing import Literal
@@ -8,11 +8,11 @@ from typing import Literal
 from msgspec import Struct
 
 BUSY_SHARE = 0.1
-"""Smallest mean share of the cores at which other programs cause a warning."""
+"""Mean share of the cores above which other programs cause a warning."""
 BUSY_PERCENT = 10
-"""Smallest utilisation before the run, in percent, at which a card counts as busy."""
+"""Utilisation of a GPU before the run, in percent, from which it counts as busy."""
 THROTTLED_SHARE = 0.02
-"""Smallest share of samples at which throttling causes a warning."""
+"""Share of samples from which throttling causes a warning."""
 
 
 class Span(Struct, frozen=True):
@@ -54,13 +54,13 @@ class GpuUse(Struct, frozen=True):
     energy_source: Literal["counter", "power"] | None
     """Source of `energy_j`: the driver's counter, or sampled power; null without energy."""
     is_partition: bool
-    """The card is partitioned (MIG)."""
+    """True if the card is partitioned (MIG)."""
     is_lost: bool
-    """The driver lost the card during the run."""
+    """True if the driver lost the card during the run."""
 
     @property
     def warnings(self) -> list[str]:
-        """Reasons to doubt times measured on the GPU, in sentences; empty without any.
+        """Reasons to doubt times measured on the GPU, as sentences; empty if there are none.
 
         `other_processes_most` is the largest number of other processes on the card at once.
         `percent_busy_before` is the card's utilisation before the run, None if unknown. `throttled`
@@ -106,19 +106,19 @@ class MethodEnergy(Struct, frozen=True, omit_defaults=True):
     temperature: float
     """Sampling temperature."""
     joules_per_token: float | None = None
-    """Joules / new tokens, the idle machine's power included; absent if not measured."""
+    """Joules / new tokens, including the idle machine's power; absent if not measured."""
     num_tokens: int = 0
     """New tokens between the readings of the counters."""
     duration_s: float = 0.0
     """Seconds between the readings."""
     tick_j: float = 0.0
-    """Median joules of one step of the counters."""
+    """Median joules of a tick, by which the counters advance at once."""
     idle_w: float = 0.0
     """Watts of the idle machine, before the first method."""
     meters: tuple[str, ...] = ()
     """GPUs or processor packages whose energy was measured."""
     absent: str = ""
-    """The reason why energy was not measured; absent if it was."""
+    """Why energy was not measured; absent if it was."""
 
 
 class CpuUse(Struct, frozen=True):
@@ -129,13 +129,13 @@ class CpuUse(Struct, frozen=True):
     interval_s: float
     """Seconds between samples."""
     share_of_others: Span
-    """Share of the cores that other programs took."""
+    """Share of the cores that other programs used."""
     clock_mhz: Span | None = None
     """Mean clock of the cores in MHz; null if the machine does not report it."""
 
     @property
     def others_warning(self) -> str | None:
-        """A sentence on programs that took the processor from the run; None if they took little."""
+        """A sentence about other programs that used the processor; None if they used little."""
         if self.share_of_others.mean <= BUSY_SHARE:
             return None
         mean_percent = self.share_of_others.mean * 100

@@ -1,1 +1,1 @@
-"""Result files of other tools: read into runs, and written from runs."""
+"""Read result files of other tools into runs, and write such files from runs."""

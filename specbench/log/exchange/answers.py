@@ -1,4 +1,4 @@
-"""Files of answers by EAGLE, Medusa, Spec-Bench and REST: lists with an element per turn."""
+"""Read and write answers of EAGLE, Medusa, Spec-Bench and REST: lists with an element per turn."""
 
 import json
 from collections import defaultdict
@@ -22,7 +22,7 @@ from specbench.types import ImportedCounts, Record
 FAILED = "ERROR"
 """The answer that these tools write for a turn that raised an error."""
 _CLOCK_DIGITS = 4
-"""Seconds with more decimal digits than this were measured, not rounded or made up."""
+"""A time with more decimals than this was measured, not rounded or made up."""
 _LACKS = ("token ids", "prompt tokens", "the time to the first token", "stop reasons", "seeds")
 
 
@@ -36,9 +36,9 @@ class Turn(NamedTuple):
     wall_time: float
     """Seconds."""
     steps: int
-    """`idxs` + 1 or `decoding_steps`."""
+    """Number of steps: `idxs` + 1, or `decoding_steps`."""
     accept_lengths: tuple[int, ...] = ()
-    """Tokens of each step; empty if unknown."""
+    """Tokens of each step [steps]; empty if unknown."""
 
     @property
     def counts(self) -> tuple[float, ...]:
@@ -47,20 +47,20 @@ class Turn(NamedTuple):
 
 
 CountTurn = Callable[[Turn], ImportedCounts]
-"""Returns the counts of a turn by the rule of its file."""
+"""Counts a turn's tokens, steps and seconds by the rule of its file."""
 
 
 class StepsField(NamedTuple):
-    """The list of a file that has the steps of each turn."""
+    """The list, in a file, that has the number of steps of each turn."""
 
     name: str
     """Key of the list."""
     first: int
-    """The value that stands for one step: 1, or 0 if values are indices of last steps."""
+    """The value for a turn with one step: 1, or 0 if the list has indices of last steps."""
 
 
 class ReadAnswers(NamedTuple):
-    """The answers of a file, and its turns as the file lists them."""
+    """The answers of a file as records, and its turns as the file has them."""
 
     content: FileContent
     turns: Sequence[Turn]
@@ -73,7 +73,7 @@ def has_answers(first_line: Fields, steps_field: StepsField) -> bool:
 
 
 def counts_of_turn(turn: Turn) -> ImportedCounts:
-    """The counts of a turn whose `new_tokens` counts the tokens that its steps emitted."""
+    """The counts of a turn whose `new_tokens` is the number of tokens that its steps emitted."""
     emitted = sum(turn.accept_lengths) or turn.new_tokens
     return ImportedCounts(
         turn.new_tokens, num_emitted=emitted, num_steps=turn.steps, total_s=turn.wall_time
@@ -83,12 +83,12 @@ def counts_of_turn(turn: Turn) -> ImportedCounts:
 def read_answers(
     source: SourceFile, steps_field: StepsField, counts_of: Callable[[Sequence[Turn]], CountTurn]
 ) -> ReadAnswers:
-    """The answers of a file, a record per turn, and its turns; both in the order of the file.
+    """The answers of a file, with a record per turn, and its turns, both in the file's order.
 
     `steps_field` describes the file's list of steps per turn. `counts_of` takes all turns of the
-    file and gives the function that counts a turn. The caller adds the counting rule in words. A
-    turn that failed gets a failed record and is noted as an oddity of the file: for such a turn,
-    these tools write the counts and the time of the turn before.
+    file, and returns the function that counts a turn. The caller adds the counting rule in words. A
+    turn that failed gets a failed record, and is noted as an oddity of the file: for such a turn,
+    these tools write the counts and the time of the turn before it.
 
     Raises:
         UserError: a question occurs twice, or a field is missing or wrong.
@@ -113,7 +113,7 @@ def read_answers(
     count_turn = counts_of(turns)  # from a turn to its tokens, steps and seconds
     counted_records = []
     for record, turn in zip(records, turns, strict=True):
-        # A length of 0 is wrong: a step emits a token.
+        # A length of 0 is wrong, because every step emits a token.
         lengths = () if 0 in turn.accept_lengths else turn.accept_lengths
         counted_records.append(replace(record, imported=count_turn(turn), accept_lengths=lengths))
     content = FileContent(
@@ -140,11 +140,11 @@ def _turns(choice: Fields, steps_field: StepsField) -> Iterator[Turn]:
 
     The lists of a choice have an element per turn, except `accept_lengths`: it has the tokens of
     each step of the first turn, then of the second, and so on. The list of steps has the number of
-    a turn's steps, or the index of its last step (`steps_field`).
+    a turn's steps, or the index of its last step (see `steps_field`).
 
     Raises:
         UserError: the lists with an element per turn differ in length, or a list is missing or
-            wrong. An `accept_lengths` of another length than the steps is only noted.
+            wrong. If `accept_lengths` does not have an element per step, this is only noted.
     """
     texts = choice.get("turns", list[str])
     num_tokens = choice.get("new_tokens", list[Whole])
@@ -165,7 +165,7 @@ def _turns(choice: Fields, steps_field: StepsField) -> Iterator[Turn]:
             f"accept_lengths has {len(lengths)} elements for {sum(num_steps)} steps: it is left out"
         )
         lengths = []
-    # `end` is the number of steps of this turn and all turns before.
+    # `end` is the number of steps of this turn and all turns before it.
     for turn_index, (answer_text, end) in enumerate(zip(texts, accumulate(num_steps), strict=True)):
         lengths_of_turn = tuple(lengths[end - num_steps[turn_index] : end])
         yield Turn(
@@ -179,11 +179,11 @@ def _turns(choice: Fields, steps_field: StepsField) -> Iterator[Turn]:
 
 
 def _with_failures(records: Sequence[Record], turns: Sequence[Turn]) -> Iterator[Record]:
-    """The records of these turns, in order. The record of a turn that failed is replaced by a
-    failed record, which keeps the text, the number of tokens as the file's publisher counts them
-    and the seconds; the turn is noted, with the reason, as an oddity of the file.
+    """The records of these turns, in order. If a turn failed, its record becomes a failed record,
+    which keeps the text, the number of tokens as the file's publisher counts them, and the seconds.
+    The turn is noted, with the reason, as an oddity of the file.
     """
-    previous: Turn | None = None  # the turn before in the file
+    previous: Turn | None = None  # the turn before it in the file
     for record, turn in zip(records, turns, strict=True):
         reason = _failure(turn, previous)  # empty if the turn did not fail
         if reason:
@@ -194,14 +194,14 @@ def _with_failures(records: Sequence[Record], turns: Sequence[Turn]) -> Iterator
 
 
 def _failure(turn: Turn, previous: Turn | None) -> str:
-    """The reason why a turn failed; empty if it did not fail.
+    """Why a turn failed; empty if it did not fail.
 
-    `previous` is the turn before in the file, None for the first turn. A turn is a copy if it has
-    the counts and the time of `previous`, since two measured times never agree in all digits. A
-    rounded time proves a copy only if the answer is an error, too.
+    `previous` is the turn before it in the file, None for the first turn. A turn is a copy if it
+    has the counts and the time of `previous`, since two measured times never agree in all digits. A
+    rounded time shows a copy only if the answer is also an error.
     """
     is_error = turn.text.strip() == FAILED
-    # A time with few decimal digits was rounded or made up.
+    # A time with few decimals was rounded or made up.
     is_measured = round(turn.wall_time, _CLOCK_DIGITS) != turn.wall_time
     is_copy = previous is not None and turn.counts == previous.counts and (is_error or is_measured)
     reasons = [f"the answer is {FAILED}"] if is_error else []
@@ -213,7 +213,7 @@ def _failure(turn: Turn, previous: Turn | None) -> str:
 
 
 def write_answers(written: WrittenAnswers, steps_field: StepsField) -> str:
-    """The text of a file with these answers: a JSON object per line and question.
+    """The text of a file with these answers: a line per question, with a JSON object.
 
     They are a method's answers at one temperature and load, in one pass over the prompts.
     `steps_field` describes the list that has the steps of each turn in such a file.
@@ -228,11 +228,11 @@ def write_answers(written: WrittenAnswers, steps_field: StepsField) -> str:
     lines = []
     for (task, sample_id), records in records_by_question.items():
         steps = [steps_of(record).num_steps for record in records]  # per turn; 0 if it failed
-        # The lists have an element per turn; only `accept_lengths` has one per step of all turns.
+        # The lists have an element per turn, except `accept_lengths`, which has one per step.
         choice = {
             "index": 0,
             "turns": [record.text if record.is_ok else FAILED for record in records],
-            # Numbers of steps (`first` is 1), or indices of last steps (`first` is 0).
+            # Numbers of steps if `first` is 1, or indices of last steps if it is 0.
             steps_field.name: [max(0, num_steps + steps_field.first - 1) for num_steps in steps],
             "new_tokens": [record.num_tokens for record in records],
             "wall_time": [record.wall_s or 0.0 for record in records],

@@ -1,4 +1,4 @@
-"""Speeds and MAT as publishers compute them, with tokens as they count them."""
+"""Compute speeds with the arithmetic of publishers, and with tokens as they count them."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -11,16 +11,16 @@ from specbench.types import Record
 SPEEDUP = "speedup"
 TOTALS = "the ratio of totals"
 CountOf = Callable[[Record], int]
-"""Tokens of an answer by some counting rule."""
+"""Returns the number of an answer's tokens by some counting rule."""
 
 
 def published_tokens(record: Record) -> int:
-    """Tokens of an answer as its publisher counts them."""
+    """The number of an answer's tokens as its publisher counts them."""
     return record.imported.published_tokens if record.imported else record.num_tokens
 
 
 def our_tokens(record: Record) -> int:
-    """Tokens of an answer as specbench counts them."""
+    """The number of an answer's tokens as specbench counts them."""
     return record.num_tokens
 
 
@@ -30,7 +30,7 @@ class CountedTokens(NamedTuple):
     count: CountOf
     name: str
     has_failed: bool = True
-    """True if failed answers count with the numbers in their file, as publishers count them."""
+    """True if failed answers count, with the numbers in their file, as publishers count them."""
 
     def of(self, records: Sequence[Record]) -> Sequence[Record]:
         """The answers that count."""
@@ -40,8 +40,8 @@ class CountedTokens(NamedTuple):
 def mean_of_rates(records: Sequence[Record], count: CountOf) -> float:
     """The mean of the questions' tokens/s; 0.0 if no record has a time.
 
-    The tokens (by `count`) and the seconds of a question are the sums over its turns. A question
-    counts once per pass.
+    The tokens (counted by `count`) and the seconds of a question are sums over its turns. A
+    question counts once per pass.
     """
     tokens: dict[tuple[str, int], int] = defaultdict(int)  # by question
     seconds: dict[tuple[str, int], float] = defaultdict(float)  # by question
@@ -54,7 +54,7 @@ def mean_of_rates(records: Sequence[Record], count: CountOf) -> float:
 
 
 def rate_of_totals(records: Sequence[Record], count: CountOf) -> float:
-    """All tokens / all seconds."""
+    """All tokens (counted by `count`) / all seconds; 0.0 if no record has a time."""
     seconds = sum(record.wall_s or 0.0 for record in records)
     return sum(map(count, records)) / seconds if seconds else 0.0
 
@@ -65,10 +65,10 @@ def speed_figures(
     """A method's tokens/s and its speedups over the baseline, as EAGLE's and Spec-Bench's scripts
     compute them; nothing if the method has no times or no tokens.
 
-    `rules` count the baseline's tokens, and each gives two speedups, or none if the baseline has no
-    times or tokens. `rule.of` picks the records that count. First come the ratios of mean rates per
-    question (the scripts' formula, whose name is `formula`), then the ratios of totals: all tokens
-    / all seconds.
+    `rules` count the baseline's tokens. Each rule gives two speedups, or none if the baseline has
+    no times or tokens. `rule.of` picks the records that count. First come the ratios of mean rates
+    per question (the scripts' formula, whose name is `formula`), then the ratios of totals, which
+    are all tokens / all seconds.
     """
     method, records = answers.method, answers.records
     mean_rate = mean_of_rates(records, published_tokens)  # tokens/s
@@ -92,11 +92,11 @@ def speed_figures(
 
 
 def why_ours_differs(figures: Sequence[ImportedFigure]) -> Iterator[str]:
-    """A sentence for each method with the factors of (the publisher's speedup / our speedup):
+    """A sentence for each method that splits (the publisher's speedup / our speedup) into factors:
     another average, and another counting of the baseline's tokens.
 
-    `figures` are in the order of `speed_figures`: a method's first speedup is the publisher's, the
-    last one is ours. A method is left out without a ratio of totals by the publisher's counting.
+    `figures` are in the order of `speed_figures`: a method's first speedup is the publisher's, and
+    its last is ours. Methods without a ratio of totals by the publisher's counting are left out.
     """
     speedups: dict[str, list[ImportedFigure]] = defaultdict(list)  # by method
     for figure in figures:
@@ -128,19 +128,20 @@ def draft_figures(
     answers: MethodAnswers, _count: CountTokens | None = None
 ) -> Iterator[ImportedFigure]:
     """A method's tokens/s, and its MAT as users of llama.cpp compute it: tokens / (tokens -
-    accepted draft tokens). A number is left out if the answers have no times or no accepted tokens.
+    accepted draft tokens). Without times or accepted tokens, the number that needs them is left
+    out.
 
     `_count`, the tokenizer's count of a text, is not used.
     """
     done = [record for record in answers.records if record.is_ok]
-    # Seconds after the first token; if an answer lacks this time, the seconds of the whole answer.
+    # Seconds after the first token, or of the whole answer if it lacks this time.
     decode_s = sum(record.decode_s or record.wall_s or 0.0 for record in done)
     if decode_s:
         rate = sum(map(published_tokens, done)) / decode_s
         yield ImportedFigure(answers.method, "tokens/s", rate, rule="all its tokens / all seconds")
     num_tokens = sum(record.num_tokens for record in done)
     all_counts = [record.imported for record in done if record.imported]
-    # A step emits its accepted tokens and one more: accepted = emitted - steps.
+    # A step emits its accepted tokens and one more, so accepted = emitted - steps.
     num_accepted = sum((counts.num_emitted or 0) - (counts.num_steps or 0) for counts in all_counts)
     if num_accepted:
         mat = num_tokens / (num_tokens - num_accepted)
@@ -148,8 +149,8 @@ def draft_figures(
 
 
 def retokenised(count_tokens: CountTokens | None) -> list[CountedTokens]:
-    """How EAGLE's and Spec-Bench's scripts count the baseline's tokens; none without tokenizer."""
+    """The counting rule of both scripts for the baseline's tokens; none without a tokenizer."""
     if count_tokens is None:
         return []
-    # less one: the tokenizer puts a BOS before the text
+    # Minus one, because the tokenizer puts a BOS before the text.
     return [CountedTokens(lambda record: count_tokens(record.text) - 1, "re-tokenised texts - 1")]

@@ -1,4 +1,4 @@
-"""Make one run of other tools' files: labels are methods, files of the same label are passes."""
+"""Convert files of other tools to one run. Labels are methods; equal labels are passes."""
 
 import math
 from collections import defaultdict
@@ -30,7 +30,7 @@ from specbench.log.store import header_json
 from specbench.types import BASELINE, Record
 
 UNKNOWN_TASK = "unknown"
-"""The task of answers whose files name none."""
+"""The task of answers if neither the user nor the files name one."""
 
 
 class LabelledFile(NamedTuple):
@@ -43,7 +43,7 @@ class LabelledFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserFacts:
-    """Facts about the files that the user gives beside them; empty or None if not given."""
+    """Facts that the user gives about the files; empty or None if not given."""
 
     baseline: str = ""
     """Label of the baseline; "vanilla" is the default."""
@@ -55,9 +55,9 @@ class UserFacts:
     count_tokens: CountTokens | None = None
     """Counts the tokens of a text with that tokenizer."""
     url: str = ""
-    """Address of the files."""
+    """Address from which the files were taken."""
     mapping: FileMapping | None = None
-    """The places of the answers in the files, if the files have no known format."""
+    """Where the answers are in the files, if the files have no known format."""
 
     @property
     def given(self) -> dict[str, str]:
@@ -74,7 +74,7 @@ class UserFacts:
 
 
 class _ReadFile(NamedTuple):
-    """A file and its answers, as the file has them."""
+    """A file that was read, and its answers as the file has them."""
 
     label: str
     source: SourceFile
@@ -87,10 +87,10 @@ class _ReadFile(NamedTuple):
 
 
 def parse_file(argument: str) -> LabelledFile:
-    """The label and the path that an argument of the command gives: LABEL=FILE, or FILE alone.
+    """The label and the path in an argument of the command: LABEL=FILE, or FILE alone.
 
-    The label of a file alone is its name without the ending. An argument is a file alone if it is
-    the path of a file, or has a "/" before its "=". In labels, ":" and ",", which have a meaning in
+    For FILE alone, the label is the file's name without its ending. An argument is FILE alone if it
+    has a "/" before its "=", or if it is the path of a file. ":" and ",", which have a meaning in
     names of methods, become "-".
     """
     label, equals, name = argument.partition("=")
@@ -109,11 +109,11 @@ def convert(
     """The run of these files: a header, and the files' answers as records, in the files' order.
 
     `command` has the arguments of the command, for the header. `sources` are the contents of the
-    files in the same order, if they were read already.
+    files in the same order, if they were already read.
 
     Raises:
-        UserError: a file cannot be read, has no known format or contradicts itself, or the
-            baseline is none of the labels.
+        UserError: a file cannot be read, has no known format or contradicts itself, or no file has
+            the label of the baseline.
     """
     sources = sources or [read_source(file.path) for file in files]
     read_files = [
@@ -121,11 +121,11 @@ def convert(
         for file, source in zip(files, sources, strict=True)
     ]
     _refuse_copies(read_files)
-    # The method of each record of all files: the label, and the name within the file if it has one.
+    # The method of each record of all files: the label, then the name within the file, if any.
     method_names = [
         read_file.method(record) for read_file in read_files for record in read_file.content.records
     ]
-    methods = [*dict.fromkeys(method_names)]  # each once
+    methods = [*dict.fromkeys(method_names)]  # without duplicates
     baseline = _baseline(facts.baseline, methods)
     temperature = _temperature(read_files, facts.temperature)  # None if unknown
     # The records of each file with the run's keys, in the order of `method_names`.
@@ -161,8 +161,8 @@ def convert(
 
 def _refuse_impossible(run: Run) -> None:
     """Raise UserError if the run, once written, could not be read: an answer occurs twice, a number
-    is too large, and so on. The header and each record are encoded, decoded and checked as a
-    reader does it.
+    is too large, and so on. The header and each record are encoded, decoded and checked as they
+    are when a run is read.
     """
     record_check = RecordCheck(run.header)
     subject = "The files"  # what is being checked, for the message of an error
@@ -178,8 +178,8 @@ def _refuse_impossible(run: Run) -> None:
 
 
 def _read(source: SourceFile, label: str, mapping: FileMapping | None) -> _ReadFile:
-    """The answers of a file, read by the user's mapping, or else by a shipped mapping that fits the
-    file, or else by the format of the file.
+    """Read the answers of a file with the user's mapping, or else with a shipped mapping that fits
+    the file, or else with the file's format.
 
     Raises:
         UserError: the file has no known format, is damaged, or has no answers.
@@ -208,8 +208,8 @@ def _baseline(label: str, methods: Sequence[str]) -> str:
     """The name of the baseline; empty if there is none. `label` is empty if the user gave none.
 
     Raises:
-        UserError: no method has the requested label as its name, or a method that is not the
-            baseline has the name that is reserved for it.
+        UserError: no method has the name `label`, or a method that is not the baseline has the name
+            that is reserved for the baseline.
     """
     if label and label not in methods:
         raise unknown_name("label", label, methods)
@@ -222,8 +222,9 @@ def _baseline(label: str, methods: Sequence[str]) -> str:
 
 
 def _temperature(read_files: Sequence[_ReadFile], option: float | None) -> float | None:
-    """The temperature that the user (`option`, None if not given) or the files give; None if the
-    user and all files give none.
+    """The temperature that the user or the files give; None if neither gives one.
+
+    `option` is the temperature that the user gave, or None.
 
     Raises:
         UserError: several temperatures are given, or the option is not finite.
@@ -253,10 +254,10 @@ def _records_of_run(
     """The records of each file, in the files' order, with their keys in the run.
 
     `baseline` is the baseline's name, or empty; its records get the name BASELINE. `task` is empty
-    if unknown. A question of a known task gets the id that specbench's own runs use: "mt_bench/81".
-    The passes over the prompts (`repeat`) of a method at a load (requests at once, or per second)
-    are numbered through all its files. An answer that did not fail, but has no tokens, becomes a
-    failed record, and is noted. All records get the `temperature`.
+    if unknown. If the task is known, questions get the ids that they have in specbench's own runs,
+    such as "mt_bench/81". The passes over the prompts (`repeat`) of a method at a load (requests at
+    once, or per second) are counted on from file to file. An answer that did not fail, but has no
+    tokens, becomes a failed record, and is noted. All records get the `temperature`.
     """
     prefix = f"{task}/" if task else ""
     # (method, load) -> passes in the files before this one

@@ -1,7 +1,7 @@
 """A format of another tool's results, and the content of its files.
 
-A format is a module in `formats` with a `FORMAT`. It is recognised by a file's content, never by
-the file's name.
+A format is a module in `formats` with a `FORMAT`. The format of a file is recognised by the file's
+content, not by its name.
 """
 
 import pkgutil
@@ -22,45 +22,46 @@ from specbench.types import ImportedCounts, Record, RecordKey
 
 
 class MeasuredBlock(NamedTuple):
-    """Answers that a server worked on without a break."""
+    """Requests that a server worked on without a break."""
 
     duration_s: float
-    """Seconds in which the server worked on the answers."""
+    """Seconds in which the server worked on the requests."""
     counters: Mapping[str, float]
-    """Increase of the server's counters."""
+    """Growth of the server's counters, by our names of them."""
 
 
 @dataclass(slots=True, kw_only=True)
 class FileContent:
-    """The answers of a file, and its facts about them."""
+    """The answers in a file, and facts about them."""
 
     records: list[Record]
-    """Answers. In their keys, `method` is empty, or a name within the file such as "K=3"; `task` is
-    a category, or empty; `repeat` counts passes within the file. The temperature is not used.
+    """The answers. In their keys, `method` is empty, or a name within the file such as "K=3";
+    `task` is a category, or empty; `repeat` counts passes within the file from 0. The temperature
+    is not used.
     """
     counting: str
     """Counting rule, in words."""
     lacks: tuple[str, ...] = ()
-    """Facts that the file lacks."""
+    """Names of facts that the file lacks."""
     model: str = ""
-    """Name of the model."""
+    """Name of the model; empty if unknown."""
     version: str = UNKNOWN
     """Version of the tool."""
     temperature: float | None = None
-    """Sampling temperature."""
+    """Sampling temperature; None if unknown."""
     max_new_tokens: int | None = None
-    """Most tokens of an answer."""
+    """The most tokens of an answer; None if unknown."""
     blocks: dict[Load, MeasuredBlock] = field(default_factory=dict)
-    """A server's uninterrupted work, by the load in the records' keys."""
+    """Blocks of requests, by the load in the records' keys."""
     figures: list[ImportedFigure] = field(default_factory=list)
-    """Numbers that the file prints, recomputed; `method` is empty."""
+    """Numbers that the file has, recomputed from its answers. Their `method` is empty."""
     findings: list[str] = field(default_factory=list)
     """Sentences about how the file counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class MethodAnswers:
-    """All answers of a method, to compare with the baseline's."""
+    """All answers of a method, and those of the baseline to compare them with."""
 
     method: str
     """Name of the method, as the user gave it."""
@@ -71,7 +72,7 @@ class MethodAnswers:
 
 
 class WrittenAnswers(NamedTuple):
-    """Answers to write into a file: those of a method in one pass, at one load."""
+    """The answers to write to a file: a method's answers in one pass, at one load."""
 
     header: RunHeader
     """Header of their run."""
@@ -80,14 +81,14 @@ class WrittenAnswers(NamedTuple):
 
 
 class StepCounts(NamedTuple):
-    """Steps of an answer, as far as they are known."""
+    """The number of an answer's steps, and of the tokens that they emitted."""
 
     num_emitted: int
     num_steps: int
 
 
 def steps_of(record: Record) -> StepCounts:
-    """The tokens emitted by an answer's steps and the number of steps; both 0 if it failed.
+    """The tokens emitted by an answer's steps, and the number of steps; both 0 if it failed.
 
     Raises:
         UserError: the steps are unknown.
@@ -95,7 +96,7 @@ def steps_of(record: Record) -> StepCounts:
     counts = record.imported  # None if specbench measured the answer
     if not record.is_ok:
         return StepCounts(0, 0)
-    # An answer of the engine (`serving` is None) lists all its steps. A server may list none.
+    # An answer of our engine (`serving` is None) lists all its steps. A server's may list none.
     if counts is None and (record.accept_lengths or record.serving is None):
         return StepCounts(sum(record.accept_lengths), len(record.accept_lengths))
     if counts is None or counts.num_emitted is None or counts.num_steps is None:
@@ -107,9 +108,9 @@ def steps_of(record: Record) -> StepCounts:
 
 
 CountTokens = Callable[[str], int]
-"""Number of tokens of a text, by the tokenizer that the user gave."""
+"""Counts the tokens of a text with the tokenizer that the user gave."""
 Figures = Callable[[MethodAnswers, CountTokens | None], Iterable[ImportedFigure]]
-"""A publisher's numbers of a method, by the publisher's rules."""
+"""Computes a publisher's numbers for a method, by the publisher's rules."""
 
 
 def no_figures(_answers: MethodAnswers, _count: CountTokens | None) -> Iterable[ImportedFigure]:
@@ -126,21 +127,21 @@ class Format:
     tool: str
     """Tool that writes such files."""
     arithmetic: str
-    """The publisher's arithmetic for printed numbers."""
+    """The publisher's arithmetic for the numbers that it prints, in words."""
     matches: Callable[[Fields], bool]
-    """True for the first JSON value of such a file."""
+    """Takes the first JSON value of a file. True if the file has this format."""
     read: Callable[[SourceFile], FileContent]
     """Reads the answers of a file."""
     average: Average = "totals"
-    """Average behind the publisher's speeds."""
+    """The average that the publisher's speeds are."""
     figures: Figures = no_figures
     """Computes the publisher's numbers."""
     write: Callable[[WrittenAnswers], str] | None = None
-    """Makes the text of a file with answers; None for a form that is only read."""
+    """Makes the text of a file with answers; None for a format that is only read."""
     needs_times: bool = False
-    """True if such a file has the time to the first token of each answer."""
+    """True if a file needs the time to the first token of each answer."""
     ending: str = "jsonl"
-    """End of the name of such a file."""
+    """The ending of the name of such a file."""
 
 
 @cache
@@ -181,7 +182,7 @@ def has_format(source: SourceFile) -> bool:
 
 
 def answer_key(sample_id: str, *, turn: int = 0, **names: Any) -> RecordKey:
-    """The key of an answer within its file."""
+    """The key of an answer within its file. `names` are other fields of the key."""
     names = {"method": "", "task": "", "repeat": 0, **names}
     return RecordKey(temperature=0.0, sample_id=sample_id, turn=turn, **names)
 
@@ -191,11 +192,12 @@ def counts_from_drafts(
 ) -> ImportedCounts:
     """Counts of an answer of `tokens` tokens, with the steps that follow from its drafts.
 
-    The prefill emits the first token. Each step emits its accepted draft tokens and one more, and
-    has at most one draft, so the steps are the later tokens - accepted tokens, and at least as many
-    as drafts. If this gives no step for the later tokens, the end of the answer cut accepted
-    tokens, and the steps are unknown. They are also unknown if `num_accepted` is None: the server
-    does not count accepted tokens. `more` has further fields of the counts.
+    The prefill emits the first token. Each step emits its accepted draft tokens and one more. So
+    the number of steps is the number of later tokens - accepted tokens, and at least the number of
+    drafts, since a step has at most one draft. If this gives no steps for the later tokens, the end
+    of the answer cut accepted tokens, and the steps are unknown. They are also unknown if
+    `num_accepted` is None, because the server does not count accepted tokens. `more` has other
+    fields of the counts.
     """
     num_emitted = max(tokens - 1, 0)
     num_steps = 0 if num_accepted is None else max(num_emitted - num_accepted, num_drafts)
@@ -205,8 +207,8 @@ def counts_from_drafts(
 
 
 def failed(record: Record, reason: str) -> Record:
-    """The record of an answer that failed: without steps, and with no counts but the publisher's
-    tokens and the seconds.
+    """The record of an answer that failed. It has no steps, and of the counts only the tokens as
+    the publisher counts them, and the seconds.
     """
     counts = record.imported or ImportedCounts()
     published = ImportedCounts(counted_tokens=counts.published_tokens, total_s=counts.total_s)
@@ -214,5 +216,5 @@ def failed(record: Record, reason: str) -> Record:
 
 
 def rate_figure(name: str, number: float, rule: str, unit: str = "", **more: Any) -> ImportedFigure:
-    """A number of a file, for the file's method."""
+    """A number in a file, for the file's method. `rule` says in words how it is computed."""
     return ImportedFigure(method="", name=name, value=number, rule=rule, unit=unit, **more)

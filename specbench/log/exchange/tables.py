@@ -1,7 +1,7 @@
 """Published tables of other tools' numbers: a TOML file and a CSV file of the same name.
 
-Their cells are the rows of files without answers, or the numbers that a publisher's rules give for
-imported answers. They have no samples and so no intervals.
+Their cells are the rows of files without answers, or numbers computed from imported answers by a
+publisher's rules. They have no samples, and so no intervals.
 """
 
 import csv
@@ -36,24 +36,24 @@ _COLUMNS_OF_FIGURES = {
     "tokens/s": "tokens_per_s",
     "mean tokens/s per question": "tokens_per_s",
 }
-"""Names of publishers' numbers, and their columns."""
+"""The column of a table for each of the publishers' numbers, by its name."""
 _REPOSITORY = re.compile(r"https://github\.com/([^/]+/[^/]+)")
 Cells = Sequence[Mapping[str, Any]]
 """Rows of a table: columns with their values."""
 
 
 class TableOrigin(NamedTuple):
-    """The origin of a table's cells."""
+    """Where the cells of a table come from."""
 
     name: str
-    """Tool, or owner and name of the repository that has the files."""
+    """The tool, or the owner and name of the repository that has the files."""
     title: str
     settings: str
     """The publisher's arithmetic."""
     files: Mapping[str, str]
     """Hashes of the files, by name."""
     columns: Mapping[str, str]
-    """Path in the files, or rule, of each column by name."""
+    """By name of a column, its path in the files, or the rule by which it is computed."""
     hardware: str
     url: str
 
@@ -68,7 +68,7 @@ class ImportedTable(NamedTuple):
 
 
 def table_mapping(source: SourceFile, mapping: FileMapping | None) -> FileMapping | None:
-    """The mapping of a file of totals, given or shipped; None for a file of answers."""
+    """The mapping, given or shipped, for a file of totals; None for a file of answers."""
     if mapping is None and not has_format(source):
         mapping = mapping_of(source, "cells")
     return mapping if mapping and mapping.gives == "cells" else None
@@ -77,20 +77,20 @@ def table_mapping(source: SourceFile, mapping: FileMapping | None) -> FileMappin
 def read_table(sources: Sequence[SourceFile], mapping: FileMapping) -> ImportedTable:
     """The table of the cells of these files: each row of a file is a cell.
 
-    `mapping` says where such files have their rows and columns; its `title` names the format. Names
-    of methods that differ only in capitals or punctuation are noted.
+    `mapping` says where the rows and columns are in such files, and its `title` names the format.
+    Names of methods that differ only in capitals or punctuation are noted.
 
     Raises:
         UserError: a file has another form or no rows, or a row lacks its model, method or task.
     """
     cells: list[dict[str, Any]] = []  # a dict per cell: column -> text or number
     for source in sources:
-        # `mapping.has` are keys of the first JSON value of such a file.
+        # `mapping.has` are keys that the first JSON value of such a file has.
         cells_of_file = read_cells(mapping, source) if source.entries[0].has(*mapping.has) else []
-        if not cells_of_file:  # "": in the whole file
+        if not cells_of_file:  # "" stands for the whole file
             raise source.error("", f"it is not a file of {mapping.title}, or it has no rows")
         for cell in cells_of_file:
-            # A file need not name the table.
+            # The name of the table is optional.
             lacking = [name for name in _KEY if name not in cell and name != "table"]
             if lacking:
                 raise source.error("", f"a row has no {' and no '.join(lacking)}")
@@ -101,8 +101,8 @@ def read_table(sources: Sequence[SourceFile], mapping: FileMapping) -> ImportedT
 
 
 def _alike(names: set[str]) -> Iterator[str]:
-    """Pairs of names with the same letters and digits, as texts: "'A-b' and 'ab'"."""
-    by_letters: dict[str, str] = {}  # letters and digits -> the last name that has these
+    """Pairs of names with the same letters and digits, as text: "'A-b' and 'ab'"."""
+    by_letters: dict[str, str] = {}  # letters and digits -> the last name that has them
     for name in sorted(names):
         letters = "".join(filter(str.isalnum, name.casefold()))
         if letters in by_letters:
@@ -111,9 +111,9 @@ def _alike(names: set[str]) -> Iterator[str]:
 
 
 def write_table(table: ImportedTable, path: Path, url: str = "") -> list[Path]:
-    """Write both files of a table: NAME.toml says where it is from, NAME.csv has the cells.
+    """Write the two files of a table: NAME.toml says where it is from, NAME.csv has the cells.
 
-    `url` is the address of the files.
+    `url` is the address from which the files were taken.
 
     Raises:
         RunFolderError: the files cannot be written.
@@ -136,8 +136,8 @@ def write_table(table: ImportedTable, path: Path, url: str = "") -> list[Path]:
 def write_figures(runs: Sequence[Run], path: Path) -> list[Path]:
     """Write the publisher's numbers of imported runs as a published table: NAME.toml and NAME.csv.
 
-    These numbers follow from a run's answers by the rules of the tool that wrote its files, such as
-    a speedup. Title, address and rules in words (`arithmetic`) are taken from the first run.
+    These numbers, such as a speedup, are computed from a run's answers by the rules of the tool
+    that wrote its files. Title, address and rules in words (`arithmetic`) are the first run's.
     Returns the paths of both files.
 
     Raises:
@@ -173,7 +173,7 @@ def write_figures(runs: Sequence[Run], path: Path) -> list[Path]:
 
 
 def _figure_cells(run: Run) -> Iterator[Mapping[str, Any]]:
-    """A cell for each number of the publisher that a table can hold: column -> text or number."""
+    """A cell for each publisher's number that has a column in tables: column -> text or number."""
     header = run.header
     # Method's name for readers -> its name in records.
     names = {method.title: name for name, method in header.methods.items()}
@@ -192,20 +192,20 @@ def _figure_cells(run: Run) -> Iterator[Mapping[str, Any]]:
 
 
 def _publisher(url: str, tool: str) -> str:
-    """The repository that has the files; the tool that wrote them if the repository is unknown."""
+    """The repository that has the files, or the tool that wrote them if it is unknown."""
     repository = _REPOSITORY.match(url)
     return repository[1] if repository else tool
 
 
 def _write(origin: TableOrigin, cells: Cells, path: Path) -> list[Path]:
-    """Write NAME.toml, which says where a table is from, and NAME.csv with its cells. Returns the
-    paths of both. `path` is the path of NAME, with or without ".toml".
+    """Write NAME.toml, which says where a table is from, and NAME.csv with its cells.
 
-    A column that no cell has is left out, except the first of `TEXTS`, the table's name.
+    Returns the two paths. `path` is the path of NAME, with or without ".toml". A column that no
+    cell has is left out, except the first of `TEXTS`, the table's name.
 
     Raises:
         RunFolderError: the files cannot be written.
-        UserError: a file exists already.
+        UserError: one of the files exists already.
     """
     name = path.name.removesuffix(".toml")
     toml_path, csv_path = path.with_name(f"{name}.toml"), path.with_name(f"{name}.csv")
@@ -229,8 +229,8 @@ def _about(origin: TableOrigin) -> str:
     """The text of a table's TOML file: the source of its numbers, with the hash of each file and
     the path or rule of each column.
 
-    JSON texts are TOML texts, too, if characters beyond ASCII are not escaped. An empty value is
-    left out.
+    Texts are written as JSON, which is also TOML if characters beyond ASCII are not escaped. Empty
+    values are left out.
     """
     quoted = partial(json.dumps, ensure_ascii=False)
     facts = {

@@ -1,4 +1,4 @@
-"""A run in the forms of other tools: a file per method, temperature, load and pass."""
+"""Write a run in the formats of other tools: a file per method, temperature, load and pass."""
 
 import re
 from collections import defaultdict
@@ -14,7 +14,7 @@ from specbench.types import Record
 
 
 class _FileKey(NamedTuple):
-    """The answers that share a file."""
+    """What the answers in one file have in common."""
 
     method: str
     temperature: float
@@ -28,7 +28,7 @@ def written_formats() -> dict[str, Format]:
 
 
 def write_files(run: Run, form: str, out: Path) -> list[Path]:
-    """Write the answers of a run into the folder `out`, in the format of the name `form`.
+    """Write the answers of a run into the folder `out`, in the format with the name `form`.
 
     Returns the paths of the files. A file has the answers of a method at a temperature and load in
     one pass, sorted by request.

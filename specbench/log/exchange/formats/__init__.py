@@ -1,1 +1,1 @@
-"""Formats of other tools, one file each; `FORMAT` says how it is read."""
+"""The formats of other tools. Each has a file, with its description `FORMAT`."""

@@ -1,4 +1,4 @@
-"""Requests of AIPerf, `profile_export.jsonl`: metrics with units, and the server's drafts."""
+"""Requests of AIPerf, `profile_export.jsonl`: metrics with units, and the server's draft counts."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,13 +22,13 @@ from specbench.log.run import NO_LOAD
 from specbench.types import Record, Serving
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
-"""Units of times, with their length in seconds."""
+"""Units of time, with their lengths in seconds."""
 _TOKENS = {"tokens": 1.0}
 """The unit of counts, with its factor."""
 _GAPS = "inter_chunk_latency"
 """The metric that is a list: the times between the chunks of an answer."""
 _TIMES = ("time_to_first_token", "inter_token_latency", _GAPS, "request_latency")
-"""Names of the times in the order of `RequestTimes`."""
+"""AIPerf's names of the times, in the order of the fields of `RequestTimes`."""
 _DRAFTS = "spec_decode_acceptance"
 """The object of a request with the server's counts of drafts."""
 
@@ -44,7 +44,7 @@ def _read(source: SourceFile) -> FileContent:
     The file's duration is the time from the first start of a request to the last end.
 
     Raises:
-        UserError: a field is missing or wrong (`get` raises it), or the times of a request are.
+        UserError: a field is missing or wrong, or the times of a request are impossible.
     """
     requests = [
         request
@@ -52,7 +52,7 @@ def _read(source: SourceFile) -> FileContent:
         if request.get("metadata.benchmark_phase", str, "profiling") == "profiling"
     ]
     if num_left_out := len(source.entries) - len(requests):
-        # an oddity to tell the user; "": of the whole file
+        # An oddity to show to the user. "" stands for the whole file.
         source.note("", f"{num_left_out} requests of the warm-up are left out")
     starts_ns = [request.get("metadata.request_start_ns", int) for request in requests]
     ends_ns = [request.get("metadata.request_end_ns", int) for request in requests]
@@ -74,14 +74,14 @@ def _read(source: SourceFile) -> FileContent:
 
 
 def _record(request: Fields, began_s: float) -> Record:
-    """The answer to a request; a failed record if the request failed or was cancelled.
+    """The record of a request, which is a failed record if the request failed or was cancelled.
 
-    `began_s` are the seconds from the first request's start to this one's. A session is a chat: a
-    prompt with its turns.
+    `began_s` are the seconds from the start of the first request to the start of this one. A
+    session is a chat: a prompt with its turns.
 
     Raises:
         UserError: a field is missing or wrong, or the time to the first token is 0 or longer than
-            that of the whole answer.
+            the time of the whole answer.
     """
     session_number = request.get("metadata.session_num", Whole)
     key = answer_key(f"session {session_number}", turn=request.get("metadata.turn_index", Whole, 0))
@@ -103,7 +103,7 @@ def _record(request: Fields, began_s: float) -> Record:
     )
     accepted_per_step = request.get(f"{_DRAFTS}.per_step_accepted", list[Whole], [])
     emitted_per_step = tuple(num_accepted + 1 for num_accepted in accepted_per_step)
-    # The list may lack steps without a draft. It is kept only if its totals are the answer's.
+    # The list may lack steps without a draft. It is kept only if its totals equal the answer's.
     totals = (sum(emitted_per_step), len(emitted_per_step))
     is_whole = totals == (counts.num_emitted, counts.num_steps)
     has_gaps = _GAPS in request.get("metrics", dict)
@@ -121,11 +121,11 @@ def _record(request: Fields, began_s: float) -> Record:
 
 
 def _amounts(request: Fields, name: str, units: Mapping[str, float]) -> tuple[float, ...]:
-    """The numbers of a metric, times the factor of its unit in `units`: the times between chunks
-    for `_GAPS`, a single number for any other metric.
+    """The numbers of a metric, multiplied by the factor of its unit in `units`: the times between
+    chunks for `_GAPS`, a single number for any other metric.
 
     Raises:
-        UserError: the metric is missing, or has another unit or form.
+        UserError: the metric is missing, or its unit is not in `units`, or its form is wrong.
     """
     unit = request.get(f"metrics.{name}.unit", str)
     content = request.get(f"metrics.{name}.value", Amount | list[Amount])  # a number or a list
@@ -139,17 +139,17 @@ def _amounts(request: Fields, name: str, units: Mapping[str, float]) -> tuple[fl
 
 def _figures(records: Sequence[Record], duration_s: float) -> Iterator[ImportedFigure]:
     """The numbers that AIPerf prints: mean and percentiles of each kind of time, in milliseconds,
-    and output tokens per second. A kind without any time has no statistics.
+    and output tokens per second. A kind of time that no record has is left out.
 
     `duration_s` are the seconds from the first start of a request to the last end. If they are 0,
-    there is no figure of tokens per second.
+    there are no tokens per second.
     """
     for time_name, seconds in zip(_TIMES, request_times(records), strict=True):
         for statistic_name in ("avg", "p50", "p99"):  # mean, median and 99th percentile
             statistic_s = statistic(statistic_name, seconds)  # None without any time
             if statistic_s is not None:
                 figure_name = f"{time_name} {statistic_name}"
-                # the rule says in words what the number is computed from
+                # The rule says in words what the number is computed from.
                 yield rate_figure(figure_name, 1e3 * statistic_s, rule="its requests", unit="ms")
     if duration_s > 0:
         tokens = sum(record.num_tokens for record in records)
@@ -158,10 +158,11 @@ def _figures(records: Sequence[Record], duration_s: float) -> Iterator[ImportedF
 
 
 def _write(written: WrittenAnswers) -> str:
-    """The text of a file with these answers: a JSON object per line and request.
+    """The text of a file with these answers: a line per request, with a JSON object.
 
-    A prompt with its turns is a session. Answers of the engine (`serving` is None) have no start:
-    each begins at the end of the one before. A block is the requests of a server at one load.
+    A prompt with its turns is a session. Answers of our engine (`serving` is None) have no start
+    time, so each begins at the end of the answer before it. A block is the requests of a server at
+    one load.
 
     Raises:
         UserError: the steps of an answer are unknown.
