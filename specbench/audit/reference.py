@@ -18,9 +18,10 @@ NUM_BEST = 100
 
 def plain_logits(target: Target, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> Tensor:
     """Logits [tokens, vocab] before each token of an answer, by the model's own forward."""
-    ids = torch.tensor([[*prompt_ids, *token_ids[:-1]]], device=target.device)
-    output = target.model(input_ids=ids, use_cache=False, logits_to_keep=len(token_ids))
-    logits: Tensor = output.logits[0]
+    # Logits after a token are those before the next one, so the last token is not read.
+    read_ids = torch.tensor([[*prompt_ids, *token_ids[:-1]]], device=target.device)  # [1, read]
+    output = target.model(input_ids=read_ids, use_cache=False, logits_to_keep=len(token_ids))
+    logits: Tensor = output.logits[0]  # output.logits: [1, tokens, vocab]
     return logits
 
 
@@ -39,17 +40,19 @@ def plain_steps(
             (`max_exact_rows`).
     """
     size = size or target.max_exact_rows
-    # Logits of the prefill [1, vocab], then of each chain [tokens, vocab]. `num_new` reserves room
-    # for the answer. The next forward may overwrite the prefill's logits.
-    logits_of_steps = [target.prefill(prompt_ids, num_new=len(token_ids)).logits.clone()]
-    # No logits are needed after the last token.
-    answer_ids = torch.tensor(token_ids[:-1], dtype=torch.long, device=target.device)
-    for start in range(0, len(answer_ids), size):
-        chain = DraftTree.chain(answer_ids[start : start + size])
-        logits_of_steps.append(target.forward(chain).logits)
-        target.commit(range(chain.num_nodes))  # all nodes of the chain stay in the cache
+    # The prefill gives the logits before the first token [1, vocab]. They are copied, since the
+    # next forward may overwrite them. `num_new` reserves room for the answer.
+    prefill = target.prefill(prompt_ids, num_new=len(token_ids))
+    logits_by_step = [prefill.logits.clone()]
+    # A chain gives the logits after each of its tokens [chain, vocab]. No logits are needed after
+    # the last token.
+    read_ids = torch.tensor(token_ids[:-1], dtype=torch.long, device=target.device)
+    for start in range(0, len(read_ids), size):
+        chain = DraftTree.chain(read_ids[start : start + size])
+        logits_by_step.append(target.forward(chain).logits)
+        target.commit(range(chain.num_nodes))  # accept all nodes of the chain
     target.cache.reset()
-    return torch.cat(logits_of_steps)
+    return torch.cat(logits_by_step)
 
 
 def has_exact_steps(
@@ -61,11 +64,13 @@ def has_exact_steps(
     whole steps of `size`; if these do not fit into the target's context, the result is False.
     """
     num_steps = -(-len(token_ids) // size)  # rounded up
-    filled_ids = tuple(islice(cycle(token_ids), 1 + num_steps * size))  # 1: the prefill's token
-    if len(prompt_ids) + len(filled_ids) > target.context:
+    num_filled = 1 + num_steps * size  # 1: the prefill's token
+    if len(prompt_ids) + num_filled > target.context:
         return False
-    longest_steps = plain_steps(target, prompt_ids, filled_ids)
-    return torch.equal(longest_steps, plain_steps(target, prompt_ids, filled_ids, size))
+    filled_ids = tuple(islice(cycle(token_ids), num_filled))
+    by_longest_steps = plain_steps(target, prompt_ids, filled_ids)  # [filled, vocab]
+    by_these_steps = plain_steps(target, prompt_ids, filled_ids, size)
+    return torch.equal(by_longest_steps, by_these_steps)
 
 
 @torch.inference_mode()
@@ -78,9 +83,10 @@ def is_wrong(target: Target, prompt: Sequence[int], answer: Sequence[int], tie: 
     ids.
     """
     logits = plain_logits(target, prompt, answer)  # [tokens, vocab]
-    best_logits = logits.topk(min(NUM_BEST, logits.shape[1])).values  # [tokens, best], falling
+    num_best = min(NUM_BEST, logits.shape[1])
+    best_logits = logits.topk(num_best).values  # [tokens, best], the largest first
     scale = best_logits.abs().amax(1, keepdim=True)  # [tokens, 1]
-    token_ids = torch.tensor(answer, device=logits.device)
-    answer_logits = logits.gather(1, token_ids[:, None])  # [tokens, 1]
-    gaps = best_logits[:, :1] - answer_logits
+    token_ids = torch.tensor(answer, device=logits.device)[:, None]  # [tokens, 1]
+    # gap = best logit - logit of the answer's token; a tie if gap <= tie * scale
+    gaps = best_logits[:, :1] - logits.gather(1, token_ids)  # [tokens, 1]
     return bool((gaps > tie * scale).any())

@@ -126,18 +126,16 @@ def _outcomes(rule: Rule, case: RuleCase, num_draws: int, *, vocab: int) -> Outc
     # The sampler divides logits by the temperature: softmax(logits / temperature) is p.
     logits = torch.full((1 + VOCAB, vocab), -1e4, dtype=torch.float64)  # -1e4: probability 0
     logits[:, :VOCAB] = torch.from_numpy(np.log(p) * case.sampling.temperature)
-    counts = np.zeros_like(probs)
     for _ in range(num_draws):
         drafts = _draw_tree(case, generator)
-        q = drafts.q  # [nodes, 4]; None if the tokens are fixed
-        if q is not None:
-            q = pad(q, (0, vocab - VOCAB))  # zeros for the other tokens
-        # row of logits for the token after each node [nodes]
-        row_of_node = torch.tensor([0, *(1 + token for token in drafts.tokens[1:])])
+        # q [nodes, 4] gets zeros for the other tokens; None if the tokens are fixed.
+        q = None if drafts.q is None else pad(drafts.q, (0, vocab - VOCAB))  # [nodes, vocab]
         tree = DraftTree(torch.tensor(drafts.tokens), layout, case.num_verify, q)
+        # row of `logits` for the token after each node [nodes]
+        row_of_node = torch.tensor([0, *(1 + token for token in drafts.tokens[1:])])
         verdict = Verdict.read(rule(tree, logits[row_of_node], sampler))
-        emitted_ids = verdict.token_ids  # accepted draft tokens, and the target's own token
-        for previous_id, token_id in pairwise([-1, *emitted_ids]):  # -1: the root's row is 0
+        # Emitted tokens are the accepted draft tokens, and the target's own token.
+        for previous_id, token_id in pairwise([-1, *verdict.token_ids]):  # -1: the root's row is 0
             counts[1 + previous_id, min(token_id, VOCAB)] += 1
             if token_id >= VOCAB:  # there is no row for the token after an impossible one
                 break
@@ -163,12 +161,11 @@ def _draw_tree(case: RuleCase, generator: np.random.Generator) -> _Drafts:
     q = np.zeros((num_nodes, VOCAB))  # the distribution that each node's token is drawn from
     for node in range(1, num_nodes):
         parent = case.parents[node]
-        sibling_tokens = [  # of the siblings before this node
-            tokens[sibling] for sibling in range(1, node) if case.parents[sibling] == parent
-        ]
-        # What is left of q for this node, not normalized [4]. `_q_after` takes None for the root.
+        elder_siblings = [elder for elder in range(1, node) if case.parents[elder] == parent]
+        taken_tokens = [tokens[elder] for elder in elder_siblings]
+        # What elder siblings leave of q, not normalized [4]. `_q_after` takes None for the root.
         left_q = _q_after(case, tokens[parent] if parent else None)
-        left_q[sibling_tokens] = 0
+        left_q[taken_tokens] = 0
         if case.is_drawn and left_q.sum():
             q[node] = left_q / left_q.sum()
             # Draws as generator.choice(VOCAB, p=q[node]) does, in a fifth of the time.
@@ -198,14 +195,14 @@ def _q_after(case: RuleCase, token: int | None) -> Array:
 
 def _kept(p: Array, sampling: Sampling) -> Array:
     """The distribution `p` [tokens] cut to the tokens that top-p and top-k keep, and normalized."""
-    likeliest_first = np.argsort(-p)  # token ids
-    # the next two arrays are in this order
-    mass_before = np.concatenate([[0.0], p[likeliest_first].cumsum()[:-1]])  # of likelier tokens
-    is_kept = mass_before < sampling.top_p
+    sorted_ids = np.argsort(-p)  # the likeliest token first
+    # Top-p keeps a token if the likelier tokens have less mass than top-p.
+    mass_of_likelier = np.concatenate([[0.0], p[sorted_ids].cumsum()[:-1]])  # by `sorted_ids`
+    is_kept = mass_of_likelier < sampling.top_p  # by `sorted_ids`
     is_kept[0] = True  # the likeliest token stays with any top-p
     if sampling.top_k:  # 0: all tokens
         is_kept[sampling.top_k :] = False
-    kept_ids = likeliest_first[is_kept]
+    kept_ids = sorted_ids[is_kept]
     kept_p = np.zeros_like(p)
     kept_p[kept_ids] = p[kept_ids]
     return kept_p / kept_p.sum()

@@ -14,13 +14,18 @@ _TONES: dict[AuditStatus, Tone] = {"bug": "bad", "numerics": "unsure", "lossy": 
 
 def group_table(headings: Sequence[str], rows: Iterable[Row], heading: str = METHOD) -> Table:
     """A table of one group, with these headings beside the heading of the labels."""
-    return Table("", tuple(map(Column, headings)), (Group("", tuple(rows)),), heading)
+    return Table(
+        title="",
+        columns=tuple(map(Column, headings)),
+        groups=(Group(label="", rows=tuple(rows)),),
+        heading=heading,
+    )
 
 
 def status_row(method: str, label: str, texts: Iterable[str], status: AuditStatus) -> Row:
     """A row of texts that ends with a status."""
-    status_cell = Cell(status, _TONES.get(status, ""))
-    return Row(method, label, (*map(Cell, texts), status_cell))
+    status_cell = Cell(status, tone=_TONES.get(status, ""))
+    return Row(method, label, cells=(*map(Cell, texts), status_cell))
 
 
 def tests_table(results: Iterable[tuple[str, MethodAudit]], *, is_full: bool) -> Iterator[Table]:
@@ -35,7 +40,8 @@ def tests_table(results: Iterable[tuple[str, MethodAudit]], *, is_full: bool) ->
         if method_audit.fault:
             fault_texts = TestTexts(name="answers", num="", effect=method_audit.fault, bound="")
             rows.append(status_row(method_audit.method, label, fault_texts, method_audit.status))
-        for test in method_audit.tests if is_full else method_audit.failures:
+        shown_tests = method_audit.tests if is_full else method_audit.failures
+        for test in shown_tests:
             # A failed test shows the status of the method at this temperature, such as "bug".
             status: AuditStatus = method_audit.status if test.is_failed else "no difference"
             rows.append(status_row(method_audit.method, label, TestTexts.of(test), status))

@@ -35,13 +35,15 @@ def token_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
     if not (num_tokens := len(tokens)):
         return
     # `is_possible` is false if the sampling settings rule a token out, beyond rounding.
-    if num_impossible := int((~tokens.is_possible).sum()):
+    num_impossible = int((~tokens.is_possible).sum())
+    if num_impossible:
         yield AuditTest(
             "tokens", "impossible tokens", num_tokens, num_impossible, unit="tokens", p_value=0.0
         )
-    # A token's tail is the mass of all tokens that are at most as likely: a p-value of one draw.
+    # A token's tail is the mass of all tokens that are at most as likely: the p-value of one draw.
+    # p-value of all draws = num_tokens * smallest tail (Bonferroni)
     smallest_tail = float(tokens.tail.min())
-    p_value = min(1.0, num_tokens * smallest_tail)  # corrected for the number of draws
+    p_value = min(1.0, num_tokens * smallest_tail)
     yield AuditTest("tokens", "least likely token", num_tokens, smallest_tail, "tail mass", p_value)
     for stratum, is_in_stratum in _strata(tokens).items():  # groups; the first has all tokens
         yield from _mean_tests(tokens.where(is_in_stratum), stratum)
@@ -170,8 +172,9 @@ def _test_of_neighbours(
         return
     product_sum = float((scores * scores_before).sum())
     square_sum = float((scores_before**2).sum())
-    p_value = float(2 * norm.sf(abs(product_sum / np.sqrt(square_sum))))
-    yield AuditTest("tokens", name, len(scores), product_sum / square_sum, p_value=p_value)
+    effect = product_sum / square_sum
+    z = product_sum / np.sqrt(square_sum)
+    yield AuditTest("tokens", name, len(scores), effect, p_value=float(2 * norm.sf(abs(z))))
 
 
 def _test_of_answers(tokens: TokenNumbers, answer_numbers: Array) -> Iterator[AuditTest]:
@@ -188,27 +191,28 @@ def _test_of_answers(tokens: TokenNumbers, answer_numbers: Array) -> Iterator[Au
     `answer_numbers` [tokens] has the number of the answer that each token belongs to, from 1; 0 for
     tokens before the first answer.
     """
-    # the first token of each step (depth 1), and the prefill's token (depth 0) as step 0
+    # The first tokens of steps: of depth 1 or, as step 0 of an answer, the prefill's of depth 0.
     is_first = (tokens.depth == 0) | (tokens.depth == 1)  # [tokens]
     indices = np.flatnonzero((answer_numbers > 0) & is_first)  # of these tokens [steps]
     answers = answer_numbers[indices]  # [steps]
-    first_of_answers = np.flatnonzero(tokens.depth[indices] == 0)  # indices of steps [answers]
-    # number of each step within its answer, from 0 [steps]
-    steps = np.arange(len(indices)) - first_of_answers[answers - 1]
+    starts = np.flatnonzero(tokens.depth[indices] == 0)  # place of each answer's step 0 [answers]
+    steps = np.arange(len(indices)) - starts[answers - 1]  # number within the answer [steps]
     # Sort by step, then by answer: neighbours are the same step of successive answers.
     order = np.lexsort((answers, steps))
     indices, answers, steps = indices[order], answers[order], steps[order]
-    before, after = indices[:-1], indices[1:]  # of neighbours
-    is_pair = (steps[1:] == steps[:-1]) & (answers[1:] == answers[:-1] + 1)
     # A nearly certain token says nothing about its random number (`best`: the largest p).
-    is_pair &= (tokens.best[after] < _SURE) & (tokens.best[before] < _SURE)
-    before, after = before[is_pair], after[is_pair]  # [pairs]
+    is_unsure = tokens.best[indices] < _SURE
+    is_same_step = (steps[1:] == steps[:-1]) & (answers[1:] == answers[:-1] + 1)  # [steps - 1]
+    is_pair = is_same_step & is_unsure[1:] & is_unsure[:-1]
+    before, after = indices[:-1][is_pair], indices[1:][is_pair]  # indices of tokens [pairs]
     centred_before = tokens.middle[before] - 0.5
     products = centred_before * (tokens.middle[after] - 0.5)
     variance = (centred_before**2 * tokens.rank_variance[after]).sum()
     if len(products) >= _LEAST and variance > 0:
-        effect = float(12 * products.mean())  # about 1 for equal random numbers (variance 1/12)
-        p_value = float(2 * norm.sf(abs(products.sum() / np.sqrt(variance))))
+        # 12 * mean(products) is about 1 for equal random numbers, whose variance is 1/12.
+        effect = float(12 * products.mean())
+        z = products.sum() / np.sqrt(variance)
+        p_value = float(2 * norm.sf(abs(z)))
         yield AuditTest("tokens", "correlation of answers", len(products), effect, p_value=p_value)
 
 
@@ -237,7 +241,8 @@ def draft_tests(drafts: DraftNumbers) -> Iterator[AuditTest]:
         return
     largest_gap = float(np.abs(drafts.mass - 1).max())  # mass: the sum of q
     yield AuditTest("guesses", "mass of q", num_drafts, largest_gap, "from 1", limit=_MASS_SLACK)
-    if num_impossible := int((drafts.probability <= 0).sum()):
+    num_impossible = int((drafts.probability <= 0).sum())
+    if num_impossible:
         yield AuditTest(
             "guesses", "impossible draft tokens", num_drafts, num_impossible, "draft tokens", 0.0
         )
@@ -247,8 +252,14 @@ def draft_tests(drafts: DraftNumbers) -> Iterator[AuditTest]:
         return
     for name, positions in (("rank", drawn.by_rank), ("position", drawn.by_id)):
         ks_test = kstest(positions, "uniform")
-        distance = float(ks_test.statistic)
-        yield AuditTest("guesses", name, len(drawn), distance, "distance", float(ks_test.pvalue))
+        yield AuditTest(
+            "guesses",
+            name,
+            num=len(drawn),
+            effect=float(ks_test.statistic),
+            unit="distance",
+            p_value=float(ks_test.pvalue),
+        )
 
 
 def rule_tests(trees: Sequence[Outcomes]) -> list[AuditTest]:

@@ -58,7 +58,7 @@ class RanksKind(Kind):
             UserError: the tree needs ranks that are not recorded.
         """
         tree = _tree_within(profile, label, method.options)
-        ranks = tree.ranks.tolist()  # of each node among its siblings
+        ranks_of_nodes = tree.ranks.tolist()  # rank of each node among its siblings
         parents = tree.layout.parents.tolist()  # index of each node's parent
 
         def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
@@ -66,9 +66,10 @@ class RanksKind(Kind):
 
             The tree is the same everywhere. `wanted_length` is not used: it is for chains.
             """
-            following_ranks = answer.drafts[label]["ranks"][position - 1].tolist()
-            # a draft with a single possible number of accepted tokens
-            return certain(len(ranks), num_accepted(ranks, parents, following_ranks))
+            ranks_by_position = answer.drafts[label]["ranks"]  # [positions, depths]
+            following_ranks = ranks_by_position[position - 1].tolist()  # of the next tokens
+            accepted = num_accepted(ranks_of_nodes, parents, following_ranks)
+            return certain(len(ranks_of_nodes), accepted)
 
         return draft_at
 
@@ -77,9 +78,8 @@ class RanksKind(Kind):
             yield SizedDraft({"rows": num_nodes}, options.replaced(nodes=num_nodes))
 
     def grid(self, options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        for rows in grids.ROWS:
-            if rows > 1:
-                yield {"nodes": rows}
+        # A tree of a single row would be the root alone.
+        yield from ({"nodes": rows} for rows in grids.ROWS if rows > 1)
 
     def longest_path(self, answer: Answer, label: str, position: int) -> int:
         return len(ranked_path(answer, label, position))
@@ -111,12 +111,14 @@ def _tree_within(profile: Profile, label: str, options: Any) -> StaticTree:
     most_depth = recorded_depth if recorded_depth < PROFILE_DEPTH else None  # None: nothing is cut
     # The tree is on the CPU; the target's weights are not needed.
     tree = StaticTree.load(options, host_target(profile), max_depth=most_depth)
-    # `num_candidates` of a tree is its largest rank + 1.
-    if tree.layout.max_depth > recorded_depth or tree.num_candidates > NUM_RANKS:
-        needed = f"depth {tree.layout.max_depth} and {tree.num_candidates} ranks"
-        available = f"depth {recorded_depth} and {NUM_RANKS} ranks"
-        message = f"Tree {options.tree} needs {needed}, but the profile has {available}."
-        raise UserError(message, "Choose a smaller tree.")
+    needed_depth = tree.layout.max_depth
+    needed_ranks = tree.num_candidates  # the largest rank + 1
+    if needed_depth > recorded_depth or needed_ranks > NUM_RANKS:
+        raise UserError(
+            f"Tree {options.tree} needs depth {needed_depth} and {needed_ranks} ranks, "
+            f"but the profile has depth {recorded_depth} and {NUM_RANKS} ranks.",
+            "Choose a smaller tree.",
+        )
     return tree
 
 
