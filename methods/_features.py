@@ -20,6 +20,7 @@ class FeatureModel:
     """Decoder layers with their own cache, which read features of the target."""
 
     layout: str
+    """The published layout of the checkpoint."""
     notes: tuple[str, ...] = ()
     """Notes on the checkpoint that the report shows as warnings."""
     facts: tuple[str, ...] = ()
@@ -27,6 +28,7 @@ class FeatureModel:
     num_positions = 0
     """Positions that the checkpoint was made for; 0 if unknown."""
     has_guessed_layers = False
+    """True if a formula chose the target layers that it reads."""
     needs: Needs
     stack: DraftStack
 
@@ -35,9 +37,9 @@ class FeatureModel:
         return self.stack.reserve(num_tokens)
 
     def features(self, captured: Sequence[Tensor], rows: Tensor) -> Tensor:
-        """Features [n, feature] at `rows` [n] of the captured states."""
-        selected = [states.index_select(0, rows) for states in captured]
-        return selected[0] if len(selected) == 1 else torch.cat(selected, -1)
+        """Features [n, feature] at `rows` [n] of the captured states, side by side."""
+        by_layer = [states.index_select(0, rows) for states in captured]  # [n, hidden] each
+        return by_layer[0] if len(by_layer) == 1 else torch.cat(by_layer, -1)
 
     def prefill(self, features: Tensor, tokens: Tensor) -> None:
         """Begin a sequence with features [n, feature]; `tokens` [n] follow them."""
@@ -52,10 +54,13 @@ class PathDrafter(Drafter):
     """`Target.prompt_size`."""
     _num_scratch: int
     """Most rows of a draft in the drafter's own cache."""
-    _captured: tuple[Tensor, ...]  # states of the last forward, one row per node
-    _missing: AcceptedPath  # states not yet read, as rows of `_captured`
+    _captured: tuple[Tensor, ...]
+    """States of the last forward, a tensor [nodes, hidden] per layer."""
+    _missing: AcceptedPath
+    """The path of the states that no draft has read yet, as rows of `_captured`."""
 
     def start(self, state: State, prefill: Forward) -> None:
+        # The prefill has states of all of the prompt's tokens, or of the last one alone.
         last = state.num_committed - 1 if self.needs.all_prompt_positions else 0
         self._captured = tuple(states[last : last + 1] for states in self.captured(prefill))
         self._missing = AcceptedPath.single(state.pending, self._captured[0].device)
@@ -63,19 +68,22 @@ class PathDrafter(Drafter):
     def observe(self, state: State, result: StepResult) -> None:
         self._captured = self.captured(result.forward)
         self._missing = result.accepted
-        length = result.tree.layout.padded_path_length
-        if self._execution.is_static and len(self._missing.path) < length:
-            self._missing = self._missing.padded(length)
+        padded_length = result.tree.layout.padded_path_length
+        if self._execution.is_static and len(self._missing.path) < padded_length:
+            self._missing = self._missing.padded(padded_length)
 
     def captured(self, forward: Forward) -> tuple[Tensor, ...]:
-        """The states of a forward that drafts read, one row per node."""
+        """The states of a forward that drafts read, [nodes, hidden] each."""
         if self.needs.layer_inputs:
             return tuple(forward.layer_inputs[layer] for layer in self.needs.layer_inputs)
         assert forward.hidden is not None
         return (forward.hidden,)
 
     def draft_inputs(self, state: State) -> tuple[Tensor, ...]:
-        """Inputs of a draft: the committed length, the missing path, and captured states."""
+        """Inputs of a draft: the committed length [], the missing path, and captured states.
+
+        Their order is end, path, token ids, last, then the states of each layer.
+        """
         end = torch.full((), state.num_committed, device=self._missing.last.device)
         return end, *self._missing, *self._captured
 
@@ -90,20 +98,21 @@ class PathDrafter(Drafter):
         padded states: it reads all of them, and drafts write over the rows that are not committed.
         """
         num_prompt = state.num_committed
-        size = self._prompt_size(num_prompt)
-        num_read = size or num_prompt - 1
+        padded_size = self._prompt_size(num_prompt)  # None: the prompt was not padded
+        num_read = padded_size or num_prompt - 1
         if num_read == 0:
             return
+        # The token after each token that is read, and zeros after padding: [num_read].
         token_ids = [*state.token_ids[1:], *[0] * (num_read - num_prompt)][:num_read]
         tokens = torch.tensor(token_ids, device=state.sampler.generator.device)
-        run = self._execution.wrap(read) if size else read
+        run = self._execution.wrap(read) if padded_size else read
         run(tokens, *self.captured(prefill))
 
     def make_room(self, state: State, reserve: Callable[[int], bool]) -> None:
         """Reserve rows of the drafter's own cache for the whole completion, with `reserve`."""
-        num_rows = state.num_committed + state.remaining
-        span = self._execution.cache_span(num_rows, self._num_scratch)
-        if reserve(span.rows_with(self._num_scratch)):
+        most_committed = state.num_committed + state.remaining
+        span = self._execution.cache_span(most_committed, self._num_scratch)
+        if reserve(span.rows_with(self._num_scratch)):  # graphs use the rows' old place
             self._execution.discard_graphs()
 
 
@@ -140,6 +149,7 @@ class FeatureDrafter(PathDrafter, Generic[ModelT]):
         `num_tokens` bounds the tokens of a sequence.
         """
         sizes = buckets(num_tokens + self._num_scratch)
+        # `size` rows are read up to size - num_scratch committed tokens.
         return [max(2, min(size - self._num_scratch, num_tokens - 1)) for size in reversed(sizes)]
 
     def _read(self, tokens: Tensor, *captured: Tensor) -> tuple[Tensor, ...]:
