@@ -118,11 +118,12 @@ def _outcomes(rule: Rule, case: RuleCase, num_draws: int, *, vocab: int) -> Outc
     generator = np.random.default_rng([0, CASES.index(case)])  # another seed per case
     sampler = Sampler(case.sampling, torch.device("cpu"), seed=0)
     layout = TreeLayout.from_parents(case.parents, "cpu")  # the tree without tokens
-    # In p [1 + 4, 4], logits [1 + 4, vocab], probs and counts [1 + 4, 4 + 1], row 0 is for the
-    # token after the root, row 1 + t for the token after token t.
-    p = np.stack([_ROOT, *_NEXT])
-    probs = np.stack([_kept(row_p, case.sampling) for row_p in p])  # p within top-p and top-k
-    probs = np.pad(probs, ((0, 0), (0, 1)))  # the last column: any token of probability 0 from 4 on
+    # Each of the next arrays has a row for the token after the root (row 0), and a row for the
+    # token after each token t (row 1 + t).
+    p = np.stack([_ROOT, *_NEXT])  # [1 + 4, 4]
+    possible_probs = np.stack([_kept(row_p, case.sampling) for row_p in p])  # within top-p, top-k
+    probs = np.pad(possible_probs, ((0, 0), (0, 1)))  # [1 + 4, 4 + 1]; 0 for tokens from 4 on
+    counts = np.zeros_like(probs)
     # The sampler divides logits by the temperature: softmax(logits / temperature) is p.
     logits = torch.full((1 + VOCAB, vocab), -1e4, dtype=torch.float64)  # -1e4: probability 0
     logits[:, :VOCAB] = torch.from_numpy(np.log(p) * case.sampling.temperature)
@@ -173,7 +174,7 @@ def _draw_tree(case: RuleCase, generator: np.random.Generator) -> _Drafts:
             uniform = generator.random()  # in [0, 1)
             tokens[node] = int((cdf / cdf[-1]).searchsorted(uniform, side="right"))
             continue
-        free_tokens = [token for token in range(VOCAB) if token not in sibling_tokens]
+        free_tokens = [token for token in range(VOCAB) if token not in taken_tokens]
         # Any free token would do as a fixed one; this choice varies with the node.
         index = 0 if case.is_drawn else (node + parent) % len(free_tokens)
         tokens[node] = free_tokens[index]
