@@ -72,7 +72,7 @@ def watched_evidence(target: Target, drafter: Drafter, request: Request) -> Evid
     step_rows = torch.cat([*watched.logits, plain_rows[:0]])
     logits = logit_numbers(step_rows, plain_rows[: len(step_rows)])
     # `is_exact` is UNKNOWN so far, and stays so if a step has more nodes than `max_exact_rows`.
-    if max(completion.num_nodes, default=0) <= target.max_exact_rows:
+    if 0 < target.max_exact_rows >= max(completion.num_nodes, default=0):
         # Steps of up to `max_exact_rows` nodes should give the same bits in any tree. They are
         # compared with the engine's steps over chains of that many tokens of the answer
         # [rows, vocab].

@@ -130,9 +130,9 @@ class Run:
         """The part of the run that was measured at one load, as a run.
 
         A load is a number of requests at once, or per second; the other number is 0. Only the first
-        load's part has the facts about the whole run (warnings, missing records, lines left out),
-        but every part has the energies and the untimed work. A block is the requests that a server
-        completed together.
+        load's part has the facts about the whole run (warnings, missing records, lines left out,
+        repeated requests), but every part has the energies and the untimed work. A block is the
+        requests that a server completed together.
         """
         if self.loads == (load,):
             return self
@@ -156,8 +156,13 @@ class Run:
             blocks=tuple(block for block in self.header.blocks if load_of(block) == load),
             warnings=self.header.warnings if is_first else (),
         )
-        left_out = self.left_out if is_first else ()  # lines of the file that were not read
-        return replace(self, header=header, records=records, left_out=left_out)
+        return replace(
+            self,
+            header=header,
+            records=records,
+            left_out=self.left_out if is_first else (),  # lines of the file that were not read
+            num_repeated=self.num_repeated if is_first else 0,
+        )
 
     def of(self, categories: Mapping[str, str]) -> Run:
         """The records of samples that have a category, with the category as the task.

@@ -20,13 +20,15 @@ MAX_PASSES = 20
 """The most passes, by default, of a run that ends when its intervals are narrow (--until-ci)."""
 MIN_PASSES = 3
 """Fewest passes before --until-ci may end a run: with fewer, their variance is hardly known."""
+_NOT_REACHED = "The goal of --until-ci was not reached"
 
 
 def default_passes(spec: RunSpec, *, is_ours: bool) -> int:
     """The default number of passes over the prompts.
 
-    `is_ours` is True for the embedded model (tiny) and for stand-ins. `spec.limit` is the number of
-    prompts per task that the user gave, or None. `spec.prompts` is their source: "bundled" has few.
+    `is_ours` is True for the embedded model (tiny) and for stand-ins. `spec.limit` and
+    `spec.sample` are numbers of prompts per task that the user gave, or None. `spec.prompts` is
+    their source: "bundled" has few.
     """
     if spec.until_ci:  # the run may end earlier
         return MAX_PASSES
@@ -34,7 +36,7 @@ def default_passes(spec: RunSpec, *, is_ours: bool) -> int:
         return 1
     if is_ours:
         return OUR_PASSES
-    is_short = bool(spec.limit) or spec.prompts == "bundled"
+    is_short = bool(spec.limit or spec.sample) or spec.prompts == "bundled"
     # Two passes show how times differ between passes. A paper's whole datasets take hours.
     return 2 if is_short else 1
 
@@ -148,9 +150,10 @@ def finished_header(header: RunHeader, records: Sequence[Record]) -> RunHeader:
     asked = spec.asked and replace(spec.asked, repeats=num_passes)
     values = replace(spec.values, repeats=num_passes)
     width = width_after(header, records)  # width of the widest interval of a mean speedup
-    warnings = header.warnings
+    # a resumed run has the warning of its earlier end
+    warnings = tuple(text for text in header.warnings if not text.startswith(_NOT_REACHED))
     if width and not width.is_enough:
-        warnings = (*warnings, f"The goal of --until-ci was not reached: {width}.")
+        warnings = (*warnings, f"{_NOT_REACHED}: {width}.")
     return replace(
         header,
         spec=replace(spec, values=values, asked=asked),

@@ -8,7 +8,7 @@ In vLLM a load between two rows, or beyond the last one, has the draft tokens of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -56,11 +56,6 @@ class LoadTable:
             for start, end in zip(self.starts, [*ends, OPEN_END], strict=True)
         ]
 
-    @classmethod
-    def from_vllm(cls, rows: Sequence[tuple[int, int, int]]) -> LoadTable:
-        """The table of vLLM's rows, in order."""
-        return cls.of((first, num_tokens) for first, _, num_tokens in rows)
-
     def trtllm_schedule(self) -> dict[int, int]:
         """TensorRT-LLM's `draft_len_schedule`: draft tokens by the last load that has them.
 
@@ -79,15 +74,3 @@ class LoadTable:
         if schedule[OPEN_END] == 0:  # beyond the last row there are no drafts
             del schedule[OPEN_END]
         return schedule
-
-    @classmethod
-    def from_trtllm(cls, schedule: Mapping[int, int]) -> LoadTable:
-        """The table of TensorRT-LLM's `draft_len_schedule`."""
-        starts = []  # pairs of a load and the draft tokens from there on
-        first_load = 1
-        for last_load in sorted(schedule):
-            starts.append((first_load, schedule[last_load]))
-            first_load = last_load + 1
-        if first_load <= OPEN_END:
-            starts.append((first_load, 0))
-        return cls.of(starts)

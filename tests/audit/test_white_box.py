@@ -138,6 +138,13 @@ def test_bits_are_asked_for_only_where_plain_steps_of_the_shape_have_them(
     assert {*is_exact.tolist()} == ({1, 0} if is_bug else {1, UNKNOWN})
 
 
+def test_an_answer_without_a_step_has_no_bits_to_compare(tmp_path: Path) -> None:
+    target = Target(MODEL)
+    assert not target.max_exact_rows
+    evidence = watched_evidence(target, build("pld", target, tmp_path), Request((5, 6, 7), 1))
+    assert evidence.token_ids and not len(evidence.logits.is_exact)
+
+
 @pytest.mark.parametrize(("is_exact", "is_failed"), [(1, False), (0, True)])
 def test_no_method_is_blamed_for_a_deviation_of_the_engines_own_steps(
     is_exact: int, is_failed: bool

@@ -30,7 +30,7 @@ RUN = full_run(("vanilla", "pld"), ("gsm8k",), num_samples=2)
 def served() -> Run:
     run = at_loads(RUN, {1: {}, 4: {}})
     header = structs.replace(run.header, warnings=("busy",), num_records=len(run.records) + 3)
-    return replace(run, header=header, left_out=("line 3",), audit=stored_audit())
+    return replace(run, header=header, left_out=("line 3",), num_repeated=2, audit=stored_audit())
 
 
 def test_a_part_has_the_records_of_its_load_and_the_first_what_concerns_the_whole_run() -> None:
@@ -41,6 +41,7 @@ def test_a_part_has_the_records_of_its_load_and_the_first_what_concerns_the_whol
     assert (at_1.loads, at_4.loads) == ((Load(1),), (Load(4),))
     assert (at_1.header.warnings, at_4.header.warnings) == (("busy",), ())
     assert (at_1.left_out, at_4.left_out) == (("line 3",), ())
+    assert (at_1.num_repeated, at_4.num_repeated) == (2, 0)
     assert at_1.audit == at_4.audit == run.audit
 
     missing = f"3 of {len(RUN.records) + 3} records are missing"

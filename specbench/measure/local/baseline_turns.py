@@ -42,7 +42,8 @@ def with_vanilla_ratio(
 
     Vanilla and plain steps take turns at the same request, so that a change of the machine's speed
     affects both. Each turn gives a ratio, and the median ratio is added to the header. If steps
-    are CUDA graphs, nothing is measured: the plain steps would need separate graphs.
+    are CUDA graphs, nothing is measured: the plain steps would need separate graphs. Nor is it if
+    the context has no room for a step after the prompt.
 
     Args:
         roofline: the header, whose `vanilla_ratios` are empty before the run. After the run, they
@@ -51,7 +52,8 @@ def with_vanilla_ratio(
         vanilla: the run's drafter of the baseline.
         request: has a prompt like the prompts of the run.
     """
-    if target.execution.is_static:  # steps are CUDA graphs
+    # Static: steps are CUDA graphs. A completion with a step has at least two new tokens.
+    if target.execution.is_static or len(request.prompt_ids) + 2 > target.context:
         return roofline
     short_request = dataclasses.replace(request, max_new_tokens=TURN_TOKENS, eos_ids=frozenset())
     one_row = OneRow()

@@ -166,12 +166,12 @@ def _rows(path: Path, label: str, options: Mapping[str, Any]) -> list[_Row]:
         UserError: the list is missing or has another form, or its loads do not rise from 1.
     """
     try:
-        pairs = msgspec.convert(options[_KEY], list[tuple[int, str]])
+        pairs = msgspec.convert(options.get(_KEY), list[tuple[int, str]])
         rows = [_Row(load, _options_of(options_text)) for load, options_text in pairs]
         loads = [row.load for row in rows]
         if not loads or loads[0] != 1 or loads != sorted({*loads}):
             raise ValueError("its loads must rise from 1")
-    except (KeyError, ValueError) as error:  # msgspec raises a ValueError too
+    except ValueError as error:  # msgspec raises a ValueError too
         raise UserError(f"{path} has no sizes of {label} by load: {error}.", _HINT) from error
     return rows
 
@@ -180,6 +180,8 @@ def _options_of(text: str) -> dict[str, str]:
     """The options of a text such as "num_tokens=3". Raises ValueError if it has another form."""
     options = {}
     for piece in filter(None, text.split(",")):  # an empty text has no pieces
-        name, size = piece.split("=")
-        options[name] = str(int(size))
+        name, _, size = piece.partition("=")
+        if not size.isdecimal():
+            raise ValueError(f"{piece!r} is not an option with a number, as in num_tokens=3")
+        options[name] = size
     return options

@@ -99,7 +99,7 @@ def test_settings_of_a_method_with_options_are_for_these_options(
         ("vllm", [[1, ""]], (1,), "plain decoding is at least as fast as ngram"),
         ("vllm", [[2, "num_tokens=3"]], (1,), "its loads must rise from 1"),
         ("vllm", [[1, "num_tokens=3"], [1, ""]], (1,), "its loads must rise from 1"),
-        ("vllm", [[1, "num_tokens"]], (1,), "has no sizes of ngram by load"),
+        ("vllm", [[1, "num_tokens"]], (1,), "'num_tokens' is not an option with a number"),
         ("vllm", [[1, 3]], (1,), "has no sizes of ngram by load"),
     ],
 )
