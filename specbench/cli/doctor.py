@@ -33,5 +33,5 @@ def doctor(values: dict[str, Any], call: Call) -> None:
         console.print(line, crop=False)
         if finding.is_ok is False:
             num_problems += 1
-    say("Not ready: repair each PROBLEM above." if num_problems else "Ready.", is_error=False)
+    say("Not ready: fix each PROBLEM above." if num_problems else "Ready.", is_error=False)
     raise typer.Exit(1 if num_problems else 0)

@@ -119,5 +119,5 @@ def _power(plan: Plan) -> str:
         if pilot := pilot_of(measure(read_run(path, is_lenient=True))):
             smallest = pilot.smallest(sum(num_prompts), max(plan.repeats, 2))
             if smallest < 1:
-                return f"It would show differences of {smallest * 100:.1f} % and more."
+                return f"It would show differences of {smallest * 100:.1f} % or more."
     return "No earlier run of this model shows which differences the new run could find."

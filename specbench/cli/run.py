@@ -146,7 +146,7 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
         name, reason = next(iter(result.failures.items()))
         raise UserError(
             f"The run {folder / name} failed: {reason}",
-            "Repair the cause, then repeat the command with --output and --resume.",
+            "Fix the cause, then repeat the command with --output and --resume.",
         )
     pool = pooled_in(folder, result.runs)
     _report(pool, folder, REPORTS / folder.name, call, view)

@@ -51,7 +51,7 @@ class SetupInfo(Struct, frozen=True):
     """A setup's part of the header."""
 
     model: Annotated[ModelHeader, role("work", "target model")]
-    methods: Annotated[dict[str, MethodHeader], role("method", "methods by spelling")]
+    methods: Annotated[dict[str, MethodHeader], role("method", "methods")]
     values: Mapping[str, Any] = {}
     """The values of the spec that the setup decides."""
     warnings: tuple[str, ...] = ()

@@ -163,11 +163,11 @@ def check_need(need: MemoryNeed, dtype: Dtype, device: str, *, what: str) -> Non
     if need.total_bytes <= num_free:
         return
     bytes_by_use = {
-        "weights": need.weight_bytes,
+        "for weights": need.weight_bytes,
         f"for {need.context} tokens of context": need.kv_bytes,
-        "for the rows of a cache that grows to them": need.growth_bytes,
-        "for their prefill": need.prefill_bytes,
-        "for the methods' own weights": need.draft_bytes,
+        "for copying the cache when it grows": need.growth_bytes,
+        "for the prefill": need.prefill_bytes,
+        "for draft weights": need.draft_bytes,
         "reserved for CUDA graphs": need.reserve_bytes,
     }
     uses = ", ".join(

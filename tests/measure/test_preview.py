@@ -51,7 +51,7 @@ def test_a_download_counts_the_files_of_known_size_and_says_if_there_are_more() 
 def test_methods_too_many_for_the_memory_are_told_before_the_run() -> None:
     assert not of("pld").missing
     (text,) = of("eagle2", "medusa").missing
-    assert "vicuna-7b does not fit" in text and "for the methods' own weights" in text
+    assert "vicuna-7b does not fit" in text and "for draft weights" in text
 
 
 @pytest.mark.parametrize(

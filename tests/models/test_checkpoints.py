@@ -206,7 +206,7 @@ def test_a_model_that_does_not_fit_is_refused_before_its_download_with_both_figu
     monkeypatch.setattr("specbench.models.memory.free_bytes", lambda _: 20_000_000_000)
     with pytest.raises(UserError) as caught:
         check_fits(shape, "float16", "cuda", what="vicuna-13b")
-    assert "needs about 28.0 GB in float16 (26.0 GB weights" in caught.value.message
+    assert "needs about 28.0 GB in float16 (26.0 GB for weights" in caught.value.message
     assert "cuda has 20.0 GB free" in caught.value.message
     assert "more GPUs" in caught.value.hint
 
@@ -225,7 +225,7 @@ def test_a_context_that_does_not_fit_is_refused_with_the_one_that_would(
     assert longer.prefill_bytes == 16 * need.prefill_bytes
     with pytest.raises(UserError) as caught:
         check_context(need, 32768, "bfloat16", "cuda", what="Llama")
-    assert "4.3 GB for 32768 tokens of context, 4.3 GB for the rows" in caught.value.message
+    assert "4.3 GB for 32768 tokens of context, 4.3 GB for copying" in caught.value.message
     match = re.search(r"Requests of up to (\d+) tokens fit", caught.value.hint)
     assert match is not None and 10_000 < int(match[1]) < 20_000
     check_context(need, int(match[1]), "bfloat16", "cuda", what="Llama")

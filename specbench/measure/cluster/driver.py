@@ -186,7 +186,7 @@ class ClusterBackend:
         if not ended:
             raise SpecbenchError(
                 "No worker is left, and none came back.",
-                "Repair the cluster (`ray status`), then continue with --resume.",
+                "Fix the cluster (see `ray status`), then continue with --resume.",
             )
         reference = ended[0]
         actor, job = self._calls.pop(reference)  # job is None if the worker loaded its model
@@ -201,7 +201,7 @@ class ClusterBackend:
                 raise
             raise SpecbenchError(
                 f"The Ray cluster failed: {reason_of(error).rstrip('.')}.",
-                "Repair the cluster (`ray status`), then continue with --resume.",
+                "Fix the cluster (see `ray status`), then continue with --resume.",
             ) from error
         self._idle.append(actor)
         if result.info is not None:  # a worker's description, with its first result only

@@ -49,7 +49,7 @@ def test_eagles_speedup_follows_by_each_of_four_rules(tmp_path: Path) -> None:
     assert cell.mat.value == 55668 / 15377
     assert isinstance(cell.match_rate, Estimate) and cell.match_rate.value == 59 / 160
     (why,) = why_ours_differs(about(run).figures)
-    assert "1.0318 is averaging" in why and "1.0033 is counting" in why
+    assert "1.0318 is from averaging" in why and "1.0033 is from counting" in why
 
 
 @needs_published

@@ -120,8 +120,8 @@ def _mat_figures(method: str, records: Sequence[Record]) -> Iterator[ImportedFig
 FORMAT = Format(
     title="answers of EAGLE, Medusa or REST",
     tool="EAGLE, Medusa or REST",
-    arithmetic="speed.py: the mean over questions of tokens/s, over that of the baseline, whose "
-    "tokens are its re-tokenised texts - 1",
+    arithmetic="speed.py: the mean over questions of tokens/s / the baseline's mean, with the "
+    "baseline's tokens counted in its texts, minus 1",
     average="rates",
     matches=_matches,
     read=_read,
