@@ -150,7 +150,7 @@ def _profile_in(folder: Path, engine_plan: EnginePlan, progress: Progress) -> Pr
         _check_profile(folder, profile, engine_plan)
         progress.message(f"Profile: read from {folder}")
         return profile
-    progress.message("Profile …")
+    progress.message("Recording the profile …")
     profile = recorded_plan(engine_plan, progress, is_named=False)
     profile.write(folder)
     return profile
@@ -202,7 +202,7 @@ def _curve_in(
         curve.check(about_of(engine_plan.setup, load_model(engine_plan.setup)))
         progress.message(f"Cost curve: read from {folder}")
         return curve
-    progress.message("Cost curve …")
+    progress.message("Measuring the cost curve …")
     curve = measured_curve(engine_plan, minutes, progress)
     curve.write(folder)
     return curve

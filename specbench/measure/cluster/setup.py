@@ -151,7 +151,7 @@ def _warnings(reports: Sequence[WorkerReport]) -> tuple[str, ...]:
     }
     if len(machines) > 1:
         names = ", ".join(sorted(machines))
-        warnings.append(f"The workers differ: {names}. Tokens/s mix their speeds.")
+        warnings.append(f"The workers differ: {names}. Tokens/s are averages over them.")
     return tuple(dict.fromkeys(warnings))
 
 
