@@ -95,8 +95,8 @@ def _load(task: str, source: HubSource, offline: bool) -> Any:
             reason = describe_error(error)
         raise UserError(
             f"The data set {_origin(source)} of task {task} cannot be loaded: {reason}.",
-            "Load it once with a network (HF_HOME is the folder to copy to other machines), or use "
-            "`--prompts paper` or `--prompts bundled`.",
+            "Load it once with network access (HF_HOME is the folder to copy to other machines), "
+            "or use `--prompts paper` or `--prompts bundled`.",
         ) from error
 
 

@@ -204,7 +204,7 @@ def _load_set(task: Task, source: str, limit: _Limit, offline: bool) -> PromptSe
         rows = hub_prompts(task.name, card.hub, num_prompts=limit.num_prompts, offline=offline)
         return PromptSet(task, source, rows.origin, None, rows.num_available, rows.prompts)
     if card and card.paper and source == "paper":
-        hint = f"With a network, run `specbench fetch --dataset {card.name}`."
+        hint = f"With network access, run `specbench fetch --dataset {card.name}`."
         hint += " Runs can use `--prompts bundled`." if "bundled" in card.sources else ""
         path = paper_file(card.name, card.paper, offline=offline, hint=hint)
         origin = card.paper.url

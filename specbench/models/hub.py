@@ -128,8 +128,8 @@ def resolve(
     reason = "the run is offline" if failure is None else failure_reason(failure)
     raise CheckpointError(
         f"{what}: {cache_state}, and {reason}.",
-        f"With a network, run `specbench fetch --model {alias}` or `hf download {repo}`; then copy "
-        "the cache here (HF_HOME says where it is), or give the folder. "
+        f"With network access, run `specbench fetch --model {alias}` or `hf download {repo}`; then "
+        "copy the cache here (HF_HOME says where it is), or give the folder. "
         "`--model tiny` needs no download.",
     )
 
