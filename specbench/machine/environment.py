@@ -69,10 +69,7 @@ def busy_warning() -> str | None:
     num_cores = usable_threads() or 1
     if load <= BUSY * num_cores:
         return None
-    return (
-        f"{BUSY_AT_START} (load {load:.1f} on {num_cores} cores): times are noisy, and speedups "
-        "with them."
-    )
+    return f"{BUSY_AT_START} (load {load:.1f} on {num_cores} cores): times and speedups are noisy."
 
 
 def cpu() -> Cpu:

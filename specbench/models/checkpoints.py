@@ -222,9 +222,9 @@ def check_same_vocabulary(
         return
     lowest = min(different)
     raise CheckpointError(
-        f"The vocabulary of {what} is not the target's: {len(draft_tokens):,} tokens against "
-        f"{len(target_tokens):,}, {len(different):,} differ. Id {lowest} is "
-        f"{draft_tokens.get(lowest)!r} there and {target_tokens.get(lowest)!r} in the target.",
+        f"The vocabulary of {what} is not the target's: it has {len(draft_tokens):,} tokens, the "
+        f"target {len(target_tokens):,}, and {len(different):,} differ. Id {lowest} is "
+        f"{draft_tokens.get(lowest)!r} in the draft, {target_tokens.get(lowest)!r} in the target.",
         "Use a draft that was made for this target, or one of the same model family.",
     )
 

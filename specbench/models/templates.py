@@ -146,7 +146,7 @@ def choose_template(name: str, card: ModelCard, tokenizer: PreTrainedTokenizerBa
         "none",
         warning=f"The tokenizer of {card.name} has no chat template, so prompts are sent "
         f"unchanged. This lowers the acceptance of a chat model: give `--template NAME` "
-        f"({', '.join(our_templates)}), or `--template none` to silence this.",
+        f"({', '.join(our_templates)}), or `--template none` to omit this warning.",
     )
 
 

@@ -163,9 +163,21 @@ PADS = ("<|pad|>", "<|more|>")
         ({"extra": ("<|reserved_1|>",)}, {"extra": PADS}, ""),
         ({"extra": (*PADS, "<|last|>")}, {"extra": PADS}, "1 differ"),
         ({"extra": ("<|eot_id|>",)}, {}, "1 differ"),
-        ({"words": ("one", "two")}, {"words": ("one",)}, "261, 1 differ. Id 260 is None there"),
-        ({"words": ("one",)}, {"words": ("one", "two")}, "260, 1 differ. Id 260 is 'two' there"),
-        ({"words": ("one", "two")}, {"words": ("two", "one")}, "2 differ. Id 259 is 'two' there"),
+        (
+            {"words": ("one", "two")},
+            {"words": ("one",)},
+            "261, and 1 differ. Id 260 is None in the draft",
+        ),
+        (
+            {"words": ("one",)},
+            {"words": ("one", "two")},
+            "260, and 1 differ. Id 260 is 'two' in the draft",
+        ),
+        (
+            {"words": ("one", "two")},
+            {"words": ("two", "one")},
+            "2 differ. Id 259 is 'two' in the draft",
+        ),
     ],
 )
 def test_a_draft_may_have_more_special_tokens_by_other_names_and_no_other_words(

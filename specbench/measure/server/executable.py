@@ -56,7 +56,7 @@ def find_executable(spec: RunSpec, engine: Engine) -> Executable:
     if reason := launcher.refusal(spec.engine_args):  # empty if the script can take them
         raise UserError(
             f"--engine-args: {reason}",
-            f"It takes {', '.join(launcher.free_flags())}. For others, name a {program}: "
+            f"It takes {', '.join(launcher.free_flags())}. For other flags, name a {program}: "
             "--engine-command PATH.",
         )
     return Executable(
