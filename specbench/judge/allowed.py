@@ -26,7 +26,7 @@ class Allowed(Struct, frozen=True):
         "Largest drop of a method's mean accepted tokens.", "limits", "note", "SHARE",
         form="share", word="2%")] = 0.02
     max_mismatch: Annotated[float | None, option(
-        "Largest share of a method's greedy answers that may newly differ from vanilla's",
+        "Largest share of a method's greedy answers that may stop being equal to vanilla's",
         "limits", "note", "SHARE", form="share",
         unset="0 in float32, else what chance explains")] = None
     speed: Annotated[SpeedRule, option(

@@ -56,7 +56,7 @@ def _check_number(num_baselines: int, load: Load) -> None:
         at_load = f" at {load.text}" if load.text else ""
         raise UserError(
             f"{num_baselines} baselines{at_load} do not show how far equal runs differ.",
-            f"Give one, or at least {LEAST_BASELINES}; five are better.",
+            f"Give one, or {LEAST_BASELINES} and more; five are better.",
         )
 
 

@@ -88,7 +88,7 @@ def _faults_of_records(header: RunHeader, records: Sequence[Record]) -> Iterator
             first_length = prompt_lengths.setdefault((key.task, key.sample_id), num_prompt_tokens)
             if num_prompt_tokens != first_length:
                 faults.append(
-                    f"its prompt has {num_prompt_tokens} tokens, but {first_length} elsewhere."
+                    f"its prompt has {num_prompt_tokens} tokens, in others {first_length}."
                 )
         yield from (f"{_answer_text(key)}: {fault}" for fault in faults)
 
@@ -158,7 +158,7 @@ def _size_faults(record: Record, header: RunHeader) -> Iterator[str]:
     token_ends = record.token_ends
     is_ordered = list(token_ends) == sorted(token_ends)
     if token_ends and (not is_ordered or token_ends[-1] != len(record.text)):
-        yield "token_ends do not match its text."
+        yield "token_ends do not lead through its text."
     method = header.methods.get(record.key.method)
     if method is None:
         return

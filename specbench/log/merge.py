@@ -234,9 +234,9 @@ def _block_offset(task: str, run: Run, offsets: Offsets) -> int:
     offsets_of_block = {offsets.get(prompt, 0) for prompt in prompts}
     if len(offsets_of_block) > 1:
         raise UserError(
-            f"Earlier runs have only some of the prompts of {task} in {run.header.id}: the blocks "
+            f"{run.header.id} has prompts of {task} that earlier runs have, and others: the blocks "
             "of a server cannot be split.",
-            "Merge runs whose prompts are all the same or all different.",
+            "Merge runs of the same prompts, or of different ones.",
         )
     return offsets_of_block.pop() if offsets_of_block else 0
 

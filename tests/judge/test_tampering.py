@@ -69,11 +69,8 @@ FOUND: dict[str, tuple[Any, str]] = {
     "an outer clock that measured less": (setting(0, outer_s=0.1), "outer_s is less than prefill"),
     "no tokens in a prompt": (setting(0, prompt_tokens=0), "prompt_tokens is 0"),
     "another seed": (setting(0, seed=1), "the seed 1 does not follow from the run's, 5"),
-    "another length of a prompt": (
-        setting(0, prompt_tokens=10),
-        "has 9 tokens, but 10 elsewhere",
-    ),
-    "ends of tokens beyond the text": (setting(0, token_ends=[1, 2, 3, 5]), "do not match"),
+    "another length of a prompt": (setting(0, prompt_tokens=10), "has 9 tokens, in others 10"),
+    "ends of tokens beyond the text": (setting(0, token_ends=[1, 2, 3, 5]), "do not lead"),
     "an unknown status": (setting(0, status="fine"), ""),
     "an error with an answer": (setting(0, status="error", error="boom"), ""),
     "a token id below 0": (setting(0, token_ids=[-1, 8, 9, EOS]), ""),

@@ -45,7 +45,7 @@ def truths() -> list[Truth]:
         (lambda t: t.n, "the same rule"),
         (lambda t: t.n - 1, "n - 1, without the prefill's token, or an index"),
         (lambda t: t.n - t.e, "n - e, without end tokens"),
-        (lambda t: t.n + t.c, "n + c, with tokens cut off at the end"),
+        (lambda t: t.n + t.c, "n + c, with tokens that the end cut"),
     ],
 )
 def test_equal_texts_show_how_tokens_are_counted(
@@ -73,7 +73,7 @@ def test_equal_texts_show_how_tokens_are_counted(
     ("tokens", "lengths", "rule"),
     [
         (lambda t: t.n, lambda t: t.lengths, "(n tokens, k steps)"),
-        (lambda t: t.n - 1, lambda t: t.lengths, "no prefill (n - 1 tokens)"),
+        (lambda t: t.n - 1, lambda t: t.lengths, "none is a prefill (n - 1 tokens)"),
         (
             lambda t: t.n,
             lambda t: [1, *t.lengths],
@@ -81,7 +81,7 @@ def test_equal_texts_show_how_tokens_are_counted(
         ),
         (lambda t: t.n, lambda t: [1] * t.n, "n - 1 tokens, or k + 1 steps; the file cannot tell"),
         (lambda t: t.n - t.e, lambda t: t.lengths, "without end tokens (n - e)"),
-        (lambda t: t.n + t.c, lambda t: t.lengths, "no step emits them (n + c tokens)"),
+        (lambda t: t.n + t.c, lambda t: t.lengths, "no step emits (n + c tokens)"),
         (lambda t: t.n, lambda t: t.lengths[:-1] or [1], "n + c tokens, or k - 1 steps"),
     ],
 )
