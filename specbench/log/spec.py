@@ -62,12 +62,12 @@ class SpecValues(Struct, frozen=True):
         "SHARE", form="share", above=0, most=1, hint="Give a share such as 2%.",
         backend="engine")] = None
     seed: Annotated[int, option(
-        "Seed of every random draw.", "decoding", "draw", least=0, is_compared=True)] = 0
+        "Seed of all random draws.", "decoding", "draw", least=0, is_compared=True)] = 0
     device: Annotated[str, option(
         "auto, cpu, cuda, cuda:1 or cuda:0-1. A model too large for one GPU gets several.",
         "model", "machine", "DEVICE", choices=("auto", "cpu", "cuda"))] = "auto"
     threads: Annotated[int | None, option(
-        "CPU threads of one operation; auto measures which number is fastest.", "model",
+        "CPU threads per operation; auto measures which number is fastest.", "model",
         "machine", word="auto", least=1, backend="engine")] = None
     dtype: Annotated[str, option(
         "Type of the weights:", "model", "work", "DTYPE",
@@ -105,7 +105,7 @@ class SpecValues(Struct, frozen=True):
         "model", "machine", "KIND", choices=("auto", "torch", "plain", "overlapped"),
         noun="kind of kernels", backend="engine")] = "auto"
     trace: Annotated[bool, option(
-        "Record the draft's confidence in every node.", "decoding", "note",
+        "Record the drafter's confidence in each node.", "decoding", "note",
         backend="engine")] = False
     check_drafts: Annotated[bool, option(
         "Check every draft and accepted path against the contract; slows steps.",
@@ -123,21 +123,21 @@ class SpecValues(Struct, frozen=True):
         "More arguments for the engine, in quotes.", "server", "machine", "ARGS",
         form="words")] = ()
     urls: Annotated[tuple[str, ...], option(
-        "Address of a running server; give one --label for each.", "server", "note", "URL",
+        "Address of a running server; one per --label.", "server", "note", "URL",
         parameter="url")] = ()
     labels: Annotated[tuple[str, ...], option(
         "Method of the server at --url; vanilla is the baseline.", "server", "method", "NAME",
         parameter="label")] = ()
     served_model: Annotated[str, option(
-        "The model's name at the server, if it differs.", "server", "note", "NAME")] = ""
+        "The model's name on the server, if it differs.", "server", "note", "NAME")] = ""
     concurrency: Annotated[tuple[int, ...], option(
-        "Requests at once to a server", "server", "work", "N,...", above=0,
+        "Requests sent to a server at once", "server", "work", "N,...", above=0,
         unset="1", is_compared=True)] = ()
     request_rates: Annotated[tuple[float, ...], option(
         "Requests per second to a server, at random times.", "server", "work", "R,...",
         parameter="request_rate", above=0, is_compared=True)] = ()
     goodput: Annotated[str, option(
-        "Latency limits (ms) of a good request, e.g. ttft:500,tpot:50", "server", "note",
+        "Latency limits (ms) for a good request, e.g. ttft:500,tpot:50", "server", "note",
         "LIMITS")] = ""
     request_timeout_s: Annotated[float | None, option(
         "Time limit of a request", "server", "note", "S", parameter="request_timeout", above=0,

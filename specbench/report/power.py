@@ -35,7 +35,7 @@ def power_lines(name: str, run: RunMetrics) -> list[str]:
             f"Use a run of vanilla and another method with {MIN_DEGREES + 2} prompts or more.",
         )
     return [
-        f"Pilot {name}: {variances.num_prompts} prompts; intervals cover {run.scope.text}.",
+        f"Pilot {name}: {variances.num_prompts} prompts, {run.scope.text}.",
         _machine_line(run, variances),
         *_table(run, variances),
     ]

@@ -72,7 +72,7 @@ def make_engine_plan(
         spec = msgspec.structs.replace(spec, repeats=1)
     plan = make_plan(spec, is_offline=offline)
     if not isinstance(plan.setup, EngineSetup):  # a server's
-        raise UserError("A server has no profile and no cost curve.", "Leave --url out.")
+        raise UserError("A server has neither profile nor cost curve.", "Leave --url out.")
     return EnginePlan(plan, plan.setup, is_offline=offline)
 
 
@@ -123,11 +123,11 @@ def _reason_for_no_profile(drafter: Drafter, sampling: Sampling) -> str:
         # `needs` are the target's outputs that the drafter reads. If the method failed to load, its
         # drafter is a stand-in, whose `needs` raises the error.
         _ = drafter.needs
-        return "its drafts depend on earlier trees or answers, or the method sets no profile"
+        return "its drafts depend on earlier trees or answers, or the method does not say"
     if sampling.is_greedy:
         return ""
     if drafter.rule is not lossless:
-        return "above temperature 0 its acceptance rule is lossy"
+        return "above temperature 0 its rule gives other answers than vanilla's"
     if drafter.draws_siblings:
         return "above temperature 0 it draws siblings, and an answer shows only one"
     return ""

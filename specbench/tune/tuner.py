@@ -51,7 +51,7 @@ CHANGED = 1.2
 """
 CHANGED_WARNING = (
     "Vanilla's step took {:.0%} of the time in the cost curve: the machine's speed changed. "
-    "--settings auto will not use these settings; repeat on a quiet machine with another --out."
+    "--settings auto will not take these settings; repeat on a quiet machine with another --out."
 )
 
 
