@@ -281,7 +281,7 @@ def _against(metrics: RunMetrics, method: str) -> Iterator[str]:
     yield from {warning.key for warning in metrics.warnings} - EXPECTED
     cells = [metrics.cell(method, 0.0, task) for task in TASKS]
     reasons = [cell.mat.reason for cell in cells if isinstance(cell.mat, Missing)]
-    if any("no drafts from" in reason or "no drafts in" in reason for reason in reasons):
+    if any("no drafts after" in reason or "no drafts in" in reason for reason in reasons):
         yield "drafts stopped"
     if any("drafted nothing" in reason for reason in reasons):
         yield "nothing drafted"

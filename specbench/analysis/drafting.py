@@ -109,7 +109,7 @@ class Drafting:
         num_answers = int((num_tokens > 1).sum())  # that took steps
         num_counted = num_answers - int(is_uncounted.sum())
         missing = Missing(
-            f"counts in {num_counted} of {num_answers} answers: at least {least_mat:.2f}"
+            f"only {num_counted} of {num_answers} answers have counts: at least {least_mat:.2f}"
         )
         return _without_mat(cell, missing)
 
@@ -168,7 +168,7 @@ class Drafting:
         if not has_steps.any() or not (num_tokens[~has_steps] > 1).any():
             return None
         num_answers = int((num_tokens > 1).sum())
-        return Missing(f"steps are listed in {has_steps.sum()} of {num_answers} answers")
+        return Missing(f"only {has_steps.sum()} of {num_answers} answers list their steps")
 
     def _no_speedup(self, key: CellKey) -> Missing | None:
         """The reason why a cell has no speedup; None if it may have a speedup.
@@ -211,7 +211,7 @@ class Drafting:
             return None
         first_off = int(is_off.argmax())  # index of the first answer without drafts
         if not is_on[first_off:].any():
-            return Missing(f"no drafts from request {first_off + 1} on")
+            return Missing(f"no drafts after request {first_off}")
         return Missing(f"no drafts in {is_off.sum()} of {(is_on | is_off).sum()} answers")
 
     def _drafted_in_every_step(self, key: CellKey, is_on: BoolArray) -> bool:

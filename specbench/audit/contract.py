@@ -67,7 +67,7 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
             num_fewer += _num_steps(subject, drafter, prompt) < num_first_steps
     num_repeated = 2 * len(subject.prompts)  # by two drafters
     unit = "answers in fewer steps"
-    yield counted("steps of prompts met again", num_repeated, num_wrong=num_fewer, unit=unit)
+    yield counted("steps on repeated prompts", num_repeated, num_wrong=num_fewer, unit=unit)
     if not subject.task_prompts:
         return
     unseen_ratio = _tokens_per_step(subject, subject.unseen_prompts)
@@ -80,7 +80,7 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
     # then the test passes. EXACT: only the choice of prompts adds variance.
     p_value = slower(unseen_mat, task_mat, MOST_MAT_RATIO - 1, EXACT)
     mat_ratio = task_mat.value / unseen_mat.value
-    name = "tokens per step on prompts of tasks, against new ones"
+    name = "tokens per step on task prompts, relative to new prompts"
     num = len(subject.task_prompts)  # answers tested
     # "guesses": the subject of the test is the drafts
     yield AuditTest("guesses", name, num, effect=mat_ratio, unit="times", p_value=p_value)
@@ -93,7 +93,7 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
     num_slower = int((unseen_mats > MOST_PAIR_RATIO * task_mats).sum())
     yield AuditTest(
         "guesses",
-        "prompts of tasks with over 2.5 times the tokens per step of a new one of the task",
+        "task prompts with over 2.5 times the tokens per step of a new prompt of the task",
         num,
         effect=num_faster,
         unit="prompts",

@@ -131,7 +131,7 @@ class RunModel:
         prompt_ids = self._codec.render(chat)
         if len(prompt_ids) != record.prompt_tokens:
             raise UserError(
-                f"The prompt {key.sample_id} has {len(prompt_ids)} tokens now, and had "
+                f"The prompt {key.sample_id} has {len(prompt_ids)} tokens now, but had "
                 f"{record.prompt_tokens} in the run: prompts, template or tokenizer have changed.",
                 _RESTORE,
             )
@@ -250,5 +250,5 @@ def _check_same(header: RunHeader, plan: Plan, setup: EngineSetup) -> None:
     if conflicts:
         names = ", ".join(conflict.field for conflict in conflicts)
         raise UserError(
-            f"The model in {setup.path} or its prompts are not the run's: {names} differ.", _RESTORE
+            f"The model in {setup.path} or its prompts differ from the run's: {names}.", _RESTORE
         )

@@ -90,9 +90,9 @@ def _contract_page(method_audit: MethodAudit, *, is_full: bool) -> Iterator[Part
     yield Line(sentence, style=f"bold {colour}")
     if method_audit.smallest_tv is not None:  # None: no tokens were sampled
         yield Line(
-            f"Power: if the method moved a mean total variation of {method_audit.smallest_tv:.3f} "
-            f"to or from the likeliest token, the {method_audit.num_tokens} sampled tokens would "
-            f"show it in {POWER:.0%} of runs. --full shows every test."
+            f"Power: an error that moves a mean total variation of {method_audit.smallest_tv:.3f} "
+            f"to or from the likeliest token would show in {POWER:.0%} of audits with "
+            f"{method_audit.num_tokens} sampled tokens. --full shows every test."
         )
 
 
@@ -281,8 +281,8 @@ def _sentences(audit: Audit) -> Iterator[str]:
         yield f"Not judged: {methods_and_reason}."
     if audit.greedy and audit.statuses & {"numerics", "bug"}:  # there may be gaps in a table
         yield (
-            "gap: how far the method's token lies below the best one in the target's logits. "
-            "Rounding explains gaps up to the near-tie, but no larger ones."
+            "gap: the target's largest logit minus its logit of the method's token. Rounding "
+            "explains gaps up to the limit for near-ties, but no larger ones."
         )
         if not audit.recheck_dtype and audit.dtype != "float32":  # no step was run again
             yield (
@@ -294,13 +294,13 @@ def _sentences(audit: Audit) -> Iterator[str]:
     # "deviation" tests how far logits differ; "bits" if at all, which is not always possible.
     if dtype != "float32" and "deviation" in test_names and "bits" not in test_names:
         yield (
-            f"In {dtype} rounding hides small differences of logits, such as those of one "
-            "layer's stale keys. --dtype float32 finds them."
+            f"In {dtype}, rounding hides small differences between logits, such as those caused "
+            "by stale keys in one layer. --dtype float32 finds them."
         )
     if any(method_audit.num_tokens for method_audit in audit.methods):  # tokens were sampled
         yield (
             f"p: corrected for all tests (Holm); a test fails below {ALPHA}. smallest TV: the "
-            f"smallest error that {POWER:.0%} of audits would find, as the mean total variation "
-            "that is moved to or from the likeliest token. --power TV draws enough tokens to find "
-            "a smaller one."
+            f"smallest error that {POWER:.0%} of audits would find, measured as the mean total "
+            "variation moved to or from the likeliest token. --power TV draws enough tokens to "
+            "find a smaller one."
         )

@@ -20,20 +20,20 @@ class Allowed(Struct, frozen=True):
 
     # fmt: off
     max_slowdown: Annotated[float, option(
-        "Largest rise of a method's time per token.", "limits", "note", "SHARE",
+        "Largest rise in a method's time per token.", "limits", "note", "SHARE",
         form="share", word="5%")] = 0.05
     max_mat_drop: Annotated[float, option(
-        "Largest drop of a method's mean accepted tokens.", "limits", "note", "SHARE",
+        "Largest drop in a method's mean accepted tokens.", "limits", "note", "SHARE",
         form="share", word="2%")] = 0.02
     max_mismatch: Annotated[float | None, option(
-        "Largest share of a method's greedy answers that may stop being equal to vanilla's",
+        "Largest share of a method's greedy answers that may stop matching vanilla's",
         "limits", "note", "SHARE", form="share",
         unset="0 in float32, else what chance explains")] = None
     speed: Annotated[SpeedRule, option(
         "When to check speed: matching (same machine), always or never.", "limits", "note", "WHEN",
         choices=("matching", "always", "never"), noun="rule for --speed")] = "matching"
     max_mat_rise: Annotated[float, option(
-        "Largest rise of a method's mean accepted tokens.", "limits", "note", "SHARE",
+        "Largest rise in a method's mean accepted tokens.", "limits", "note", "SHARE",
         form="share", word="2%")] = 0.02
     # fmt: on
 

@@ -55,8 +55,8 @@ def _check_number(num_baselines: int, load: Load) -> None:
     if num_baselines < LEAST_BASELINES:
         at_load = f" at {load.text}" if load.text else ""
         raise UserError(
-            f"{num_baselines} baselines{at_load} do not show how far equal runs differ.",
-            f"Give one, or {LEAST_BASELINES} and more; five are better.",
+            f"{num_baselines} baselines{at_load} do not show how much equal runs differ.",
+            f"Give one, or at least {LEAST_BASELINES}; five are better.",
         )
 
 
@@ -95,7 +95,7 @@ def check_speeds(
     ]
     for key in _cells_of(log_times[1], load):  # of the first baseline; [0] is the checked run
         if key not in cells:
-            yield Check("speed", "skipped", "not completed in this run or in a baseline", key)
+            yield Check("speed", "skipped", "not completed in this run or not in a baseline", key)
     if not cells:
         return
     num_cells = len(cells)

@@ -16,6 +16,7 @@ from specbench.judge.pairs import Metric, Pair
 from specbench.judge.sentences import Letters, change_sentences, cross_sentence
 from specbench.log.difference import change_lines
 from specbench.log.header import RunHeader
+from specbench.machine.environment import with_one_start
 from specbench.report import facts, formats
 from specbench.report.table import Cell, Column, Group, Row, Table, Tone
 from specbench.report.texts import Note
@@ -242,13 +243,13 @@ def _definitions(comparisons: Sequence[Comparison]) -> Iterator[Note]:
     yield Note(
         "Intervals",
         f"95 %, by paired cluster bootstrap over samples; intervals of times cover "
-        f"{' or '.join(scopes)}. Colours and sentences follow tests that are corrected for their "
-        "number; intervals are not corrected. ~: significant on its own, but not after this "
+        f"{' or '.join(scopes)}. Colours and sentences follow tests, corrected for the number of "
+        "tests; intervals are not corrected. ~: significant on its own, but not after this "
         "correction. Speeds are judged only with several runs per side.",
     )
     if not is_cross:
         yield Note(
-            "Speedup", "over vanilla in the same run, so that drift of the machine cancels out."
+            "Speedup", "over vanilla in the same run, so that the machine's drift cancels out."
         )
     if any(len(comparison.tasks) > 1 for comparison in comparisons):
         yield Note(
@@ -269,7 +270,7 @@ def _notes(comparison: Comparison, letters: Letters) -> Iterator[Note]:
     most = max(cell.num_samples for cell in task_cells)
     num_text = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     yield Note(
-        "Samples", f"{num_text} per cell that {letters.subject} and {letters.reference} share"
+        "Samples", f"{num_text} in each cell that {letters.subject} and {letters.reference} share"
     )
     for sentence in comparison.unshared:
         yield Note("Left out", sentence)
@@ -285,10 +286,10 @@ def _notes(comparison: Comparison, letters: Letters) -> Iterator[Note]:
 
 def _run_notes(prefix: str, header: RunHeader) -> Iterator[Note]:
     """Warnings about one of the runs alone, which begin with its letter if there are several."""
-    texts = [*header.warnings]
+    texts = with_one_start(header.warnings)
     if header.status != "complete":
-        texts.append(f"its status is {header.status}, so this is only a part of the run.")
+        texts.append(f"its status is {header.status}, so this is only part of the run.")
     if header.environment.commit_phrase.endswith("+dirty"):
-        texts.append("it was made by a modified checkout: its commit does not identify the code.")
+        texts.append("the checkout was modified, so its commit does not identify the code.")
     for warning in texts:
         yield Note("Warning", f"{prefix}{warning}", is_warning=True)

@@ -134,7 +134,7 @@ def _check(cell: CellKey, pairs: list[_ExactPair], allowed: Allowed, *, may_fail
     mat_change = abs(mat_ratio - 1)
     allowed_change = allowed.max_mat_drop if mat_ratio < 1 else allowed.max_mat_rise
     status: Status = "passed"
-    phrase = f"{num_changed} of {len(pairs)} equal answers took other steps"
+    phrase = f"{num_changed} of {len(pairs)} equal answers took different steps"
     if steps_now != steps_before:
         word = "lower" if mat_ratio < 1 else "higher"
         phrase += f", {steps_now} instead of {steps_before}: MAT is {word} by {mat_change:.1%}"
@@ -142,5 +142,5 @@ def _check(cell: CellKey, pairs: list[_ExactPair], allowed: Allowed, *, may_fail
         phrase += " (not judged: an older run)"
     elif mat_change > allowed_change and num_other_count >= LEAST_ANSWERS:
         status = "failed"
-        phrase += f"; {allowed_change:.1%} is allowed. Equal answers of equal code take equal steps"
+        phrase += f"; {most:.1%} is allowed. The same code takes equal steps for equal answers"
     return Check("steps", status, phrase, cell)

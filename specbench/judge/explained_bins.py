@@ -56,7 +56,7 @@ def bin_notes(explanations: Sequence[Explanation]) -> Iterator[Note]:
     if any(map(_shown, explanations)):
         yield Note(
             "Under MAT",
-            "MAT of the steps in a range of answer tokens before the step, of prompt and answer "
-            "tokens before it, or of turns. A range counts prompts with such steps on both sides, "
-            f"and needs at least {LEAST_PROMPTS} of them.",
+            "MAT of steps by answer tokens before the step, by prompt and answer tokens before it, "
+            "or by turn. A range counts only prompts with such steps on both sides, and needs at "
+            f"least {LEAST_PROMPTS} of them.",
         )

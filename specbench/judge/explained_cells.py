@@ -73,7 +73,7 @@ def explain_cells(
     )
     settings = [*_settings(sides)]  # conditions that differ, with both values
     in_rest = _INSIDE if MAT in names else f"{MAT}, {_INSIDE}"  # names of factors
-    not_separable = f"{in_rest}: tables have no answers, so they are in {REST}"
+    not_separable = f"{in_rest}: tables have no answers, so these factors are in {REST}"
     notes = [Note("Differs", "; ".join(settings))] if settings else []
     block = ExplainedBlock(
         heading=" against ".join(dict.fromkeys(side.method for side in sides)),

@@ -50,15 +50,17 @@ def sentence(explanation: Explanation) -> str:
     numbers = f"{number_text(product.subject)} against {number_text(product.reference)}"
     ratio_text = f"A's {quantity(explanation)} is {product.ratio:.3f} times B's: {numbers}."
     if explanation.num_equal:  # 0 unless both sides' answers have equal tokens and steps
-        ratio_text += f" Tokens and steps are equal in all {explanation.num_equal} turns of both."
+        ratio_text += (
+            f" All {explanation.num_equal} turns have equal tokens and steps on both sides."
+        )
     largest = explanation.factors[0]
     changes = [abs(math.log(factor.effect.value)) for factor in explanation.factors]
     if changes[0] <= _MOST * sum(changes):
         shown = _shown(explanation, explanation.factors) or " No factor is shown to differ from 1."
-        return f"{ratio_text} No factor carries most of the ratio.{shown}"
+        return f"{ratio_text} No single factor explains most of the ratio.{shown}"
     # True if other factors cancel more than half of the change by the largest factor.
     is_half_cancelled = abs(math.log(product.ratio)) < changes[0] / 2
-    opening = "The largest factor is" if is_half_cancelled else "Most of the ratio is"
+    opening = "The largest factor is" if is_half_cancelled else "Most of the ratio comes from"
     largest_text = f"{opening} {largest.name}, x{largest.effect.value:.3f}"
     return f"{ratio_text} {largest_text}{_evidence(explanation)}"
 
@@ -77,11 +79,11 @@ def _evidence(explanation: Explanation) -> str:
     named = [*causes[:_MOST_NAMED]]
     if len(causes) > _MOST_NAMED:
         named.append(f"and {len(causes) - _MOST_NAMED} more")
-    differing = f" Settings that differ and can move it: {'; '.join(named)}." if causes else ""
+    differing = f" Settings that differ and can change it: {'; '.join(named)}." if causes else ""
     if explanation.is_imported and not causes:
-        differing = " The files name no differing setting that can move it."
+        differing = " The files name no differing setting that can change it."
     if explanation.is_without_cause(largest.name):
-        return f", without a cause: {percent_text(largest)}."
+        return f", a change of {percent_text(largest)} without a cause."
     if explanation.is_claimed(largest.name):
         differing = differing or " This factor follows from the others."
         return f".{differing}{_shown(explanation, others)}"
@@ -102,7 +104,7 @@ def _shown(explanation: Explanation, factors: Sequence[Factor]) -> str:
 
 def _sentence_of_one(explanation: Explanation) -> str:
     """The explained number of a run alone, with MAT and the cost of a step: "MAT 6.23, yet speedup
-    0.61: a step costs 10.21 steps of vanilla.".
+    0.61: a step takes 10.21 times as long as vanilla's.".
     """
     product = explanation.product
     number_and_name = f"{quantity(explanation)} {number_text(product.subject)}"
@@ -114,5 +116,5 @@ def _sentence_of_one(explanation: Explanation) -> str:
     beginning = f"MAT {numbers[MAT]:.2f}, {link} {number_and_name}"
     cost = numbers[COST]  # in steps of vanilla, or in seconds without vanilla
     if explanation.subject.pairs.has_baseline:
-        return f"{beginning}: a step costs {cost:.2f} steps of vanilla."
+        return f"{beginning}: a step takes {cost:.2f} times as long as vanilla's."
     return f"{beginning}: a step takes {number_text(1e3 * cost)} ms."

@@ -197,7 +197,7 @@ def _cause_notes(settings: Sequence[Setting], names: Sequence[str]) -> Iterator[
     """A note for each of these factors that a setting can move, with all settings that can."""
     for name in names:
         if texts := [setting.text for setting in settings if name in setting.factors]:
-            yield Note(f"Can move {name}", "; ".join(texts))
+            yield Note(f"Can change {name}", "; ".join(texts))
 
 
 def _doubts(explanation: Explanation) -> Iterator[Note]:
@@ -205,12 +205,12 @@ def _doubts(explanation: Explanation) -> Iterator[Note]:
     for factor in explanation.factors:
         if explanation.is_without_cause(factor.name):
             doubt = (
-                f"{factor.name}: {percent_text(factor)}, but no setting that can move it differs"
+                f"{factor.name}: {percent_text(factor)}, but no setting that can change it differs"
             )
             yield Note("Without a cause", doubt, is_warning=True)
     yield from (Note("Not separable", phrase) for phrase in not_separable(explanation))
     if any(side.phases for side in explanation.sides):
-        yield Note("Phases", "shares of a step; timing them slows the step down")
+        yield Note("Phases", "shares of a step; timing the phases slows the step down")
 
 
 def not_separable(explanation: Explanation) -> list[str]:
@@ -232,7 +232,7 @@ def not_separable(explanation: Explanation) -> list[str]:
         f"{MAT}{by_counters} and {COST}: the steps of one side are unknown": PER_TOKEN in names,
     }
     for name in names:
-        phrase = f"the settings that can move {name}: change one at a time"
+        phrase = f"the settings that can change {name}: vary one at a time"
         phrases[phrase] = explanation.is_claimed(name) and len(explanation.causes(name)) > 1
     return [phrase for phrase, holds in phrases.items() if holds]
 
@@ -241,15 +241,15 @@ def _definitions(explanations: Sequence[Explanation]) -> Iterator[Note]:
     """Notes that say what the product and the intervals are."""
     yield Note(
         "Product",
-        "exact; the printed numbers are traced back one step at a time. The largest factor is "
-        "first, and factors of exactly 1 are left out. The product holds by construction and "
-        "proves no cause. docs/explain.md has the formulas.",
+        "exact: the factors multiply to the printed number. The largest factor is first, and "
+        "factors of exactly 1 are left out. The product holds by construction and proves no "
+        "cause. docs/explain.md has the formulas.",
     )
     scopes = dict.fromkeys(explanation.scope.text for explanation in explanations)
     # with too few passes or runs, times are not tested
     untested = "" if explanations[0].scope.is_estimated else " Nothing is claimed about times."
     yield Note(
         "Intervals",
-        f"95 %; intervals of times cover {' or '.join(scopes)}. Colours show tests that are "
-        f"corrected for their number.{untested}",
+        f"95 %; intervals of times cover {' or '.join(scopes)}. Colours show tests, corrected for "
+        f"the number of tests.{untested}",
     )

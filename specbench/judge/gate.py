@@ -199,7 +199,7 @@ def _other_settings(run: Run, baseline: Run) -> CheckedRun | None:
     model = facts.model_phrase(run.header)
     lines = "".join(f"\n  {line}" for line in change_lines(differences))
     summary = (
-        f"Not judged, {model}: the runs chose settings of methods differently. Repeat the run with "
+        f"Not judged, {model}: the runs chose different settings for methods. Repeat the run with "
         f"--settings {baseline.path or baseline.header.id}. From the baseline to this run:{lines}"
     )
     return CheckedRun(

@@ -108,8 +108,8 @@ class GateResult:
         yield from _skipped_notes(self.checks)
         yield Note(
             "Tests",
-            "one-sided, over paired samples, corrected for their number: fewer than 1 of 100 equal "
-            f"runs fail by chance{self._noise_text}. Intervals are 95 %.",
+            "one-sided, over paired samples, corrected for the number of tests: fewer than 1 in "
+            f"100 equal runs fail by chance{self._noise_text}. Intervals are 95 %.",
         )
         for warning in warnings:
             yield Note("Warning", warning, is_warning=True)
@@ -122,8 +122,8 @@ class GateResult:
         if self.num_baselines > 1:
             return f". Speed is judged by the spread of the {self.num_baselines} baselines"
         return (
-            ", if the machine was equally fast in both: one baseline does not show how far runs "
-            "differ"
+            " if the machine was equally fast in both, since one baseline does not show how much "
+            "runs differ"
         )
 
 
@@ -145,7 +145,7 @@ def _remedy(skipped: Sequence[Check]) -> str:
     if needs := [check.needs for check in means or skipped if check.needs]:
         return f"Measure both runs with about {median_high(needs)} samples per task (--limit)."
     reasons = [*dict.fromkeys(check.text for check in skipped)]  # each once; two are shown
-    return f"The reason: {'; '.join(reasons[:2]) or 'the runs share no completion'}."
+    return f"Reason: {'; '.join(reasons[:2]) or 'the runs share no completion'}."
 
 
 def _passed_notes(checks: Sequence[Check]) -> Iterator[Note]:
@@ -166,7 +166,7 @@ def _passed_notes(checks: Sequence[Check]) -> Iterator[Note]:
         summary = f"{num_text}, all unchanged or better"
         if worst.text != "unchanged":  # the change in words: "lower by 1 %" of a MAT, for example
             summary = (
-                f"{num_text} without a significant {loss} beyond what is allowed; the worst is "
+                f"{num_text} without a significant {loss} beyond what is allowed. The worst is "
                 f"{worst.method}, {worst.task}, {worst.text}"
             )
         yield Note(_capitalized(kind), summary)

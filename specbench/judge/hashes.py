@@ -16,7 +16,7 @@ from specbench.zoo import TINY
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
-UNKNOWN_WEIGHTS = "The weights are unknown: the run names neither a commit nor a file of them."
+UNKNOWN_WEIGHTS = "The weights are unknown: the run names neither their commit nor their files."
 
 
 class HashFindings(NamedTuple):
@@ -91,10 +91,10 @@ def _beyond_model(header: RunHeader, records: Sequence[Record]) -> Iterator[str]
         label = f"{record.key.method} on {record.key.sample_id}"
         largest_id = max(record.token_ids, default=0)
         if isinstance(vocab_size, int) and largest_id >= vocab_size:
-            yield f"{label}: token {largest_id}, but the vocabulary has {vocab_size}."
+            yield f"{label}: token {largest_id}, but the vocabulary has {vocab_size} tokens."
         num_tokens = record.prompt_tokens + record.num_tokens
         if record.is_ok and isinstance(context, int) and num_tokens > context:
-            yield f"{label}: {num_tokens} tokens with the prompt, but the context has {context}."
+            yield f"{label}: {num_tokens} tokens with the prompt, but the context is {context}."
 
 
 def _config_of(header: RunHeader) -> Mapping[str, Any]:

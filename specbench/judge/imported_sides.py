@@ -56,7 +56,8 @@ def file_notes(explanation: Explanation) -> Iterator[Note]:
     if len(names) > 1 and any("model.name" in header.untold_patterns for header in headers):
         yield Note(
             "Model",
-            "counts as unknown: a name in a file may differ. Name the model by `convert --model`",
+            "counts as unknown, since files may spell its name differently. Name it with "
+            "`convert --model`",
         )
 
 

@@ -8,7 +8,7 @@ from specbench.judge.hashes import UNKNOWN_WEIGHTS, is_embedded
 from specbench.log.audit import StoredAudit, find_unjudged
 from specbench.log.backend import WorkerHeader
 from specbench.log.header import Origin, RunHeader
-from specbench.machine.environment import BUSY_AT_START
+from specbench.machine.environment import BUSY_AT_START, with_one_start
 from specbench.report.facts import is_on_gpu
 from specbench.report.warning_notes import audit_failure
 from specbench.types import Record
@@ -31,7 +31,7 @@ def find_exclusions(
     The reasons lie in the run's model and prompts, its answers, its machine, or its audit.
     """
     if header.imported:
-        yield f"The run is imported ({header.imported.tools}): specbench measured nothing of it."
+        yield f"The run is imported ({header.imported.tools}): specbench did not measure it."
         return
     yield from _subject(header)
     if header.status != "complete":
@@ -57,16 +57,16 @@ def _subject(header: RunHeader) -> Iterator[str]:
         yield "The model is tiny, which only serves to try out specbench."
     elif weight_bytes and most_parameters < LEAST_PARAMETERS:
         yield (
-            f"The model has at most {most_parameters / 1e6:.0f} million parameters. A leaderboard "
-            f"is for models of {LEAST_PARAMETERS // 10**6} million and more."
+            f"The model has at most {most_parameters / 1e6:.0f} million parameters. The "
+            f"leaderboard is for models with {LEAST_PARAMETERS // 10**6} million or more."
         )
     elif not weight_bytes and not header.model.revision:  # neither files nor a commit
         yield UNKNOWN_WEIGHTS
     # titles of the tasks with prompts that only imitate the published ones
     if imitations := [prompts.title for prompts in header.prompts if prompts.is_imitation]:
         yield (
-            f"The prompts of {', '.join(imitations)} come with specbench, and are only in the "
-            "style of the task. Use --prompts paper."
+            f"The prompts of {', '.join(imitations)} come with specbench and only imitate the "
+            "task. Use --prompts paper."
         )
     if BASELINE not in header.methods:
         yield "Vanilla was not run: there is no speedup. Leave out --no-baseline."
@@ -96,7 +96,11 @@ def _machine(header: RunHeader) -> Iterator[str]:
     # Servers are other programs, too. With them, only the load before the run counts: a warning
     # with this beginning reports it.
     if header.servers:
-        yield from (warning for warning in header.warnings if warning.startswith(BUSY_AT_START))
+        yield from (
+            warning
+            for warning in with_one_start(header.warnings)
+            if warning.startswith(BUSY_AT_START)
+        )
     for machine_part in machine_parts:
         if machine_part.cpu is None:
             yield "The load of the machine was not recorded."

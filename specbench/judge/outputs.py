@@ -151,7 +151,7 @@ def _check_samples(key: CellKey, cell_rows: DataFrame) -> Check:
     - `error`: the text of a failed completion's error; empty or None if there is none.
     """
     if not cell_rows["has_cell"].any():
-        return Check("samples", "failed", "in the baseline and not in this run", key)
+        return Check("samples", "failed", "in the baseline, but not in this run", key)
     failed = cell_rows[cell_rows["is_present"] & ~cell_rows["is_measured"]]
     num_missing = int((cell_rows["is_asked"] & ~cell_rows["is_present"]).sum())
     problems = []
@@ -265,6 +265,6 @@ def _method_change(gains: Series, leads: Series, rule: _AnswerRule) -> _AnswerCh
     # its p-value is low if answers leave vanilla's earlier more often than later
     if sign_test(num_earlier, num_later) >= GATE_ALPHA / rule.num_tests:
         return _AnswerChange(is_significant=False, column="gain", text=phrase)
-    phrase = "leave vanilla's earlier than in the baseline"
+    phrase = "differ from vanilla's earlier than in the baseline"
     phrase += f" (in all tasks {num_earlier} earlier, {num_later} later)"
     return _AnswerChange(is_significant=True, column="lead", text=phrase)

@@ -41,7 +41,7 @@ _FORMATS = ("html", "json", "csv")
 _RAW = (HEADER, SAMPLES, f"{SAMPLES}.gz", AUDIT)
 MEAN = results.MEAN_TITLE
 NOT_PUBLISHED = Missing("not published")
-NOT_SERVED = Missing("not over all tasks of a server")
+NOT_SERVED = Missing("given only for servers, over all tasks")
 _SERVED = ", served by "
 """Text before the engine in the title of a served model; a row has a field for the engine."""
 

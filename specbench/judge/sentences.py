@@ -15,7 +15,7 @@ from specbench.report import facts, formats
 _EXACT = 1e-9
 """Rounding: an interval that ends this close to 1 includes 1."""
 _TOO_FEW_WHOLE = "not judged: fewer than two passes or runs are complete enough"
-_TOO_FEW_SAMPLES = "too few samples for a claim, use a larger --limit"
+_TOO_FEW_SAMPLES = "too few samples for a claim (use a larger --limit)"
 _NAMES: Mapping[Metric, str] = {
     "speedup": "Speedup over vanilla",
     "tokens_per_s": "Tokens per second",
@@ -79,7 +79,7 @@ def _vanilla_sentence(comparison: Comparison, letters: Letters, vanilla: CellPai
 def no_verdict(comparison: Comparison) -> str:
     """The reason that no difference in speed is claimed, with the known spread of passes."""
     if comparison.repetition.is_one_run:  # both sides are the same run, which has one pass
-        return "One pass does not show how far passes differ. Nothing is claimed: use --repeats 3."
+        return "One pass does not show how much passes differ. Nothing is claimed: use --repeats 3."
     # Standard deviation of log tokens/s over the passes of each run that has several.
     largest_sd = max(comparison.pass_spreads, default=0.0)
     spread_text = ""
@@ -87,7 +87,7 @@ def no_verdict(comparison: Comparison) -> str:
         percent = 1.96 * 100 * largest_sd  # 95 % of passes are within 1.96 standard deviations
         spread_text = f" Passes of a run differ by +/- {percent:.1f} % here."
     return (
-        "Differences in speed are not judged: one run per side does not show how far runs differ "
+        "Differences in speed are not judged: one run per side does not show how much runs differ "
         f"on a machine.{spread_text} Use several runs per side: `specbench run --runs 5`."
     )
 
@@ -108,14 +108,12 @@ def cross_sentence(comparison: Comparison, letters: Letters, key: CellKey) -> st
     subject_text = f"{subject.method(comparison.methods[0]).label}{subject_place}"
     reference_text = f"{reference.method(reference_method).label}{reference_place}"
     if isinstance(ratio, Missing):
-        compared = f"{subject_text} and {reference_text}"
-        return f"{model_text}{compared} are not compared: {ratio.reason}."
+        return f"{model_text}{subject_text} and {reference_text} are not compared: {ratio.reason}."
     interval = ratio.shown_interval
     # in place of an interval, if one prompt or task decides the number
-    interval_text = f" {formats.one_decides(len(comparison.tasks))}"
-    if interval:
-        interval_text = f" ± {interval.half_width:.2f}"
-    mean_text = ", by the mean of the tasks" if len(comparison.tasks) > 1 else ""
+    no_interval_text = f" {formats.one_decides(len(comparison.tasks))}"
+    interval_text = f" ± {interval.half_width:.2f}" if interval else no_interval_text
+    mean_text = ", on average over the tasks" if len(comparison.tasks) > 1 else ""
     times = f"{ratio.value:.2f}{interval_text} times"
     main_clause = f"{model_text}{subject_text} is {times} as fast as {reference_text}{mean_text}"
     if not comparison.repetition.is_judged:  # too few runs or passes to judge a speed
@@ -159,7 +157,7 @@ def _doubt(comparison: Comparison, pair: Pair) -> str:
     if pair.p_value is None:  # not tested: too few passes or runs have most of their requests
         return f"; {_TOO_FEW_WHOLE}"
     if pair.is_alone:  # the interval leaves out 1, but the corrected test finds no difference
-        return ": significant on its own, not after correcting for all comparisons"
+        return ": significant on its own, but not after correcting for all comparisons"
     return ": not a significant difference"
 
 

@@ -139,7 +139,7 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
             return ""
         # This smallest variation is proportional to 1 / sqrt(num_tokens).
         needed_tokens = math.ceil(audit.num_tokens * (audit.smallest_tv / MOST_UNSEEN) ** 2)
-        return f"{audit.num_tokens} sampled tokens are too few: it takes {needed_tokens} or more"
+        return f"{audit.num_tokens} sampled tokens are too few: {needed_tokens} or more are needed"
 
     @property
     def smallest_tv(self) -> float | None:

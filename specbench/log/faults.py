@@ -81,14 +81,16 @@ def _faults_of_records(header: RunHeader, records: Sequence[Record]) -> Iterator
             # A record of a merged run (`origin` is set) may have had another pass number (`repeat`)
             # in its first run, from which its seed follows.
             if not record.origin and record.seed != seed_of(run_seed, key.request):
-                faults.append(f"the seed {record.seed} does not follow from the run's, {run_seed}.")
+                faults.append(
+                    f"seed {record.seed} does not follow from the run's seed, {run_seed}."
+                )
         # The prompt of a first turn is the same for all methods and passes.
         if record.is_ok and not key.turn:
             num_prompt_tokens = record.prompt_tokens
             first_length = prompt_lengths.setdefault((key.task, key.sample_id), num_prompt_tokens)
             if num_prompt_tokens != first_length:
                 faults.append(
-                    f"its prompt has {num_prompt_tokens} tokens, in others {first_length}."
+                    f"its prompt has {num_prompt_tokens} tokens, but {first_length} in others."
                 )
         yield from (f"{_answer_text(key)}: {fault}" for fault in faults)
 
@@ -140,9 +142,9 @@ def _end_faults(record: Record, eos_ids: set[int], budget: int | None) -> Iterat
     *earlier_ids, last_id = record.token_ids
     early_eos = eos_ids.intersection(earlier_ids)
     if early_eos:
-        yield f"it goes on after the end token {min(early_eos)}."
+        yield f"it continues after the end token {min(early_eos)}."
     if reason != "eos" and last_id in eos_ids:
-        yield f"it ends with {last_id}, an end token, but says {reason}."
+        yield f"it ends with {last_id}, an end token, but its stop_reason is {reason}."
 
 
 def _size_faults(record: Record, header: RunHeader) -> Iterator[str]:
@@ -158,7 +160,7 @@ def _size_faults(record: Record, header: RunHeader) -> Iterator[str]:
     token_ends = record.token_ends
     is_ordered = list(token_ends) == sorted(token_ends)
     if token_ends and (not is_ordered or token_ends[-1] != len(record.text)):
-        yield "token_ends do not lead through its text."
+        yield "token_ends do not match its text."
     method = header.methods.get(record.key.method)
     if method is None:
         return
@@ -167,13 +169,13 @@ def _size_faults(record: Record, header: RunHeader) -> Iterator[str]:
     allowed_nodes = method.most_nodes or method.options.get("total_tokens", 0)  # 0 if unknown
     num_nodes = max(record.num_nodes, default=0)  # of the largest tree
     if allowed_nodes and num_nodes > allowed_nodes:
-        yield f"a tree of {num_nodes} nodes, with {allowed_nodes} allowed."
+        yield f"a tree has {num_nodes} nodes, but {allowed_nodes} are allowed."
     if not {"total_tokens", "depth"} <= method.options.keys():  # not a method with dynamic trees
         return
     levels = method.options["depth"] + 1  # EAGLE's option does not count the first level
     accept_length = max(record.accept_lengths, default=0)  # of the step with the most tokens
-    if accept_length > levels + 1:  # a token per level, and the bonus token
-        yield f"a step of {accept_length} tokens from trees of {levels} levels."
+    if accept_length > levels + 1:  # a token of each level, and the bonus token
+        yield f"a step emitted {accept_length} tokens from a tree of {levels} levels."
 
 
 def _dates_in_the_future(header: RunHeader) -> Iterator[str]:
@@ -209,7 +211,7 @@ def _missing_records(header: RunHeader, records: Sequence[Record]) -> Iterator[s
         num_samples = len(sample_ids_by_task[prompts.task])
         num_prompts = prompts.num_prompts
         if num_samples != num_prompts:
-            yield f"{prompts.task} has records of {num_samples} of its {num_prompts} prompts."
+            yield f"{prompts.task} has records for {num_samples} of its {num_prompts} prompts."
 
 
 def _left_out_prompts(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
@@ -234,7 +236,7 @@ def _left_out_prompts(header: RunHeader, records: Sequence[Record]) -> Iterator[
     # A run with the option `until_ci` may end after fewer passes.
     is_fixed = header.status == "complete" and not spec_values.until_ci
     if is_fixed and num_passes and num_passes != asked_passes:
-        yield f"The run has {asked_passes} passes, but records of {num_passes}."
+        yield f"The run has {asked_passes} passes, but records for {num_passes}."
 
 
 def _too_short_runs(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:

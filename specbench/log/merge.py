@@ -234,8 +234,8 @@ def _block_offset(task: str, run: Run, offsets: Offsets) -> int:
     offsets_of_block = {offsets.get(prompt, 0) for prompt in prompts}
     if len(offsets_of_block) > 1:
         raise UserError(
-            f"{run.header.id} has prompts of {task} that earlier runs have, and others: the blocks "
-            "of a server cannot be split.",
+            f"{run.header.id} has prompts of {task} that earlier runs have, and prompts that they "
+            "lack: a server's blocks cannot be split.",
             "Merge runs of the same prompts, or of different ones.",
         )
     return offsets_of_block.pop() if offsets_of_block else 0

@@ -24,7 +24,7 @@ def merge_problems(runs: Sequence[Run]) -> Iterator[str]:
         if header.status == "running":
             yield f"{header.id} is not finished: merge it when it is."
         if run.missing_text:  # which records are missing, in words; empty if none
-            yield f"{header.id} says that it is complete, but {run.missing_text}."
+            yield f"{header.id} is marked as complete, but {run.missing_text}."
         earlier_runs = runs[:run_index]
         for earlier_run in earlier_runs:
             if _is_measured_twice(run, earlier_run):

@@ -222,7 +222,7 @@ def read_header(path: Path) -> RunHeader:
         ) from error
     if (header.schema == IMPORTED_SCHEMA) != bool(header.imported):
         raise RunFolderError(
-            f"{file}: schema {header.schema} and imported do not fit together.", "Restore it."
+            f"{file}: schema {header.schema} contradicts the field imported.", "Restore it."
         )
     return header
 

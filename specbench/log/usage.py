@@ -86,7 +86,7 @@ class GpuUse(Struct, frozen=True):
         ]
         if reasons:
             sentences.append(
-                f"The GPU lowered its clocks in a part of the run ({', '.join(reasons)}): cool it, "
+                f"The GPU lowered its clocks in part of the run ({', '.join(reasons)}): cool it, "
                 "raise its power limit, or lock its clocks (nvidia-smi -lgc)."
             )
         if self.is_partition:
@@ -142,5 +142,5 @@ class CpuUse(Struct, frozen=True):
         most_percent = self.share_of_others.max * 100
         return (
             f"Other programs took {mean_percent:.0f} % of the processor during the run, and up to "
-            f"{most_percent:.0f} % in a second: times are noisy. Stop them, and repeat the run."
+            f"{most_percent:.0f} % in one second: times are noisy. Stop them, and repeat the run."
         )

@@ -5,8 +5,10 @@ It never records a path, user or host name.
 
 import os
 import platform
+import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -70,6 +72,13 @@ def busy_warning() -> str | None:
     if load <= BUSY * num_cores:
         return None
     return f"{BUSY_AT_START} (load {load:.1f} on {num_cores} cores): times and speedups are noisy."
+
+
+def with_one_start(warnings: Iterable[str]) -> list[str]:
+    """The warnings, with those of `busy_warning` at a run's start and at its resumption as one."""
+    at_start = rf"{BUSY_AT_START} (\(.*?\))(: .*)"
+    at_both = rf"{BUSY_AT_START} \1 and again later \3\2"
+    return re.sub(rf"{at_start}\n{at_start}", at_both, "\n".join(warnings)).splitlines()
 
 
 def cpu() -> Cpu:

@@ -10,7 +10,6 @@ from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.ranking import Ranking, is_alone
 from specbench.analysis.roofline import Roofline
 from specbench.analysis.stats.estimates import Estimate, Missing
-from specbench.analysis.stats.scope import PROMPTS_ONLY
 from specbench.report import formats
 from specbench.report.texts import Note, Numbers, make_note
 
@@ -18,7 +17,7 @@ from specbench.report.texts import Note, Numbers, make_note
 def scope_text(runs: Sequence[RunMetrics]) -> str:
     """The scope of the intervals of times: "over prompts and 3 passes"."""
     texts = dict.fromkeys(run.scope.text for run in runs)
-    return " or ".join(text if text == PROMPTS_ONLY else f"over {text}" for text in texts)
+    return " or ".join(f"over {text}" for text in texts)
 
 
 def definitions(runs: Sequence[RunMetrics]) -> Iterator[Note]:

@@ -209,7 +209,7 @@ def _audit(audit: StoredAudit) -> tuple[str, Numbers]:
         "date": audit.created[:10],
         "dtype": audit.dtype,
         "smallest_tv": audit.smallest_tv,
-        "unknown": None if audit.records_sha256 else "it has no hash of the records",
+        "unknown": None if audit.records_sha256 else "the audit has no hash of the records",
     }
     return "audit_failed" if failed else "audit_passed", numbers
 

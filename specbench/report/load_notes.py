@@ -168,7 +168,7 @@ def _interval_text(interval: Interval) -> str | None:
     if interval.low == interval.high:  # both beyond the measured loads, on one side
         return None
     if interval.low == 0:
-        return f"at most {interval.high:.3g}"
+        return f"{interval.high:.3g} or less"
     if math.isinf(interval.high):
-        return f"at least {interval.low:.3g}"
+        return f"{interval.low:.3g} or more"
     return f"{interval.low:.3g} to {interval.high:.3g}"

@@ -35,7 +35,7 @@ def power_lines(name: str, run: RunMetrics) -> list[str]:
             f"Use a run of vanilla and another method with {MIN_DEGREES + 2} prompts or more.",
         )
     return [
-        f"Pilot {name}: {variances.num_prompts} prompts, {run.scope.text}.",
+        f"Pilot {name}: {variances.num_prompts} prompts. Intervals cover {run.scope.text}.",
         _machine_line(run, variances),
         *_table(run, variances),
     ]
@@ -45,8 +45,8 @@ def _machine_line(run: RunMetrics, variances: Pilot) -> str:
     """The known variance of the machine, in words."""
     if variances.unit_sd is None:
         return (
-            "It has one pass, so the machine's variance is unknown and the plan counts only "
-            "prompts. Repeat it with --repeats 3, or with --runs 5."
+            "It has one pass, so the machine's variance is unknown and the plan is for prompts "
+            "only. Repeat it with --repeats 3 or --runs 5."
         )
     return f"Standard deviation between {run.scope.kind}: {variances.unit_sd * 100:.1f} %."
 
@@ -60,7 +60,7 @@ def _table(run: RunMetrics, variances: Pilot) -> list[str]:
     """
     kind = run.scope.kind  # the word for units: "passes" or "runs"
     lines = [
-        f"Prompts that show a difference (80 % of the time), by number of {kind}:",
+        f"Prompts needed to show a difference with a probability of 80 %, by number of {kind}:",
         "difference " + "".join(f"{num_units:>14}" for num_units in UNITS),
     ]
     for difference in DIFFERENCES:
@@ -75,6 +75,6 @@ def _table(run: RunMetrics, variances: Pilot) -> list[str]:
         smallest = [variances.smallest(_MANY_PROMPTS, num_units) for num_units in UNITS]
         lines += [
             "smallest   " + "".join(f"{difference * 100:>12.1f} %" for difference in smallest),
-            f"smallest: {kind} differ, so no number of prompts shows a smaller difference.",
+            f"smallest: since {kind} differ, no number of prompts shows a smaller difference.",
         ]
     return lines

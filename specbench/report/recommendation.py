@@ -44,8 +44,8 @@ def recommendation(run: RunMetrics, temperature: float) -> str:
 
     if obstacles := [*_obstacles(run, ranking)]:
         reasons = " and ".join(obstacle.reason for obstacle in obstacles)
-        remedies = ", ".join(obstacle.remedy for obstacle in obstacles)
-        return f"Nothing is recommended because of {reasons}. Next: {remedies}."
+        remedies = "; ".join(obstacle.remedy for obstacle in obstacles)
+        return f"Nothing is recommended, because {reasons}. Next: {remedies}."
     left_out = _left_out(run)  # a method that is never recommended -> the reason in words
     # of methods that may be recommended, over vanilla
     speedups = {
@@ -86,24 +86,22 @@ def _obstacles(run: RunMetrics, ranking: Ranking) -> Iterator[_Obstacle]:
     `ranking` has the methods with a speedup, at least one, the fastest first.
     """
     if run.info.model.is_stand_in:  # weights made from those of `tiny`, the embedded model
-        yield _Obstacle(
-            "a stand-in, which accepts what tiny does,", "measure the model's own weights"
-        )
+        yield _Obstacle("a stand-in accepts what tiny does", "measure the model's own weights")
     if _was_busy(run.info):
-        yield _Obstacle("a busy machine", "stop other programs")
+        yield _Obstacle("the machine was busy", "stop other programs")
     # `machine` is the variance between passes or runs, None after a single pass
     if ranking.speedups[ranking.methods[0]].machine is None:
-        yield _Obstacle("a single pass", "--repeats 3 or --runs 5")
+        yield _Obstacle("there is only one pass", "use --repeats 3 or --runs 5")
     if all(speedup.interval is None for speedup in ranking.speedups.values()):
-        yield _Obstacle("too few prompts", _more_prompts(run))
+        yield _Obstacle("there are too few prompts", _more_prompts(run))
 
 
 def _more_prompts(run: RunMetrics) -> str:
     """How to see smaller differences."""
     for warning in run.warnings:
         if warning.key == "few_samples":
-            return str(with_advice(warning, run.info)["more"])
-    return "more prompts: `specbench report RUN --plan` tells how many"
+            return f"use {with_advice(warning, run.info)['more']}"
+    return "use more prompts: `specbench report RUN --plan` tells how many"
 
 
 def _was_busy(info: RunHeader) -> bool:
@@ -112,11 +110,10 @@ def _was_busy(info: RunHeader) -> bool:
     Servers are other programs themselves: for a run on servers, the load before it counts, and for
     a run whose processor was not sampled.
     """
-    is_busy_at_start = any(text.startswith(BUSY_AT_START) for text in info.warnings)
     if info.gpu and info.gpu.other_processes_most:
         return True
     if info.servers or info.cpu is None:
-        return is_busy_at_start
+        return any(text.startswith(BUSY_AT_START) for text in info.warnings)
     return info.cpu.others_warning is not None
 
 
@@ -152,5 +149,5 @@ def _next_step(run: RunMetrics, recommended: Recommended | None) -> str:
         if recommended and run.audit is None:
             return "run `specbench audit` on the run's folder"
         if recommended is None or not recommended.not_slower:
-            return "`specbench tune` looks for faster settings"
+            return "run `specbench tune` to look for faster settings"
     return _more_prompts(run)

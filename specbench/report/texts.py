@@ -198,8 +198,8 @@ def _percent_with_digit(share: float) -> str:
 
 
 def _more_or_less(change: float) -> str:
-    """A relative change: 3.1 % more."""
-    direction = "more" if change >= 0 else "less"
+    """A relative change: 3.1 % higher."""
+    direction = "higher" if change >= 0 else "lower"
     return f"{_percent_with_digit(abs(change))} {direction}"
 
 

@@ -9,7 +9,7 @@ from specbench.report import formats
 
 _NOT_DIFFERENT = "not a significant difference"
 _NOT_DIFFERENT_FROM_VANILLA = "not significantly different from vanilla"
-ONE_PASS = "Nothing is claimed from one pass: it does not show how far the machine's passes differ."
+ONE_PASS = "Nothing is claimed from one pass: it does not show how much the machine's speed varies."
 
 
 def verdict(run: RunMetrics, temperature: float) -> str:
@@ -95,7 +95,7 @@ def _over_next(run: RunMetrics, ranking: Ranking, method: str) -> str:
     doubt = _doubt(run, ratio, ranking.against_best[method], num_pairs, _NOT_DIFFERENT)
     label = run.info.method(method).label
     interval = formats.brackets(ratio)
-    return f"It is {ratio.value:.2f}x as fast as {label}, the next{interval}{doubt}."
+    return f"It is {ratio.value:.2f}x as fast as the next, {label}{interval}{doubt}."
 
 
 def _average(run: RunMetrics) -> str:
@@ -142,4 +142,4 @@ def _doubt(
 
 def alone_text(num_comparisons: int) -> str:
     """The words for a difference that an interval shows and the corrected test does not."""
-    return f"significant on its own, not after correcting for {num_comparisons} comparisons"
+    return f"significant on its own, but not after correcting for {num_comparisons} comparisons"

@@ -1,7 +1,7 @@
 """The warnings below a report: every reason to distrust its numbers, as notes."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from specbench.analysis.metrics import BASELINE, RunMetrics
@@ -14,7 +14,7 @@ from specbench.log.audit import MethodAudit
 from specbench.log.header import RunHeader
 from specbench.log.run import loads_of
 from specbench.log.usage import CpuUse
-from specbench.machine.environment import BUSY_AT_START
+from specbench.machine.environment import BUSY_AT_START, with_one_start
 from specbench.report import facts
 from specbench.report.texts import Note, Numbers, make_notes
 
@@ -54,9 +54,10 @@ def _warnings(run: RunMetrics) -> Iterator[_Warning]:
     if run.missing_text:  # records that it lacks, in words
         yield _Warning("incomplete", {"missing": run.missing_text})
     yield from _failed(run)  # completions, and lines that could not be read
-    recorded = run.info.warnings  # sentences; those on a method begin with "METHOD: "
+    # sentences; those on a method begin with "METHOD: "
+    recorded = with_one_start(run.info.warnings)
     method_warnings = [text for text in recorded if text.partition(": ")[0] in run.info.methods]
-    yield from _recorded(method_warnings)  # early: a method's acceptance itself may be wrong
+    yield from map(_recorded, method_warnings)  # early: a method's acceptance itself may be wrong
     for computed in run.warnings:
         # with the options that give more samples, if there were too few
         yield _Warning(computed.key, with_advice(computed, run.info))
@@ -73,13 +74,12 @@ def _warnings(run: RunMetrics) -> Iterator[_Warning]:
     # The load before the run is left out beside the load during it: both have one cause.
     unneeded = [text for text in recorded if busy_warnings and text.startswith(BUSY_AT_START)]
     unneeded += method_warnings  # above already
-    yield from _recorded([text for text in recorded if text not in unneeded])
+    yield from (_recorded(text) for text in recorded if text not in unneeded)
 
 
-def _recorded(texts: Sequence[str]) -> Iterator[_Warning]:
-    """Warnings that the run itself recorded."""
-    for text in texts:
-        yield _Warning("recorded", {"text": text})
+def _recorded(text: str) -> _Warning:
+    """A warning that the run itself recorded."""
+    return _Warning("recorded", {"text": text})
 
 
 def with_advice(warning: RunWarning, info: RunHeader) -> Numbers:

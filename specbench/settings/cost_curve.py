@@ -115,12 +115,12 @@ def _problems(curve: Curve) -> Iterator[str]:
     for name in ("threads", "rows", "lengths"):  # the axes
         axis = getattr(curve, name)
         if not axis or min(axis) < 1:
-            yield f"{name} are not numbers from 1 on: {list(axis)}"
+            yield f"{name} are not numbers of 1 or more: {list(axis)}"
             return
     num_blocks, num_threads = len(curve.steps), len(curve.threads)
     num_lengths, num_rows = len(curve.lengths), len(curve.rows)
     if not curve.vanilla_s > 0 or not math.isfinite(curve.vanilla_s):
-        yield f"vanilla_s is {curve.vanilla_s:g}, and a step takes time"
+        yield f"vanilla_s is {curve.vanilla_s:g}, but a step takes time"
     yield from _table_problems(
         "steps", curve.steps, (num_blocks, num_threads, num_lengths, num_rows), is_positive=True
     )

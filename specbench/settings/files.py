@@ -105,7 +105,7 @@ def read_settings(name: str, model: str) -> Settings:
         for label, options in options_by_method.items():
             if "weights" in options:  # a checkpoint is the user's choice
                 raise UserError(
-                    f"{path} sets weights of {label}, which are not settings.",
+                    f"{path} sets weights for {label}, but weights are not settings.",
                     f"Give them with the method: --method {label}:weights={options['weights']}",
                 )
         file_path = path

@@ -66,8 +66,8 @@ class LoadTable:
         largest = self.starts[0].num_tokens
         if largest == 0 or any(start.num_tokens > largest for start in self.starts):
             raise UserError(
-                "TensorRT-LLM has no form for this table: its first number of draft tokens must be "
-                "max_draft_len, the largest.",
+                "TensorRT-LLM cannot express this table: the first number of draft tokens must be "
+                "the largest (max_draft_len).",
                 "Start its server with one number of draft tokens, or without speculation.",
             )
         schedule = {last_load: num_tokens for _, last_load, num_tokens in self.vllm_rows()}

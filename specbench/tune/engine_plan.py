@@ -103,7 +103,7 @@ def kinds_of(
             continue
         message = f"{label} has no acceptance profile: {reason}."
         if say is None:
-            hint = f"Ordinary runs measure its settings: specbench run --method '{label}'"
+            hint = f"Measure its settings in ordinary runs: specbench run --method '{label}'"
             raise UserError(message, f"Leave it out. {hint}")
         say(message)
     return kinds
@@ -123,11 +123,11 @@ def _reason_for_no_profile(drafter: Drafter, sampling: Sampling) -> str:
         # `needs` are the target's outputs that the drafter reads. If the method failed to load, its
         # drafter is a stand-in, whose `needs` raises the error.
         _ = drafter.needs
-        return "its drafts depend on earlier trees or answers, or the method does not say"
+        return "its drafts may depend on earlier trees or answers"
     if sampling.is_greedy:
         return ""
     if drafter.rule is not lossless:
-        return "above temperature 0 its rule gives other answers than vanilla's"
+        return "above temperature 0, its rule gives different answers from vanilla's"
     if drafter.draws_siblings:
-        return "above temperature 0 it draws siblings, and an answer shows only one"
+        return "above temperature 0, it draws siblings, and an answer shows only one"
     return ""

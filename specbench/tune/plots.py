@@ -59,7 +59,7 @@ def cost_curve(curve: Curve) -> Plot:
 
     # with vanilla's number of threads (0), the middle prompt length and the most rows (-1)
     most_rows_time = step_times[0, len(curve.lengths) // 2, -1]
-    caption = "Time of a step of the target by rows; 1 is a step of vanilla at the middle length."
+    caption = "Time of a target step by rows. 1 is vanilla's step at the middle context length."
     return Plot(
         name="cost_curve",
         title=title,
@@ -108,7 +108,7 @@ def heat_map(predictions: Sequence[Prediction]) -> Plot | None:
         name=f"heat_map_{method}",
         title=title,
         alt=f"Heat map. The best is {best.speedup:.2f} with {best_shape}.",
-        caption="Each cell has the top-k that is best there.",
+        caption="Each cell uses the top-k that is best for it.",
         draw=draw,
     )
 

@@ -218,7 +218,7 @@ def _num_bytes(label: str, arrays: Arrays) -> int:
     num_positions = max((len(array) for array in arrays.values()), default=0)
     if num_positions and num_bytes > MOST_POSITION_BYTES * num_positions + ZIP_BYTES:
         per_position = num_bytes / num_positions
-        message = f"{label} takes {per_position:,.0f} bytes per position, and the most is"
+        message = f"{label} takes {per_position:,.0f} bytes per position, more than"
         hint = "Give a smaller top_k or depth, such as top_k=8,depth=5."
         raise UserError(f"{message} {MOST_POSITION_BYTES:,}.", hint)
     return num_bytes

@@ -50,8 +50,8 @@ CHANGED = 1.2
 """The machine's speed has changed if one of two step times of vanilla is this many times the other.
 """
 CHANGED_WARNING = (
-    "Vanilla's step took {:.0%} of the time in the cost curve: the machine's speed changed. "
-    "--settings auto will not take these settings; repeat on a quiet machine with another --out."
+    "Vanilla's step took {:.0%} of its time in the cost curve: the machine's speed changed. "
+    "--settings auto will not use these settings. Repeat on a quiet machine with another --out."
 )
 
 
@@ -178,7 +178,7 @@ def _check_profile(folder: Path, profile: Profile, engine_plan: EnginePlan) -> N
     has_same_lengths = profile.header.max_new_tokens == plan.max_new_tokens
     unplanned_labels = {*profile.header.methods} - {*engine_plan.setup.labels}
     if not (has_same_prompts and has_same_lengths) or unplanned_labels:
-        message = f"{folder} has a profile of other prompts, lengths or methods."
+        message = f"{folder} has a profile for other prompts, lengths or methods."
         raise UserError(message, "Give --out another folder.")
 
 
@@ -217,7 +217,7 @@ def _check_methods(folder: Path, profile: Profile, curve: Curve) -> None:
     if {*curve.methods} != {*profile.header.methods} - {BASELINE}:
         profiled = ", ".join(profile.header.methods)
         measured = ", ".join(curve.methods)
-        message = f"{folder} has a profile of {profiled} and a cost curve of {measured}."
+        message = f"{folder} has a profile for {profiled} and a cost curve for {measured}."
         raise UserError(message, "Give --out another folder.")
 
 

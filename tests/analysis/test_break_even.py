@@ -85,8 +85,8 @@ def served_run(ratios: dict[int, float]) -> Run:
     ("ratios", "sentence"),
     [
         ({1: 1.5, 4: 1.2, 16: 0.8}, "falls to 1 at about 8 requests at once, between the measured"),
-        ({1: 1.5, 16: 1.2}, "It is above 1 at all loads measured, up to 16."),
-        ({1: 0.9, 16: 0.8}, "It is not above 1 at any load measured, from 1 on."),
+        ({1: 1.5, 16: 1.2}, "It is above 1 at all measured loads, up to 16."),
+        ({1: 0.9, 16: 0.8}, "It is not above 1 at any measured load, from 1 up."),
     ],
 )
 def test_a_report_says_up_to_which_load_a_method_pays(

@@ -101,12 +101,12 @@ def test_steps_beyond_the_positions_of_weights_are_a_share_with_mat_on_either_si
     metrics = measure(make_run(records, about))
     (warning,) = warnings_of(metrics, "long_prompts")
     assert make_note(warning.key, metrics.info, **warning.numbers).text == (
-        "60.0 % of the steps of EAGLE lie beyond the 60 positions that its weights were made for: "
-        "MAT is 2.33 there and 3.50 before."
+        "60.0 % of the steps of EAGLE lie beyond the 60 positions that its weights were made for. "
+        "There, MAT is 2.33; before, it is 3.50."
     )
     beyond = [answer for answer in records if answer.prompt_tokens > 60]
     (warning,) = warnings_of(measure(make_run(beyond, about)), "long_prompts")
-    assert make_note(warning.key, **warning.numbers).text.endswith("MAT is 1.50 there.")
+    assert make_note(warning.key, **warning.numbers).text.endswith("There, MAT is 1.50.")
     within = [answer for answer in records if answer.prompt_tokens < 56]
     about["execution"]["eagle"]["num_positions"] = 63
     assert not warnings_of(measure(make_run(within, about)), "long_prompts")

@@ -65,7 +65,7 @@ def test_requests_that_two_servers_read_otherwise_are_in_no_speedup() -> None:
     assert "-5 to +7,000" in notes["prompts_read"]
     assert "in 2 requests" in notes["other_prompts"]
     assert (
-        "read 4 tokens and vanilla's read 9; as rendered here, the prompt has 9."
+        "read 4 tokens and vanilla's read 9; the prompt that specbench rendered has 9."
         in notes["other_prompts"]
     )
     without_pairs = measured(read([10] * 4, [9] * 4)).overall["sps", 0.0]
@@ -77,7 +77,7 @@ def test_answers_without_a_count_are_told_except_in_older_runs() -> None:
     served_run = read([0, 0, 9, 9], [9, 9, 9, 9])
     assert number(measured(served_run).overall["sps", 0.0].speedup) == 2.0
     sentence = notes_of(served_run)["uncounted_prompts"]
-    assert "of vanilla gave no count of the prompt's tokens in 2 answers" in sentence
+    assert "of vanilla did not count the prompt's tokens in 2 answers" in sentence
     older_run = read([None] * 4, [None] * 4)
     assert not {"uncounted_prompts", "prompts_read"} & {*notes_of(older_run)}
 

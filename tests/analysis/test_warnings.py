@@ -137,8 +137,8 @@ def test_methods_that_no_number_of_prompts_tells_apart_are_named_for_themselves(
     metrics = measure(make_run([], header((*METHODS, "sps"), ("gsm8k",))))
     warning = not_significant(0.0, {"pld": 3.24, "sps": math.inf})
     note = make_note(warning.key, metrics.info, **warning.numbers).text
-    assert "A difference would show for PLD with 3.2x as many prompts." in note
-    assert "For SpS, no number of prompts is enough: use more passes or runs." in note
+    assert "Such a difference would be significant with 3.2x as many prompts for PLD." in note
+    assert "No number of prompts is enough for SpS: use more passes or runs." in note
 
 
 def survivors_run(num_failed: int) -> Run:

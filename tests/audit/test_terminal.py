@@ -59,7 +59,7 @@ def test_methods_without_evidence_are_named_and_the_command_ends_with_3() -> Non
     info = make_run([], header(("vanilla", "pld", "sps"), ("gsm8k",), (0.0, 1.0))).header
     unjudged = [(temperature, reason) for _, temperature, reason in find_unjudged(stored, info)]
     assert unjudged == [
-        (1.0, "60 sampled tokens are too few: it takes 240 or more"),
+        (1.0, "60 sampled tokens are too few: 240 or more are needed"),
         (0.0, "no answer to compare with vanilla's"),
         (1.0, "not in the audit"),
     ]

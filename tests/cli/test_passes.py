@@ -30,7 +30,7 @@ def call(tmp_path: Path, answers: dict[str, Answer]) -> tuple[object, ...]:
 def test_one_pass_is_labelled_wherever_its_intervals_stand(
     specbench: Specbench, call: tuple[object, ...]
 ) -> None:
-    label = "prompts only; machine variance not estimated"
+    label = "prompts only, not the machine's variance"
     said = specbench(*call, "--repeats", "1", "--output", "one")
     assert label in " ".join(said.out.split())
     for form in ("markdown", "csv", "html", "json"):

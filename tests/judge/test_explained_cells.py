@@ -48,8 +48,8 @@ def test_a_cell_against_a_cell_is_mat_and_the_rest(table: str) -> None:
     assert others == pytest.approx({"tokens/s": 60.5 / 40, "seconds per token after it": 2 / 3})
     assert explanation["settings"] == ["requests at once: 1 against 8", "draft tokens: 3 against 5"]
     assert explanation["not_separable"] == [
-        "averaging, counting, prompts, cost and prefill: tables have no answers, so they are in "
-        "the rest"
+        "averaging, counting, prompts, cost and prefill: tables have no answers, so these factors "
+        "are in the rest"
     ]
     assert "nothing is claimed" in document.tables.notes[0].text
 

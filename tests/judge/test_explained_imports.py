@@ -89,7 +89,7 @@ def test_eagles_70b_answers_are_explained_from_mat_down(tmp_path: Path) -> None:
         "as many tokens in 24, 1 more in 35",
         "base is cut at 512 tokens in 40 answers",
         "prefill: one side has only total times, so cost includes it",
-        "MAT 3.62, yet speedup 3.01: a step costs 1.25 steps of vanilla.",
+        "MAT 3.62, yet speedup 3.01: a step takes 1.25 times as long as vanilla's.",
     ):
         assert rule in text
 
@@ -104,7 +104,7 @@ def test_medusas_repeats_differ_by_time_alone_and_without_a_claim(tmp_path: Path
     assert effects(explanation)[COST] == pytest.approx(seconds[1] / seconds[0], rel=1e-9)
     assert {effects(explanation)[name] for name in (MAT, COUNTING, PROMPTS, PREFILL)} == {1}
     assert not explanation.settings and not any(map(explanation.is_claimed, effects(explanation)))
-    assert "Tokens and steps are equal in all 160 turns of both." in sentence(explanation)
+    assert "All 160 turns have equal tokens and steps on both sides." in sentence(explanation)
     assert "The files name no differing setting" in sentence(explanation)
     assert "A's tokens/s is 1.075 times B's: 101 against 94.1" in sentence(explanation)
 

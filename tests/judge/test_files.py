@@ -214,7 +214,7 @@ def test_a_run_whose_speed_is_not_drafted_fails_without_a_baseline(tmp_path: Pat
     [
         ({"vocab_size": 100, "max_position_embeddings": 13}, ""),
         ({"vocab_size": 9}, "token 9, but the vocabulary has 9"),
-        ({"max_position_embeddings": 12}, "13 tokens with the prompt, but the context has 12"),
+        ({"max_position_embeddings": 12}, "13 tokens with the prompt, but the context is 12"),
         ({"text_config": {"vocab_size": 9}}, "token 9, but the vocabulary has 9"),
         ([], ""),
     ],

@@ -250,7 +250,7 @@ def test_a_failure_tells_what_changed_by_how_much_and_what_is_allowed() -> None:
 
 def test_the_worst_change_that_passed_is_a_note() -> None:
     text = notes(check(slower(RUN, {"pld": 1.02}), RUN))
-    assert "the worst is PLD" in text
+    assert "The worst is PLD" in text
     assert "slower by 2 %" in text
 
 
@@ -334,7 +334,7 @@ def test_in_half_precision_answers_that_leave_vanillas_earlier_are_stopped(
     gate = check(leaving(shift), leaving(0))
     assert gate.is_passed == is_passed
     if not is_passed:
-        assert "leave vanilla's earlier than in the baseline" in gate.failures[0].text
+        assert "differ from vanilla's earlier than in the baseline" in gate.failures[0].text
 
 
 def spread(run: Run, seed: int = 1, sd: float = 0.1, methods: Collection[str] = EVERYBODY) -> Run:

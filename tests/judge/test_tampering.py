@@ -41,7 +41,7 @@ FOUND: dict[str, tuple[Any, str]] = {
     "a line removed": (lambda lines: lines.pop(1), "pld lacks 1 of the 2 requests that"),
     "all lines of a prompt removed": (
         lambda lines: [lines.pop(), lines.pop()],
-        "gsm8k has records of 1 of its 2 prompts",
+        "gsm8k has records for 1 of its 2 prompts",
     ),
     "a method that the run does not have": (setting(1, method="sps"), ""),
     "a task that the run does not have": (setting(1, task="alpaca"), ""),
@@ -57,8 +57,8 @@ FOUND: dict[str, tuple[Any, str]] = {
     "a tree added": (setting(1, num_nodes=[3, 3]), ""),
     "drafts in a line of vanilla": (setting(0, accept_lengths=[3], num_nodes=[3]), ""),
     "tokens beyond the budget": (setting(0, token_ids=[7] * 9, num_tokens=9), ""),
-    "tokens after the end token": (setting(0, token_ids=[7, EOS, 9, EOS]), "goes on after"),
-    "another stop reason": (setting(0, stop_reason="length"), "an end token, but says length"),
+    "tokens after the end token": (setting(0, token_ids=[7, EOS, 9, EOS]), "continues after"),
+    "another stop reason": (setting(0, stop_reason="length"), "but its stop_reason is length"),
     "no stop reason": (setting(0, stop_reason=None), "it has no stop_reason"),
     "a negative time": (setting(0, prefill_s=-1.0), ""),
     "a prefill of no time": (setting(0, prefill_s=0.0), "but reading a prompt takes time"),
@@ -68,9 +68,9 @@ FOUND: dict[str, tuple[Any, str]] = {
     "a part of a time longer than the whole": (setting(0, draft_prefill_s=0.5), "0.5 s, more"),
     "an outer clock that measured less": (setting(0, outer_s=0.1), "outer_s is less than prefill"),
     "no tokens in a prompt": (setting(0, prompt_tokens=0), "prompt_tokens is 0"),
-    "another seed": (setting(0, seed=1), "the seed 1 does not follow from the run's, 5"),
-    "another length of a prompt": (setting(0, prompt_tokens=10), "has 9 tokens, in others 10"),
-    "ends of tokens beyond the text": (setting(0, token_ends=[1, 2, 3, 5]), "do not lead"),
+    "another seed": (setting(0, seed=1), "seed 1 does not follow from the run's seed, 5"),
+    "another length of a prompt": (setting(0, prompt_tokens=10), "has 9 tokens, but 10 in others"),
+    "ends of tokens beyond the text": (setting(0, token_ends=[1, 2, 3, 5]), "do not match"),
     "an unknown status": (setting(0, status="fine"), ""),
     "an error with an answer": (setting(0, status="error", error="boom"), ""),
     "a token id below 0": (setting(0, token_ids=[-1, 8, 9, EOS]), ""),
@@ -85,7 +85,7 @@ FOUND: dict[str, tuple[Any, str]] = {
     ),
     "fewer passes than the run has": (
         {"spec": {"values": {"repeats": 3}}},
-        "The run has 3 passes, but records of 1",
+        "The run has 3 passes, but records for 1",
     ),
 }
 """Changes of lines or of the header, and words of the fault.

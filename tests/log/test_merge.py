@@ -123,7 +123,7 @@ CUT = run_of([3, 4], "cut", num_records=12)
         (run_of([3], "second", spec__values__max_new_tokens=7), "--max-new-tokens: 128 in"),
         (run_of([3], "second", status="running"), "second is not finished"),
         (run_of([3], "first"), "Two runs are named first"),
-        (CUT, "cut says that it is complete, but 8 of 12 records are"),
+        (CUT, "cut is marked as complete, but 8 of 12 records are"),
     ],
 )
 def test_a_run_that_does_not_fit_is_refused_with_the_reason(other: Run, difference: str) -> None:
@@ -204,7 +204,7 @@ def test_a_block_of_a_server_is_not_split() -> None:
         return stored(replace(run, header=header), name)
 
     first = served([0, 1], "first", 1.0)
-    with pytest.raises(UserError, match="the blocks of a server cannot be split"):
+    with pytest.raises(UserError, match="a server's blocks cannot be split"):
         merged([first, served([1, 2], "second", 1.1)])
     joined = merged([first, served([0, 1], "second", 1.1)])
     assert [block.repeat for block in joined.header.blocks] == [0, 1]

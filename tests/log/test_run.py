@@ -52,7 +52,7 @@ def test_a_part_has_the_records_of_its_load_and_the_first_what_concerns_the_whol
         for note in notes([measure(part, Bootstrap(50))], ["run"])
     ]
     about_missing = [sentence for sentence in sentences if "missing" in sentence]
-    assert about_missing == [f"The run says that it is complete, but {missing}."]
+    assert about_missing == [f"The run is marked as complete, but {missing}."]
 
 
 def test_the_engine_has_one_request_at_a_time_and_a_load_that_was_not_measured_no_records() -> None:

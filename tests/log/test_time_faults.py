@@ -125,7 +125,7 @@ def test_no_recorded_run_is_accused(path: Path) -> None:
         ({"limit": None}, "gsm8k has 12 of 16 prompts, but the run has no limit."),
         ({"limit": 12}, ""),
         ({"sample": 12}, ""),
-        ({"limit": 12, "repeats": 5}, "The run has 5 passes, but records of 3."),
+        ({"limit": 12, "repeats": 5}, "The run has 5 passes, but records for 3."),
         ({"limit": 12, "repeats": 5, "until_ci": 0.02}, ""),
     ],
 )
@@ -173,7 +173,7 @@ def test_trees_that_are_larger_than_the_options_allow_are_found(
     header = replace_part(run.header, methods={**run.header.methods, "pld": method})
     answer = next(answer for answer in run.records if answer.key.method == "pld")
     large = replace(answer, num_nodes=(64,) * len(answer.accept_lengths))
-    faults = [fault for fault in find_faults(header, [large]) if "a tree of 64 nodes" in fault]
+    faults = [fault for fault in find_faults(header, [large]) if "a tree has 64 nodes" in fault]
     assert bool(faults) == is_found
 
 

@@ -85,10 +85,10 @@ def test_a_mean_that_one_task_decides_has_a_sign_and_the_prompts_that_would_do()
     text = drawn(run, is_full=False)
     assert rows(text)["SpS"].count("±?") == 1 and "±?" not in rows(text)["PLD"]
     assert note(run) == (
-        "Use --limit 6: no interval with 2 prompts per task. ±? (one task decides): the mean of "
-        "SpS."
+        "Use --limit 6: with 2 prompts per task, there is no interval. One task dominates the mean "
+        "(±?) of SpS."
     )
-    assert "x ±? (one task decides)" in drawn(run)
+    assert "x ±? (one task dominates)" in drawn(run)
 
 
 def test_a_first_look_has_one_note_and_no_sign_in_every_column() -> None:
@@ -96,7 +96,7 @@ def test_a_first_look_has_one_note_and_no_sign_in_every_column() -> None:
     text = drawn(run, 120, is_full=False)
     # the means, and none of the tasks
     assert rows(text)["PLD"].count("±") == rows(text)["SpS"].count("±?") == 1
-    assert text.count("Use --limit 6: no interval with 3 prompts per task.") == 1
+    assert text.count("Use --limit 6: with 3 prompts per task, there is no interval.") == 1
 
 
 @pytest.mark.parametrize(

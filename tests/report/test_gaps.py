@@ -98,7 +98,7 @@ def test_a_missing_interval_has_its_reason_in_its_place() -> None:
     report = reported(with_records(full_run(METHODS, FEW), kept))
     block = report.blocks[0]
     mean_speedup = cells(sections.overview(report, block), "pld")[0]
-    assert mean_speedup.endswith("x ±? (one task decides)")
+    assert mean_speedup.endswith("x ±? (one task dominates)")
 
     screen = task_tables.by_task(report, block, (task_tables.on_screen(report, block),))
     assert signs(cells(screen, "pld")) == ["±", "±", "±"]

@@ -11,7 +11,8 @@ from tests.analysis.run_factory import make_run, record
 ROOFLINE = {"bandwidth_bytes_per_s": 3.1e12, "target_bytes": 2 * 10**10, "block_bytes": 5 * 10**8}
 COPIES = {"copy_bytes_per_s": 2.97e12, "nominal_bytes_per_s": 3.35e12}
 READS_TEXT = (
-    "3.1 TB/s measured by reads of 500 MB; 2.97 TB/s by copies; 3.35 TB/s by clock and bus width."
+    "3.1 TB/s measured by reads of 500 MB; 2.97 TB/s by copies; 3.35 TB/s nominal, from clock and "
+    "bus width."
 )
 
 
@@ -45,8 +46,8 @@ def test_a_report_says_how_energy_was_measured_and_why_it_is_missing() -> None:
         {"method": "pld", "temperature": 0.0, "absent": still},
     ]
     assert note("energy", {"energy": energies}) == (
-        "J per token were measured for each method alone, for 6.3 s or more, by the counter of "
-        f"GPU 0, in ticks of 40 J, 71.5 W when idle, not measured: {still} (pld)."
+        "J per token were measured with each method alone, for 6.3 s or more, by the counter of "
+        f"GPU 0, in ticks of 40 J, with 71.5 W when idle, not measured: {still} (pld)."
     )
     assert note("energy", {"energy": energies[1:]}) == f"not measured: {still} (pld)."
     assert note("energy", {}) == ""

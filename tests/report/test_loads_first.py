@@ -7,8 +7,8 @@ from specbench.report.build import make_report
 from tests.report.drawing import drawn, render, report_of, served
 
 AT_LOADS = (
-    "at 1 request eagle3 has the highest throughput: 2.00x vanilla's",
-    "at 8 requests no method has more throughput than vanilla; eagle3 comes closest: 0.80x",
+    "at 1 request, eagle3 has the highest throughput: 2.00x vanilla's",
+    "at 8 requests, no method has a higher throughput than vanilla. eagle3 comes closest: 0.80x",
 )
 BREAK_EVEN = "It falls to 1 at about 5.7 requests at once"
 

@@ -11,7 +11,7 @@ import pytest
 from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.warnings import RunWarning
 from specbench.log.run import Run
-from specbench.machine.environment import BUSY_AT_START
+from specbench.machine.environment import BUSY_AT_START, with_one_start
 from specbench.report.build import make_report
 from specbench.report.recommendation import recommendation
 from tests.analysis.run_factory import full_run, make_run
@@ -47,7 +47,7 @@ def test_the_fastest_is_recommended_and_then_audited_and_tuned() -> None:
     use = "Use SpS on this machine: it is the fastest in this run. Next: "
     assert recommended(sound_run()) == f"{use}run `specbench audit` on the run's folder."
     audited = replace(sound_run(), audit=stored_audit(passed_audit("sps", 0.0)))
-    assert recommended(audited) == f"{use}`specbench tune` looks for faster settings."
+    assert recommended(audited) == f"{use}run `specbench tune` to look for faster settings."
 
 
 def test_a_method_that_is_not_shown_to_be_the_fastest_is_named_with_the_others() -> None:
@@ -55,31 +55,35 @@ def test_a_method_that_is_not_shown_to_be_the_fastest_is_named_with_the_others()
     text = recommended(replace(run, audit=stored_audit(passed_audit("sps", 0.0))))
     assert text.startswith("Use ")
     assert " on this machine. These are not significantly slower: " in text
-    assert text.endswith("Next: more prompts: `specbench report RUN --plan` tells how many.")
+    assert text.endswith("Next: use more prompts: `specbench report RUN --plan` tells how many.")
 
 
 def test_where_nothing_is_faster_than_vanilla_nothing_helps() -> None:
     run = with_passes(slower(full_run(METHODS), dict.fromkeys(METHODS[1:], 3.0)))
     start = "No method is shown to be faster than vanilla on this machine. Next: "
-    assert recommended(run) == f"{start}`specbench tune` looks for faster settings."
+    assert recommended(run) == f"{start}run `specbench tune` to look for faster settings."
 
 
 CASES: Mapping[str, tuple[Callable[[], Run], str, str]] = {
-    "one pass": (lambda: full_run(METHODS), "a single pass", "--repeats 3 or --runs 5"),
+    "one pass": (
+        lambda: full_run(METHODS),
+        "there is only one pass",
+        "use --repeats 3 or --runs 5",
+    ),
     "busy": (
         lambda: changed(cpu={**OTHERS, "share_of_others": {"min": 0, "mean": 0.5, "max": 1}}),
-        "a busy machine",
+        "the machine was busy",
         "stop other programs",
     ),
     "stand-in": (
         lambda: changed(model__is_stand_in=True),
-        "a stand-in, which accepts what tiny does,",
+        "a stand-in accepts what tiny does",
         "measure the model's own weights",
     ),
     "few prompts": (
         lambda: with_passes(full_run(METHODS, ("gsm8k",), num_samples=2)),
-        "too few prompts",
-        "--prompts paper --limit 6",
+        "there are too few prompts",
+        "use --prompts paper --limit 6",
     ),
 }
 
@@ -87,7 +91,7 @@ CASES: Mapping[str, tuple[Callable[[], Run], str, str]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_is_recommended_for_a_reason_that_stands_there(name: str) -> None:
     make, reason, step = CASES[name]
-    assert recommended(make()) == f"Nothing is recommended because of {reason}. Next: {step}."
+    assert recommended(make()) == f"Nothing is recommended, because {reason}. Next: {step}."
 
 
 def named_by_a_rule() -> RunMetrics:
@@ -141,3 +145,9 @@ def test_a_machine_that_was_busy_before_and_during_the_run_is_warned_of_once() -
         keys_of_run.append([note.key for note in report.notes if note.is_warning])
     assert [keys.count("recorded") for keys in keys_of_run] == [2, 1]
     assert [keys.count("busy") for keys in keys_of_run] == [0, 1]
+
+
+def test_two_busy_starts_of_one_run_are_one_sentence() -> None:
+    starts = [f"{BUSY_AT_START} (load {load} on 2 cores): noisy." for load in (1.5, 1.9)]
+    both = f"{BUSY_AT_START} (load 1.5 on 2 cores) and again later (load 1.9 on 2 cores): noisy."
+    assert with_one_start([*starts, "Another."]) == [both, "Another."]

@@ -40,7 +40,7 @@ def test_a_bound_of_one_run_among_several_names_it() -> None:
     runs = [with_header(of_counts(ACCEPTING, stop), id=stop) for stop in ("eos", "budget")]
     notes = make_report(runs, Bootstrap(50)).notes
     (text,) = [note.text for note in notes if note.key == "least_mat"]
-    assert text.startswith("run eos: MAT of sps is at least 1.67")
+    assert text.startswith("run eos: the MAT of sps is at least 1.67")
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_methods_without_a_speedup_stand_by_their_tokens_per_second() -> None:
         (
             "cpu",
             "lookahead",
-            " (1.50 tokens per step, which takes 3.00 times as long as vanilla's).",
+            " (its steps emit 1.50 tokens and take 3.00 times as long as vanilla's).",
         ),
     ],
 )

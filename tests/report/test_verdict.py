@@ -60,7 +60,7 @@ def test_a_difference_that_the_interval_alone_shows_is_marked_and_told() -> None
         interval = metrics.rankings[0.0].speedups["pld"].interval
         assert interval and interval.low > 1.0
         assert [task.mark for task in pld.tasks] == [mark]
-        words = f"significant on its own, not after correcting for {1 + len(others)} comparisons"
+        words = f"on its own, but not after correcting for {1 + len(others)} comparisons"
         assert (words in verdict(metrics, 0.0)) is bool(mark)
         assert any(words in note.text for note in short_notes(report.notes)) is bool(mark)
 

@@ -50,8 +50,8 @@ def test_a_good_curve_is_read(tmp_path: Path) -> None:
     ("change", "message"),
     [
         (put("rows", [1]), "steps has the sizes 2 x 2 x 3 x 2, and its axes 2 x 2 x 3 x 1"),
-        (put("lengths", []), "lengths are not numbers from 1 on"),
-        (put("threads", [0, 1]), "threads are not numbers from 1 on"),
+        (put("lengths", []), "lengths are not numbers of 1 or more"),
+        (put("threads", [0, 1]), "threads are not numbers of 1 or more"),
         (put("steps", [[[[0.0, 0.0]] * 3] * 2] * 2), "steps has a time that is not positive"),
         (put("steps", [[[[-1.0, 1.0]] * 3] * 2] * 2), "steps has a time that is not positive"),
         (put("steps", [[[[1.0, 1.2]] * 3] * 2, [[[1.0]] * 3] * 2]), "rows of several lengths"),

@@ -64,7 +64,7 @@ def test_a_table_is_the_same_in_every_form(seed: int) -> None:
     assert vllm_reads(rows, len(LOADS)) == numbers
     first = table.at(1)
     if first == 0 or max(numbers) > first:
-        with pytest.raises(UserError, match="must be max_draft_len"):
+        with pytest.raises(UserError, match="draft tokens must be the largest"):
             table.trtllm_schedule()
     else:
         schedule = table.trtllm_schedule()

@@ -184,7 +184,7 @@ def test_the_acceptance_of_sam_is_that_with_the_other_method(text: str, name: st
     ("[methods.pld]\nnum_tokens = 0", "too small"),
     ("[methods.pdl]\nnum_tokens = 2", "pld"),
     ("methods = 3", "cannot be read"),
-    ('[methods.medusa]\nweights = "mine"', "sets weights of medusa, which are not settings"),
+    ('[methods.medusa]\nweights = "mine"', "sets weights for medusa, but weights are not settings"),
     ("[methods.medusa]\nalpha = inf", "alpha=inf of method 'medusa' is not a finite number"),
 ])  # fmt: skip
 def test_a_wrong_file_of_settings_is_refused(tmp_path: Path, text: str, message: str) -> None:

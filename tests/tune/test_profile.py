@@ -75,8 +75,8 @@ def test_a_setting_outside_of_the_profile_is_refused_with_both_values(
         ("lookahead", {}, "lookahead has no acceptance profile"),
         ("suffix:scope=run", {}, "suffix:scope=run has no acceptance profile"),
         ("eagle", {"temperatures": 1.0}, "draws siblings, and an answer shows only one"),
-        ("medusa:acceptance=typical", {"temperatures": 1.0}, "its rule gives other answers"),
-        ("eagle2:top_k=24", {"limit": 1}, r"bytes per position, and the most is 4,096"),
+        ("medusa:acceptance=typical", {"temperatures": 1.0}, "its rule gives different answers"),
+        ("eagle2:top_k=24", {"limit": 1}, r"bytes per position, more than 4,096"),
     ],
 )
 def test_a_method_that_cannot_be_profiled_is_refused(

@@ -107,7 +107,7 @@ def test_a_second_call_measures_nothing_and_another_machine_is_refused(
     with pytest.raises(UserError, match="threads: 1 in the curve, 2 here"):
         tune("tiny", METHODS, **given | {"threads": 2})
     for methods, changes in ((METHODS, {"limit": 2}), (METHODS[1:], {})):
-        with pytest.raises(UserError, match="profile of other prompts, lengths or methods"):
+        with pytest.raises(UserError, match="profile for other prompts, lengths or methods"):
             tune("tiny", methods, **given | changes)
 
 

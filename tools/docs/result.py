@@ -21,6 +21,7 @@ from PIL import Image
 from specbench.analysis.metrics import BASELINE
 from specbench.analysis.stats.estimates import Estimate, Value
 from specbench.log.store import read_run
+from specbench.machine.environment import with_one_start
 from specbench.report import formats
 from specbench.report.build import make_report
 from specbench.report.export.markdown import escape, table_lines
@@ -82,7 +83,7 @@ def table_of(report: Report) -> str:
     caption = [
         f"{escape(report.title)}. {escape(report.prompts)}, passes: {spec_values.repeats}, at most "
         f"{spec_values.max_new_tokens} new tokens, temperature {temperatures}.",
-        *map(escape, source.info.warnings),
+        *map(escape, with_one_start(source.info.warnings)),
         what,
     ]
     return "\n".join(

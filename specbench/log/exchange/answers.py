@@ -130,7 +130,7 @@ def read_answers(
         source.note(
             "",
             f"{all_lengths.count(0)} of {len(all_lengths)} accept_lengths are 0, but a step emits "
-            "a token: of their turns, only the sums are kept",
+            "a token: only the sums of these turns are kept",
         )
     return ReadAnswers(content, turns)
 

@@ -49,7 +49,7 @@ def compare_counts(answers: MethodAnswers) -> Iterator[str]:
         )
         yield (
             f"{len(equal_pairs)} of {len(pairs)} answers of {answers.method} have "
-            f"{answers.baseline}'s text; of these {answers.method} counts {counts}: relative to "
+            f"{answers.baseline}'s text; in these, {answers.method} counts {counts}: relative to "
             f"{answers.baseline}, {_rule_of_tokens(excess)}"
         )
     yield from _budget(answers, pairs)
@@ -69,7 +69,7 @@ def _rule_of_tokens(differences: Iterable[int]) -> str:
     if distinct == {-1, 0}:
         return "n - e, without end tokens"
     if min(distinct) >= 0:
-        return "n + c, with tokens that the end cut"
+        return "n + c, with tokens cut off at the end"
     return "no single rule"
 
 
@@ -92,11 +92,11 @@ def _rule_of_steps(method: str, records: Sequence[Record]) -> Iterator[str]:
     elif differences <= {0, 1}:
         rule = "steps emit all tokens but the prefill's, without end tokens (n - e)"
     elif max(differences) <= 1:
-        rule = "steps emit tokens that the end cut, which are not counted"
+        rule = "tokens cut off at the end are emitted by steps, but not counted"
     elif 1 in differences:
-        rule = "tokens that the end cut are counted, which no step emits (n + c tokens)"
+        rule = "tokens cut off at the end are counted, but no step emits them (n + c tokens)"
     else:
-        rule = "tokens are counted that no step emits (n + c tokens, or k - 1 steps)"
+        rule = "some counted tokens are emitted by no step (n + c tokens, or k - 1 steps)"
     yield f"{method}: {rule}"
 
 
@@ -106,7 +106,10 @@ def _rule_of_first_steps(listed: Sequence[Record]) -> str:
     If a first step emits several tokens, it is no prefill, which emits one.
     """
     if any(record.accept_lengths[0] > 1 for record in listed):
-        return "steps emit all tokens, some first steps several: none is a prefill (n - 1 tokens)"
+        return (
+            "steps emit all tokens; some first steps emit several, so none is a prefill "
+            "(n - 1 tokens)"
+        )
     if len(listed) < _LEAST_FIRST or all(max(record.accept_lengths) == 1 for record in listed):
         return "steps emit all tokens: n - 1 tokens, or k + 1 steps; the file cannot tell which"
     return (

@@ -57,10 +57,11 @@ def positions(report: Report) -> Plot | None:
         name="positions",
         title=_TITLE,
         alt="Line charts. Share of steps that accept a draft token at depths 1, 2 and 3, of those "
-        f"that accepted all above: {'; '.join(_described(report, panels))}.",
-        caption="Left: of the steps that accepted a draft token at each depth above, the share "
-        "that accepted one here too. Right: the share of all steps that accept the draft at "
-        f"least to this depth. Depths that fewer than {_LEAST_STEPS} steps reached are left out.",
+        f"that accepted one at all smaller depths: {'; '.join(_described(report, panels))}.",
+        caption="Left: of the steps that accepted a draft token at all smaller depths, the share "
+        "that also accepted one at this depth. Right: the share of all steps that accepted the "
+        f"draft to this depth or deeper. Depths reached by fewer than {_LEAST_STEPS} steps are "
+        "left out.",
         draw=lambda: _draw_positions(report, panels),
     )
 
@@ -98,7 +99,7 @@ def _draw_positions(report: Report, panels: list[_Panel]) -> Figure:
     for i, panel in enumerate(panels):
         left, right = axes_list[2 * i : 2 * i + 2]
         conditional = _draw_shares(left, panel.cells, shown_looks, kind="conditional")
-        frame(left, panel.title, x=_DEPTH, y="accepted, given all tokens above")
+        frame(left, panel.title, x=_DEPTH, y="accepted, given all earlier tokens")
         unconditional = _draw_shares(right, panel.cells, shown_looks, kind="unconditional")
         frame(right, x=_DEPTH, y="of all steps")
         lines_of_axes += [(left, conditional), (right, unconditional)]

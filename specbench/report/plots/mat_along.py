@@ -39,7 +39,7 @@ def mat_along(report: Report) -> Plot | None:
         alt="Line charts of mean accepted tokens by the position in the answer and by the length "
         f"of the context. By position: {'; '.join(_described(report, panels))}.",
         caption="Each point is the mean over the steps in a range of positions or lengths. Bars "
-        "are intervals over prompts. Ranges with fewer than five prompts are left out.",
+        "are 95 % intervals over prompts. Ranges with fewer than five prompts are left out.",
         draw=lambda: _draw_panels(report, panels),
     )
 

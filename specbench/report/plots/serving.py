@@ -63,8 +63,9 @@ def frontier(report: Report) -> Plot | None:
         name="frontier",
         title=_FRONTIER,
         alt=f"Lines. {_described(report, lines, 'tokens/s of all requests')}.",
-        caption="Each point is a load. Further right is faster for each user, further up is "
-        "cheaper for the operator: the better method's line lies further to the upper right.",
+        caption="Each point is a load. Points further right are faster for each user, points "
+        "further up are cheaper for the operator. The line of a better method lies further to the "
+        "upper right.",
         draw=lambda: _draw_frontier(report, lines),
     )
 
@@ -94,7 +95,7 @@ def speedup_by_load(report: Report) -> Plot | None:
         name="speedup_by_load",
         title=_SPEEDUP,
         alt=f"Lines. {_described(report, lines, 'times as fast')}.",
-        caption="Below the dashed line, speculation costs more than it saves: a busy server has no "
+        caption="Below the dashed line, speculation costs more than it saves. A busy server has no "
         "compute to spare for drafts.",
         draw=lambda: _draw_speedup(report, lines),
     )

@@ -85,8 +85,8 @@ def speedup_by_mat(report: Report) -> Plot | None:
         alt=f"Scatter plot. {'; '.join(texts)}.",
         # `scope` says what the intervals cover: "over prompts and 3 passes"
         caption="Small points are tasks. Large points are means over the tasks, with their "
-        f"intervals (of speedups: {report.scope}). On the dashed line, the speedup equals the "
-        "accepted tokens. Points would be on this line if drafting and wide steps were free: the "
+        f"intervals (for speedups: {report.scope}). On the dashed line, the speedup equals the "
+        "accepted tokens. Points would be on this line if drafting and wide steps were free. The "
         f"distance below it is their cost.{about_bound}",
         draw=lambda: _draw(report),
     )

@@ -132,7 +132,7 @@ def tuned_methods(choices: Iterable[MethodChoice], engine: Engine) -> list[Tuned
             )
         for name in _RESULTS:
             if name in choice.given:
-                raise UserError(f"{choice}: a tune finds {name} itself.", "Leave it out.")
+                raise UserError(f"{choice}: specbench tune finds {name} itself.", "Leave it out.")
         # the user's options that every size keeps
         kept_options = {name: text for name, text in choice.given.items() if name != NUM_TOKENS}
         asked = MethodChoice(choice.name, kept_options)  # the method without a size

@@ -25,7 +25,7 @@ from specbench.tune.served.plots import ratios_by_load
 
 _NOISE = "Two equal servers differ here by up to {} (95 %)."
 _UNKNOWN_NOISE = (
-    "One pass does not show by how much two equal servers differ. Use more passes (--repeats)."
+    "One pass does not show how much two equal servers differ. Use more passes (--repeats)."
 )
 _TIE = "At {load}, {names} differ by less, so the smallest was chosen."
 

@@ -65,8 +65,8 @@ async def unsupported_reason(source: ServerSource, largest: DraftSize, request: 
         return "The server does not count drafted tokens (draft_n)."
     if largest.num_tokens > 1 and draft_counts[1] == draft_counts[largest.num_tokens]:
         return (
-            f"The server ignores {_FIELD} of a request: it drafted {draft_counts[1]} tokens "
-            f"(draft_n) both with 1 and with {largest.num_tokens}."
+            f"The server ignores {_FIELD} in a request: it drafted {draft_counts[1]} tokens "
+            f"(draft_n) for both 1 and {largest.num_tokens}."
         )
     return ""
 

@@ -42,7 +42,7 @@ def test_its_lines_and_its_header_are_refused_by_older_readers(run: Run) -> None
     assert header["schema"] == 2
     path = run.folder / "run.json"
     path.write_text(json.dumps({**header, "schema": 1}))
-    with pytest.raises(RunFolderError, match="schema 1 and imported do not fit together"):
+    with pytest.raises(RunFolderError, match="schema 1 contradicts the field imported"):
         read_run(run.folder)
     del header["imported"]
     path.write_text(json.dumps({**header, "schema": 1}))

@@ -45,7 +45,7 @@ def truths() -> list[Truth]:
         (lambda t: t.n, "the same rule"),
         (lambda t: t.n - 1, "n - 1, without the prefill's token, or an index"),
         (lambda t: t.n - t.e, "n - e, without end tokens"),
-        (lambda t: t.n + t.c, "n + c, with tokens that the end cut"),
+        (lambda t: t.n + t.c, "n + c, with tokens cut off at the end"),
     ],
 )
 def test_equal_texts_show_how_tokens_are_counted(
@@ -65,7 +65,7 @@ def test_equal_texts_show_how_tokens_are_counted(
         write_lines(tmp_path / "m.jsonl", *lines),
     )
     run = imported(tmp_path, f"vanilla={paths[0]}", f"m={paths[1]}")
-    (sentence,) = [text for text in about(run).findings if "text; of these" in text]
+    (sentence,) = [text for text in about(run).findings if "text; in these" in text]
     assert sentence.endswith(f"relative to vanilla, {rule}")
 
 
@@ -81,7 +81,7 @@ def test_equal_texts_show_how_tokens_are_counted(
         ),
         (lambda t: t.n, lambda t: [1] * t.n, "n - 1 tokens, or k + 1 steps; the file cannot tell"),
         (lambda t: t.n - t.e, lambda t: t.lengths, "without end tokens (n - e)"),
-        (lambda t: t.n + t.c, lambda t: t.lengths, "no step emits (n + c tokens)"),
+        (lambda t: t.n + t.c, lambda t: t.lengths, "no step emits them (n + c tokens)"),
         (lambda t: t.n, lambda t: t.lengths[:-1] or [1], "n + c tokens, or k - 1 steps"),
     ],
 )

@@ -196,8 +196,8 @@ def test_the_report_has_joules_per_token_and_memory() -> None:
     assert served_joules_per_token(vanilla_blocks) == Estimate(10.0)
     (note,) = [note for note in make_report(served_run).notes if note.key == "server_use"]
     assert note.text == (
-        "vanilla 2 GB and 5 GB of GPUs, 10 J per token; eagle3 2 GB, 5 J per token, energy by "
-        "GPU 0, less the idle server's 60 W (the slowest counter changes every 0.1 s)."
+        "vanilla 2 GB and 5 GB on GPUs, 10 J per token; eagle3 2 GB, 5 J per token, energy from "
+        "GPU 0, minus the idle server's 60 W (the slowest counter changes every 0.1 s)."
     )
 
 

@@ -61,7 +61,7 @@ def opened(client: Client) -> OpenServer:
     ("drafted", "reason"),
     [
         ("follows", ""),
-        ("fixed", "it drafted 24 tokens (draft_n) both with 1 and with 8"),
+        ("fixed", "it drafted 24 tokens (draft_n) for both 1 and 8"),
         ("absent", "does not count drafted tokens (draft_n)"),
     ],
 )
