@@ -190,5 +190,5 @@ METHOD = Method(
     options=Options,
     build=SamDecoding,
     colour="#2E7DFF",
-    slow_on_cpu="where nothing matches it drafts a tree, and a tree cheap enough here gains little",
+    slow_on_cpu="it drafts a tree where nothing matches, and a tree cheap enough here gains little",
 )

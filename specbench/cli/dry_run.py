@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 _BOUND = (
-    "assumes full-length answers at vanilla's speed, and steps that only take the time to read "
-    "the weights; a small model takes longer. ?: unknown"
+    "assumes full-length answers at vanilla's speed, and steps that take only the time to read the "
+    "weights. A small model takes longer. ?: unknown"
 )
 """The source of a time, in words, if there is no earlier run to estimate it from."""
 

@@ -243,7 +243,7 @@ def _definitions(comparisons: Sequence[Comparison]) -> Iterator[Note]:
     yield Note(
         "Intervals",
         f"95 %, by paired cluster bootstrap over samples; intervals of times cover "
-        f"{' or '.join(scopes)}. Colours and sentences follow tests, corrected for the number of "
+        f"{'; or '.join(scopes)}. Colours and sentences follow tests, corrected for the number of "
         "tests; intervals are not corrected. ~: significant on its own, but not after this "
         "correction. Speeds are judged only with several runs per side.",
     )

@@ -250,6 +250,6 @@ def _definitions(explanations: Sequence[Explanation]) -> Iterator[Note]:
     untested = "" if explanations[0].scope.is_estimated else " Nothing is claimed about times."
     yield Note(
         "Intervals",
-        f"95 %; intervals of times cover {' or '.join(scopes)}. Colours show tests, corrected for "
+        f"95 %; intervals of times cover {'; or '.join(scopes)}. Colours show tests, corrected for "
         f"the number of tests.{untested}",
     )

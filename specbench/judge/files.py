@@ -161,8 +161,8 @@ def _find(run: Run, *, has_cut_line: bool) -> _Findings:
         line_faults.append("The last line of samples.jsonl is cut off.")
     if not any(record.is_ok for record in records):
         line_faults.append(
-            f"The run is {header.status} and has no answer: nothing was measured. Continue "
-            "with --resume."
+            f"The run is {header.status} and has no answer: nothing was measured. Continue with "
+            "--resume."
         )
     hashes = check_hashes(header, records)  # faults, and what cannot be checked here
     unchecked = hashes.unchecked  # sentences on what cannot be checked

@@ -82,7 +82,7 @@ class LineFile:
                 return
         raise RunFolderError(
             f"{self.path} was removed, moved or replaced by another program during the run.",
-            "Put the file back and continue with --resume, which completes the run.",
+            "Put the file back and continue with --resume, which runs what is missing.",
         )
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from specbench.report.texts import Note, Numbers, make_note
 def scope_text(runs: Sequence[RunMetrics]) -> str:
     """The scope of the intervals of times: "over prompts and 3 passes"."""
     texts = dict.fromkeys(run.scope.text for run in runs)
-    return " or ".join(f"over {text}" for text in texts)
+    return "; or ".join(f"over {text}" for text in texts)
 
 
 def definitions(runs: Sequence[RunMetrics]) -> Iterator[Note]:

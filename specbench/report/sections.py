@@ -164,7 +164,7 @@ def _by_position(server: ServingMetrics) -> str:
 
 
 _THROUGHPUT = (
-    Field("to\nvanilla", _served(_to_vanilla)),
+    Field("relative\nto vanilla", _served(_to_vanilla)),
     Field("output\ntok/s", _served(lambda server: formats.rate(server.output_throughput))),
     Field("total\ntok/s", _served(lambda server: formats.rate(server.total_throughput)), 3),
     Field("requests/s", _served(lambda server: formats.figures(server.request_throughput))),

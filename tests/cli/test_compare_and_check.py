@@ -46,7 +46,7 @@ def test_a_paper_gets_a_sentence_a_table_of_its_columns_and_a_bibliography(
     run = store(RUN, "run")
     said = specbench("compare", run, "--cross", "pld", "sps")
     words = " ".join(said.out.split())
-    assert said.code == 0 and "PLD is 0." in words and "times as fast as SpS, by the mean" in words
+    assert said.code == 0 and "PLD is 0." in words and "times as fast as SpS, on average" in words
     form = ("--format", "latex", "--columns", "mean")
     table = specbench("report", run, *form, "--ours", "pld", "--ours", "SPS").out
     assert table.count(r"\specbenchours{") == 2 and "{Mean}" in table and "{GSM8K}" not in table

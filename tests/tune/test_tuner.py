@@ -124,7 +124,7 @@ def test_nothing_is_kept_for_auto_if_the_machine_changed_its_speed(
         curve.write_text(curve.read_text().replace('"vanilla_s": ', '"vanilla_s": 9'))
     lines: list[str] = []
     tune("tiny", METHODS, output=tmp_path / "tune", minutes=0.1, say=lines.append, **VALUES)
-    warned = [line for line in lines if "took 0% of the time in the cost curve" in line]
+    warned = [line for line in lines if "took 0% of its time in the cost curve" in line]
     assert len(warned) == (not is_steady)
     assert len([*(tmp_path / "cache").rglob("*.toml")]) == is_steady
 

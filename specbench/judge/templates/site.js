@@ -14,7 +14,7 @@
   const hasMean = data.rows.some(row => row.task === data.mean && row.run !== null);
   const isServed = data.rows.some(row => row.throughput);
   const kinds = { speedup: "speedup", MAT: "mat", "tok/s per request": "tokens_per_s" };
-  if (isServed) Object.assign(kinds, { throughput: "throughput", "to vanilla": "throughput_ratio" });
+  if (isServed) Object.assign(kinds, { throughput: "throughput", "relative to vanilla": "throughput_ratio" });
   const orders = { speedup: "speedup", "as measured": null, ...kinds };
 
   const make = (tag, parent, text = "", name = "") => {

@@ -87,7 +87,7 @@ def test_a_request_becomes_an_answer_with_its_times(tmp_path: Path) -> None:
     (block,) = run.header.blocks
     assert block.counters["accepted_at_1"] == 2.0
     seen = " ".join(about(run).findings)
-    assert "7 for 6 tokens after the first: 1 were cut" in seen
+    assert "7 for 6 tokens after the first: 1 were cut off" in seen
     assert "1 of 6 times between chunks lie within one step" in seen
 
 

@@ -35,7 +35,7 @@ from specbench.log.imported import ImportedFigure
 from specbench.types import ImportedCounts, Record
 
 _STEPS = StepsField("idxs", 0)
-_OF_METHOD = "tokens: new_tokens, those that steps emitted; steps: idx + 1"
+_OF_METHOD = "tokens: new_tokens, emitted by steps; steps: idx + 1"
 _OF_BASELINE = "tokens and steps: idx + 1, since new_tokens is 0 and idx is the last token's index"
 _TEMPERATURE = re.compile(r"temperature-(\d+(?:\.\d+)?)")
 """The temperature in the name that these tools give a model."""
@@ -120,8 +120,8 @@ def _mat_figures(method: str, records: Sequence[Record]) -> Iterator[ImportedFig
 FORMAT = Format(
     title="answers of EAGLE, Medusa or REST",
     tool="EAGLE, Medusa or REST",
-    arithmetic="speed.py: the mean over questions of tokens/s / the baseline's mean, with the "
-    "baseline's tokens counted in its texts, minus 1",
+    arithmetic="speed.py: the mean over questions of tokens/s / the baseline's mean; the "
+    "baseline's tokens are those of its re-tokenised texts, minus 1",
     average="rates",
     matches=_matches,
     read=_read,

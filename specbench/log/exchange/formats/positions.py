@@ -76,7 +76,7 @@ def _read(source: SourceFile) -> FileContent:
         )
     return FileContent(
         records=records,
-        counting="tokens and steps: a walk over the positions, all of whose tokens steps emit",
+        counting="tokens and steps: a walk over the positions; steps emit all tokens",
         # facts that such files do not have
         lacks=("times", "texts", "the end of answers", "stop reasons"),
     )

@@ -54,8 +54,8 @@ def _figures(answers: MethodAnswers, count_tokens: CountTokens | None) -> Iterat
 FORMAT = Format(
     title="answers of Spec-Bench",
     tool="Spec-Bench",
-    arithmetic="evaluation/speed.py: the mean over questions of tokens/s / the baseline's mean, "
-    "with the baseline's tokens counted in its texts, minus 1",
+    arithmetic="evaluation/speed.py: the mean over questions of tokens/s / the baseline's mean; "
+    "the baseline's tokens are those of its re-tokenised texts, minus 1",
     average="rates",
     matches=_matches,
     read=_read,

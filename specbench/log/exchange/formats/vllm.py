@@ -186,7 +186,7 @@ def _findings(benchmark: Fields, records: Sequence[Record], load: Load) -> Itera
     if most_requests > load.concurrency > 0:
         yield (
             f"max_concurrent_requests is {most_requests:g} at {load.concurrency} requests at once: "
-            "it counts all requests of a second, not those in flight"
+            "it counts all requests within a second, not those in flight"
         )
     counters = _counters(benchmark)  # empty if the server counts no drafts
     if counters:
@@ -194,9 +194,9 @@ def _findings(benchmark: Fields, records: Sequence[Record], load: Load) -> Itera
         num_emitted = round(counters["num_drafts"] + counters.get("num_accepted", 0.0))
         num_tokens = sum(record.num_tokens - 1 for record in records if record.is_ok)
         yield (
-            f"drafts and accepted tokens are {num_emitted} for {num_tokens} tokens after the "
-            f"first: {max(0, num_emitted - num_tokens)} were cut; the acceptance rate is in "
-            "percent, the rates by position are shares"
+            f"drafts and accepted tokens add up to {num_emitted} for {num_tokens} tokens after "
+            f"the first: {max(0, num_emitted - num_tokens)} were cut off; the acceptance rate is "
+            "in percent, the rates by position are shares"
         )
 
 
