@@ -23,9 +23,9 @@ def near_tie(dtype: str, scale: float) -> float:
     epsilon times the size of the logits (`scale`: the largest magnitude among the 100 best). The
     multiple was measured on `tiny` between prefill, tree and single tokens: the gap between two of
     the 20 best tokens moved by up to 6 epsilon x scale in bfloat16, 4 in float16 and 31 in float32.
-    The last is larger because the sums are rounded to float32 too, as in half precision, where that
-    is much finer than the dtype. The thresholds, 8 and 64, leave some room, since rounding errors
-    grow like the square root of the number of layers.
+    The last is larger because sums are rounded to float32 like all else; half precision also sums
+    in float32, which is much finer than its own epsilon. The thresholds, 8 and 64, leave some room,
+    since rounding errors grow like the square root of the number of layers.
 
     In bfloat16 the gap can be a whole logit, which may hide a bug. In float32
     (`specbench audit --dtype float32`) it is some 8,000 times smaller.
