@@ -1,1 +1,1 @@
-"""Numbers -> tables, plots and pages. Nothing is measured or computed here."""
+"""Show numbers as tables, plots and pages. Nothing is measured or computed here."""

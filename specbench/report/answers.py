@@ -15,7 +15,7 @@ from specbench.log.run import Run
 from specbench.types import Record, RequestKey
 
 SAMPLES_PER_TASK = 2
-"""Samples of each task on a page, in their first pass: the page has to stay small."""
+"""Number of samples per task on a page, of the first pass only, so that the page stays small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,30 +23,33 @@ class Answers:
     """The answers of all methods to one request."""
 
     title: str
-    """The sample in words."""
+    """The request in words, such as "MT-bench, 81, turn 2"."""
     prompt: str
-    """The text of its turn; empty if this machine does not have the run's prompts."""
+    """The text of the request's turn; empty if this machine does not have the run's prompts."""
     done: Mapping[str, Record]
-    """The records, by the method's label in tables."""
+    """The records of answers that did not fail, by the method's label in tables."""
     failed: Mapping[str, str]
     """The errors of methods that failed, by label."""
 
     @property
     def by_text(self) -> Mapping[str, Sequence[str]]:
-        """The distinct texts, each with the methods that wrote it."""
+        """The distinct texts of the answers, each with the labels of the methods that gave it."""
         labels_by_text = defaultdict(list)
         for label, record in self.done.items():
             labels_by_text[record.text].append(label)
         return labels_by_text
 
     def in_order(self, labels: Sequence[str]) -> "Answers":
-        """The same answers in the order of these labels."""
+        """The same answers in the order of `labels`. Methods without a label there are left out."""
         done = {label: self.done[label] for label in labels if label in self.done}
         failed = {label: self.failed[label] for label in labels if label in self.failed}
         return replace(self, done=done, failed=failed)
 
     def replay(self, prefix: str = "") -> dict[str, Any]:
-        """The texts and the steps of the methods, as plain values for a script."""
+        """The texts and the steps of the methods, in types of JSON, for the page's script.
+
+        `prefix` is put before the title.
+        """
         texts = list(self.by_text)
         answers = [
             {"method": label, "text": texts.index(record.text), **_timed_steps(record)}
@@ -63,8 +66,9 @@ class Answers:
 def _timed_steps(record: Record) -> dict[str, Any]:
     """The times and the steps of an answer.
 
-    `counted` is true if the steps are known, `exact` if the ends of the tokens are known. An
-    imported answer may have only its total time, which then counts as the time of decoding.
+    `counted` is True if the steps are known, `exact` if the ends of the tokens are known. An
+    imported answer may have only its total time, which then counts as the time of decoding. Times
+    are in seconds.
     """
     lengths = _lengths(record)
     is_split = record.prefill_s is not None and record.decode_s is not None
@@ -79,7 +83,11 @@ def _timed_steps(record: Record) -> dict[str, Any]:
 
 
 def step_ends(token_ends: Sequence[int], accept_lengths: Sequence[int]) -> list[tuple[int, int]]:
-    """Where in the text the accepted draft tokens and all tokens end, per prefill and step."""
+    """For the prefill and each step, where its draft tokens and all its tokens end in the text.
+
+    `token_ends` has the number of characters up to the end of each token [tokens]; `accept_lengths`
+    has the tokens that each step emitted [steps].
+    """
     bounds = (0, *token_ends)
     return [(bounds[end - 1], bounds[end]) for end in accumulate((1, *accept_lengths))]
 
@@ -97,7 +105,7 @@ def _lengths(record: Record) -> Sequence[int]:
 def _token_ends(record: Record) -> Sequence[int]:
     """Ends of a record's tokens in its text; evenly spaced for a record of an older version.
 
-    A server may count more tokens than its text has, and then they are evenly spaced, too.
+    If a server counted more tokens than its text has, they are evenly spaced, too.
     """
     count = record.num_tokens
     if record.token_ends and len(record.token_ends) == count:
@@ -108,8 +116,8 @@ def _token_ends(record: Record) -> Sequence[int]:
 def pick_answers(run: Run) -> tuple[Answers, ...]:
     """The answers to the first samples of each task: an `Answers` per request.
 
-    Requests are of the first pass over the prompts and of up to `SAMPLES_PER_TASK` samples per
-    task, in the order in which they ran. A record is the answer of one method to one request.
+    The requests are those of the first pass over the prompts, for up to `SAMPLES_PER_TASK` samples
+    per task, in the order in which they ran. A record is the answer of one method to one request.
     """
     # request (task, sample, turn, temperature, pass, load) -> method spelling -> its record
     records_by_request: dict[RequestKey, dict[str, Record]] = defaultdict(dict)
@@ -119,10 +127,10 @@ def pick_answers(run: Run) -> tuple[Answers, ...]:
         shown_ids = shown_ids_by_task[key.task]
         is_sample_shown = key.sample_id in shown_ids or len(shown_ids) < SAMPLES_PER_TASK
         if record.imported and not (record.text and record.wall_s):
-            continue  # another tool's file, which may lack the text or the time of an answer
+            continue  # the file of another tool lacks the text or the time of this answer
         if key.repeat == 0 and is_sample_shown:
             shown_ids.add(key.sample_id)
-            # `visible`: with signs in place of control characters
+            # `visible` replaces control characters by signs.
             printable_record = replace(record, text=visible(record.text))
             records_by_request[key.request][key.method] = printable_record
     turns_by_sample = _turns(run)  # texts of each sample's turns, by its id
@@ -136,9 +144,9 @@ def pick_answers(run: Run) -> tuple[Answers, ...]:
 
 
 def _turns(run: Run) -> dict[str, Sequence[str]]:
-    """The texts of each sample's turns, by the sample's id; only of prompts that are here."""
+    """The texts of each sample's turns, by the sample's id, if this machine has the prompts."""
     turns_by_sample: dict[str, Sequence[str]] = {}
-    for header in run.header.prompts:  # of each set of prompts, a task's
+    for header in run.header.prompts:  # of each task's prompts
         prompt_set = prompts_of_run(run.header, header)  # None if this machine lacks the texts
         if prompt_set is not None:
             turns_by_sample |= {prompt.sample_id: prompt.turns for prompt in prompt_set.prompts}
@@ -148,9 +156,9 @@ def _turns(run: Run) -> dict[str, Sequence[str]]:
 def _answers(run: Run, request: RequestKey, prompt: str, records: Mapping[str, Record]) -> Answers:
     """The answers of the header's methods to a request, in the header's order.
 
-    A request is a turn of a sample at a temperature, `prompt` the text of this turn or "".
-    `records` are the answers to it by method spelling ("pld:ngram=2"); a method without one is
-    left out.
+    A request is a turn of a sample at a temperature; `prompt` is the text of this turn or "".
+    `records` are the answers to the request by the method's spelling ("pld:ngram=2"). A method
+    without an answer is left out.
     """
     records_by_label = {}  # of answers that did not fail, by the method's name in tables
     errors_by_label = {}  # messages of answers that failed, by the same name

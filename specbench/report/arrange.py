@@ -1,6 +1,6 @@
 """Arrange the numbers of runs in the papers' layout: methods by task, per run and temperature.
 
-The module decides which numbers stand together and which are the best of their column.
+This module decides which numbers are shown together, and which are the best in their column.
 """
 
 from collections import defaultdict
@@ -35,13 +35,13 @@ from specbench.report.run_labels import run_labels
 from specbench.report.verdict import verdict
 
 Sort = Literal["paper", "speedup"]
-"""The order of the methods: the papers', or the fastest first."""
+"""The order of the methods: that of the papers, or the fastest first."""
 
 
 def arrange(measured: Sequence[RunMetrics], runs: Sequence[Run], sort: Sort) -> Report:
-    """The results of one or several runs, methods in the papers' order or the fastest first.
+    """The report of one or several runs, with the methods in the order `sort`.
 
-    `measured` are the numbers of `runs`.
+    `measured` has the numbers of each run in `runs`.
     """
     headers = [run.info for run in measured]
     labels = run_labels(headers, [facts.load_text(run) for run in measured])
@@ -66,7 +66,7 @@ def arrange(measured: Sequence[RunMetrics], runs: Sequence[Run], sort: Sort) -> 
 
 
 def _title(runs: Sequence[RunMetrics]) -> str:
-    """Models, machines and dtypes of the runs."""
+    """The models, machines and dtypes of the runs, in words."""
     models = _distinct(facts.model_text(run.info) for run in runs)
     machines = _distinct(run.info.device_phrase for run in runs)
     dtypes = ", ".join(dict.fromkeys(run.info.model.precision for run in runs))
@@ -76,12 +76,12 @@ def _title(runs: Sequence[RunMetrics]) -> str:
 
 
 def _distinct(texts: Iterable[str]) -> str:
-    """Each of the texts once."""
+    """The texts without duplicates, joined into one text."""
     return "; ".join(dict.fromkeys(texts))
 
 
 def _tasks(runs: Sequence[RunMetrics]) -> tuple[Task, ...]:
-    """The tasks of all runs; if there are several, followed by their mean."""
+    """The tasks of all runs, followed by their mean if there are several."""
     titles = {task: run.info.task_title(task) for run in runs for task in run.tasks}
     tasks = [Task(name, title, _num_samples(runs, name)) for name, title in titles.items()]
     if len(tasks) > 1:
@@ -90,11 +90,11 @@ def _tasks(runs: Sequence[RunMetrics]) -> tuple[Task, ...]:
 
 
 def _num_samples(runs: Sequence[RunMetrics], task: str) -> str:
-    """The number of samples of a task that methods are compared on, as text.
+    """The number of a task's samples on which methods are compared, as text.
 
-    "8", "6-8" if runs or temperatures differ, or "" if there are none. At one temperature of a
-    run, the method with the most samples counts. `task` is its name in records; `runs` are the
-    numbers of runs, in cells: a cell is a method at a temperature on a task.
+    It is "8", or "6-8" if runs or temperatures differ, or "" if there are none. At one temperature
+    of a run, the method with the most samples counts. `task` is the task's name in records. `runs`
+    are the numbers of runs, in cells: a cell is a method at a temperature on a task.
     """
     nums_samples: set[int] = set()  # a number per run and temperature, without duplicates
     for run in runs:
@@ -115,11 +115,11 @@ def _num_samples(runs: Sequence[RunMetrics], task: str) -> str:
 def _block(
     sources: Sequence[Source], temperature: float, tasks: Sequence[Task], sort: Sort
 ) -> Block:
-    """The results and the verdicts of all runs (`sources`) that have a temperature.
+    """The results and the verdicts, at one temperature, of all runs that have this temperature.
 
-    A source is a run with its numbers (`metrics`). `tasks` are the columns of the report's tables.
-    `sort` is the order of a run's methods: "paper" keeps the order of the run, "speedup" puts the
-    fastest first.
+    `sources` are the runs with their numbers (`metrics`). `tasks` are the columns of the report's
+    tables. `sort` is the order of a run's methods: "paper" keeps the order of the run, "speedup"
+    puts the fastest first.
     """
     sources = [source for source in sources if temperature in source.metrics.temperatures]
     # the numbers of each run; means are missing if the run has only a part of all tasks
@@ -132,8 +132,8 @@ def _block(
         results = RunResults(
             source,
             tuple(methods),
-            verdict(metrics, temperature),  # a sentence on which method is the fastest
-            recommendation(metrics, temperature),  # what to use, and the next command
+            verdict(metrics, temperature),  # a sentence about which method is the fastest
+            recommendation(metrics, temperature),  # which method to use, and the next command
         )
         results_of_runs.append(results)
     return Block(temperature, tuple(results_of_runs))
@@ -148,20 +148,20 @@ def _speed(method: MethodResults) -> list[float]:
 def _comparable(runs: Sequence[RunMetrics]) -> list[RunMetrics]:
     """The numbers of the runs, in the same order, with means that can be compared between runs.
 
-    If a run has only some of the tasks of all runs, its means over tasks are missing, with the
-    reason "4 of 6 tasks". A cell has the numbers of a method at a temperature on a task.
+    If a run has only some of the tasks of all runs, its means over tasks become missing, with a
+    reason such as "4 of 6 tasks". A cell has the numbers of a method at a temperature on a task.
     """
-    # per run, the names of tasks with a measured completion (`num_done` counts completions); a
-    # key with the task "" is of all tasks together
+    # Per run, the names of tasks with a measured completion (`num_done` counts completions). A key
+    # with the task "" is for all tasks together.
     tasks_of_runs = [
         {key.task for key, cell in run.cells.items() if cell.num_done and key.task} for run in runs
     ]
     all_tasks = set[str]().union(*tasks_of_runs)
     comparable_runs = []
     for run, tasks in zip(runs, tasks_of_runs, strict=True):
-        # a `Missing` with the reason if the run has a part of the tasks; None for all or none
+        # A `Missing` with the reason if the run has only some of the tasks, else None.
         if missing_mean := reason_if_partial(len(tasks), len(all_tasks)):
-            # by method and temperature: the numbers over all tasks, with `missing_mean` for means
+            # By method and temperature, the numbers over all tasks, with `missing_mean` as means.
             overall_without_means = {
                 (method, temperature): _without_means(overall, missing_mean)
                 for (method, temperature), overall in run.overall.items()
@@ -176,7 +176,7 @@ def _without_means(metrics: MethodMetrics, missing: Missing) -> MethodMetrics:
 
 
 def _methods(run: RunMetrics, temperature: float, tasks: Sequence[Task]) -> list[MethodResults]:
-    """The methods of a run, with their results on each task."""
+    """The methods of a run, with their results on each task at a temperature."""
     columns = [_column(run, temperature, task.name) for task in tasks]
     return [
         MethodResults(
@@ -193,7 +193,7 @@ def _methods(run: RunMetrics, temperature: float, tasks: Sequence[Task]) -> list
 
 
 def _column(run: RunMetrics, temperature: float, task: str) -> dict[str, TaskResult]:
-    """The results of all methods on a task, with the best marked."""
+    """The results of all methods on a task at a temperature, with the best marked."""
     results = {
         method: task_result(run, CellKey(method, temperature, task)) for method in run.methods
     }
@@ -206,9 +206,9 @@ def _column(run: RunMetrics, temperature: float, task: str) -> dict[str, TaskRes
 
 
 def _best(numbers: dict[str, Value]) -> set[str]:
-    """The methods whose number is the highest as shown, with two digits after the point.
+    """The methods with the highest number, as it is shown, with two decimals.
 
-    `numbers` are by method. Empty if no method but vanilla has a number.
+    `numbers` are by method. The result is empty if no method except vanilla has a number.
     """
     shown = {
         method: round(number.value, 2)

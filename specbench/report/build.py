@@ -1,4 +1,4 @@
-"""A report of finished runs, and its files, each written whole or not at all."""
+"""Make a report of finished runs, and write its files, each whole or not at all."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ def make_report(
 ) -> Report:
     """Measure runs and arrange their numbers, methods in the order `sort`.
 
-    `options` are further arguments of `measure`.
+    `options` are other arguments of `measure`.
     A run on servers at several loads becomes one run per load.
     """
     run_list = runs if isinstance(runs, Sequence) else [runs]
@@ -37,7 +37,7 @@ def make_report(
 
 
 def write_report(report: Report, folder: Path, *, has_pdf: bool = False) -> list[Path]:
-    """Write every format and every plot; with `has_pdf`, plots as PDF too.
+    """Write every format and every plot; with `has_pdf`, plots are also written as PDF.
 
     Raises:
         RunFolderError: the folder cannot be written.
@@ -68,10 +68,10 @@ def plot_files(plots: Iterable[Plot]) -> dict[str, bytes]:
 
 
 def parse_columns(text: str) -> tuple[str, ...]:
-    """The columns of the table in LaTeX by a text such as "speedup,mean"; all if it is empty.
+    """The columns of the LaTeX table, from a text such as "speedup,mean"; all if it is empty.
 
     Raises:
-        UserError: an unknown name.
+        UserError: a name is unknown.
     """
     names = tuple(text.split(",")) if text else COLUMNS
     for name in names:
@@ -81,16 +81,16 @@ def parse_columns(text: str) -> tuple[str, ...]:
 
 
 def for_paper(report: Report, columns: tuple[str, ...], ours: Iterable[str]) -> Report:
-    """The report with these columns in its table in LaTeX, and with the author's methods marked.
+    """The report with these columns in its LaTeX table, and with the author's methods marked.
 
-    The table has a row per variant of a method. A variant is a method with its options, spelled
-    "pld:ngram=2" in records; "pld" is its name without options.
+    The table has a row per variant of a method. A variant is a method with its options, which
+    records spell "pld:ngram=2"; "pld" is its name without options.
 
     Args:
         report: the report of the runs.
         columns: some of `COLUMNS`.
-        ours: the author's methods: spellings of variants, or names without options, which stand
-            for all variants. Case, hyphens, underscores and blanks do not matter.
+        ours: the author's methods. They are spellings of variants, or names without options, which
+            stand for all variants. Case, hyphens, underscores and blanks do not matter.
 
     Raises:
         UserError: the runs have no such method.
@@ -104,7 +104,7 @@ def for_paper(report: Report, columns: tuple[str, ...], ours: Iterable[str]) -> 
             spellings_by_name[spelling.partition(":")[0]].add(spelling)
     our_spellings: set[str] = set()
     for our_method in ours:
-        # the key that differs in case and separators only, else `our_method` itself
+        # The key that differs only in case and separators, else `our_method` itself.
         name = same_name(our_method, spellings_by_name)
         if name not in spellings_by_name:
             raise unknown_name("method in these runs", name, spellings_by_name)

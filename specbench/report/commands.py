@@ -1,4 +1,4 @@
-"""The command of a run: as the user typed it, and with every setting written out."""
+"""Show the command of a run: as the user typed it, and with every setting written out."""
 
 import shlex
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from specbench.log.options import Option, options
 from specbench.log.spec import SpecValues
 
 _WIDTH = 88
-"""Characters of a line."""
+"""The most characters of a line."""
 
 
 def typed_command(info: RunHeader) -> str:
@@ -25,32 +25,32 @@ def typed_command(info: RunHeader) -> str:
 def full_command(info: RunHeader) -> str:
     """The command that repeats a run: "specbench run" with every setting that is not off.
 
-    Settings at their defaults are written too, since a later version may change a default. The
-    command of an imported run is as the user typed it, empty if unknown. `info` is the header of
-    the run. The settings of a complete run have the number of passes that were run, so `--until-ci`
-    (passes until intervals are narrow) is left out.
+    Settings with default values are written, too, since a later version may change a default. For
+    an imported run, the command is as the user typed it, and empty if unknown. `info` is the header
+    of the run. The settings of a complete run have the number of passes that were run, so
+    `--until-ci` (passes until intervals are narrow) is left out.
     """
     if info.imported:
         return typed_command(info)
     spec = info.spec.values  # the settings in effect
-    # as the user asked, with defaults filled in; those in effect if that is unknown
+    # The settings that the user asked for, with defaults filled in; if unknown, those in effect.
     asked = info.spec.asked or spec
     # A card TASK.toml defines the task TASK, or its sub-tasks TASK/NAME.
-    cards = [name for name in asked.tasks if name.endswith(".toml")]  # paths of files
+    cards = [name for name in asked.tasks if name.endswith(".toml")]  # paths of the cards
     tasks_of_cards = {Path(card).stem for card in cards}
     tasks = [task for task in spec.tasks if task.partition("/")[0] not in tasks_of_cards]
-    # The settings to write. The template is as the user gave it, since `spec` has the name of what
-    # `auto` chose. Cards are added below, so the tasks are only the ones that no card defines.
+    # The settings to write. The template is as the user gave it, since `spec` has the name that
+    # `auto` chose. Cards are added below, so the tasks are only those that no card defines.
     written_spec = structs.replace(spec, template=asked.template, tasks=tuple(tasks))
-    # Arguments, by field of the settings, of options that are not one flag and its value: a server
-    # is "--url URL --label NAME". An empty list leaves the option out.
+    # By field of the settings, the arguments of options that are not a flag with its value. For
+    # example, a server is "--url URL --label NAME". An empty list leaves the option out.
     special_arguments = _special_arguments(spec)
     arguments = ["specbench run"]  # each further element is a flag with its value
     for option in options(SpecValues):  # declared options; `name` is the field of the settings
         if option.name in special_arguments:
             arguments += special_arguments[option.name]
         else:
-            # the flag with its value; no arguments for an option that is unset or off
+            # A flag with its value, or no arguments if the option is unset or off.
             arguments += _arguments(option, getattr(written_spec, option.name))
         if option.name == "tasks":
             arguments += [f"--task {shlex.quote(card)}" for card in cards]
@@ -77,14 +77,14 @@ def _special_arguments(spec: SpecValues) -> dict[str, list[str]]:
 
 
 def _methods(spec: SpecValues) -> list[str]:
-    """The flags with arguments for the methods of a run, in their order: "--method sps,eagle2".
+    """The flags with arguments for the methods of a run, in order, such as "--method sps,eagle2".
 
-    A method with options ("pld:ngram=2") has an argument for itself, since its options have
-    commas. Neighbours without options share an argument.
+    A method with options ("pld:ngram=2") has a separate argument, since options may have commas.
+    Neighbours without options share an argument.
     """
     methods = list(spec.methods)  # spellings, options included
-    # vanilla (`BASELINE`) runs without being named, unless `--no-baseline` was given or no other
-    # method runs
+    # Vanilla (`BASELINE`) runs without being named, unless `--no-baseline` was given or no other
+    # method runs.
     if spec.is_baseline_run and methods != [BASELINE]:
         methods = [method for method in methods if method != BASELINE]
     arguments: list[str] = []  # each a method, or several methods separated by commas
@@ -99,7 +99,7 @@ def _has_options(method: str) -> bool:
 
 
 def _arguments(option: Option, setting: Any) -> list[str]:
-    """The flag with its value; no arguments for an option that is unset or off."""
+    """The flag of an option with its value, or no arguments if the option is unset or off."""
     if option.item is bool:
         return [option.flag] if setting else []
     is_unset = setting in (None, "", ())
@@ -112,9 +112,9 @@ def _arguments(option: Option, setting: Any) -> list[str]:
 def _wrapped(arguments: Iterable[str]) -> str:
     """A shell command, broken into lines of up to `_WIDTH` characters.
 
-    All lines but the last end in a blank and a backslash, which do not count. Lines after the
-    first are indented. An argument is a flag with its value, "--task mtbench", and stays on one
-    line; if it is too long, it has a line for itself. The first argument is "specbench run".
+    All lines except the last end in a blank and a backslash, which do not count. Lines after the
+    first are indented. An argument is a flag with its value, such as "--task mtbench", and stays on
+    one line. If it is too long, it has its own line. The first argument is "specbench run".
     """
     lines: list[str] = []
     for argument in arguments:

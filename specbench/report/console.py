@@ -1,4 +1,4 @@
-"""The console and the plain tables of commands. Text from outside is made safe to print."""
+"""Print plain tables and texts on the console. Text from outside is made safe to print."""
 
 import os
 import re
@@ -16,13 +16,13 @@ from rich.style import Style
 from specbench.errors import printable, terminal_text
 
 _NARROWEST = 24
-"""Smallest width of the last column of a table of texts, if it has longer words."""
+"""Smallest width in characters of a table's last column, if it has longer words."""
 _WHOLE = re.compile(
     r"`[^`]+`|\d %|(?<=: )(?:specbench|python|pip|/\S+) .*|--[a-z-]+ \S+"
     r"|\S+ \((?=[^()]{,30}\))[^()]*(?:=|; paper: )[^()]*\)"
 )
-"""Texts that stay on one line: commands, and options with their values, since a copy of them must
-run; percents; labels with settings.
+"""Matches texts that stay on one line: commands and options with their values, which users copy;
+percentages; and labels with settings.
 """
 
 
@@ -44,12 +44,12 @@ class SafeConsole(Console):
             yield Segment(text if control else terminal_text(text), style, control)
 
     def on_broken_pipe(self) -> None:
-        """Raise the error that is being handled, where rich would end the program silently."""
+        """Raise the error that is being handled. Rich would end the program silently instead."""
         raise
 
 
 def wrapped(text: str, stream: IO[str]) -> str:
-    """The text with lines wrapped at words if the stream is a terminal."""
+    """The text, with lines wrapped between words if the stream is a terminal."""
     if not stream.isatty():
         return text
     return "\n".join(_lines(text, _width(stream) or 80))
@@ -64,9 +64,9 @@ def _width(terminal: IO[str]) -> int:
 
 
 def _lines(text: str, width: int) -> Iterator[str]:
-    """The text in lines that are broken at words.
+    """The text in lines of up to `width` characters, broken between words.
 
-    Names, addresses and commands stay whole, so that they can be copied.
+    Names, addresses and commands are not broken, so that they can be copied.
     """
     for line in text.split("\n"):
         unbroken = _WHOLE.sub(lambda match: match[0].replace(" ", "\xa0"), line)
@@ -76,7 +76,7 @@ def _lines(text: str, width: int) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Prose:
-    """A text beside a label: wrapped at words on a terminal, else not.
+    """A text with a label to the left. On a terminal, the text is wrapped between words.
 
     Print it with `crop=False`.
     """
@@ -84,11 +84,11 @@ class Prose:
     text: str
     """The text."""
     style: str = ""
-    """Colour and weight, as rich takes them."""
+    """Colour and weight, as a style of rich."""
     label: str = ""
-    """The label left of the first line."""
+    """The label to the left of the first line."""
     indent: int = 0
-    """Characters left of each line, for the label."""
+    """Width in characters of the margin to the left, which holds the label."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         """Yield the lines of the text for rich, each after a margin of `indent` characters.
@@ -113,8 +113,8 @@ class Prose:
 class TextTable:
     """Rows of texts below headings; numbers are aligned right.
 
-    Texts wrap at spaces, but not those of the first column, nor numbers. A word that is wider than
-    its column stays whole, so that an address can be copied: print the table with `crop=False`.
+    Texts wrap at spaces, except numbers and the texts of the first column. A word that is wider
+    than its column is not broken, so that an address can be copied: print with `crop=False`.
     """
 
     headings: Sequence[str]
@@ -122,7 +122,7 @@ class TextTable:
     rows: Sequence[Sequence[str]]
     """The texts of each row, one per column."""
     are_numbers: bool = False
-    """True if all columns but the first hold numbers."""
+    """True if all columns except the first have numbers."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         """Yield the lines of the table for rich: bold headings, then the rows.
@@ -148,18 +148,18 @@ class TextTable:
         return "  ".join(padded).rstrip()
 
     def _widths(self, max_width: int) -> list[int]:
-        """The width of each column in characters, such that a line fits `max_width` if it can.
+        """The width of each column in characters, so that a line fits into `max_width` if possible.
 
-        The widest column shrinks first. A column shrinks down to its longest word, the last one
-        down to `_NARROWEST` if its longest word is wider. The first column and columns of numbers
-        do not shrink. `self.rows` are the texts of each row, one per heading.
+        The widest column shrinks first. A column shrinks at most to its longest word, and the last
+        column to `_NARROWEST` if its longest word is wider. The first column and columns of numbers
+        do not shrink. `self.rows` has the texts of each row, one per heading.
         """
         columns = list(zip(self.headings, *self.rows, strict=True))  # texts of each column
         widths = [max(map(cell_len, texts)) for texts in columns]
         # the width of the longest word in each column
         least_widths = [max(map(_longest_word, texts)) for texts in columns]
         least_widths[-1] = min(least_widths[-1], _NARROWEST)
-        # columns that do not shrink: with `are_numbers`, all but the first hold numbers
+        # The number of columns that do not shrink: all if they have numbers, else the first.
         num_fixed = len(columns) if self.are_numbers else 1
         least_widths[:num_fixed] = widths[:num_fixed]
         gaps_width = 2 * (len(widths) - 1)  # two blanks between columns
@@ -185,5 +185,5 @@ def _folded(text: str, width: int) -> list[str]:
 def text_table(
     headings: Sequence[str], rows: Iterable[Iterable[str]], *, are_numbers: bool = False
 ) -> TextTable:
-    """A table of texts from outside."""
+    """A table of texts from outside, which are made safe to print."""
     return TextTable(headings, [[*map(printable, row)] for row in rows], are_numbers)

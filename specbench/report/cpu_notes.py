@@ -1,4 +1,4 @@
-"""The numbers of the note on methods that a CPU slows down."""
+"""The numbers for the note about methods that are slower than vanilla on a CPU."""
 
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.overall import MethodMetrics
@@ -11,9 +11,9 @@ from specbench.report.texts import Numbers
 def slow_on_cpu(run: RunMetrics) -> Numbers:
     """Methods that are slower than vanilla on a CPU although they accept draft tokens, for a note.
 
-    Returns `is_slower`, true if there is any such method, and `methods`: an entry per such method
-    and temperature, if the method's description says why it is rarely faster than vanilla on a
-    CPU. Empty on a GPU and for servers.
+    Returns `is_slower`, which is True if there is any such method, and `methods`, with an entry per
+    such method and temperature if the method's description says why it is rarely faster than
+    vanilla on a CPU. Empty on a GPU and for servers.
     """
     if facts.is_on_gpu(run.info) or run.info.servers:
         return {}
@@ -29,7 +29,7 @@ def slow_on_cpu(run: RunMetrics) -> Numbers:
         reason = reason_by_name.get(method.partition(":")[0])
         if not reason:
             continue
-        # of the steps of all tasks; `mat` and `relative` are an `Estimate`, or `Missing`
+        # The cost of the steps of all tasks; `mat` and `relative` are an `Estimate` or `Missing`.
         cost = run.cost(method, temperature)
         slow_by_design.append(
             {

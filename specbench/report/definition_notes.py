@@ -1,6 +1,6 @@
 """The notes that explain numbers: their definitions, bounds, marks and gaps.
 
-The module gathers the numbers of each note; `texts.toml` has its sentence.
+This module gathers the numbers for each note, and `texts.toml` has the note's sentence.
 """
 
 from collections import defaultdict
@@ -15,7 +15,7 @@ from specbench.report.texts import Note, Numbers, make_note
 
 
 def scope_text(runs: Sequence[RunMetrics]) -> str:
-    """The scope of the intervals of times: "over prompts and 3 passes"."""
+    """What the intervals of times cover, such as "over prompts and 3 passes"."""
     texts = dict.fromkeys(run.scope.text for run in runs)
     return "; or ".join(f"over {text}" for text in texts)
 
@@ -23,8 +23,8 @@ def scope_text(runs: Sequence[RunMetrics]) -> str:
 def definitions(runs: Sequence[RunMetrics]) -> Iterator[Note]:
     """The notes that define the numbers and marks of a report on these runs.
 
-    A note is a sentence of `texts.toml` under its key, filled with the numbers given. `run.info`
-    is the header of a run; a note has the methods' names from there.
+    A note is the sentence that `texts.toml` has under the note's key, filled with numbers.
+    `run.info` is the header of a run, from which notes have the methods' names.
     """
     # the formula of the speedup: "ours" or "paper"
     for arithmetic in dict.fromkeys(run.arithmetic for run in runs):
@@ -37,19 +37,19 @@ def definitions(runs: Sequence[RunMetrics]) -> Iterator[Note]:
     for goodput in dict.fromkeys(run.info.spec.values.goodput for run in runs):
         if has_servers and goodput:
             yield make_note("goodput", limits=goodput)
-    # The number of tests that were corrected together, for each column with the mark "~" (the
-    # interval alone shows a difference).
+    # The number of tests that were corrected together, for each column with the mark "~", which
+    # means that only the interval shows a difference.
     if tests_by_column := _tests_of_marked(runs):
         yield make_note("alone", tests=tests_by_column)
     for run in runs:
-        # of each method of the run; a lossless method has the target's output distribution
+        # A lossless method has the target's output distribution.
         if not all(method.is_lossless for method in run.info.method_labels):
             # with the decode-only speedups of lossy methods above temperature 0
             yield make_note("lossy", run.info, decoding=_lossy_decoding(run))
 
 
 def _intervals(runs: Sequence[RunMetrics]) -> Note:
-    """The note on intervals: what they cover ("passes" or "runs"), and how they were resampled."""
+    """The note about intervals: what they cover ("passes" or "runs"), and their resampling."""
     draws = sorted({(run.bootstrap.num_resamples, run.bootstrap.seed) for run in runs})
     kinds = dict.fromkeys(run.scope.kind for run in runs if run.scope.is_estimated)
     return make_note(
@@ -65,33 +65,33 @@ def _shown_numbers(runs: Sequence[RunMetrics]) -> Iterator[str]:
 
     A number is an `Estimate`, or the reason why it is missing.
     """
-    # one per method and temperature on a server; none without servers
+    # The numbers per method and temperature on a server; none without servers.
     metrics_of_servers = [metrics for run in runs for metrics in run.serving.values()]
-    # seconds of a step / vanilla's, of each method and temperature, by task and over all tasks
+    # Seconds of a step / vanilla's, per method and temperature, by task and over all tasks.
     step_costs = [cost.relative for run in runs for cost in run.costs.values()]
-    # of the runs whose memory bandwidth is known
+    # The rooflines of the runs whose memory bandwidth is known.
     rooflines = [run.roofline for run in runs if isinstance(run.roofline, Roofline)]
     yield "mat"
     if any(isinstance(cost, Estimate) for cost in step_costs):
         yield "cost"
     # `no_bound` is the reason why there is no bandwidth bound of the speedup
     if any(roofline.no_bound is None for roofline in rooflines):
-        yield "limit"  # the note on that bound
+        yield "limit"  # the note about that bound
     if any(len(run.tasks) > 1 for run in runs):
         yield "mean"  # over the tasks
     if metrics_of_servers:
-        yield "load"  # the note on times and throughputs at a load
+        yield "load"  # the note about times and throughputs at a load
     # accepted tokens per draft + 1, by the server's own counters
     if any(isinstance(metrics.engine_mat, Estimate) for metrics in metrics_of_servers):
         yield "engine_mat"
 
 
 def bounds(run: RunMetrics) -> Iterator[Note]:
-    """Notes on the smallest possible MAT of methods on servers that do not list their steps.
+    """Notes about the smallest possible MAT of methods on servers that do not list their steps.
 
-    There, steps are implied by counts. `mat` is the MAT over these steps; `least_mat` is the MAT
-    if every answer that may have taken one more step did so. There is a note per method and
-    temperature, if the two differ in the digits that a report shows.
+    There, the number of steps is computed from counts. `mat` is the MAT with this number.
+    `least_mat` is the MAT if every answer that may have taken one more step did so. There is a note
+    per method and temperature if the two differ in the digits that a report shows.
     """
     for (method, temperature), server in run.serving.items():
         mat = run.pooled(method, temperature).mat  # over the steps of all tasks
@@ -104,7 +104,7 @@ def bounds(run: RunMetrics) -> Iterator[Note]:
 
 
 def _tests_of_marked(runs: Sequence[RunMetrics]) -> list[int]:
-    """The number of tests in each column where an interval alone shows a difference."""
+    """The number of tests in each column in which only an interval shows a difference."""
     tests_by_column = []
     for run in runs:
         for ranking in (*run.rankings.values(), *run.task_rankings.values()):
@@ -115,7 +115,7 @@ def _tests_of_marked(runs: Sequence[RunMetrics]) -> list[int]:
 
 
 def _has_mark(ranking: Ranking) -> bool:
-    """True if the interval of any speedup alone shows a difference."""
+    """True if, for any speedup, only the interval shows a difference."""
     return any(
         is_alone(speedup, ranking.against_baseline[method])
         for method, speedup in ranking.speedups.items()
@@ -123,8 +123,8 @@ def _has_mark(ranking: Ranking) -> bool:
 
 
 def _lossy_decoding(run: RunMetrics) -> list[Numbers]:
-    """Decode-only speedups of lossy methods above temperature 0, where answers differ in length:
-    the prefill's share of the time depends on the length.
+    """Speedups of decoding alone, for lossy methods above temperature 0. Their answers differ in
+    length from vanilla's, and the prefill's share of the time depends on the length.
     """
     speedups: list[Numbers] = []
     for (method, temperature), overall in run.overall.items():
@@ -136,16 +136,16 @@ def _lossy_decoding(run: RunMetrics) -> list[Numbers]:
 
 
 def gaps(run: RunMetrics) -> Iterable[Note]:
-    """Notes on missing MATs and speedups: a note per reason, with the names of the cells.
+    """Notes about missing MATs and speedups: a note per reason, with the names of the cells.
 
     A cell is a method on a task at a temperature. If all cells of a method lack a number for the
-    same reason, the note names the method alone.
+    same reason, the note names only the method.
     """
     names_by_reason: dict[str, list[Numbers]] = defaultdict(list)  # reason -> names of its cells
     for method in run.methods:
-        # the method's cells; a key without a task is of all tasks together
+        # The method's cells. A key without a task is for all tasks together.
         cells = {key: cell for key, cell in run.cells.items() if key.method == method and key.task}
-        # the reason of the speedup, which comes last, or else of the MAT
+        # The reason for the missing speedup, which comes last, or else for the missing MAT.
         reason_by_cell = {
             key: number.reason
             for key, cell in cells.items()

@@ -1,6 +1,6 @@
-"""The notes on the making of a run: machine, settings, samples, and findings about it.
+"""The notes about how a run was made: machine, settings and samples; and findings about it.
 
-The module gathers the numbers of each note; `texts.toml` has its sentence.
+This module gathers the numbers for each note, and `texts.toml` has the note's sentence.
 """
 
 from collections import defaultdict
@@ -26,52 +26,52 @@ _MEMORY_NOTES = {
     ABOVE: "memory_above",
     None: "memory",
 }
-"""The key of the note on memory, by the reason why there is no bandwidth bound."""
+"""The key of the note about memory, by the reason why there is no bandwidth bound."""
 
 
 def fact_notes(run: RunMetrics) -> Iterable[Note]:
-    """The notes that have any number."""
+    """The notes about the facts of a run. Notes without any number are left out."""
     for key, numbers in _facts(run):
         if any(numbers.values()):
             yield make_note(key, run.info, **numbers)
 
 
 def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
-    """Pairs of a note's key in `texts.toml` and the values in its text, in a report's order."""
+    """Pairs of a note's key in `texts.toml` and the values for its text, in a report's order."""
     info = run.info  # the header of the run
     environment = info.environment  # hardware and software
     spec = info.spec.values  # the settings in effect
-    # With a single local pass, a method that reuses answers of earlier passes cannot be detected.
+    # With a single local pass, a method that reuses answers of earlier passes cannot be found out.
     is_one_local_pass = not spec.backend and not info.servers and spec.repeats == 1
     yield "machine", {"device": info.device_phrase}
     yield "software", {"software": environment.software_phrase, "commit": environment.commit_phrase}
     yield "run", _settings(info)  # the settings that a report prints
-    yield "thinking", facts.thinking(info)  # the mode of prompts, if the template has any
-    yield "servers", {"servers": _servers(info)}  # of the methods, if they ran on servers
-    yield "server_use", server_notes.server_use(run)  # of the servers on this machine
+    yield "thinking", facts.thinking(info)  # the thinking mode, if the template has one
+    yield "servers", {"servers": _servers(info)}  # the methods' servers, if there are any
+    yield "server_use", server_notes.server_use(run)  # memory and energy of servers here
     yield "arrangement", server_notes.arrangement(info)  # started servers: together or in turns
-    yield "workers", {"workers": facts.workers(info)}  # processes of a cluster, if it had one
+    yield "workers", {"workers": facts.workers(info)}  # the processes of a cluster, if any
     yield "steps", _execution(info)  # how steps were executed, and the kernels
     yield "draft_weights", {"methods": facts.draft_weights(info)}  # output layer, rotary embedding
     yield "one_pass", {"is_one": is_one_local_pass}
     yield "threads", _threads(run)  # of the CPU
     yield samples(run)  # key and numbers of samples and completions
     yield "copied_prompts", {"tasks": facts.copied_prompts(info)}  # same text, several ids
-    yield "prompts_read", {"methods": facts.prompt_offsets(run)}  # servers' tokens - ours
+    yield "prompts_read", {"methods": facts.prompt_offsets(run)}  # servers' prompt tokens - ours
     yield "drafting", {"methods": facts.drafting_shares(run)}  # shares of steps with a draft
-    # if nothing shows whether vanilla's server drafted
+    # True if nothing shows whether vanilla's server drafted.
     yield "unseen_drafts", {"is_unseen": facts.is_baseline_unseen(run)}
     yield "lossless", {"counts": _agreements(run)}  # completions with vanilla's tokens
     if run.audit:  # the stored test of the output, if there was one
         yield _audit(run.audit)
-    # by formula of the speedup, "ours" or "paper": what the other formula would change
+    # By the formula of the speedup, "ours" or "paper", what the other formula would change.
     yield f"formula_{run.arithmetic}", {"changes": _formula(run)}
     if isinstance(run.roofline, Roofline):  # the memory bandwidth is known
         yield _memory(run, run.roofline)
     yield "cpu_trees", slow_on_cpu(run)  # methods slower than vanilla on a CPU
     yield "processor", _processor(info)  # load and clock
     yield "gpu", _gpu(info)  # clocks, temperature and power
-    yield "energy", _energy(info)  # of each method running alone
+    yield "energy", _energy(info)  # of each method while it ran alone
 
 
 def _settings(info: RunHeader) -> Numbers:
@@ -103,10 +103,10 @@ def _servers(info: RunHeader) -> list[Numbers]:
 def _execution(info: RunHeader) -> Numbers:
     """How the methods' steps were executed, and the kernels of the layers, for a note.
 
-    `modes` lists each mode ("graph": CUDA graphs, "eager": operations one by one) with its
-    reason, None if it needs none, and its methods. The mode of the most methods comes first,
-    without their names. `kernels` is the name of the kernels, `reason` why they are not
-    specbench's own, or None; both are left out if the header (`info`) has no kernels or no modes.
+    `modes` lists each mode ("graph" for CUDA graphs, "eager" for operations one by one) with its
+    methods, and a reason, which is None if none is needed. The mode of the most methods comes
+    first, without their names. `kernels` is the name of the kernels, and `reason` is why they are
+    not specbench's own, or None. Both are left out if the header (`info`) has no kernels or modes.
     """
     # (mode, reason for it or None) -> spellings of the methods, as in records
     methods_by_mode: dict[tuple[str, str | None], list[str]] = defaultdict(list)
@@ -117,7 +117,7 @@ def _execution(info: RunHeader) -> Numbers:
     )
     modes: list[Numbers] = []
     for (mode, reason), spellings in commonest_first:
-        is_commonest = not modes  # no names: it is the mode of all methods that are not named
+        is_commonest = not modes  # its methods are not named: they are all that no mode names
         modes.append({"mode": mode, "reason": reason, "methods": [] if is_commonest else spellings})
     if not modes or not info.kernels:
         return {"modes": modes}
@@ -125,10 +125,10 @@ def _execution(info: RunHeader) -> Numbers:
 
 
 def _threads(run: RunMetrics) -> Numbers:
-    """Numbers of CPU threads: for vanilla's steps, for all prefills, and where methods differ.
+    """Numbers of CPU threads: for vanilla's steps, for all prefills, and for methods that differ.
 
-    A method that decodes with another number has its decode speedup at vanilla's number, per
-    temperature, from the steps that were timed with both numbers. Empty if all numbers are equal.
+    A method with another number also has its decode speedup with vanilla's number, per temperature,
+    from steps that were timed with both numbers. Empty if all numbers are equal.
     """
     threads = run.info.threads
     if not threads or not (threads.own or threads.of_prefill != threads.num):
@@ -141,9 +141,9 @@ def _threads(run: RunMetrics) -> Numbers:
 
 
 def _with_common_threads(run: RunMetrics, threads: Threads, method: str, num: int) -> list[float]:
-    """The decode speedups of a method, if it had vanilla's number of threads in place of `num`.
+    """The decode speedups of a method, per temperature, with vanilla's number of threads.
 
-    A speedup per temperature. Empty if a step was not timed with both numbers.
+    `num` is the method's number of threads. Empty if a step was not timed with both.
     """
     step_s = threads.method_step_s.get(method, {})  # seconds of a step by number of threads
     measured_s = step_s.get(str(num))
@@ -159,11 +159,11 @@ def _with_common_threads(run: RunMetrics, threads: Threads, method: str, num: in
 
 
 def samples(run: RunMetrics) -> tuple[str, Numbers]:
-    """The key of the note on samples and completions, and its numbers.
+    """The key of the note about samples and completions, and its numbers.
 
-    "samples" and "done" are the least and the most of any method at any temperature.
+    "samples" and "done" have the smallest and the largest number of any method and temperature.
     """
-    # the numbers of each method and temperature, over the completions of all tasks
+    # The numbers of each method and temperature, over all tasks.
     cells = [overall.pooled for overall in run.overall.values() if overall.pooled.num_done]
     if not cells:
         return "no_samples", {"done": [0]}
@@ -180,8 +180,8 @@ def samples(run: RunMetrics) -> tuple[str, Numbers]:
 def _agreements(run: RunMetrics) -> list[Numbers]:
     """The number of greedy completions in which each method gave vanilla's tokens.
 
-    Methods with the same numbers share an entry. `first_position` is the first token that differs,
-    None if none does.
+    Methods with the same numbers share an entry. `first_position` is the position of the first
+    token that differs, or None.
     """
     # (identical completions, compared completions) -> methods
     methods_by_counts: dict[tuple[int, int], list[Numbers]] = defaultdict(list)
@@ -197,7 +197,7 @@ def _agreements(run: RunMetrics) -> list[Numbers]:
 
 
 def audit_note(audit: StoredAudit) -> Note:
-    """The result of a stored audit, and the smallest error it would have found."""
+    """The note about a stored audit: its result, and the smallest error that it would find."""
     key, numbers = _audit(audit)
     return make_note(key, **numbers)
 
@@ -218,13 +218,13 @@ def _formula(run: RunMetrics) -> list[Numbers]:
     """The smallest and the largest relative change that the other speedup formula would make.
 
     A cell (a method at a temperature on a task) has two speedups: `our_speedup`, the ratio of
-    times per token, and `paper_speedup`, the ratio of mean tokens/s. The run uses one of the two;
-    the change is the other / the used speedup - 1. Returns two changes with method and task, or
+    times per token, and `paper_speedup`, the ratio of mean tokens/s. The run uses one of them. The
+    change is the other speedup / the used speedup - 1. Returns two changes with method and task, or
     fewer if fewer than two cells have both speedups.
     """
     changes: list[Numbers] = []
     for key, cell in run.cells.items():
-        if not key.task or key.method == BASELINE:  # all tasks as one, or vanilla
+        if not key.task or key.method == BASELINE:  # the cell is for all tasks, or vanilla's
             continue
         our_speedup = cell.our_speedup
         paper_speedup = cell.paper_speedup
@@ -239,7 +239,7 @@ def _formula(run: RunMetrics) -> list[Numbers]:
 
 
 def _memory(run: RunMetrics, roofline: Roofline) -> tuple[str, Numbers]:
-    """The memory bandwidth and the numbers that follow from it."""
+    """The key of the note about memory, with the bandwidth and the numbers that follow from it."""
     least = roofline.least_bandwidth  # the lowest of the measurements before and after the run
     return _MEMORY_NOTES[roofline.no_bound], {
         "bandwidth": roofline.bandwidth,
@@ -256,7 +256,7 @@ def _memory(run: RunMetrics, roofline: Roofline) -> tuple[str, Numbers]:
 
 
 def _processor(info: RunHeader) -> Numbers:
-    """The clock, and the load by other programs if no servers ran: servers would count, too."""
+    """The clock, and the share that other programs used, unless servers ran: they would count."""
     if info.cpu is None:
         return {}
     clock = {"clock": _span(info.cpu.clock_mhz)}
@@ -278,7 +278,7 @@ def _gpu(info: RunHeader) -> Numbers:
 
 
 def _energy(info: RunHeader) -> Numbers:
-    """How the energy of methods alone was measured, and the reasons why some have none."""
+    """How the energy of methods was measured, and the reasons why some have none."""
     metered = [energy for energy in info.energy if energy.joules_per_token is not None]
     methods_by_reason: dict[str, list[str]] = defaultdict(list)
     for energy in info.energy:

@@ -1,4 +1,4 @@
-"""Facts of a run's header and numbers, as texts to print or as numbers for notes."""
+"""Facts from a run's header and numbers, as texts to print or as numbers for notes."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -20,19 +20,19 @@ _SOURCES = {
     "paper": "published prompts",
     "hub": "prompts of the original data sets",
 }
-"""Words for the source of prompts."""
+"""Words for the sources of prompts."""
 _ORIGINAL = "bundled prompts"
 """Words for bundled prompts that do not imitate published ones."""
 _WHOLE_SHARE = 0.9995
 """The smallest share that counts as all steps."""
 _MOST_LENGTHS = 4
-"""Most lengths of drafts that a note names."""
+"""The most lengths of drafts that a note names."""
 _SHORT_HASH = 12
-"""Characters that are shown of a hash of a commit or file."""
+"""Number of characters that are shown of the hash of a commit or file."""
 
 
 def model_label(info: RunHeader) -> str:
-    """The model's title, marked if it is a stand-in, or the run imported."""
+    """The model's title, marked if the model is a stand-in or the run is imported."""
     if info.imported:
         return f"{info.model.label} (imported)"
     return info.model.marked_label
@@ -46,7 +46,7 @@ def model_phrase(info: RunHeader) -> str:
 def model_text(info: RunHeader) -> str:
     """The model with the Hub id and commit of its weights, if they have any.
 
-    It is never a folder: a report is published, and its title would show the machine's own paths.
+    It never has a folder: reports are published, and should not show paths of the machine.
     """
     label = model_label(info)
     model = info.model
@@ -57,7 +57,7 @@ def model_text(info: RunHeader) -> str:
 
 
 def prompts_text(info: RunHeader) -> str:
-    """The number of the prompts by their source; empty if unknown."""
+    """The number of prompts by source, in words; empty if unknown."""
     sets: dict[str, list[PromptsHeader]] = defaultdict(list)  # by source in words
     for prompts in info.prompts:
         sets[_source(prompts)].append(prompts)
@@ -81,7 +81,7 @@ def _counted(sets: Sequence[PromptsHeader], words: str) -> str:
 
 
 def copied_prompts(info: RunHeader) -> list[dict[str, Any]]:
-    """The tasks that have one prompt under several ids."""
+    """The tasks in which a prompt occurs under several ids, with the number of copies."""
     return [
         {"task": prompts.task, "copies": len(prompts.copies), "prompts": prompts.num_prompts}
         for prompts in info.prompts
@@ -90,9 +90,10 @@ def copied_prompts(info: RunHeader) -> list[dict[str, Any]]:
 
 
 def load_text(run: RunMetrics) -> str:
-    """The requested loads, and the requests that were in flight at once: their mean and the most.
+    """The requested loads, then the mean and the largest number of requests in flight at once.
 
-    The latter are left out if no server ever had two. The mean is over methods and temperatures.
+    These two are left out if no server ever had two requests in flight. The mean is over methods
+    and temperatures.
     """
     text = ", ".join(load.text for load in loads_of(run.info.spec.values))
     in_flight = [server.in_flight for server in run.serving.values() if server.in_flight.most > 1]
@@ -109,12 +110,15 @@ def is_on_gpu(info: RunHeader) -> bool:
 
 
 def workers(info: RunHeader) -> list[dict[str, Any]]:
-    """The workers with their cards, bandwidth and clocks; none without --ray."""
+    """The workers with their hardware, bandwidth and clocks; none without --ray."""
     return [_worker(info, name, worker) for name, worker in info.workers.items()]
 
 
 def _worker(info: RunHeader, name: str, worker: WorkerHeader) -> dict[str, Any]:
-    """A worker's machine, memory bandwidth in bytes/s and mean GPU clock; None for unknown ones."""
+    """A worker's machine, memory bandwidth in bytes/s, and mean GPU clock in MHz.
+
+    Numbers that are unknown are None.
+    """
     device = info.spec.values.device
     num_threads = worker.threads.num if worker.threads else None
     clock = worker.gpu.sm_clock_mhz if worker.gpu else None
@@ -129,7 +133,7 @@ def _worker(info: RunHeader, name: str, worker: WorkerHeader) -> dict[str, Any]:
 
 
 def listed_facts(info: RunHeader) -> list[tuple[str, str]]:
-    """Label and text of the facts about the machine and the run, in order."""
+    """The facts about the machine and the run, in order, as pairs of a label and a text."""
     prompts = [
         f"{prompts.title}: {prompts.num_prompts} {prompts.source}, sha256 {prompts.sha256[:12]}"
         for prompts in info.prompts
@@ -153,9 +157,10 @@ def listed_facts(info: RunHeader) -> list[tuple[str, str]]:
 def prompt_offsets(run: RunMetrics) -> list[Numbers]:
     """The differences in tokens between prompts as servers read them and as rendered here.
 
-    An entry per method and temperature on a server, with `offset` as text: the server's count of
-    a prompt's tokens - our count, from the smallest to the largest difference of its prompts, "-1
-    to +12", or "+12" if they are equal. A server without any difference or count is left out.
+    There is an entry per method and temperature on a server. `offset` is the server's count of a
+    prompt's tokens - our count, as text: the smallest and the largest difference of all prompts,
+    such as "-1 to +12", or "+12" if the two are equal. Servers without a difference or a count are
+    left out.
     """
     offsets: list[Numbers] = []
     for (method, temperature), server in run.serving.items():
@@ -169,23 +174,23 @@ def prompt_offsets(run: RunMetrics) -> list[Numbers]:
 
 
 def drafting_shares(run: RunMetrics) -> list[Numbers]:
-    """The shares of steps with a draft, of methods on servers, for a note.
+    """The shares of steps with a draft, for methods on servers.
 
-    An entry per method and temperature. `share` is steps with a draft / all steps, `lengths` the
-    part of it for the `_MOST_LENGTHS` commonest numbers of draft tokens, and for all others as one.
-    `lengths` is empty if all drafts have one length, or if the server does not list its drafts.
-    Left out are vanilla, methods whose share is unknown, and the usual case: a method that should
-    draft in every step did so, and `lengths` is empty.
+    There is an entry per method and temperature. `share` is steps with a draft / all steps.
+    `lengths` has the shares of the `_MOST_LENGTHS` most frequent numbers of draft tokens, and of
+    all others together. It is empty if all drafts have the same length, or if the server does not
+    list its drafts. Vanilla, methods whose share is unknown, and the usual case are left out: a
+    method that should draft in every step did so, and `lengths` is empty.
     """
     methods: list[Numbers] = []
     for (method, temperature), server in run.serving.items():
         share = server.drafting_share  # 0 to 1; None if unknown
         if method == BASELINE or share is None:
             continue
-        # the lengths with their shares, if drafts have several, else empty
+        # The lengths of drafts with their shares, if there are several, else empty.
         lengths = server.draft_lengths if len(server.draft_lengths) > 1 else ()
         is_whole = share >= _WHOLE_SHARE
-        # `drafts_in_every_step`: by the method's name and its server's schedule
+        # The method's name and its server's schedule show if it should draft in every step.
         if is_whole and drafts_in_every_step(run.info, method) and not lengths:
             continue
         methods.append(
@@ -216,7 +221,7 @@ def is_baseline_unseen(run: RunMetrics) -> bool:
 
 
 def options_text(method: MethodHeader | None) -> str:
-    """The options of a method in effect."""
+    """The options of a method that are in effect, in words."""
     options: dict[str, Any] = method.options if method else {}
     texts = [f"{name}={option}" for name, option in options.items() if option not in ("", None)]
     return ", ".join(texts) or "none"
@@ -234,8 +239,8 @@ def draft_weights(info: RunHeader) -> list[dict[str, Any]]:
 def weights_text(weights: WeightsHeader | None) -> str:
     """The version of a method's draft weights in words.
 
-    The revision on the Hub, else the largest file with the beginning of its hash. `weights` is
-    None for a method without draft weights.
+    It is the revision on the Hub, or else the largest file with the beginning of its hash.
+    `weights` is None for a method without draft weights.
     """
     if weights is None:
         return "none"
@@ -251,8 +256,8 @@ def weights_text(weights: WeightsHeader | None) -> str:
 def thinking(info: RunHeader) -> dict[str, Any]:
     """The thinking mode for a note; empty without one.
 
-    `state` is "on" or "off" if the template can switch the mode, by the `values` of its switches;
-    else "fixed" or "unknown" (see `ThinkingHeader`).
+    `state` is "on" or "off" if the template can switch the mode; `values` are the values of its
+    switches. Otherwise `state` is "fixed" or "unknown" (see `ThinkingHeader`).
     """
     mode = info.model.chat and info.model.chat.thinking
     if not mode:

@@ -1,4 +1,4 @@
-"""Columns of tables over all tasks, and the tables that they make."""
+"""Columns of tables over all tasks, and tables made of such columns."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ class Field:
     """One column over all tasks."""
 
     heading: str
-    """The column's heading, which may be broken at its line breaks."""
+    """The column's heading, which may have line breaks."""
     text: Callable[[MethodResults], str]
-    """Makes the text of a method."""
+    """Makes a method's text in the column."""
     rank: int = 0
-    """Columns of the highest rank are dropped first if there is little room; rank 0 stays."""
+    """Columns with the highest rank are dropped first if there is little room; rank 0 stays."""
     task: str = ""
-    """The title above the heading, which neighbouring columns share."""
+    """A title above the headings of neighbouring columns."""
     tone: Callable[[MethodResults], Tone] = lambda method: ""
-    """The claim that colours the text."""
+    """The judgement that gives a method's text its colour."""
     short: str = ""
-    """The heading for a narrow place."""
+    """The heading where there is little room; empty for `heading`."""
 
     @property
     def column(self) -> Column:
@@ -32,7 +32,7 @@ class Field:
 
 
 def with_text(fields: Sequence[Field], block: Block) -> tuple[Field, ...]:
-    """The fields for which any method has a text."""
+    """The fields that have a text for at least one method."""
     empty = ("", formats.NONE)
 
     def has_text(field: Field) -> bool:

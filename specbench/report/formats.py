@@ -1,11 +1,11 @@
-"""The text of one number, the same in every format."""
+"""Write numbers as text, in the same way in every format of a report."""
 
 from specbench.analysis.stats.estimates import Estimate, Interval, Missing, Value
 
 NONE = "–"
 """The text of a number that is missing."""
 _ROUNDING = 1e-9
-"""Width of an interval that is a rounding error."""
+"""Intervals that are not wider than this are rounding errors."""
 
 
 def speedup(ratio: Value) -> str:
@@ -27,7 +27,7 @@ def rate(tokens_per_s: Value) -> str:
 
 
 def figures(quantity: Value, scale: float = 1.0) -> str:
-    """A scaled number with three figures, zeros included: 2.50."""
+    """A scaled number with three significant figures, zeros included: 2.50."""
     if isinstance(quantity, Missing):
         return NONE
     scaled = quantity.value * scale
@@ -35,7 +35,7 @@ def figures(quantity: Value, scale: float = 1.0) -> str:
 
 
 def percent(share: Value) -> str:
-    """A share. Only a full one is written 100 %."""
+    """A share as a percentage. Only a share of 1 is written as 100 %."""
     if isinstance(share, Missing):
         return NONE
     if share.value >= 1:
@@ -50,19 +50,21 @@ def ends(interval: Interval) -> str:
 
 
 def brackets(estimate: Value) -> str:
-    """The interval as a suffix: " [1.38, 1.46]", or nothing."""
+    """The interval as a suffix, such as " [1.38, 1.46]"; empty if there is none."""
     interval = interval_of(estimate)
     return f" [{interval.low:.2f}, {interval.high:.2f}]" if interval else ""
 
 
 def plus_minus(estimate: Value) -> str:
-    """Half the width of the interval as a suffix: " ±0.04", or nothing."""
+    """Half the width of the interval as a suffix, such as " ±0.04"; empty if there is none."""
     interval = interval_of(estimate)
     return f" ±{interval.half_width:.2f}" if interval else ""
 
 
 def interval_of(estimate: Value) -> Interval | None:
-    """The interval to show; None if its width is a rounding error, as for vanilla over vanilla."""
+    """The interval to show; None if there is none, or if its width is only a rounding error, as
+    for vanilla's speedup over itself.
+    """
     if isinstance(estimate, Missing) or estimate.shown_interval is None:
         return None
     interval = estimate.shown_interval
@@ -70,10 +72,10 @@ def interval_of(estimate: Value) -> Interval | None:
 
 
 def no_interval(estimate: Value) -> str:
-    """The reason why a number has no interval; empty if it has one, or needs none.
+    """Why a number has no interval; empty if it has one, or needs none.
 
-    Vanilla's 1 needs none. All intervals of a report are over prompts, so a missing one means
-    too few prompts.
+    Vanilla's speedup of 1 needs none. All intervals of a report are over prompts, so that a missing
+    interval means too few prompts.
     """
     if isinstance(estimate, Missing) or estimate.shown_interval is not None or estimate.value == 1:
         return ""
@@ -81,8 +83,8 @@ def no_interval(estimate: Value) -> str:
 
 
 def one_decides(num_tasks: int) -> str:
-    """The words in place of a missing interval, for a number over `num_tasks` tasks."""
-    return f"±? (one {'task' if num_tasks > 1 else 'prompt'} dominates)"
+    """The words that replace a missing interval of a number over `num_tasks` tasks."""
+    return f"±? (one {'task' if num_tasks > 1 else 'prompt'} decides)"
 
 
 def num_bytes(size: float) -> str:

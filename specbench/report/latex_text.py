@@ -1,21 +1,20 @@
-"""Text as LaTeX shows it, and the room that it takes."""
+"""Write text for LaTeX, and estimate the room that it takes."""
 
 import re
 import unicodedata
 
 TEXT_WIDTH = 448.0
-"""Points of a line over both columns of an article on A4 paper, less a few. Letter paper has more.
-"""
+"""Width in points of a line across both columns of an article on A4 paper, minus a few points."""
 TYPE_SIZE = 7
-"""Size of a table's type in points."""
+"""Size in points of a table's type."""
 _CHARACTER = 3.9
-"""Mean width of a character of that size in points."""
+"""Mean width in points of a character of that size."""
 
 _APART = "\0"
-"""Stands between two signs until it is written as an empty group."""
+"""Separates two signs, until it is written as an empty group."""
 _LIGATURE = re.compile(r"(?<=-)(?=-)|(?<=')(?=')|(?<=:)(?=:)|(?<=,)(?=,)")
-"""The places between two hyphens, apostrophes or commas, which LaTeX would join into one sign,
-and between two colons, which a CI log may read as a command.
+"""Matches between two hyphens, apostrophes or commas, which LaTeX would join into one sign, and
+between two colons, which a CI log may read as a command.
 """
 _NAMES = {"\\": "backslash", "^": "asciicircum", "~": "asciitilde", '"': "quotedbl"}
 _NAMES |= {"<": "less", ">": "greater", "|": "bar", "`": "asciigrave"}
@@ -35,12 +34,12 @@ _SIGNS = {
 
 
 def escape(text: str) -> str:
-    """Text that LaTeX shows unchanged, on one line; pdfLaTeX shows "?" for characters it lacks."""
+    """The text in LaTeX, on one line. pdfLaTeX shows "?" in place of characters that it lacks."""
     return "".join(map(_sign, _LIGATURE.sub(_APART, one_line(text))))
 
 
 def _sign(sign: str) -> str:
-    """A character as LaTeX writes it; empty for an ASCII control character."""
+    """A character in LaTeX; empty for an ASCII control character."""
     if sign in _SIGNS:
         return _SIGNS[sign]
     if sign.isascii():
@@ -51,7 +50,7 @@ def _sign(sign: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text with single blanks in place of blanks and line breaks."""
+    """The text with a single blank in place of each run of blanks and line breaks."""
     return " ".join(text.split())
 
 

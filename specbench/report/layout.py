@@ -1,7 +1,8 @@
-"""A table of a given width in characters, as parts that rich prints.
+"""Lay out a table in a given width in characters, as parts that rich prints.
 
-The columns of the highest rank are left out first. Columns that still do not fit continue in
-further tables. A label is on one line, unless it takes more than half the width.
+If there is too little room, the columns with the highest rank are left out first. Columns that
+still do not fit continue in further tables. A label is on one line, unless it takes more than half
+the width.
 """
 
 import re
@@ -19,17 +20,17 @@ from specbench.report.table import Cell, Column, Row, Table, Tone
 
 _STYLES: Mapping[Tone, str] = {"good": "green", "bad": "red", "unsure": "yellow", "missing": "dim"}
 _GAP = 2
-"""Fewest blanks between columns."""
+"""Number of blanks between columns with which a table counts as fitting."""
 _LEAST_LABEL = 12
-"""Smallest width of the labels, unless all are shorter."""
+"""Smallest width of the labels in characters, unless all labels are shorter."""
 _MOST_LABEL = 34
-"""Largest width of the labels."""
+"""Largest width of the labels in characters."""
 _LABEL_WORD = re.compile(r"\([^()]*\)|\S+")
-"""A word of a label. Labels are broken between words; a text in parentheses is one word."""
+"""Matches a word of a label. Labels are broken between words; a text in parentheses is one word."""
 
 
 def first_in_full(tables: Sequence[Table], width: int) -> Table:
-    """The first table that has room, or else the part of the last one that fits."""
+    """The first table that fits, or else the last one without columns that do not fit."""
     for table in tables:
         if _Layout(table, width).fits:
             return table
@@ -37,7 +38,7 @@ def first_in_full(tables: Sequence[Table], width: int) -> Table:
 
 
 def narrowed(table: Table, width: int) -> Table:
-    """The table without columns of the highest ranks for which this width has no room."""
+    """The table without the columns of the highest ranks that do not fit into the width."""
     ranks = {column.rank for column in table.columns if column.rank}
     for highest in sorted(ranks, reverse=True):
         if _Layout(table, width).fits:
@@ -56,7 +57,7 @@ def draw(table: Table, width: int) -> Iterable[RenderableType]:
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """Columns that stay together: all of one task, or a single column. All texts are aligned."""
+    """Columns that stay together: all columns of a task, or a single column. Texts are aligned."""
 
     width: int
     """Characters of each line."""
@@ -66,22 +67,20 @@ class _Unit:
     """A line per row of the table."""
 
     def heading_line(self, from_below: int) -> Text:
-        """The line of the heading that is the n-th from below; blank above its first."""
+        """The line of the heading counted from below, from 1; blank above the heading."""
         if from_below > len(self.heading):
             return Text(" " * self.width)
         return self.heading[-from_below]
 
 
 class _Layout:
-    """A table in a given width: its groups of columns that stand side by side, with their
-    widths.
-    """
+    """The layout of a table in a given width: its units of columns and the width of its labels."""
 
     def __init__(self, table: Table, width: int) -> None:
         """Divide the table into units, and choose the width of its labels.
 
         A unit has the columns of a task, or a single column without a task. The labels are the
-        names of the rows, left of all units. `width` is the room in characters.
+        names of the rows, to the left of all units. `width` is the room in characters.
         """
         self._table = table
         self._width = width
@@ -94,40 +93,38 @@ class _Layout:
             # [rows of the table][columns of the unit]
             cells_by_row = [titled_cells[unit_index][1] for titled_cells in titled_cells_by_row]
             self._units.append(_unit(task, columns, cells_by_row))
-        self._label_width = self._best_label_width()  # characters, in view of the units' widths
+        self._label_width = self._best_label_width()  # in characters; depends on the units' widths
 
     def _best_label_width(self) -> int:
-        """The width of the labels: the room beside the columns, but neither too narrow nor too
-        wide.
-        """
+        """The width of the labels in characters: the room beside the columns, within limits."""
         labels = [self._table.heading, *map(_label, self._table.rows)]
         longest = max(map(cell_len, labels))
         half = min(_MOST_LABEL, self._width // 2)
-        # labels get this width even if columns have to continue in a further table
+        # Labels get this width even if columns then have to continue in another table.
         least = min(longest, max(_LEAST_LABEL, half))
-        # left by the columns of all units
+        # The characters that the columns of all units leave.
         room = self._width - sum(_GAP + unit.width for unit in self._units)
         return min(longest, max(least, min(_MOST_LABEL, room)))
 
     @property
     def fits(self) -> bool:
-        """True if all columns have room side by side, with a clear gap between them."""
+        """True if all columns fit side by side, with `_GAP` blanks between them."""
         return self._width_of(self._units, _GAP) <= self._width
 
     def _width_of(self, units: Sequence[_Unit], gap: int) -> int:
-        """Characters of the labels and these columns, with this gap before each."""
+        """Width in characters of the labels and the units, with `gap` blanks before each unit."""
         return self._label_width + sum(gap + unit.width for unit in units)
 
     @property
     def _gap(self) -> int:
-        """The widest gap with which all columns fit; `_GAP` if none is narrow enough."""
+        """The widest gap, in characters, with which all columns fit; `_GAP` if none does."""
         for gap in (3, 2, 1):
             if self._width_of(self._units, gap) <= self._width:
                 return gap
         return _GAP
 
     def split(self) -> Iterable[Sequence[_Unit]]:
-        """All columns at once if they fit, or else as many at a time as fit."""
+        """The units of each table: all units if they fit, or else as many as fit at a time."""
         pending: list[_Unit] = []
         for unit in self._units:
             if pending and self._width_of([*pending, unit], self._gap) > self._width:
@@ -137,11 +134,11 @@ class _Layout:
         yield pending
 
     def lines(self, units: Sequence[_Unit]) -> Iterable[RenderableType]:
-        """The lines of a table of these columns: its head, a rule, then the rows of each group.
+        """The lines of a table with these units: its head, a rule, then the rows of each group.
 
         A group begins with a line for its label, if it has one. A row whose label takes several
-        lines has its numbers on the last line. A unit is the columns of a task, or a single
-        column: `heading` are its lines in the head, `rows` its line in each row of the table.
+        lines has its numbers on the last line. A unit is the columns of a task, or a single column.
+        `heading` has its lines in the head, and `rows` its line in each row of the table.
         """
         num_head_lines = max((len(unit.heading) for unit in units), default=1)
         for from_below in range(num_head_lines, 0, -1):  # 1 is the lowest line of the head
@@ -151,7 +148,7 @@ class _Layout:
             yield self._line(Text(label, "bold"), heading_texts)
         # characters of labels and units, with a gap before each unit
         yield Text("─" * self._width_of(units, self._gap))
-        row_indices = count()  # over all groups
+        row_indices = count()  # indices of rows, counted over all groups
         for group in self._table.groups:
             if group.label:
                 yield Prose(group.label, "italic")
@@ -165,7 +162,7 @@ class _Layout:
                 yield self._line(Text(last_line, style), cell_texts)
 
     def _line(self, label: Text, texts: Iterable[Text]) -> Text:
-        """A label and the texts right of it."""
+        """A line with a label, and to the right of it a text per unit."""
         line = Text(no_wrap=True, overflow="ignore").append_text(label)
         line.pad_right(self._label_width - label.cell_len)
         for text in texts:
@@ -176,23 +173,23 @@ class _Layout:
 def _unit(task: str, columns: Sequence[Column], cells_by_row: Sequence[Sequence[Cell]]) -> _Unit:
     """The unit of a task: its columns side by side, below the lines of the task's title.
 
-    A unit is columns that stay together where a table is split: the lines of their heading, and a
-    line per row. `task` is the title, empty for a single column without a task. `cells_by_row` are
+    A unit is columns that stay together when a table is split: the lines of their heading, and a
+    line per row. `task` is the title, empty for a single column without a task. `cells_by_row` has
     the cells [rows of the table][columns]. Widths are in characters.
     """
-    # lines of each column's heading; `short` is a heading for a narrow place, or empty
+    # Lines of each column's heading. `short` is a heading for little room, or empty.
     lines_by_column = [(column.short or column.heading).splitlines() or [""] for column in columns]
     column_widths = []
     for column_index, column_lines in enumerate(lines_by_column):
         cell_texts = [cells[column_index].text for cells in cells_by_row]
         column_widths.append(max(map(cell_len, [*column_lines, *cell_texts])))
     num_gaps = len(column_widths) - 1  # of one blank each
-    # lines of a word each: the unit is at least as wide as the longest word of the title
+    # The words of the title: the unit is at least as wide as the longest of them.
     title_words = _wrap(task, 1)
     width = max([sum(column_widths) + num_gaps, *map(cell_len, title_words)])  # of the unit
     if task:
         unit_lines = _wrap(task, width)  # the lines of the title
-        # below the title, a line with the first line of each column's heading
+        # Below the title is a line with the first line of each column's heading.
         lowest_line = " ".join(
             column_lines[0].rjust(column_width)
             for column_lines, column_width in zip(lines_by_column, column_widths, strict=True)
@@ -215,7 +212,7 @@ def _aligned(text: Text, width: int) -> Text:
 
 
 def _side_by_side(cells: Sequence[Cell], widths: Sequence[int]) -> Text:
-    """The texts of cells, each in its width."""
+    """A line with the texts of cells, each aligned right in its width."""
     texts = []
     for cell, width in zip(cells, widths, strict=True):
         style = _STYLES.get(cell.tone, "")
@@ -226,7 +223,7 @@ def _side_by_side(cells: Sequence[Cell], widths: Sequence[int]) -> Text:
 
 
 def _wrap(task: str, width: int) -> list[str]:
-    """The title of a task in lines; "-like" may stand on a line of its own."""
+    """The title of a task in lines of up to `width` characters. "-like" may be a separate line."""
     words = task.replace("-like", " -like")
     lines = wrap(words, width, break_long_words=False, break_on_hyphens=False)
     return [line.replace(" -like", "-like") for line in lines]
@@ -236,7 +233,7 @@ def _label_words(label: str, width: int) -> Iterator[str]:
     """The words between which a label may be broken, for lines of `width` characters.
 
     A text in parentheses is one word if it fits. If it is too wide, it is broken after semicolons
-    ("(8 nodes;" and "paper: 60 nodes, 8 levels)") or, without any, between its words.
+    ("(8 nodes;" and "paper: 60 nodes, 8 levels)") or, if there are none, between its words.
     """
     for word in _LABEL_WORD.findall(label):
         if cell_len(word) <= width:
@@ -250,11 +247,11 @@ def _label_words(label: str, width: int) -> Iterator[str]:
 def fold_label(label: str, width: int) -> list[str]:
     """The label of a row in lines of up to `width` characters; an empty label is one empty line.
 
-    It is broken between words. A text in parentheses stays on one line if it fits; a word that is
+    It is broken between words. A text in parentheses stays on one line if it fits. A word that is
     wider than a line is cut.
     """
     lines = [""]
-    for word in _label_words(label, width):  # a text in parentheses that fits is one word
+    for word in _label_words(label, width):
         longer_line = f"{lines[-1]} {word}".strip()
         if cell_len(longer_line) <= width:
             lines[-1] = longer_line

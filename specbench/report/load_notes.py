@@ -1,4 +1,4 @@
-"""The notes on loads: the highest throughput at each, and up to which load each method pays.
+"""The notes about loads: the best method at each load, and up to which load a method is faster.
 
 A load is a number of requests that a server works on at once.
 """
@@ -16,21 +16,21 @@ from specbench.report import formats
 from specbench.report.texts import Note, Numbers, make_note
 
 LOAD_KEYS = ("at_load", "slower_at_load", "loads")
-"""Keys of these notes, which every report has first."""
+"""Keys of these notes, which come first in a report."""
 
 
 def load_notes(runs: Sequence[RunMetrics]) -> Iterator[Note]:
-    """The notes on loads, for runs on servers that were asked for several requests at once.
+    """The notes about loads, for runs in which servers got several requests at once.
 
-    For each load, a note names the method of the highest throughput. A note per method and
+    For each load, a note names the method with the highest throughput. A note per method and
     temperature says up to which load the method is faster than vanilla. `runs` has an element for
     each load of a run.
     """
     # id of a run -> load (requests at once) -> the numbers of the run at this load
     runs_by_id: dict[str, dict[int, RunMetrics]] = {}
     for run in runs:
-        loads = loads_of(run.info.spec.values)  # that the settings ask for
-        # a load that is a rate of requests has 0 requests at once
+        loads = loads_of(run.info.spec.values)  # the loads that were asked for
+        # A load that is a rate of requests has 0 requests at once.
         if run.info.servers and len(loads) == 1 and loads[0].concurrency:
             runs_by_id.setdefault(run.info.id, {})[loads[0].concurrency] = run
     for run_by_load in runs_by_id.values():
@@ -42,13 +42,13 @@ def load_notes(runs: Sequence[RunMetrics]) -> Iterator[Note]:
 
 
 def _most_throughput(load: int, run: RunMetrics) -> Iterator[Note]:
-    """A note per temperature on the method of the highest throughput at a load.
+    """A note per temperature about the method with the highest throughput at a load.
 
-    `load` is a number of requests at once, `run` has the numbers at this load. A temperature at
-    which no method has a throughput to compare with vanilla's has no note.
+    `load` is a number of requests at once, and `run` has the numbers at this load. There is no note
+    for a temperature at which no method's throughput can be compared with vanilla's.
     """
     for temperature in run.temperatures:
-        # throughput / vanilla's, by method, without the missing ratios
+        # Throughput / vanilla's, by method, without missing ratios.
         ratios = {
             method: serving.throughput_ratio
             for (method, method_temperature), serving in run.serving.items()
@@ -74,10 +74,10 @@ def _most_throughput(load: int, run: RunMetrics) -> Iterator[Note]:
 
 
 def _break_evens(run_by_load: Mapping[int, RunMetrics]) -> Iterator[Note]:
-    """A note per method and temperature on its throughputs at all loads, and its break-even load.
+    """A note per method and temperature about throughputs at all loads and the break-even load.
 
     The break-even load is the number of requests at once at which the method is as fast as
-    vanilla. The method with the highest throughput / vanilla's at the highest load comes first; a
+    vanilla. Methods are sorted by throughput / vanilla's at the highest load, the highest first. A
     method with such a ratio at fewer than two loads has no note. `run_by_load` has a run's numbers
     at each load, in rising order.
     """
@@ -94,7 +94,7 @@ def _break_evens(run_by_load: Mapping[int, RunMetrics]) -> Iterator[Note]:
         if method == BASELINE:
             continue
         ratios: dict[int, Estimate] = {}  # load -> throughput / vanilla's
-        numbers_by_load: list[Numbers] = []  # of the note, per load
+        numbers_by_load: list[Numbers] = []  # for the note, a dict per load
         for load, run in run_by_load.items():
             serving = run.serving.get((method, temperature))
             if serving is None or not isinstance(serving.throughput_ratio, Estimate):
@@ -115,7 +115,7 @@ def _break_evens(run_by_load: Mapping[int, RunMetrics]) -> Iterator[Note]:
 
 
 def _ttft_change(serving: ServingMetrics, vanilla: ServingMetrics | None) -> str | None:
-    """The change of a method's mean time to the first token (TTFT) from vanilla's: "+10 %".
+    """How a method's mean time to the first token (TTFT) differs from vanilla's, such as "+10 %".
 
     None if vanilla did not run (`vanilla` is None), or if either time is missing or vanilla's is 0.
     """
@@ -130,21 +130,21 @@ def _ttft_change(serving: ServingMetrics, vanilla: ServingMetrics | None) -> str
 
 
 def break_even_numbers(ratios: Mapping[int, Estimate]) -> Numbers:
-    """The break-even load of a method, for the clauses of its note; a key selects a clause.
+    """The break-even load of a method, for the phrases of its note. A key selects a phrase.
 
     - "crossing": the load at which the throughput falls to vanilla's, between the measured loads
       "last_faster" and "first_slower".
     - "everywhere": the highest load, if the method is faster than vanilla at all loads.
-    - "nowhere": the lowest load, if the method is faster at none.
+    - "nowhere": the lowest load, if the method is not faster at any load.
     - "between": the range of loads in words, if the interval of the break-even load covers all.
     - "interval": this interval in words, or None.
 
-    Empty if the method is not faster at the lowest load, but at a higher one. `ratios` are the
+    Empty if the method is not faster at the lowest load, but is at a higher one. `ratios` are the
     throughputs of the method / vanilla's by load, in rising order.
     """
     crossing = break_even(ratios)
     loads = [*ratios]
-    # `load` is 0 if the method is not faster at the lowest load, infinite if it is faster at all
+    # `load` is 0 if the method is not faster at the lowest load, and infinite if it always is.
     if crossing.load == 0 and any(ratio.value > 1 for ratio in ratios.values()):
         return {}
     interval = crossing.interval  # of the break-even load; None if unknown
@@ -164,7 +164,7 @@ def break_even_numbers(ratios: Mapping[int, Estimate]) -> Numbers:
 
 
 def _interval_text(interval: Interval) -> str | None:
-    """The ends of an interval of loads. An end of 0 or infinity lies beyond those measured."""
+    """The ends of an interval of loads in words. 0 and infinity are beyond the measured loads."""
     if interval.low == interval.high:  # both beyond the measured loads, on one side
         return None
     if interval.low == 0:

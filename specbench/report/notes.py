@@ -1,4 +1,4 @@
-"""The notes below a report: the origin of the numbers, their definitions, gaps and warnings."""
+"""The notes below a report: where the numbers come from, their definitions, gaps and warnings."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,38 +12,38 @@ from specbench.report.texts import Note, make_note
 from specbench.report.warning_notes import warnings
 
 _MOST_WARNINGS = 3
-"""Warnings on a short screen."""
+"""The most warnings in a short report."""
 _GIST = 150
-"""Characters of a warning on a short screen: two lines."""
+"""The most characters of a warning in a short report: about two lines."""
 _WHOLE = "failed_completions"
-"""Key of the note that a short screen shows whole."""
+"""Key of the note that is not shortened in a short report."""
 
 
 def notes(runs: Sequence[RunMetrics], labels: Sequence[str]) -> tuple[Note, ...]:
     """The notes of a report on these runs: facts, definitions, missing numbers, warnings.
 
     `labels` are the runs' names. In a report of several runs, a fact begins with the name of its
-    run, unless it holds for all; a missing number or a warning, with the names of all runs that it
-    holds for, unless these are all. No note is repeated.
+    run. A note about a missing number, or a warning, begins with the names of all runs that have
+    it. There are no names if the note is true for all runs. No note is repeated.
     """
-    # notes of each run: how it was made, and the smallest possible MATs of methods on servers
+    # Notes of each run: how it was made, and the smallest possible MATs of methods on servers.
     facts_of_runs = [
         [*(imported_notes(run) if run.info.imported else fact_notes(run)), *bounds(run)]
         for run in runs
     ]
     common_facts = set(facts_of_runs[0]).intersection(*facts_of_runs) if facts_of_runs else set()
     facts: list[Note] = []
-    # a note on a missing number, or a warning -> the labels of the runs that have it
+    # A note about a missing number, or a warning -> the labels of the runs that have it.
     labels_by_note: dict[Note, list[str]] = {}
     for run, label, facts_of_run in zip(runs, labels, facts_of_runs, strict=True):
         prefix = f"{label}: " if len(runs) > 1 else ""
         for note in facts_of_run:
-            # the note of the key "run" names its run by the id
+            # The note with the key "run" has the id of its run.
             is_unprefixed = note.key == "run" or note in common_facts
             facts.append(note if is_unprefixed else _with_prefix(note, prefix))
         for note in dict.fromkeys([*gaps(run), *warnings(run)]):  # gaps: missing numbers
             labels_by_note.setdefault(note, []).append(label)
-    facts += load_notes(runs)  # on throughput over loads; without the names of runs
+    facts += load_notes(runs)  # about throughput by load, without the names of runs
     gaps_and_warnings = [
         note if len(run_labels) == len(runs) else _with_prefix(note, f"{', '.join(run_labels)}: ")
         for note, run_labels in labels_by_note.items()
@@ -57,14 +57,15 @@ def _with_prefix(note: Note, prefix: str) -> Note:
 
 
 def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
-    """The notes of the default screen, from all notes of a report.
+    """The notes of a short report, from all notes of a report.
 
-    They are two definitions, the notes on CPUs, marks and missing numbers and the first warnings
-    (`_MOST_WARNINGS`), each of these cut to its gist, and the number of warnings that are left out.
-    The key of a note names its sentence; `numbers` fill the sentence.
+    They are two definitions, the notes about CPUs, marks and missing numbers, the first warnings
+    (`_MOST_WARNINGS`), and the number of warnings that are left out. All but the definitions and
+    the number are cut to their first sentences. The key of a note names its sentence, which
+    `numbers` fill.
     """
-    # Trees on a CPU; the mark "~" of a speedup that is significant alone, but not among those of
-    # all methods; missing numbers; the mark "*" of methods that are not lossless.
+    # Trees on a CPU; the mark "~" for a speedup that is significant alone, but not after correction
+    # for all methods; missing numbers; the mark "*" for methods that are not lossless.
     kept_keys = ("cpu_trees", "alone", "missing", "lossy")
     kept_notes = [note for note in notes if note.key in kept_keys]
     warnings = [note for note in notes if note.is_warning]  # of each run, the gravest first
@@ -83,9 +84,9 @@ def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
 
 
 def _gist(note: Note) -> str:
-    """The beginning of a note's text: the first sentence, and more if they fit `_GIST` characters.
+    """The first sentences of a note's text: as many as fit into `_GIST` characters, at least one.
 
-    A text that is not longer stays whole, and so does the note on failed completions.
+    A text that fits is not cut, nor is the note about failed completions.
     """
     note_text = note.text
     if len(note_text) <= _GIST or note.key == _WHOLE:

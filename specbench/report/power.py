@@ -1,4 +1,4 @@
-"""Prompts, passes and runs that show a difference, from a finished run as a pilot; as text."""
+"""Compute, from a finished run as a pilot, how many prompts, passes and runs show a difference."""
 
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.planning import DIFFERENCES, UNITS, Pilot, pilot
@@ -6,14 +6,14 @@ from specbench.analysis.stats.confidence import MIN_DEGREES
 from specbench.errors import UserError
 
 _MANY_PROMPTS = 1e9
-"""A number of prompts so large that only passes or runs still differ."""
+"""So many prompts that their variance is negligible, and only passes or runs differ."""
 
 
 def pilot_of(run: RunMetrics) -> Pilot | None:
-    """The variances of ratios of speeds in a run, at its lowest temperature, to plan others by.
+    """The variances of ratios of speeds in a run, at its lowest temperature, to plan other runs.
 
-    The ratios are the fastest method's speed / each other method's, or, if it is the only method,
-    its speedup over vanilla. None if no ratio has a variance.
+    The ratios are the fastest method's speed / each other method's, or its speedup over vanilla if
+    it is the only method. None if no ratio has a variance.
     """
     temperature = run.temperatures[0]
     ranking = run.rankings[temperature]
@@ -23,7 +23,7 @@ def pilot_of(run: RunMetrics) -> Pilot | None:
 
 
 def power_lines(name: str, run: RunMetrics) -> list[str]:
-    """The pilot, and a table of the prompts that differences of 2, 5 and 10 % need.
+    """Lines about the pilot, and a table of the prompts needed for differences of 2, 5 and 10 %.
 
     Raises:
         UserError: the run has too few samples.
@@ -42,7 +42,7 @@ def power_lines(name: str, run: RunMetrics) -> list[str]:
 
 
 def _machine_line(run: RunMetrics, variances: Pilot) -> str:
-    """The known variance of the machine, in words."""
+    """What is known of the variance between passes or runs, in words."""
     if variances.unit_sd is None:
         return (
             "It has one pass, so the machine's variance is unknown and the plan is for prompts "
@@ -54,9 +54,9 @@ def _machine_line(run: RunMetrics, variances: Pilot) -> str:
 def _table(run: RunMetrics, variances: Pilot) -> list[str]:
     """The lines of a table of prompts needed: a row per difference, a column per number of units.
 
-    A unit is a pass or a run; `UNITS` are the numbers of units that have a column. A difference in
-    speed is relative: 0.05 is 5 %. `variances` has the variances from prompts and from units, of a
-    log ratio of two methods' speeds in `run`.
+    A unit is a pass or a run, and `UNITS` are the numbers of units that have a column. Differences
+    in speed are relative: 0.05 is 5 %. `variances` has the variances of a log ratio of two methods'
+    speeds in `run`, between prompts and between units.
     """
     kind = run.scope.kind  # the word for units: "passes" or "runs"
     lines = [
@@ -66,12 +66,12 @@ def _table(run: RunMetrics, variances: Pilot) -> list[str]:
     for difference in DIFFERENCES:
         row = f"{difference * 100:>8.0f} % "  # the line of the difference, as text
         for num_units in UNITS:
-            # None if 100,000 prompts would not show it
+            # None if even 100,000 prompts would not show the difference.
             num_prompts = variances.prompts_for(difference, num_units)
             row += f"{'not possible' if num_prompts is None else num_prompts:>14}"
         lines.append(row)
     if variances.unit_sd:  # standard deviation between units; None: unknown, 0: none
-        # the smallest relative difference that even the most prompts show, by number of units
+        # The smallest relative differences that any number of prompts shows, by number of units.
         smallest = [variances.smallest(_MANY_PROMPTS, num_units) for num_units in UNITS]
         lines += [
             "smallest   " + "".join(f"{difference * 100:>12.1f} %" for difference in smallest),

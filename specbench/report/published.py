@@ -1,10 +1,10 @@
-"""Numbers from papers and leaderboards, as printed there: to be shown beside ours. Only
+"""Read numbers from papers and leaderboards, as printed there, to show them beside ours. Only
 `compare --explain` computes with them.
 
-A publication is a TOML file (source, settings, what its columns mean, its tables with their
-hardware) and a CSV file of the same name with the values, in `results/published`: beside the
-package in a checkout, inside it in a wheel. An installation without that folder has no
-published numbers, which is not an error.
+A publication is a TOML file (with source, settings, the meaning of columns, and tables with their
+hardware) and a CSV file of the same name with the values. The files are in `results/published`,
+which is beside the package in a checkout, and inside it in a wheel. An installation without that
+folder has no published numbers, which is not an error.
 """
 
 import csv
@@ -20,7 +20,7 @@ from specbench.errors import UserError
 from specbench.types import ROOTS
 
 SAME_PROMPTS = {"mt_bench": "spec_bench/mt_bench"}
-"""Our tasks whose exact prompts another suite measures as one of its own tasks."""
+"""Tasks of ours whose exact prompts are also a task of another suite, by our names."""
 
 
 class PublishedTable(Struct, frozen=True):
@@ -33,7 +33,7 @@ class PublishedTable(Struct, frozen=True):
 
     @property
     def known_hardware(self) -> str:
-        """The hardware; empty if the publication does not say."""
+        """The hardware; empty if the publication does not state it."""
         return "" if self.hardware.startswith("not ") else self.hardware
 
 
@@ -47,13 +47,13 @@ class Publication(Struct, frozen=True, kw_only=True):
     title: str
     """Title of the paper or page."""
     authors: str = ""
-    """As printed there; empty for imported tables."""
+    """The authors as printed there; empty for imported tables."""
     year: int = 0
     """Year of publication; 0 for imported tables."""
     url: str = ""
     """Its address; empty for imported tables."""
     files: dict[str, str] = {}
-    """Files that an imported table was made of, with their hashes."""
+    """Files from which an imported table was made, with their hashes."""
     settings: str
     """The conditions of the measurement."""
     columns: dict[str, str]
@@ -74,8 +74,8 @@ class PublishedValue(Struct, frozen=True):
     method: str
     """specbench's name of the method, without options."""
     task: str
-    """specbench's name of the task. "mean" is the publication's own mean over its tasks; a
-    suite's name ("spec_bench") stands for all questions of the suite together.
+    """specbench's name of the task. "mean" is the publication's mean over its tasks. The name of a
+    suite ("spec_bench") stands for all questions of the suite together.
     """
     temperature: float
     """Sampling temperature."""
@@ -90,7 +90,7 @@ class PublishedValue(Struct, frozen=True):
     num_draft_tokens: float | None = None
     """Draft tokens per step."""
     repeat: float | None = None
-    """Number of a repetition, from 0."""
+    """Number of the repetition, from 0."""
     acceptance_rate: float | None = None
     """Accepted draft tokens / draft tokens."""
     time_to_first_token_s: float | None = None
@@ -108,9 +108,9 @@ class PublishedValue(Struct, frozen=True):
 
 
 def find(model: str, method: str, task: str, temperature: float) -> tuple[PublishedValue, ...]:
-    """Every published speedup of a cell, and of another suite's task with exactly the same prompts.
+    """Every published speedup of a model's method on a task, or on a task with the same prompts.
 
-    `method` is a method without options: published values are of the official settings.
+    `method` is a method without options, because published values are for official settings.
     """
     tasks = {task, SAME_PROMPTS.get(task, task)}
     cell = (model, method, temperature)
@@ -128,18 +128,18 @@ def published_values() -> tuple[PublishedValue, ...]:
     """All published values, by publication, in the order of the files.
 
     Raises:
-        UserError: a file that cannot be understood, with its path.
+        UserError: a file cannot be read. The message has its path.
     """
     paths: dict[str, Path] = {}
     for root in ROOTS:
         for path in sorted(Path(root, "results", "published").glob("*.toml")):
-            paths.setdefault(path.stem, path)  # of equal names, the first root's file
+            paths.setdefault(path.stem, path)  # among equal names, the first root's file
     publications = [read_publication(path) for path in paths.values()]
     return tuple(published for cells in publications for published in cells)
 
 
 def read_publication(path: Path) -> tuple[PublishedValue, ...]:
-    """The values of one publication, from its TOML file and the CSV file beside it.
+    """The values of a publication, from its TOML file and the CSV file of the same name.
 
     Raises:
         UserError: a file lacks a field, or cannot be read.
@@ -156,7 +156,7 @@ def read_publication(path: Path) -> tuple[PublishedValue, ...]:
 
 
 def _cell(publication: Publication, row: Mapping[str, str]) -> PublishedValue:
-    """The cell of a line of the CSV file, whose empty columns are absent."""
+    """The cell in a line of the CSV file. Empty columns are absent."""
     columns: dict[str, Any] = {name: written for name, written in row.items() if written}
     columns["publication"] = publication
     columns["table"] = publication.table[row["table"]]

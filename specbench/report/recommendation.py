@@ -1,4 +1,4 @@
-"""What to use on this machine, or why nothing is recommended, and what to do next."""
+"""Recommend a method for this machine, or say why none is recommended, and what to do next."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -16,7 +16,7 @@ _SPEED_RULES = (
     *("untimed_work", "hidden_time", "remembered_answers", "known_answers", "fast_step"),
     *("slow_vanilla", "fast_prefill", "slowed_vanilla"),
 )
-"""Keys of the warnings about speed that drafting does not explain; they name methods."""
+"""Keys of the warnings about speed that drafting does not explain. These warnings name methods."""
 
 
 class _Obstacle(NamedTuple):
@@ -28,12 +28,12 @@ class _Obstacle(NamedTuple):
 
 
 def recommendation(run: RunMetrics, temperature: float) -> str:
-    """Sentences on the method to use at a temperature, and on the next command.
+    """Sentences about the method to use at a temperature, and about the next command.
 
     If nothing can be recommended, they give the reasons. Empty for an imported run, and for a run
     without a speedup. Speedups are means over tasks. `run` has the numbers of a run.
     """
-    # methods with a speedup but vanilla, the fastest first, and their tests
+    # The methods with a speedup, except vanilla, the fastest first, and their tests.
     ranking = run.rankings.get(temperature, Ranking())
     if run.info.imported or not ranking.methods:
         return ""
@@ -47,29 +47,31 @@ def recommendation(run: RunMetrics, temperature: float) -> str:
         remedies = "; ".join(obstacle.remedy for obstacle in obstacles)
         return f"Nothing is recommended, because {reasons}. Next: {remedies}."
     left_out = _left_out(run)  # a method that is never recommended -> the reason in words
-    # of methods that may be recommended, over vanilla
+    # The speedups over vanilla of methods that may be recommended.
     speedups = {
         method: speedup for method, speedup in ranking.speedups.items() if method not in left_out
     }
-    # the method and those not significantly slower; None: none is shown to be faster than vanilla
+    # The method and those not significantly slower; None if none is shown to be faster than
+    # vanilla.
     recommended = recommend(speedups, BASELINE)
-    # "on this machine", and for servers ", 8 requests at once"
+    # "on this machine", and for servers also ", 8 requests at once".
     where = ", ".join(["on this machine", *(load.text for load in loads_of(run.info.spec.values))])
     if recommended is None:
         sentence = f"No method is shown to be faster than vanilla {where}."
     elif recommended.not_slower:
-        # the first three, and the number of the others
+        # The first three, and the number of the others.
         close_methods = few([label_of(method) for method in recommended.not_slower])
         sentence = (
             f"Use {label_of(recommended.method)} {where}. "
             f"These are not significantly slower: {close_methods}."
         )
     else:
-        # a single run does not show how far runs differ
+        # A single run does not show how much runs differ.
         in_run = "" if run.scope.kind == "runs" else " in this run"
         sentence = f"Use {label_of(recommended.method)} {where}: it is the fastest{in_run}."
     recommended_speedup = speedups[recommended.method].value if recommended else 0.0
-    # left-out methods with a higher speedup than the recommended one; without one, with any speedup
+    # Methods that were left out and have a higher speedup than the recommended method, or any
+    # speedup if none is recommended.
     exceptions = [
         f"{label_of(method)} ({reason})"
         for method, reason in left_out.items()
@@ -81,9 +83,9 @@ def recommendation(run: RunMetrics, temperature: float) -> str:
 
 
 def _obstacles(run: RunMetrics, ranking: Ranking) -> Iterator[_Obstacle]:
-    """The reasons why nothing of the run is recommended, each with a remedy; none if all is well.
+    """The reasons why no method is recommended, each with a remedy; none if all is well.
 
-    `ranking` has the methods with a speedup, at least one, the fastest first.
+    `ranking` has the methods with a speedup, of which there is at least one, the fastest first.
     """
     if run.info.model.is_stand_in:  # weights made from those of `tiny`, the embedded model
         yield _Obstacle("a stand-in accepts what tiny does", "measure the model's own weights")
@@ -97,7 +99,7 @@ def _obstacles(run: RunMetrics, ranking: Ranking) -> Iterator[_Obstacle]:
 
 
 def _more_prompts(run: RunMetrics) -> str:
-    """How to see smaller differences."""
+    """Advice on how to get enough prompts to show smaller differences."""
     for warning in run.warnings:
         if warning.key == "few_samples":
             return f"use {with_advice(warning, run.info)['more']}"
@@ -107,8 +109,8 @@ def _more_prompts(run: RunMetrics) -> str:
 def _was_busy(info: RunHeader) -> bool:
     """True if other programs slowed the run, by the rules of the leaderboard.
 
-    Servers are other programs themselves: for a run on servers, the load before it counts, and for
-    a run whose processor was not sampled.
+    Servers would count as other programs, so for a run on servers only the load before the run
+    counts. The same is true of a run whose processor was not sampled.
     """
     if info.gpu and info.gpu.other_processes_most:
         return True
@@ -118,10 +120,10 @@ def _was_busy(info: RunHeader) -> bool:
 
 
 def _left_out(run: RunMetrics) -> dict[str, str]:
-    """The reason in words for each method that is never recommended, even if it is the fastest.
+    """The methods that are never recommended, even if they are the fastest, with the reasons.
 
-    A method with several reasons has the last of: a lossy output, a failed audit (a test of the
-    output) at any temperature, a warning about its speed.
+    A method with several reasons has the last of these: a lossy output, a failed audit (a test of
+    the output) at any temperature, a warning about its speed.
     """
     reason_by_method = {
         method: "its output may differ"
@@ -143,7 +145,7 @@ def _left_out(run: RunMetrics) -> dict[str, str]:
 
 def _next_step(run: RunMetrics, recommended: Recommended | None) -> str:
     """What to do after a recommendation: find faster settings, audit the method, or use more
-    prompts. Servers have neither settings nor an audit of this kind.
+    prompts. For servers, only the last is advised.
     """
     if not run.info.servers:
         if recommended and run.audit is None:

@@ -1,4 +1,4 @@
-"""The content of a report: methods by task, per run and temperature, as in the papers' tables.
+"""The content of a report: results by method and task, per run and temperature.
 
 `arrange` fills these types, and `sections` turns them into tables.
 """
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from specbench.report.plots.style import Plot
 
 MEAN = "mean"
-"""The name of the column of means over the tasks."""
+"""The name of the column with means over the tasks."""
 MEAN_TITLE = "Mean"
 """The heading of that column."""
 COLUMNS = ("speedup", "mat", "mean")
-"""Speedups and mean accepted tokens of the tasks, and the means over tasks."""
+"""Names of columns: the speedups on tasks, the mean accepted tokens on tasks, and the means."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,27 +51,27 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """The two numbers of a method on a task, or the reasons for their absence."""
+    """The two numbers of a method on a task, or the reasons why they are missing."""
 
     speedup: Value
     """Speedup over vanilla."""
     mat: Value
     """Mean accepted tokens."""
     is_best_speedup: bool = False
-    """True if no method has a higher speedup on the task, as shown."""
+    """True if no method has a higher speedup on the task, in the digits that are shown."""
     is_best_mat: bool = False
-    """True if no method has a higher MAT on the task, as shown."""
+    """True if no method has a higher MAT on the task, in the digits that are shown."""
     p_value: float | None = None
-    """P-value of "the speedup is 1", corrected for all methods of the task."""
+    """P-value of "the speedup is 1", corrected for all methods of the task; None if not tested."""
 
     @property
     def mark(self) -> str:
-        """The sign of a speedup whose interval shows a difference that its test does not."""
+        """The mark "~" if only the speedup's interval shows a difference, not its test; else ""."""
         return ALONE if is_alone(self.speedup, self.p_value) else ""
 
     @property
     def reason(self) -> str | None:
-        """The reason for an empty result; None if there is at least one number."""
+        """Why both numbers are missing; None if there is at least one number."""
         if isinstance(self.speedup, Missing) and isinstance(self.mat, Missing):
             return self.mat.reason
         return None
@@ -82,11 +82,11 @@ class MethodResults:
     """One method of a run at one temperature."""
 
     method: str
-    """Its key in records: "pld:ngram=2"."""
+    """Its spelling in records, such as "pld:ngram=2"."""
     label: str
     """Its name in tables, with a star if the output may differ from vanilla's."""
     tasks: tuple[TaskResult, ...]
-    """Its results, in the order of the report's tasks."""
+    """Its results, in the order of the report's tasks [tasks]."""
     overall: MethodMetrics
     """Its numbers over all tasks."""
     cost: Cost = NO_COST
@@ -94,18 +94,18 @@ class MethodResults:
     serving: ServingMetrics | None = None
     """The numbers of its server; None if it ran in this process."""
     step_bins: tuple[StepBin, ...] = ()
-    """Acceptance of its drafts by position, context and turn."""
+    """Its MAT by position in the answer, by length of the context, and by turn."""
 
     @property
     def reason(self) -> str | None:
-        """The common reason why the method has no number on any task, if there is one."""
+        """Why the method has no number on any task; None if it has one, or if reasons differ."""
         reasons = {task.reason for task in self.tasks}
         return reasons.pop() if len(reasons) == 1 else None
 
 
 @dataclass(frozen=True)
 class Source:
-    """One run of a report."""
+    """A run of a report."""
 
     label: str
     """Its name, which distinguishes it from the other runs."""
@@ -125,7 +125,7 @@ class Source:
 
     @cached_property
     def categories(self) -> RunMetrics | None:
-        """The numbers of each category, as for a task; None if no task has several categories."""
+        """The numbers by category instead of by task; None if no task has several categories."""
         category_of_sample = {
             sample_id: f"{prompts.task}{BETWEEN}{category}"
             for prompts in self.info.prompts
@@ -147,9 +147,9 @@ class RunResults:
     methods: tuple[MethodResults, ...]
     """The results of its methods, in the order of the table's rows."""
     verdict: str
-    """A sentence on which method is the fastest."""
+    """A sentence or two about which method is the fastest."""
     recommendation: str
-    """What to use, or why nothing is recommended, and the next command; may be empty."""
+    """Which method to use, or why none is recommended, and the next command; may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class Block:
 
     @property
     def recommendations(self) -> list[str]:
-        """The recommendations of the runs, with the runs' names unless all have the same."""
+        """The runs' recommendations, with the names of runs unless all have the same."""
         labels_by_text: dict[str, list[str]] = {}
         for run in self.runs:
             if run.recommendation:
@@ -193,7 +193,7 @@ class Report:
     title: str
     """Model, weights, machine and dtype."""
     prompts: str
-    """The number of prompts by their source."""
+    """The number of prompts by source, in words; empty if unknown."""
     tasks: tuple[Task, ...]
     """The columns of the papers' table. If there are several tasks, the last column is their
     mean.
@@ -201,15 +201,15 @@ class Report:
     blocks: tuple[Block, ...]
     """The results at each temperature."""
     notes: tuple[Note, ...]
-    """Origin and definitions of the numbers, gaps and warnings."""
+    """Where numbers come from, their definitions, gaps and warnings."""
     scope: str
-    """The scope of the intervals of times: "over prompts and 3 passes"."""
+    """What the intervals of times cover, such as "over prompts and 3 passes"."""
     plots: "tuple[Plot, ...]" = ()
     """The plots with data."""
     columns: tuple[str, ...] = COLUMNS
-    """The columns of the papers' table in LaTeX, some of `COLUMNS`."""
+    """The columns of the LaTeX table, some of `COLUMNS`."""
     ours: tuple[str, ...] = ()
-    """The methods that the table in LaTeX marks as the author's."""
+    """The methods that the LaTeX table marks as the author's."""
 
     @property
     def caption(self) -> str:
@@ -218,12 +218,12 @@ class Report:
 
     @property
     def is_one_run(self) -> bool:
-        """True if runs need no label."""
+        """True if there is only one run, which needs no label."""
         return len(self.sources) < 2
 
     @property
     def load_notes(self) -> list[Note]:
-        """The notes on loads, which are shown first."""
+        """The notes about loads, which are shown first."""
         return [note for note in self.notes if note.key in LOAD_KEYS]
 
     @property
@@ -233,7 +233,7 @@ class Report:
 
     @property
     def is_one_pass(self) -> bool:
-        """True if no run has a second pass, so that nothing is claimed."""
+        """True if no run has a second pass, so that no claims are made."""
         return not any(source.metrics.scope.is_estimated for source in self.sources)
 
     def methods_of(self, source: Source) -> tuple[str, ...]:
@@ -244,7 +244,7 @@ class Report:
 
     @property
     def panels(self) -> list[tuple[str, RunResults]]:
-        """Each run at each temperature below its heading, in the order of the tables."""
+        """A heading, and the results of a run at a temperature, in the order of the tables."""
         return [
             (block.heading if self.is_one_run else f"{block.heading}, {run.source.label}", run)
             for block in self.blocks
@@ -253,7 +253,7 @@ class Report:
 
     @property
     def labels(self) -> dict[str, str]:
-        """The labels of methods by spelling, without those that lack all numbers for one reason."""
+        """The labels of methods by spelling, without methods that have a `reason`."""
         methods = [method for block in self.blocks for method in block.methods]
         return {method.method: method.label for method in methods if not method.reason}
 
@@ -261,8 +261,8 @@ class Report:
 def task_result(run: RunMetrics, key: CellKey) -> TaskResult:
     """Speedup and MAT of a method at a temperature on a task; for the task `MEAN`, over all tasks.
 
-    The result also has the p-value of "as fast as vanilla", None if it was not tested. The numbers
-    are missing if the method was not run there. `key` is the method, temperature and task.
+    The result also has the p-value of "as fast as vanilla", which is None if it was not tested. The
+    numbers are missing if the method did not run there. `key` is the method, temperature and task.
     """
     p_value = p_value_of(run, key)  # corrected for the methods of the task
     if key.task == MEAN:
@@ -270,13 +270,16 @@ def task_result(run: RunMetrics, key: CellKey) -> TaskResult:
         return TaskResult(overall.speedup, overall.mat, p_value=p_value)
     cell = run.cells.get(key)  # the numbers on the task
     if cell is None:
-        # `NOT_RUN` in place of both numbers: missing, with this reason
+        # Both numbers are missing, with the reason that the method did not run.
         return TaskResult(NOT_RUN, NOT_RUN, p_value=p_value)
     return TaskResult(cell.speedup, cell.mat, p_value=p_value)
 
 
 def p_value_of(run: RunMetrics, key: CellKey) -> float | None:
-    """The p-value of "as fast as vanilla", corrected for the methods of a task or of `MEAN`."""
+    """The p-value of "as fast as vanilla", corrected for all methods; None if not tested.
+
+    `key.task` is a task, or `MEAN` for the mean over tasks.
+    """
     if key.task == MEAN:
         ranking = run.rankings.get(key.temperature)
     else:

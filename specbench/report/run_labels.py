@@ -1,4 +1,4 @@
-"""A distinct label for each run of a report, made of the differences between the runs."""
+"""Make a distinct label for each run of a report from the differences between the runs."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -9,11 +9,11 @@ from specbench.log.spec import SpecValues
 from specbench.report import facts
 
 _IN_TABLES = {"model", "methods", "temperatures", "labels", "urls", "concurrency", "request_rates"}
-"""Options that tables show, or that loads name."""
+"""Options that tables or the texts of loads show."""
 
 
 def run_labels(headers: Sequence[RunHeader], loads: Sequence[str] = ()) -> list[str]:
-    """A distinct name for each run: its model if these differ, and as many other facts as needed.
+    """A distinct label for each run: its model, if models differ, and as many facts as needed.
 
     `loads` are the texts of the runs' loads.
     """
@@ -26,7 +26,7 @@ def run_labels(headers: Sequence[RunHeader], loads: Sequence[str] = ()) -> list[
 
 
 def _facets(headers: Sequence[RunHeader], loads: Sequence[str]) -> Iterator[list[str]]:
-    """Facts that may distinguish the runs, one text per run, the clearest first."""
+    """Facts that may distinguish the runs, the clearest first. Each has a text per run."""
     yield [header.device_phrase.partition(",")[0] for header in headers]
     yield [header.model.precision for header in headers]
     if loads:
@@ -36,7 +36,7 @@ def _facets(headers: Sequence[RunHeader], loads: Sequence[str]) -> Iterator[list
 
 
 def _with_facet(labels: Sequence[str], facet: Sequence[str]) -> list[str]:
-    """The labels with the facet added to those that several runs share."""
+    """The labels, with a fact added to those that several runs share. `facet` has it per run."""
     num_runs = Counter(labels)
     longer = []
     for label, text in zip(labels, facet, strict=True):

@@ -1,7 +1,7 @@
 """The tables of a report, one function each: a report -> a `Table` for every writer.
 
-A column of the overview or of the latencies is one `Field` in a tuple below. `step_costs` has the
-table of the costs of steps, `task_tables` the tables by task and category.
+A column of the overview or of the latencies is a `Field` in a tuple below. `step_costs` makes the
+table of the costs of steps, and `task_tables` makes the tables by task and by category.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from specbench.report.task_tables import MAT, OR_UNKNOWN, SPEEDUP, Part, groups,
 
 
 def has_speedup(block: Block) -> bool:
-    """True if a method has a speedup on any task, or over all."""
+    """True if a method has a speedup on any task, or over all tasks."""
     results = [task for method in block.methods for task in method.tasks]
     return any(isinstance(task.speedup, Estimate) for task in results)
 
@@ -30,15 +30,15 @@ def has_speedup(block: Block) -> bool:
 def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
     """The short table of a temperature: mean speedup, tokens/s and MAT, then a column per task.
 
-    The column of a task has speedups; `part` makes them with or without intervals. If no method
-    has a speedup, the columns of tasks have MATs, and there is no column of mean speedups. A report
-    on one task has its speedup in place of the mean, and no further columns. If there is little
-    room, the last tasks are dropped first. `block` has the results at the temperature.
+    The column of a task has speedups, which `part` makes with or without intervals. If no method
+    has a speedup, the columns of tasks have MATs, and there is no column of mean speedups. If there
+    is only one task, its speedup replaces the mean, and there are no columns of tasks. If there is
+    little room, the last tasks are dropped first. `block` has the results at the temperature.
     """
     *tasks, last_task = report.tasks  # the last one is the mean, or the only task
     is_mean = last_task.name == MEAN
-    # The columns over all tasks: tokens/s and MAT. A column that is empty for all methods is left
-    # out. A field has the column, and makes the text of each method in it.
+    # The columns over all tasks: tokens/s and MAT. A column without a text for any method is left
+    # out. A field has the column, and makes each method's text in it.
     fields = with_text(_at_loads(_SCREEN, block), block)
     columns = [field.column for field in fields]
     shows_speedup = has_speedup(block)
@@ -52,7 +52,7 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
             title += ", overall and by task"
     if not is_mean:
         title += f" on {last_task.head}"  # its title and number of samples
-    # Where room is short, columns of the highest rank are dropped first: tasks before MAT.
+    # If room is short, columns with the highest rank are dropped first: tasks before MAT.
     first_rank = 1 + max((field.rank for field in fields), default=0)
     columns += [  # `n` is the number of samples
         Column(f"n={task.n}", task.title, rank=rank) for rank, task in enumerate(tasks, first_rank)
@@ -61,22 +61,23 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
     def cells_of(method: MethodResults) -> list[Cell]:
         """The cells of a method's row, in the order of `columns`."""
         partial = method.overall.partial  # the reason if the method lacks tasks, else None
-        # `method.reason`: why it has no number on any task; None if it has, or if reasons differ
+        # `method.reason` is why it has no number on any task; None if it has one, or if reasons
+        # differ.
         reason = partial.reason if partial else method.reason
         cells_over_tasks = [Cell(field.text(method), reason=reason) for field in fields]
         if shows_speedup:
-            # the mean speedup ± half the width of its interval, or "±?" if that is missing
+            # The mean speedup ± half the width of its interval, or "±?" if this is missing.
             cells_over_tasks = [OR_UNKNOWN.cell(method.tasks[-1]), *cells_over_tasks]
         cells_by_task = [part.cell(task_result) for task_result in method.tasks[: len(tasks)]]
         return [*cells_over_tasks, *cells_by_task]
 
-    # a group of rows per run
+    # There is a group of rows per run.
     return Table(title, tuple(columns), groups(report, block, cells_of))
 
 
 def tables(report: Report, block: Block, main: Table) -> list[Table]:
-    """The tables of a block that have numbers: `main`, which a format chooses, and the others. If
-    the block `is_loaded`, throughput comes first.
+    """The tables of a block that have numbers: `main`, which depends on the format, and the others.
+    If the block `is_loaded`, throughput comes first.
     """
     candidates = [
         main,
@@ -90,7 +91,7 @@ def tables(report: Report, block: Block, main: Table) -> list[Table]:
 
 
 def is_loaded(block: Block) -> bool:
-    """True if servers were asked for several requests at once, or for a rate of requests."""
+    """True if servers got several requests at once, or requests at a rate."""
     loads = [load for run in block.runs for load in loads_of(run.source.info.spec.values)]
     is_several = any(load not in (NO_LOAD, ONE_AT_A_TIME) for load in loads)
     return is_several and bool(served(block).methods)
@@ -102,7 +103,7 @@ def _same_as_vanilla(method: MethodResults) -> str:
 
 
 def _bracketed(method: MethodResults) -> str:
-    """The mean speedup with its interval, or with the reason why it has none."""
+    """The mean speedup, with its interval or with words for why it has none."""
     speedup = method.overall.speedup
     spread = formats.brackets(speedup)
     if formats.no_interval(speedup):
@@ -111,7 +112,7 @@ def _bracketed(method: MethodResults) -> str:
 
 
 def _tokens_per_s(method: MethodResults) -> str:
-    """Tokens/s over the answers of all tasks; missing for a method that lacks tasks."""
+    """Tokens/s over the answers on all tasks; missing for a method that lacks tasks."""
     return formats.rate(method.overall.partial or method.overall.pooled.tokens_per_s)
 
 
@@ -138,14 +139,14 @@ def _at_loads(fields: Sequence[Field], block: Block) -> tuple[Field, ...]:
 
 
 def overview(report: Report, block: Block) -> Table:
-    """The numbers over all tasks that have no room in the papers' table."""
+    """The table of numbers over all tasks for which the papers' table has no room."""
     where = "Over all tasks" if len(report.tasks) > 1 else "Overall"
     title = f"{where} (intervals: {report.scope})"
     return make_table(title, report, block, _at_loads(_OVERVIEW, block))
 
 
 def _served(text: Callable[[ServingMetrics], str]) -> Callable[[MethodResults], str]:
-    """A text about a method's server; empty without one."""
+    """A function that makes a text about a method's server; empty without a server."""
     return lambda method: text(method.serving) if method.serving else ""
 
 
@@ -182,7 +183,7 @@ def throughput(report: Report, block: Block) -> Table:
 
 
 def _milliseconds(path: str, heading: str, task: str = "") -> Field:
-    """A column for the time at this path of attributes of `MethodResults`."""
+    """A column for a time in milliseconds. `path` is the attribute of `MethodResults` with it."""
     seconds = attrgetter(path)
     return Field(heading, lambda method: formats.figures(seconds(method), 1e3), task=task)
 
@@ -198,11 +199,14 @@ _SERVED_LATENCY = tuple(
     for name in TIMES
     for path in ("mean", *(f"percentiles.{which}" for which in _PERCENTILES))
 )
-"""Times by the names that `vllm bench serve` uses."""
+"""Columns of the times of servers, by the names that `vllm bench serve` uses."""
 
 
 def latency(report: Report, block: Block) -> Table:
-    """Time to the first token and per token after it; for servers, the client's times."""
+    """The table of times to the first token and per later token; for servers, the client's times.
+
+    They are in milliseconds.
+    """
     title = "Latency in milliseconds"
     on_servers = served(block)
     if on_servers.methods:
@@ -211,7 +215,7 @@ def latency(report: Report, block: Block) -> Table:
 
 
 def served(block: Block) -> Block:
-    """The block with its methods on servers alone."""
+    """The block with only those methods that ran on servers."""
     runs = []
     for run in block.runs:
         methods = [method for method in run.methods if method.serving]

@@ -1,4 +1,4 @@
-"""The numbers of notes on servers that the run started."""
+"""The numbers for notes about servers: how they took turns, and their memory and energy."""
 
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.server_use import served_joules_per_token, uses_of
@@ -7,7 +7,7 @@ from specbench.report.texts import Numbers
 
 
 def arrangement(info: RunHeader) -> Numbers:
-    """The turns of the servers, and the memory that decided them."""
+    """If servers were up together or in turns, and the memory that decided it, for a note."""
     turns = info.arrangement
     if turns is None:
         return {}
@@ -23,16 +23,16 @@ def arrangement(info: RunHeader) -> Numbers:
 def server_use(run: RunMetrics) -> Numbers:
     """Memory and energy of the servers on this machine, and what was not measured, for a note.
 
-    `methods` has an entry per method and temperature with a known memory: the largest `memory` and
-    `gpu_memory` in bytes, None if unknown, and `joules` per token beyond the idle server's, which
-    may be missing. `meters` are the GPUs and processor packages with energy counters, `idle` their
-    largest watts with an idle server, `tick` the seconds between two changes of the slowest
-    counter; `idle` and `tick` are None without counters. `absent` are the reasons why energy was
+    `methods` has an entry per method and temperature whose memory is known: the largest `memory`
+    and `gpu_memory` in bytes, None if unknown, and `joules` per token without an idle server's,
+    which may be missing. `meters` are the GPUs and processor packages with energy counters. `idle`
+    is their largest power in watts with an idle server, and `tick` the seconds between two changes
+    of the slowest counter; both are None without counters. `absent` has the reasons why energy was
     not measured.
     """
     methods: list[Numbers] = []
     for method, temperature in run.serving:  # metrics by method and temperature
-        # a block is the requests of a method on a task at a temperature and a load in one pass
+        # A block is the requests of a method on a task at a temperature and load in one pass.
         blocks = [
             block
             for block in run.info.blocks
@@ -47,7 +47,7 @@ def server_use(run: RunMetrics) -> Numbers:
         if numbers["memory"] or numbers["gpu_memory"]:
             methods.append({"method": method, "temperature": temperature, **numbers})
     all_uses = uses_of(run.info.blocks)
-    metered = [use for use in all_uses if use.meters]  # whose energy was measured
+    metered = [use for use in all_uses if use.meters]  # those whose energy was measured
     return {
         "methods": methods,
         "meters": [*dict.fromkeys(meter for use in metered for meter in use.meters)],

@@ -1,4 +1,4 @@
-"""The table of mean accepted tokens along answers, along the context and by turn."""
+"""Make the table of mean accepted tokens by position in answers, by context and by turn."""
 
 from dataclasses import replace
 
@@ -10,23 +10,25 @@ from specbench.report.table import Cell, Column, Table
 from specbench.report.task_tables import groups
 
 HEADINGS: dict[Axis, str] = {"position": "answer", "context": "context", "turn": "turn"}
-"""The first lines of the headings: tokens of the answer, or of prompt and answer, before a step."""
+"""The first lines of the headings, by axis: tokens of the answer before a step, tokens of prompt
+and answer before a step, or the turn.
+"""
 
 
 def step_bin_table(report: Report, block: Block) -> Table:
     """The table of MAT by bins of steps: a row per method, a column per bin.
 
     A bin is the steps in a range of an axis: tokens of the answer before the step, tokens of the
-    context, or turn. A bin has a column if any method has a number in it and its axis has a second
-    such bin: a single one says no more than the MAT of all steps. So the table may have no columns.
+    context, or turn. A bin has a column if any method has a number in it, and its axis has a second
+    such bin: a single bin says no more than the MAT of all steps. So the table may have no columns.
     `block` has the results at a temperature.
     """
-    # a bin per column, of any method: its axis and range, but not its MAT, hold for all methods
+    # A bin per column, taken from any method: its axis and range are equal for all methods.
     shown_bins = [step_bin for axis in HEADINGS for step_bin in _bins_of_axis(block, axis)]
     columns = tuple(
         Column(f"{HEADINGS[shown_bin.axis]}\n{shown_bin.range_text}") for shown_bin in shown_bins
     )
-    # the runs with only those methods that have bins, as `groups` makes a row per method of a run
+    # The runs with only those methods that have bins, since `groups` makes a row per method.
     runs = tuple(
         replace(run, methods=tuple(method for method in run.methods if method.step_bins))
         for run in block.runs
@@ -34,7 +36,7 @@ def step_bin_table(report: Report, block: Block) -> Table:
 
     def cells(method: MethodResults) -> list[Cell]:
         """The MATs of a method, one per column; a dash if it has no steps or too few prompts."""
-        # by axis and beginning of the range
+        # The method's bins, by axis and by the start of their range.
         bin_of_method = {(step_bin.axis, step_bin.low): step_bin for step_bin in method.step_bins}
         return [_cell(bin_of_method.get((column.axis, column.low))) for column in shown_bins]
 
@@ -48,7 +50,7 @@ def step_bin_table(report: Report, block: Block) -> Table:
 def _bins_of_axis(block: Block, axis: Axis) -> list[StepBin]:
     """The bins of an axis in which any method has a number, in order; empty if there is only one.
 
-    Each is the bin of the first such method, since the range is the same for all.
+    Each bin is that of the first method with a number, since the range is the same for all.
     """
     first_by_low: dict[int, StepBin] = {}
     for method in block.methods:

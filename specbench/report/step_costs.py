@@ -1,4 +1,4 @@
-"""The table of the costs of a step: its time and phases, bytes read, energy and memory."""
+"""Make the table of the costs of a step: its time and phases, bytes read, energy and memory."""
 
 from specbench.analysis.metrics import BASELINE
 from specbench.analysis.stats.estimates import Estimate
@@ -9,7 +9,7 @@ from specbench.report.table import Table
 
 
 def _phase(name: str, rank: int = 0) -> Field:
-    """The column of a phase of `Phases`, in steps of vanilla."""
+    """The column for a phase of a step, in steps of vanilla. `name` is its field in `Phases`."""
 
     def text(method: MethodResults) -> str:
         phases = method.cost.relative_phases
@@ -32,11 +32,11 @@ def _share_of_bound(method: MethodResults) -> str:
 
 
 _FAST = 1e12
-"""From this many bytes/s on, the speed of reading is shown in TB/s, otherwise in GB/s."""
+"""Bytes/s from which the speed of reading is shown in TB/s instead of GB/s."""
 
 
 def _figures(number: float) -> str:
-    """Three figures; nothing for 0, which stands for unknown."""
+    """The number with three significant figures; a dash for 0, which stands for unknown."""
     return formats.figures(Estimate(number)) if number else formats.NONE
 
 
@@ -73,11 +73,12 @@ _COSTS = (
     Field("J per\ntoken", lambda method: formats.figures(method.cost.joules_per_token), 5),
     Field("peak\nGiB", _peak_memory, 6),
 )
-"""Phases are in steps of vanilla, so that they add up to the cost of a step."""
+"""The columns of the table. Phases are in steps of vanilla, so that they add up to the step cost.
+"""
 
 
 def step_costs(report: Report, block: Block) -> Table:
-    """The numbers that explain a speedup; no columns if no step can be compared."""
+    """The table of numbers that explain a speedup. It has no columns if no step can be compared."""
     can_compare = any(isinstance(method.cost.relative, Estimate) for method in block.methods)
     fields = with_text(_COSTS, block) if can_compare else ()
     title = "Cost of a step over all tasks, without prefill (decode speedup = MAT / step cost)"

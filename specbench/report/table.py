@@ -1,6 +1,6 @@
-"""A table of text with labelled groups of rows: the one form that every writer draws.
+"""A table of texts, with labelled groups of rows, which all formats of a report draw.
 
-Writers add markup, colour and width.
+The formats add markup, colours and widths.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,9 @@ METHOD = "Method"
 """The heading of the column of labels."""
 
 Tone = Literal["", "good", "bad", "unsure", "missing"]
-"""The claim that an interval supports: faster, slower, or no significant difference."""
+"""What is claimed about a speedup: faster (good), slower (bad), or no significant difference
+(unsure). It is "" if nothing is claimed, and "missing" without a number.
+"""
 
 T = TypeVar("T")
 
@@ -25,13 +27,13 @@ class Cell:
     text: str
     """The number as text."""
     tone: Tone = ""
-    """The claim of its interval."""
+    """What is claimed about the number."""
     is_best: bool = False
-    """True for the best of a column."""
+    """True for the best number of a column."""
     interval: Interval | None = None
-    """Its interval, which only some writers show."""
+    """The number's interval, which only some formats show."""
     reason: str | None = None
-    """The reason why there is no number."""
+    """Why there is no number; None if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +41,13 @@ class Column:
     """A column of a table."""
 
     heading: str
-    """The heading, which may be broken at its line breaks."""
+    """The heading, which may have line breaks."""
     task: str = ""
-    """The title of the task above the heading, which neighbouring columns share."""
+    """A title, such as a task's, above the headings of neighbouring columns."""
     rank: int = 0
-    """Columns of the highest rank are dropped first if there is little room; rank 0 stays."""
+    """Columns with the highest rank are dropped first if there is little room; rank 0 stays."""
     short: str = ""
-    """The heading for a narrow place."""
+    """The heading where there is little room; empty for `heading`."""
 
     @property
     def title(self) -> str:
@@ -58,17 +60,17 @@ class Row:
     """The cells of one method."""
 
     method: str
-    """Its key in records; empty in a table of no methods."""
+    """Its spelling in records; empty if the row is not a method's."""
     label: str
     """Its name in the first column."""
     cells: tuple[Cell, ...]
-    """One per column."""
+    """The cells, one per column."""
     has_failed: bool = False
-    """True for a method with failed samples."""
+    """True if the method has failed samples."""
 
     @property
     def reason(self) -> str | None:
-        """The reason that all cells share, if there is one."""
+        """The reason that all cells share; None if they do not share one."""
         reasons = {cell.reason for cell in self.cells}
         return reasons.pop() if len(reasons) == 1 else None
 
@@ -89,11 +91,11 @@ class Table:
     title: str
     """The title; may be empty."""
     columns: tuple[Column, ...]
-    """All columns but the column of labels."""
+    """All columns except that of the labels."""
     groups: tuple[Group, ...]
-    """The rows, gathered by run."""
+    """The rows, in a group per run or task."""
     heading: str = METHOD
-    """The heading of the column of labels."""
+    """The heading of the column with labels."""
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -101,7 +103,7 @@ class Table:
         return tuple(row for group in self.groups for row in group.rows)
 
     def take(self, indices: Sequence[int]) -> Self:
-        """The table with the columns of these indices, in this order."""
+        """The table with only the columns that have these indices, in this order."""
         groups = []
         for group in self.groups:
             rows = [replace(row, cells=tuple(row.cells[i] for i in indices)) for row in group.rows]
@@ -110,9 +112,10 @@ class Table:
         return replace(self, columns=columns, groups=tuple(groups))
 
     def by_task(self, cells: Sequence[T]) -> list[tuple[str, list[T]]]:
-        """Cells of a row, or columns, gathered below their tasks; one without a task is alone.
+        """Cells of a row, or columns, grouped by task. A cell without a task is a separate group.
 
-        Pairs of a task's title, empty without a task, and the cells. `cells` has one per column.
+        Returns pairs of a task's title, empty without a task, and the cells. `cells` has an element
+        per column.
         """
         gathered: list[tuple[str, list[T]]] = []
         for column, cell in zip(self.columns, cells, strict=True):

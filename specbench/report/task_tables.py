@@ -1,4 +1,4 @@
-"""The papers' table of methods by task, and the same table by category."""
+"""Make the papers' table of methods by task, and the same table by category."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -23,35 +23,35 @@ from specbench.report.results import (
 from specbench.report.table import Cell, Column, Group, Row, Table, Tone
 
 _MARKED = "significant on its own, not after correcting for the methods of a row"
-"""Legend of the mark in a table of categories."""
+"""The meaning of the mark "~" in a table by category."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One of the numbers of a task: a column below the task's title."""
+    """A number of a task, which has a column below the task's title."""
 
     heading: str
     """The column's heading."""
     cell: Callable[[TaskResult], Cell]
-    """Makes the cell of a method."""
+    """Makes a method's cell from its result on the task."""
     short: str = ""
-    """The heading for a narrow place."""
+    """The heading where there is little room."""
 
     def column(self, task: str) -> Column:
         return Column(self.heading, task, short=self.short)
 
 
 def tone(result: TaskResult) -> Tone:
-    """The colour of the speedup of a method on a task, from the claim of its test.
+    """What is claimed about the speedup of a method on a task, which gives its colour.
 
-    "good" and "bad": significantly above and below 1, after correcting for all methods of the
-    column. "unsure": not significant. "": not tested, as in one pass, or without an interval.
-    "missing": no speedup.
+    It is "good" or "bad" if the speedup is significantly above or below 1, after correcting for all
+    methods of the column; "unsure" if it is not significant; "" if it was not tested, as in a
+    single pass, or has no interval; "missing" if there is no speedup.
     """
     speedup = result.speedup
     if not isinstance(speedup, Estimate):
         return "missing"
-    # the corrected p-value of "as fast as vanilla", None if not tested
+    # `p_value` is the corrected p-value of "as fast as vanilla", or None if not tested.
     if formats.interval_of(speedup) is None or result.p_value is None:
         return ""
     if not is_claimed(result.p_value):
@@ -60,7 +60,7 @@ def tone(result: TaskResult) -> Tone:
 
 
 def _speedup(spread: Callable[[Value], str]) -> Callable[[TaskResult], Cell]:
-    """The maker of cells with a speedup and the text of its interval, which `spread` writes."""
+    """A function that makes cells with a speedup, and its interval as text, written by `spread`."""
 
     def cell(task: TaskResult) -> Cell:
         return Cell(
@@ -97,8 +97,8 @@ MAT = Part("MAT", _mat)
 
 
 def on_screen(report: Report, block: Block) -> Part:
-    """The speedup with half the width of its interval, on a terminal. A sign marks a missing
-    interval if any task has an interval. If none has one, a note says so.
+    """The speedup with half the width of its interval, for a terminal. Missing intervals are
+    marked if any task has an interval. If none has one, a note says so instead.
     """
     has_interval = any(
         formats.interval_of(result.speedup)
@@ -110,7 +110,7 @@ def on_screen(report: Report, block: Block) -> Part:
 
 
 def by_task(report: Report, block: Block, parts: Sequence[Part] = (SPEEDUP, MAT)) -> Table:
-    """The papers' table: these numbers of every method on every task."""
+    """The papers' table, with the numbers `parts` of every method on every task."""
     columns = [part.column(task.head) for task in report.tasks for part in parts]
 
     def cells(method: MethodResults) -> list[Cell]:
@@ -130,17 +130,17 @@ def mean_first(report: Report, block: Block) -> Table:
 def by_category(report: Report) -> list[Table]:
     """The tables by category of all runs whose prompts have categories.
 
-    A table has the run's name in its title if the report has several runs. A source is a run.
+    If the report has several runs, titles of tables have the run's name. A source is a run.
     """
     tables: list[Table] = []
     for source in report.sources:
         if source.categories is None:  # numbers by category; None if no task has several
             continue
-        # a table per temperature; `info` is the header of the run
+        # A table per temperature. `info` is the header of the run.
         methods = report.methods_of(source)
         for table in category_tables(source.info, source.categories, methods):
             if not report.is_one_run:
-                # `label` is the run's name
+                # The label of a source is the run's name.
                 table = replace(table, title=f"{source.label}: {table.title}")
             tables.append(table)
     return tables
@@ -151,24 +151,25 @@ def category_tables(
 ) -> Iterable[Table]:
     """A table per temperature of a run: a group of rows per task with a row per category.
 
-    Each of the methods has two columns, its speedup and its MAT. `categories` are the numbers of
-    the run with "task / category" in place of each task. `header` names methods and tasks.
+    Each of the methods has two columns: its speedup and its MAT. `categories` are the numbers of
+    the run with "task / category" in place of each task. `header` has the names of methods and
+    tasks.
     """
     parts = (SPEEDUP, MAT)  # the columns of each method; a part makes a column and its cells
     methods = [method for method in methods if method in categories.methods]
     labels = [header.method(method).label for method in methods]
-    # A method's label stands where other tables have a task's title, and the reverse in groups.
+    # Labels of methods are where other tables have titles of tasks, and the reverse in groups.
     columns = tuple(part.column(label) for label in labels for part in parts)
     for temperature in categories.temperatures:
         rows_by_task: dict[str, list[Row]] = defaultdict(list)  # by the task's title
-        has_mark = False  # True if a speedup is significant only before correcting
+        has_mark = False  # True if a speedup is significant only before correction
         for task_and_category in categories.tasks:
             task, _, category = task_and_category.partition(BETWEEN)  # " / "
             keys = [CellKey(method, temperature, task_and_category) for method in methods]
             results = [task_result(categories, key) for key in keys]  # speedup and MAT
             has_mark |= any(result.mark for result in results)  # "~" or ""
             cells = tuple(part.cell(result) for result in results for part in parts)
-            # no method: the row is a category's
+            # The method is "", because the row is for a category.
             row = Row("", category or "none", cells)
             rows_by_task[header.task_title(task)].append(row)
         title = f"By category, {formats.temperature(temperature)}"
@@ -183,8 +184,8 @@ def category_tables(
 def groups(
     report: Report, block: Block, cells: Callable[[MethodResults], list[Cell]]
 ) -> tuple[Group, ...]:
-    """A group per run with a row per method, whose cells `cells` makes; runs without a row are
-    left out.
+    """A group per run, with a row per method. `cells` makes the cells of a row. Runs without a row
+    are left out.
     """
     row_groups = []
     for run in block.runs:

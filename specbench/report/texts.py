@@ -1,4 +1,4 @@
-"""A note: a key, numbers, and the sentence that `texts.toml` makes of them in every format."""
+"""Make notes: a key, numbers, and the sentence that a template in `texts.toml` makes of them."""
 
 import re
 import tomllib
@@ -19,32 +19,32 @@ Numbers = Mapping[str, Any]
 _MARKUP = re.compile(
     r"\[(?P<clause>[^\[\]{}]*(?:\{[^{}]*\}[^\[\]{}]*)+)\]|\{(?P<name>\w+)(?::(?P<form>[^{}]*))?\}"
 )
-"""A clause in brackets, or a number with its form."""
+"""Matches a phrase in brackets, or the place of a number with its form."""
 _MOST_NAMED = 6
-"""Elements of a list in the form `few`."""
+"""The most elements of a list that the form `few` names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One line of the footer."""
+    """A note below a report."""
 
     label: str
     """Its subject."""
     text: str
     """The sentence."""
     is_warning: bool = False
-    """True if it calls for action or for doubt."""
+    """True if it is a reason to act, or to doubt numbers."""
     key: str = ""
-    """Its entry in `texts.toml`; empty in the notes of a judge."""
+    """The key of its entry in `texts.toml`; empty for notes that are not from there."""
     numbers: Numbers = field(default_factory=dict, compare=False)
-    """The numbers in its sentence; empty in the notes of a judge."""
+    """The numbers in its sentence; empty for notes that are not from `texts.toml`."""
 
 
 def make_note(key: str, info: RunHeader | None = None, /, **numbers: Any) -> Note:
     """The note with this key in `texts.toml`, with these numbers in its sentence.
 
-    Methods and tasks among the numbers are named as in the header `info`. An entry without a label
-    is a warning.
+    Methods and tasks among the numbers get their names from the header `info`. An entry without a
+    label is a warning.
     """
     entry = _texts()[key]
     text = _Sentence(entry, info).fill(entry["text"], numbers)
@@ -54,12 +54,12 @@ def make_note(key: str, info: RunHeader | None = None, /, **numbers: Any) -> Not
 
 
 def make_notes(key: str, info: RunHeader, findings: Sequence[Numbers]) -> list[Note]:
-    """The notes of a warning's key: one per finding, or one on the findings of all methods.
+    """The notes for a warning's key: a note per finding, or one about the findings of all methods.
 
-    A finding is given by the numbers of its sentence, by name; "method" is the method that it is
+    A finding is a dict of the numbers of its sentence, by name. "method" is the method that it is
     about, if any. Findings about several methods share a note if the key's entry in `texts.toml`
-    has a sentence for `several`. A number of this sentence is the list of the findings' numbers of
-    this name; "methods" are the distinct methods, "number" is how many.
+    has a sentence `several`. In this sentence, each name stands for the list of the findings'
+    numbers with the name. "methods" are the distinct methods, and "number" is how many there are.
     """
     entry = _texts()[key]  # sentences, and words for numbers, by name
     methods = list(dict.fromkeys(numbers.get("method") for numbers in findings))
@@ -79,15 +79,15 @@ def _texts() -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Sentence:
-    """Fills the texts of one entry."""
+    """Fills the texts of an entry with numbers."""
 
     entry: Mapping[str, Any]
     """The entry of `texts.toml`."""
     info: RunHeader | None
-    """Names methods and tasks."""
+    """The header with the names of methods and tasks; None to show their keys."""
 
     def fill(self, template: str, numbers: Numbers) -> str:
-        """The template with its numbers, without the clauses that lack one."""
+        """The template with its numbers, without the phrases in brackets that lack a number."""
 
         def replacement(match: re.Match[str]) -> str:
             if match["clause"]:
@@ -97,24 +97,24 @@ class _Sentence:
         return _MARKUP.sub(replacement, template)
 
     def _clause(self, clause: str, numbers: Numbers) -> str:
-        """The clause with its numbers; empty if it lacks one."""
+        """A phrase of a template with its numbers; empty if it lacks a number."""
         shown = [self._number(match, numbers) for match in _MARKUP.finditer(clause)]
         return "" if None in shown else self.fill(clause, numbers)
 
     def _number(self, match: re.Match[str], numbers: Numbers) -> str | None:
-        """The text for a markup: a number of the note in a form; None if the number is missing.
+        """The text for the place of a number; None if the number is missing.
 
-        `match` is the match of `{name}` or `{name:form}`, `numbers` are the note's by name. A
+        `match` is the match of `{name}` or `{name:form}`, and `numbers` are the note's, by name. A
         number may be a float, an estimate, a text, a list, or a span with its `min`, `max` and
-        `mean`. The entry of the note in `texts.toml` may have words for it under its name: a
-        template for each element of a list, or a table from a text to the words for it. The form
-        is a name in `_FORMS`, "count NOUN", "span UNIT", "several" for a temperature that is shown
-        only if the run has several, "few" for the first elements of a list, what joins all its
-        elements, or a format of Python.
+        `mean`. The note's entry in `texts.toml` may have words under the number's name: a template
+        for each element of a list, or a table that maps texts to words. The form is a name in
+        `_FORMS`, "count NOUN", "span UNIT", "several" for a temperature that is shown only if the
+        run has several, "few" for the first elements of a list, a text that joins all elements of a
+        list, or a format of Python.
         """
         name = match["name"]
         form = match["form"] or ""
-        number = _bare(numbers.get(name))  # without its interval; None if missing or empty
+        number = _bare(numbers.get(name))  # without an interval; None if missing or empty
         if number is None:
             return None
         if name == "temperature" and form == "several":
@@ -131,7 +131,7 @@ class _Sentence:
             return _count(number, noun_or_unit)
         if kind_of_form == "span":
             return _span(number, noun_or_unit)
-        # `_named` replaces the key of a method by its label, and of a task by its title
+        # `_named` replaces the key of a method by its label, and that of a task by its title.
         return format(self._named(name, number), form)
 
     @property
@@ -139,10 +139,10 @@ class _Sentence:
         return self.info is None or len(self.info.spec.values.temperatures) == 1
 
     def _list(self, name: str, form: str, elements: Sequence[Any]) -> str:
-        """The elements as one text, joined by the form: "few", or what stands between them.
+        """The elements joined into one text. The form is the text between them, or "few".
 
-        An element with several numbers fills the template that the entry has under the list's
-        name; a method or a task is named.
+        An element that is a dict of numbers fills the template that the entry has under the list's
+        name. Methods and tasks are shown by their names.
         """
         template = self.entry.get(name) or ""
         texts = []
@@ -154,7 +154,7 @@ class _Sentence:
         return few(texts, _MOST_NAMED) if form == "few" else (form or ", ").join(texts)
 
     def _named(self, name: str, number: Any) -> Any:
-        """The label of a method, the title of a task, or the number itself."""
+        """The label of a method, the title of a task, or the number unchanged."""
         if self.info is None:
             return number
         if name == "method":
@@ -178,7 +178,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _span(span: Mapping[str, float], unit: str) -> str:
-    """The smallest, largest and mean of samples: 2400 to 2600 MHz (mean 2550)."""
+    """The smallest, the largest and the mean value of samples: 2400 to 2600 MHz (mean 2550)."""
     low, high = span["min"], span["max"]
     text = f"{_range([round(low), round(high)])} {unit}"
     return text if low == high else f"{text} (mean {span['mean']:.0f})"
@@ -228,6 +228,6 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
     "range": _range,
     "sentence": str.capitalize,
 }
-"""The function that writes a number in each form. `several`, `few`, `count NOUN` and `span UNIT`
-are separate.
+"""By form, the function that writes a number. `several`, `few`, `count NOUN` and `span UNIT` are
+handled separately.
 """

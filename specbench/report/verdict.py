@@ -1,4 +1,4 @@
-"""The verdict on a run in sentences: the fastest method, and the certainty of that claim."""
+"""Write the verdict on a run: which method is the fastest, and how certain that is."""
 
 from math import comb
 
@@ -13,26 +13,26 @@ ONE_PASS = "Nothing is claimed from one pass: it does not show how much the mach
 
 
 def verdict(run: RunMetrics, temperature: float) -> str:
-    """Sentences on the fastest method at a temperature: its speedup over vanilla, and its lead.
+    """Sentences about the fastest method at a temperature: its speedup over vanilla, and its lead.
 
     Speedups are means over the tasks. `run` has the numbers of a run.
     """
-    # methods with a speedup but vanilla, the fastest first; empty if there is none
+    # The methods with a speedup, except vanilla, the fastest first; empty if there are none.
     ranking = run.rankings.get(temperature, Ranking())
     if not ranking.methods:
         return _no_speedup(run, temperature)  # a sentence with the reasons
     fastest = ranking.methods[0]
     speedup = ranking.speedups[fastest]  # over vanilla
     sentences = _fastest(run, ranking) if speedup.value > 1 else _none_is_faster(run, ranking)
-    # `machine` is the variance between passes or runs, None after a single pass: the interval is
-    # over prompts alone then, and `ONE_PASS` says so
+    # `machine` is the variance between passes or runs, None after a single pass. Then the interval
+    # covers only prompts, and `ONE_PASS` says so.
     if speedup.shown_interval is not None and speedup.machine is None:
         sentences.append(ONE_PASS)
     return " ".join(sentences)
 
 
 def _no_speedup(run: RunMetrics, temperature: float) -> str:
-    """The reasons why no method has a speedup at this temperature."""
+    """A sentence with the reasons why no method has a speedup at this temperature."""
     reasons = set()
     for (method, method_temperature), overall in run.overall.items():
         is_rival = method_temperature == temperature and method != BASELINE
@@ -42,19 +42,20 @@ def _no_speedup(run: RunMetrics, temperature: float) -> str:
 
 
 def _none_is_faster(run: RunMetrics, ranking: Ranking) -> list[str]:
-    """Sentences for a run in which vanilla is the fastest: they name the closest method.
+    """Sentences for a run in which vanilla is the fastest. They name the closest method.
 
     A second sentence says if the difference is not significant, unless there are too few samples
-    for a claim (`interval` is None). `ranking` has all methods but vanilla, the fastest first, and
-    their tests.
+    for a claim (`interval` is None). `ranking` has all methods except vanilla, the fastest first,
+    and their tests.
     """
     closest = ranking.methods[0]
     speedup = ranking.speedups[closest]  # over vanilla, at most 1
     label = run.info.method(closest).label  # the method's name in tables
-    # "0.93x on average [0.90, 0.96]": `_average` is empty for one task, `brackets` without interval
+    # "0.93x on average [0.90, 0.96]". `_average` is empty for one task, and `brackets` is empty
+    # without an interval.
     speedup_text = f"{speedup.value:.2f}x{_average(run)}{formats.brackets(speedup)}"
     sentences = [f"No method is faster than vanilla; {label} comes closest ({speedup_text})."]
-    # ": not a significant difference" or the like; empty if it is significant or was not tested
+    # ": not a significant difference" or similar; empty if it is significant or was not tested.
     doubt = _doubt_against_vanilla(run, ranking, _NOT_DIFFERENT)
     if speedup.interval and doubt:
         sentences.append(f"That is {doubt.removeprefix(': ')}.")
@@ -62,14 +63,15 @@ def _none_is_faster(run: RunMetrics, ranking: Ranking) -> list[str]:
 
 
 def _fastest(run: RunMetrics, ranking: Ranking) -> list[str]:
-    """Sentences on the fastest method: its speedup over vanilla, and its speed over the next.
+    """Sentences about the fastest method: its speedup over vanilla, and over the next method.
 
-    `ranking` has the methods but vanilla, the fastest first, and their tests. A method "is the
-    fastest" only if the tests against vanilla and all others claim so.
+    `ranking` has the methods except vanilla, the fastest first, and their tests. A method "is the
+    fastest" only if its tests against vanilla and all other methods are significant.
     """
     fastest, *others = ranking.methods  # others in the order of their speed
     speedup = ranking.speedups[fastest]  # over vanilla, above 1
-    # of "as fast as vanilla", and of each other method's "as fast as the fastest"; None: untested
+    # The p-values of "as fast as vanilla", and, for each other method, of "as fast as the fastest".
+    # They are None if not tested.
     p_values = (ranking.against_baseline[fastest], *ranking.against_best.values())
     if not all(map(is_claimed, p_values)):
         claim = "has the highest speedup,"
@@ -77,18 +79,18 @@ def _fastest(run: RunMetrics, ranking: Ranking) -> list[str]:
         claim = "is the fastest, at"  # the variance between runs was counted
     else:
         claim = "is the fastest in this run, at"
-    # "1.42x vanilla's speed on average [1.38, 1.46]"
+    # Such as "1.42x vanilla's speed on average [1.38, 1.46]".
     speedup_text = f"{speedup.value:.2f}x vanilla's speed{_average(run)}{formats.brackets(speedup)}"
-    # the end of the sentence; empty if the speedup is significant, or has an interval but no test
+    # The end of the sentence; empty if the speedup is significant, or has an interval but no test.
     doubt = _doubt_against_vanilla(run, ranking, _NOT_DIFFERENT_FROM_VANILLA)
     sentences = [f"{run.info.method(fastest).label} {claim} {speedup_text}{doubt}."]
     if others:
-        sentences.append(_over_next(run, ranking, others[0]))  # the speed over the second's
+        sentences.append(_over_next(run, ranking, others[0]))  # speed / the second's speed
     return sentences
 
 
 def _over_next(run: RunMetrics, ranking: Ranking, method: str) -> str:
-    """A sentence on the fastest method's speed / the next method's."""
+    """A sentence about the fastest method's speed / the next method's. `method` is the next."""
     ratio = ranking.ratios[method]
     # The data choose the fastest, so its lead is tested among all pairs, vanilla included.
     num_pairs = comb(len(ranking.methods) + 1, 2)
@@ -103,7 +105,7 @@ def _average(run: RunMetrics) -> str:
 
 
 def _doubt_against_vanilla(run: RunMetrics, ranking: Ranking, not_significant: str) -> str:
-    """The doubt about the fastest method's speedup."""
+    """The doubt about the fastest method's speedup over vanilla, as the end of a sentence."""
     fastest = ranking.methods[0]
     speedup = ranking.speedups[fastest]
     p_value = ranking.against_baseline[fastest]
@@ -119,8 +121,8 @@ def _doubt(
 ) -> str:
     """The doubt that a ratio of speeds differs from 1, as the end of a sentence.
 
-    It is "; too few samples for a claim", for example. It is empty if the difference is
-    significant, or was not tested although the ratio has an interval.
+    An example is "; too few samples for a claim". It is empty if the difference is significant, or
+    was not tested although the ratio has an interval.
 
     Args:
         run: the numbers of the run.
@@ -129,17 +131,17 @@ def _doubt(
         num_comparisons: the number of tests that were corrected together.
         not_significant: the words for a difference that is not significant.
     """
-    if ratio.shown_interval is None:  # no interval at all: one prompt or task decides
+    if ratio.shown_interval is None:  # no interval at all, because of a single prompt or task
         return f" {formats.one_decides(len(run.tasks))}"
     if ratio.interval is None:  # a wide interval, which is shown but supports no claim
         return "; too few samples for a claim"
     if p_value is None or is_claimed(p_value):
         return ""
-    if is_alone(ratio, p_value):  # the interval alone shows a difference
+    if is_alone(ratio, p_value):  # only the interval shows a difference
         return f": {alone_text(num_comparisons)}"
     return f": {not_significant}"
 
 
 def alone_text(num_comparisons: int) -> str:
-    """The words for a difference that an interval shows and the corrected test does not."""
-    return f"significant on its own, but not after correcting for {num_comparisons} comparisons"
+    """The words for a difference that an interval shows, but the corrected test does not."""
+    return f"significant on its own, not after correcting for {num_comparisons} comparisons"

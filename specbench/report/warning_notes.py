@@ -1,4 +1,4 @@
-"""The warnings below a report: every reason to distrust its numbers, as notes."""
+"""Make the warnings below a report: every reason to distrust its numbers, as notes."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,8 +32,8 @@ class _Warning(NamedTuple):
 
 
 def warnings(run: RunMetrics) -> Iterable[Note]:
-    """Every reason to distrust numbers of the run; methods with the same reason share a note."""
-    # by key, and by the sentence that the numbers of some keys have, in the order of first findings
+    """Every reason to distrust numbers of the run. Methods with the same reason share a note."""
+    # By key, and by the sentence that the numbers of some keys have, in order of appearance.
     findings_of: dict[tuple[str, str], list[Numbers]] = {}
     for warning in _warnings(run):
         text = warning.numbers.get("text", "")
@@ -45,53 +45,53 @@ def warnings(run: RunMetrics) -> Iterable[Note]:
 def _warnings(run: RunMetrics) -> Iterator[_Warning]:
     """All warnings about a run, the gravest first: keys of `texts.toml` with their numbers.
 
-    `run` has the numbers of a run, `run.info` its header. The warnings of the header are sentences
-    that the run recorded; `run.warnings` are computed from its records and numbers, as keys and
-    numbers like those yielded here.
+    `run` has the numbers of a run, and `run.info` is its header. The warnings of the header are
+    sentences that the run recorded. `run.warnings` were computed from its records and numbers; they
+    are keys with numbers, like those yielded here.
     """
     if run.info.status in _STATES:  # a key for each status but "complete"
         yield _Warning(_STATES[run.info.status], {})
     if run.missing_text:  # records that it lacks, in words
         yield _Warning("incomplete", {"missing": run.missing_text})
-    yield from _failed(run)  # completions, and lines that could not be read
-    # sentences; those on a method begin with "METHOD: "
-    recorded = with_one_start(run.info.warnings)
+    yield from _failed(run)  # completions that failed, and lines that could not be read
+    recorded = run.info.warnings  # sentences; those about a method begin with "METHOD: "
     method_warnings = [text for text in recorded if text.partition(": ")[0] in run.info.methods]
-    yield from map(_recorded, method_warnings)  # early: a method's acceptance itself may be wrong
+    yield from _recorded(method_warnings)  # early, because a method's acceptance may be wrong
     for computed in run.warnings:
-        # with the options that give more samples, if there were too few
+        # With the options that give more samples, if there were too few.
         yield _Warning(computed.key, with_advice(computed, run.info))
     yield from _failed_audits(run)  # methods whose output is not the target's
     yield from _different_outputs(run)  # lossless methods without vanilla's greedy tokens
     yield from _slow_baseline(run)
     yield from _slow_client(run)
-    # throughput, latencies and counters of each method's server; empty without servers
+    # Throughput, latencies and counters of each method's server; empty without servers.
     for (method, temperature), server_metrics in run.serving.items():
         yield from _of_server(run.info, method, temperature, server_metrics)
-    yield from _few_prompts(run)  # fewer than requests at once
+    yield from _few_prompts(run)  # fewer prompts than requests at once
     busy_warnings = [*_other_programs(run.info)]
     yield from busy_warnings
-    # The load before the run is left out beside the load during it: both have one cause.
+    # The load before the run is left out if the load during it is shown: they have the same cause.
     unneeded = [text for text in recorded if busy_warnings and text.startswith(BUSY_AT_START)]
-    unneeded += method_warnings  # above already
-    yield from (_recorded(text) for text in recorded if text not in unneeded)
+    unneeded += method_warnings  # yielded above
+    yield from _recorded([text for text in recorded if text not in unneeded])
 
 
-def _recorded(text: str) -> _Warning:
-    """A warning that the run itself recorded."""
-    return _Warning("recorded", {"text": text})
+def _recorded(texts: Sequence[str]) -> Iterator[_Warning]:
+    """The warnings that a run recorded, which are sentences."""
+    for text in texts:
+        yield _Warning("recorded", {"text": text})
 
 
 def with_advice(warning: RunWarning, info: RunHeader) -> Numbers:
-    """The numbers of a warning's sentence; on too few samples, with advice under "more".
+    """The numbers of a warning's sentence. If it is about too few samples, "more" has advice.
 
-    The advice says how to get enough prompts: the options of a command, or a number. `info` is the
-    header of the run.
+    The advice says how to get enough prompts: options of the command, or a number of prompts.
+    `info` is the header of the run.
     """
     if warning.key != "few_samples":
         return warning.numbers
     num_needed = warning.numbers["needed"]  # prompts per task
-    # prompts per task that the run's source has, on the task with the fewest; 0 if unknown
+    # Prompts per task that the run's source has, for the task with the fewest; 0 if unknown.
     num_available = min((prompts.num_available for prompts in info.prompts), default=0)
     if num_needed <= num_available:
         advice = f"--limit {num_needed}"
@@ -103,7 +103,7 @@ def with_advice(warning: RunWarning, info: RunHeader) -> Numbers:
 
 
 def _failed(run: RunMetrics) -> Iterator[_Warning]:
-    """Completions that failed, and lines that could not be read."""
+    """Warnings about completions that failed, and lines that could not be read."""
     if num_by_method := failures(run):
         errors = (overall.pooled.first_error for overall in run.overall.values())  # text or None
         first_error = next((error for error in errors if error), "no reason given")
@@ -114,13 +114,13 @@ def _failed(run: RunMetrics) -> Iterator[_Warning]:
                 "error": first_line(first_error, most=len(first_error)),
             },
         )
-    if run.left_out:  # lines with the reasons
+    if run.left_out:  # lines that could not be read, with the reasons
         numbers = {"lines": len(run.left_out), "first": first_line(run.left_out[0])}
         yield _Warning("left_out", numbers)
 
 
 def _failed_audits(run: RunMetrics) -> Iterator[_Warning]:
-    """Methods that failed the stored audit."""
+    """Warnings about methods that failed the stored audit."""
     for audit in run.audit.results if run.audit else ():
         if audit.status == "bug":
             failure = audit_failure(audit)
@@ -129,7 +129,7 @@ def _failed_audits(run: RunMetrics) -> Iterator[_Warning]:
 
 
 def _different_outputs(run: RunMetrics) -> Iterator[_Warning]:
-    """Lossless methods whose greedy output is not vanilla's."""
+    """Warnings about lossless methods whose greedy output differs from vanilla's."""
     for method, agreement in run.agreements.items():
         num_different = len(agreement.divergences)
         if num_different and run.info.method(method).is_lossless:
@@ -146,15 +146,15 @@ def _slow_baseline(run: RunMetrics) -> Iterator[_Warning]:
     """A warning if vanilla uses far less than the memory bandwidth, which inflates speedups.
 
     It is about the first temperature at which the used share is below `LEAST_SHARE`. Its key is
-    "slow_baseline", or "busy_baseline" if other programs took the processor: the cause is unclear.
+    "slow_baseline", or "busy_baseline" if other programs used the processor: the cause is unclear.
     """
     roofline = run.roofline  # the machine's memory bandwidth and the bytes that steps read
     if not isinstance(roofline, Roofline):  # the reason why the bandwidth is unknown
         return
-    # `bandwidth` is the largest that was measured. Shares, 0 to 1 or a little more, are taken of
-    # the smallest (0: unknown), since memory may have been slower during the run.
+    # `bandwidth` is the largest that was measured. Shares, from 0 to 1 or a little more, are
+    # computed with the smallest (0 if unknown), since memory may have been slower during the run.
     largest_to_least = roofline.bandwidth / (roofline.least_bandwidth or roofline.bandwidth)
-    # one per temperature
+    # A share per temperature.
     shares = [numbers["share"] * largest_to_least for numbers in bandwidth_shares(run, roofline)]
     low_shares = [share for share in shares if share < LEAST_SHARE]
     if low_shares and run.info.cpu and run.info.cpu.others_warning:
@@ -168,13 +168,13 @@ def _slow_baseline(run: RunMetrics) -> Iterator[_Warning]:
             "cause": device,  # selects the words for the likely cause
             "way": bandwidth_way(run, roofline),  # how the bandwidth was measured
             "bandwidth": roofline.least_bandwidth or roofline.bandwidth,  # bytes/s
-            "block": roofline.block_bytes or None,  # read or copied to measure it; 0: unknown
+            "block": roofline.block_bytes or None,  # bytes read or copied to measure it
         }
         yield _Warning("slow_baseline", numbers)
 
 
 def _slow_client(run: RunMetrics) -> Iterator[_Warning]:
-    """Methods whose latency is partly the client's, a warning per temperature."""
+    """Warnings, one per temperature, about methods whose latency is partly the client's."""
     slow = {key: server for key, server in run.serving.items() if is_slow_client(server)}
     for temperature in dict.fromkeys(temperature for _, temperature in slow):
         shares = {
@@ -196,15 +196,15 @@ def _of_server(
     """Warnings about the server of a method at a temperature, from its metrics (`server`).
 
     `info` is the header of the run. A block is the requests of a method on a task at a load in
-    one pass. A `_Warning` is a key of the table of texts and the numbers of its sentence.
+    one pass. A `_Warning` is a key in `texts.toml` and the numbers of its sentence.
     """
     where = {"method": method, "temperature": temperature}
     if server.num_cached_tokens:  # prompt tokens that it took from its prefix cache
         yield _Warning("prefix_cache", {**where, "tokens": server.num_cached_tokens})
-    prompts = server.prompts  # as the server counted their tokens
+    prompts = server.prompts  # what is known of the prompts as the server read them
     if prompts.num_uncounted:
         yield _Warning("uncounted_prompts", {**where, "answers": prompts.num_uncounted})
-    if prompts.first_other:  # tokens of the first prompt that vanilla's server read differently
+    if prompts.first_other:  # token counts of the first prompt that vanilla's server read otherwise
         numbers = {"requests": prompts.num_other, **prompts.first_other._asdict()}
         yield _Warning("other_prompts", {**where, **numbers})
     if server.num_retries:  # how often it refused a request, which was sent again
@@ -214,20 +214,20 @@ def _of_server(
     if server.num_restarted:  # blocks in which its counters were lost
         yield _Warning("restarted", {**where, "blocks": server.num_restarted})
     header = info.methods.get(method)  # the method's name and options
-    # tokens of a draft that the method's option asks for, None without the option
+    # Tokens of a draft that the method's option asks for; None without the option.
     asked_length = header.options.get("num_tokens") if header else None
-    # `draft_length`: mean tokens of a draft by the server's counters
+    # `draft_length` is the mean number of tokens of a draft by the server's counters.
     if isinstance(asked_length, int) and server.draft_length > asked_length:
         numbers = {**where, "drafted": server.draft_length, "asked": asked_length}
         yield _Warning("long_drafts", numbers)
-    # pairs of a task and the contradiction in its counts, in words
+    # Pairs of a task and a contradiction in its counts, in words.
     for task, counts in server.contradictions:
         yield _Warning("contradiction", {**where, "task": task, "counts": counts})
 
 
 def _few_prompts(run: RunMetrics) -> Iterator[_Warning]:
-    """Loads with more requests at once than there were prompts."""
-    # the smallest of all blocks' largest numbers of requests at once; 0: unknown
+    """Warnings about loads with more requests at once than there were prompts."""
+    # The smallest of the blocks' largest numbers of requests at once; 0 if unknown.
     fewest = min((server.in_flight.least_most for server in run.serving.values()), default=0)
     for load in loads_of(run.info.spec.values):
         if 0 < fewest < load.concurrency:
@@ -236,28 +236,28 @@ def _few_prompts(run: RunMetrics) -> Iterator[_Warning]:
 
 
 def _other_programs(info: RunHeader) -> Iterator[_Warning]:
-    """A warning per machine on which other programs took the processor from the run.
+    """A warning per machine on which other programs used the processor during the run.
 
-    A machine with servers or with several workers of the run is left out: they would count as
-    other programs. A worker is a process of a cluster that completes samples of the run.
+    Machines with servers or with several workers of the run are left out, because these would count
+    as other programs. A worker is a process of a cluster that completes samples of the run.
     """
-    # the processor's use during the run by the worker's name, "" for the process of the run
-    # itself; None if it was not sampled
+    # The use of the processor during the run, by the worker's name, or "" for the process of the
+    # run; None if it was not sampled.
     cpu_by_worker: dict[str, CpuUse | None] = {}
     if not info.servers:
         cpu_by_worker[""] = info.cpu
-    # `node` is the id of the worker's machine
+    # `node` is the id of the worker's machine.
     num_workers_by_node = Counter(worker.node for worker in info.workers.values())
     for name, worker in info.workers.items():
         if num_workers_by_node[worker.node] == 1:
             cpu_by_worker[name] = worker.cpu
     for name, cpu in cpu_by_worker.items():
-        if cpu and cpu.others_warning:  # a sentence; None if other programs took little
+        if cpu and cpu.others_warning:  # a sentence; None if other programs used little
             yield _Warning("busy", {"worker": name, "text": cpu.others_warning})
 
 
 def failures(run: RunMetrics) -> Mapping[str, int]:
-    """The number of failed completions of the methods that have any."""
+    """The number of failed completions by method, for methods that have any."""
     num_failed = Counter[str]()
     for (method, _), overall in run.overall.items():
         num_failed[method] += overall.pooled.num_failed
@@ -265,12 +265,12 @@ def failures(run: RunMetrics) -> Mapping[str, int]:
 
 
 def bandwidth_way(run: RunMetrics, roofline: Roofline) -> str:
-    """How the bandwidth was measured. Older runs on a GPU measured copies alone."""
+    """How the bandwidth was measured: by reads or by copies. Older runs on a GPU used copies."""
     return "reads" if roofline.copy_bandwidth or not facts.is_on_gpu(run.info) else "copies"
 
 
 def bandwidth_shares(run: RunMetrics, roofline: Roofline) -> list[Numbers]:
-    """Vanilla's share of the bandwidth at each temperature, where times are valid."""
+    """The share of the bandwidth that vanilla used, per temperature with valid times."""
     shares: list[Numbers] = []
     for temperature in run.temperatures:
         cost = run.cost(BASELINE, temperature)
@@ -281,17 +281,17 @@ def bandwidth_shares(run: RunMetrics, roofline: Roofline) -> list[Numbers]:
 
 
 def audit_failure(audit: MethodAudit) -> str:
-    """The reason why a method failed its audit, in words: an error, or its clearest failed test.
+    """Why a method failed its audit, in words: an error, or its clearest failed test.
 
     The clearest test is one with a limit in place of a p-value, or else the one with the lowest
-    p-value. A test looks for a difference from the target's output: `effect` is its size.
+    p-value. A test looks for a difference from the target's output, and `effect` is its size.
     """
     if audit.fault:  # the error that ended the method's answers, or empty
         return audit.fault.rstrip(".")
     if not audit.failures:  # the failed tests
         return "the test is not stored"
     test = min(audit.failures, key=lambda failure: failure.p_value or 0.0)
-    # the subject is what was tested ("tokens"), the unit is the effect's, or empty
+    # The subject is what was tested, such as "tokens". The unit is that of the effect, or empty.
     effect_text = f"{test.subject}, {test.name}: {test.effect:.3g} {test.unit}".rstrip()
     if test.p_value is not None:
         return f"{effect_text} (p = {test.p_value:.2g})"

@@ -1,8 +1,8 @@
-"""Output formats, one file each: the name of the file is the name of the format.
+"""Output formats. Each has a file, whose name is the name of the format.
 
 A format is a module with `render(report) -> str`, the text that `--format` prints, and
 `files(report) -> dict[str, str]`, the files that `--out` writes. The table on a terminal is
-called "table". Modules are found by name and loaded when they are used.
+called "table". Modules are found by name, and loaded when they are used.
 """
 
 import pkgutil
@@ -24,7 +24,7 @@ def load_format(name: str) -> ModuleType:
     """The module of a format.
 
     Raises:
-        UserError: there is no format of that name.
+        UserError: there is no format with this name.
     """
     if name not in FORMATS:
         raise unknown_name("format", name, FORMATS)

@@ -1,4 +1,4 @@
-"""The papers of a report's methods and specbench itself, in BibTeX."""
+"""Write BibTeX entries for the papers of a report's methods, and for specbench."""
 
 import re
 from collections.abc import Mapping
@@ -42,10 +42,10 @@ def paper_url(name: str) -> str:
 def _methods(report: Report) -> dict[str, str]:
     """Titles of the methods that need a paper, by name without options: "eagle2" -> "EAGLE-2".
 
-    They are the report's methods without vanilla. A method's option `other` ("eagle2") names a
-    second method that drafts for it, which needs its paper, too: its title is the option's text.
+    They are all methods of the report except vanilla. A method's option `other` ("eagle2") names a
+    second method that drafts for it and needs its paper, too. Its title is the option's text.
     """
-    title_by_name: dict[str, str] = {}  # the first title of a name stays
+    title_by_name: dict[str, str] = {}  # keeps the first title of a name
     for source in report.sources:  # a source is a run with its numbers
         for spelling in source.metrics.methods:
             title = source.info.method(spelling).title

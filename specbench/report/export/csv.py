@@ -1,10 +1,10 @@
-"""All numbers as a tidy table: a line per run, temperature, method and task.
+"""Write all numbers as a tidy table, with a line per run, temperature, method and task.
 
 A missing number is an empty field; its reason is in the column `speedup_missing` or `mat_missing`.
-Two more lines per method are over all tasks. "mean" has the arithmetic means of the tasks' values.
-"pooled" takes all tasks as one: it has `mat_all_steps` in place of `mat`, and is the only line with
-the columns after it (costs, equality with vanilla, bins of steps, servers). Runs whose prompts have
-categories also have a table by category.
+Each method has two more lines, over all tasks. "mean" has the arithmetic means of the tasks'
+values. "pooled" treats all tasks as one: it has `mat_all_steps` in place of `mat`, and only this
+line has the columns after that (costs, equality with vanilla, bins of steps, servers). Runs whose
+prompts have categories also have a table by category.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def render(report: Report) -> str:
 
 
 def files(report: Report) -> Mapping[str, str]:
-    """The table of all cells and, if prompts have them, of categories."""
+    """The table of all cells and, if prompts have categories, the table by category."""
     import pandas as pd
 
     tables = {"table.csv": render(report)}
@@ -51,7 +51,7 @@ def files(report: Report) -> Mapping[str, str]:
 def _cells(run: RunMetrics, metrics: RunMetrics) -> DataFrame:
     """A line per method, temperature and task: facts of the run, then the numbers of `metrics`.
 
-    `run` gives the facts; `metrics` are of this run, by task or by category.
+    `run` has the facts. `metrics` are the numbers of this run, by task or by category.
     """
     frame = summary_frame(metrics)
     if frame.empty:
@@ -88,8 +88,8 @@ def _no_intervals(frame: DataFrame) -> Series:
 def _category_cells(run: RunMetrics, categories: RunMetrics) -> DataFrame:
     """A line per method, temperature, task and category: the columns of `_cells` and `category`.
 
-    `categories` are the numbers of the run with "task / category" in place of each task. The
-    lines over all tasks are left out. `run` gives the facts of the run in every line.
+    `categories` are the numbers of the run with "task / category" in place of each task. The lines
+    over all tasks are left out. `run` has the facts about the run that every line repeats.
     """
     frame = _cells(run, categories)  # a line per method, temperature and "task / category"
     if frame.empty:
@@ -111,6 +111,6 @@ def csv_text(frame: DataFrame) -> str:
 def safe_cell(value: Any) -> Any:
     """The value, with an apostrophe before signs that would begin a formula or a CI command.
 
-    A spreadsheet may also read semicolons, tabs and bars as ends of cells.
+    Signs after semicolons, tabs and bars count, too, since a spreadsheet may end a cell there.
     """
     return _FORMULA.sub("'", value) if isinstance(value, str) else value

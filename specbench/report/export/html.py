@@ -1,6 +1,6 @@
 """A report as one HTML page that needs no network and no other file.
 
-The module gathers the content of the page; its words and its look are in `templates/`.
+This module gathers the content of the page. The words and the look are in `templates/`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 _SAFE = " " + "".join(set(punctuation) - set('%#"'))
-"""Characters that may stand in a data URI as they are."""
+"""Characters that are not escaped in a data URI."""
 _SHOWN_ABOVE = ("Machine", "Software", "Run", "Lossless")
-"""Labels of notes that other parts of the page show."""
+"""Labels of notes that are shown elsewhere on the page."""
 _WHOLE = re.compile(r"(?<![\w-])(?:--[a-z][\w-]*|[A-Z]\w*-\w+)|[+-]?\d[\d.]* %")
-"""An option of the command line, a name such as "EAGLE-2", or a share."""
+"""Matches an option of the command line, a name such as "EAGLE-2", or a percentage."""
 _SETTINGS = re.compile(r"(?P<name>.+?) \((?P<settings>.+)\)(?P<star>\*?)")
-"""A method's label with its settings in parentheses."""
+"""Matches a method's label with its settings in parentheses."""
 _BETWEEN = re.compile(r"(?<=[,;]) ")
-"""The places between two settings."""
+"""Matches the blank between two settings."""
 _COLOURS = {"good": "green", "bad": "red", "unsure": "yellow"}
 
 
@@ -70,7 +70,7 @@ def _tables(report: Report, block: Block) -> list[Table]:
 
 
 def page_template(name: str, package: str = __package__) -> Template:
-    """A template of a page in a package's `templates/`, which extends `base.html`."""
+    """A template of a page, from a package's `templates/`. It extends `base.html`."""
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     packages = dict.fromkeys((package, __package__))
@@ -86,7 +86,7 @@ def page_template(name: str, package: str = __package__) -> Template:
 
 
 def _prose(text: str) -> str:
-    """A sentence with code where it has backticks, in which no option or name is broken after a
+    """A sentence as HTML: texts in backticks become code, and no option or name is broken after a
     hyphen.
     """
     from jinja2.filters import do_mark_safe
@@ -101,7 +101,7 @@ def _label(label: str) -> str:
 
     text = escape(label, quote=False)
     if match := _SETTINGS.fullmatch(text):
-        # each setting stays on a line if it fits
+        # A setting is not broken if it fits on a line.
         settings = " ".join(f"<span>{part}</span>" for part in _BETWEEN.split(match["settings"]))
         text = f'{match["name"]}{match["star"]} <span class="settings">{settings}</span>'
     return do_mark_safe(f'<span class="label">{text}</span>')
@@ -113,13 +113,13 @@ def files(report: Report) -> Mapping[str, str]:
 
 
 def _address(svg: bytes) -> str:
-    """The picture as a data URI of text, which is smaller than base64 and can be compressed."""
+    """The picture as a data URI in text, which is smaller than base64 and can be compressed."""
     text = quote(" ".join(svg.decode().split()), safe=_SAFE)
     return f"data:image/svg+xml;charset=utf-8,{text}"
 
 
 def _replays(report: Report) -> list[dict[str, Any]]:
-    """The samples that the page replays, with the run's name in front where there are several."""
+    """The samples that the page replays. If there are several runs, titles begin with the run."""
     return [
         answers.replay("" if report.is_one_run else f"{source.label}: ")
         for source in report.sources
@@ -129,29 +129,29 @@ def _replays(report: Report) -> list[dict[str, Any]]:
 
 
 def _answers(report: Report, source: Source) -> list[Answers]:
-    """The answers of a run, each request's in the order of the tables."""
+    """The answers of a run, with the methods in the order of the tables."""
     labels = [source.info.method(method).label for method in report.methods_of(source)]
     return [answers.in_order(labels) for answers in source.answers]
 
 
 @dataclass(frozen=True, slots=True)
 class Highlight:
-    """A number to remember."""
+    """A number to show at the top of the page."""
 
     title: str
-    """What it is: "Highest speedup"."""
+    """What the number is, such as "Highest speedup"."""
     number: str
     """The number as text."""
     words: str
     """The words below it: the interval, or the unit."""
     label: str = ""
-    """The method."""
+    """The label of the method; empty if there is none."""
 
 
 def _highlights(report: Report) -> list[Highlight]:
     """The numbers at the top of the page: highest speedup, highest MAT, vanilla's speed, samples.
 
-    Empty for several runs or temperatures. An `Estimate` is a number that is not missing.
+    Empty if there are several runs or temperatures. An `Estimate` is a number that is not missing.
     """
     if not report.is_one_run or len(report.blocks) != 1:  # a block per temperature
         return []
@@ -167,11 +167,11 @@ def _highlights(report: Report) -> list[Highlight]:
         title = "Highest speedup" if speedup.value > 1 else "Closest to vanilla"
         number = formats.speedup(speedup)
         highlights.append(Highlight(title, number, interval_text, fastest.label))
-    most_accepting = max(drafting, key=_mat, default=None)  # the method of the highest MAT
+    most_accepting = max(drafting, key=_mat, default=None)  # the method with the highest MAT
     if most_accepting and isinstance(mat := most_accepting.overall.mat, Estimate):
         number = formats.mat(mat)
         highlights.append(Highlight("Most tokens per step", number, "", most_accepting.label))
-    # `pooled` has the numbers of all tasks taken as one
+    # `pooled` has the numbers of all tasks as one.
     vanilla_cells = (method.overall.pooled for method in methods if method.method == BASELINE)
     vanilla = next(vanilla_cells, None)  # None if it did not run
     if vanilla and vanilla.num_done:  # completions that were measured
@@ -192,7 +192,7 @@ def _mat(method: MethodResults) -> float:
 
 @dataclass(frozen=True, slots=True)
 class PublishedRow:
-    """A measured result beside a published value of the same cell."""
+    """A measured result and a published value for the same method, task and temperature."""
 
     label: str
     """The method, its temperature, and the run if there are several."""
@@ -205,8 +205,8 @@ class PublishedRow:
 
 
 def _published(report: Report) -> Iterable[PublishedRow]:
-    """A row per published value of a cell of the report. A stand-in has none: its acceptance is
-    tiny's.
+    """A row per published value for a cell of the report. A stand-in has none, because its
+    acceptance is tiny's.
     """
     for block in report.blocks:
         for run in block.runs:

@@ -1,7 +1,7 @@
-"""A report as JSON: every number with its interval or the reason why it is missing, and every fact.
+"""Write a report as JSON: every number with its interval, or why it is missing, and every fact.
 
-The fields of the numbers' dataclasses are the keys: a number added there is
-added here. NaN and infinity do not occur: a missing number is `{"missing": reason}`.
+The keys are the fields of the dataclasses with the numbers, so that a number added there is added
+here. NaN and infinity do not occur: a missing number is `{"missing": reason}`.
 """
 
 import hashlib
@@ -25,16 +25,16 @@ from specbench.report.verdict import verdict
 from specbench.report.warning_notes import with_advice
 
 SCHEMA = 1
-"""Version of the document. It grows when a key changes its meaning or is removed."""
+"""Version of the document. It is raised when a key changes its meaning or is removed."""
 
 _COMPACT_FROM = 4
-"""The smallest depth at which a value is written on one line."""
+"""The depth from which values are written on one line."""
 _DIGITS = 10
 """Significant digits of a number: all that clocks measure, without digits that vary by machine."""
 
 
 def render(report: Report) -> str:
-    """The document as text, with a line per cell and per fact, so that reports can be diffed."""
+    """The document as text, with a line per cell and per fact, so that diffs are readable."""
     return _text(_document(report), 0) + "\n"
 
 
@@ -44,7 +44,10 @@ def files(report: Report) -> Mapping[str, str]:
 
 
 def _text(value: Any, level: int) -> str:
-    """The value as JSON: indented lines down to a depth, and one line from there on."""
+    """The value as JSON, in indented lines; from depth _COMPACT_FROM, on one line.
+
+    `level` is the depth of the value in the document.
+    """
     if not value or level == _COMPACT_FROM or not isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     if isinstance(value, list):
@@ -55,7 +58,7 @@ def _text(value: Any, level: int) -> str:
 
 
 def _indented(lines: Sequence[str], level: int) -> str:
-    """The lines with commas between, each indented below a bracket of this level."""
+    """The lines, separated by commas, each indented below a bracket at this depth."""
     start = "\n" + " " * (level + 1)
     end = "\n" + " " * level
     return start + f",{start}".join(lines) + end
@@ -64,7 +67,7 @@ def _indented(lines: Sequence[str], level: int) -> str:
 def digest(text: str) -> str:
     """The hash of a document's text with every number rounded to six digits.
 
-    Machines that round differently agree on it.
+    It is equal on machines that round differently.
     """
     rounded = re.sub(r"-?\d+\.\d+(e-?\d+)?", lambda match: f"{float(match[0]):.6g}", text)
     return f"sha256:{hashlib.sha256(rounded.encode()).hexdigest()}"
@@ -82,12 +85,13 @@ def _document(report: Report) -> dict[str, Any]:
 
 
 def plain(content: Any) -> Any:
-    """A number, text, dataclass, mapping or sequence in types of JSON, with all that it contains.
+    """A number, text, dataclass, mapping or sequence, with everything in it, in types of JSON.
 
-    The types are dict, list, str, int, float, bool and None. A dataclass becomes an object of its
-    fields, a missing number `{"missing": reason}`. An estimate becomes `{"value", "low", "high"}`,
-    or `{"value"}` if it has no interval. Floats are rounded to `_DIGITS` significant digits, and
-    NaN and infinity become missing numbers; the ends of intervals (`low`, `high`) stay as they are.
+    The types are dict, list, str, int, float, bool and None. A dataclass becomes a dict of its
+    fields, and a missing number becomes `{"missing": reason}`. An estimate becomes a dict with
+    "value", "low" and "high", or only "value" if it has no interval. Floats are rounded to
+    `_DIGITS` significant digits, and NaN and infinity become missing numbers. The ends of intervals
+    (`low`, `high`) are not changed.
     """
     if isinstance(content, Missing):
         return {"missing": content.reason}
@@ -188,8 +192,8 @@ def _costs(metrics: RunMetrics) -> list[dict[str, Any]]:
     """An object per method, temperature and task: these three names, then the costs of a step.
 
     `task` is null for the costs over all tasks. The keys of the costs are the fields of `Cost`,
-    with two exceptions: `bound`, the bandwidth bound of the speedup, is written as "limit", and
-    `mat` over all tasks as "mat_all_steps".
+    with two exceptions: `bound`, the bandwidth bound of the speedup, becomes "limit", and `mat`
+    over all tasks becomes "mat_all_steps".
     """
     costs = []
     for key, cost in metrics.costs.items():  # key: method, temperature, task or ""
@@ -202,12 +206,12 @@ def _costs(metrics: RunMetrics) -> list[dict[str, Any]]:
 
 
 def _all_steps(numbers: dict[str, Any]) -> dict[str, Any]:
-    """The numbers of all tasks as one, whose MAT is not the mean over tasks."""
+    """The numbers over all tasks, with their MAT renamed, since it is not the mean over tasks."""
     return _renamed(numbers, mat="mat_all_steps")
 
 
 def _renamed(numbers: dict[str, Any], **keys: str) -> dict[str, Any]:
-    """The numbers with some fields below other keys, in the same order."""
+    """The numbers with other keys for some fields, in the same order."""
     return {keys.get(name, name): number for name, number in numbers.items()}
 
 
@@ -241,7 +245,7 @@ def _method(info: RunHeader, spelling: str, methods: Mapping[str, Any]) -> dict[
 def _cells(metrics: RunMetrics) -> list[dict[str, Any]]:
     """One object per temperature, method and task; all tasks together are under `overall`.
 
-    The p-value is of "as fast as vanilla", corrected for the methods of the task.
+    The p-value is that of "as fast as vanilla", corrected for the number of methods on the task.
     """
     return [
         {

@@ -1,8 +1,8 @@
-"""A report in LaTeX: the papers' table, ready to \\input into an article of two columns.
+"""Write a report in LaTeX: the papers' table, to \\input into an article with two columns.
 
-A method's options and settings stand below the table, as notes with marks. Tasks that do not fit
-side by side continue in another table below. The intervals are arguments of a macro that shows
-nothing until the author defines it: the intervals of six tasks do not fit on a page.
+A method's options and settings are in marked notes below the table. Tasks that do not fit side by
+side continue in another table below. The intervals are arguments of a macro that shows nothing
+until the author defines it, because the intervals of six tasks do not fit on a page.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,19 +33,20 @@ _DEFINITIONS = r"""
 """.lstrip()
 
 _GAP = 2.0
-"""Points on either side of a column."""
+"""Points of space on either side of a column."""
 _PARTS = {"speedup": SPEEDUP, "mat": MAT}
 _HEADINGS = {SPEEDUP: "Speedup", MAT: r"\multicolumn{1}{c}{$\tau$}"}
 _WIDEST = {SPEEDUP: "Speedup", MAT: "0.00"}
-"""The widest usual text of a column."""
+"""The widest usual text in each kind of column."""
 _WIDEST_TITLE, _WIDEST_LABEL = 60.0, 150.0
-"""Most points of a task's title, and of a method's name. Longer ones are for the author to shorten.
+"""The most points of a task's title, and of a method's name, that are planned for. The author must
+shorten longer ones.
 """
 _LONGEST_REASON = 8
-"""Characters of a reason that fits in place of a task's numbers: "not run"."""
+"""The most characters of a reason that fits in place of a task's numbers, such as "not run"."""
 
 Marks = Mapping[str, str]
-"""The mark of each note below the table, by the note's text: "(a)"."""
+"""The marks of the notes below the table, such as "(a)", by the note's text."""
 
 
 def render(report: Report) -> str:
@@ -73,12 +74,12 @@ def files(report: Report) -> Mapping[str, str]:
 
 
 def _caption(report: Report) -> str:
-    """The caption in LaTeX: the report's title, and the meaning of the numbers and of bold ones.
+    """The caption in LaTeX: the report's title, and what the numbers and bold type mean.
 
-    A sentence on intervals, if any, is cut from the definition of the speedup: the table hides
-    them.
+    A sentence about intervals is cut from the definition of the speedup, because the table does not
+    show them.
     """
-    # a note of the report is a text under a label; the label "Speedup" has its definition
+    # A note of the report is a text with a label. The note labelled "Speedup" has its definition.
     text_by_label = {note.label: note.text for note in report.notes}
     speedup_definition = text_by_label.get("Speedup", "").partition(" Intervals")[0].rstrip(".")
     sentences = [f"{escape(report.caption)}."]  # model, machine, dtype and prompts
@@ -89,20 +90,20 @@ def _caption(report: Report) -> str:
         sentences.append(r"$\tau$: mean accepted tokens, emitted per step of the target model.")
     if any(task.name == MEAN for task in _tasks(report)):
         sentences.append("Mean: the arithmetic mean of the tasks' values.")
-    # a run is a group of rows
+    # The rows of a run are a group.
     best = "The best of each column" if report.is_one_run else "The best of each group and column"
     sentences.append(rf"{best} is in \textbf{{bold}}.")
     return " ".join(sentences)
 
 
 def _parts(report: Report) -> list[Part]:
-    """The chosen columns of each task; all if only the mean was chosen."""
+    """The numbers that each task has a column for: the chosen ones, or all if none was chosen."""
     chosen = [part for name, part in _PARTS.items() if name in report.columns]
     return chosen or [*_PARTS.values()]
 
 
 def _tasks(report: Report) -> list[Task]:
-    """The tasks with columns: each task, their mean, or both, as chosen; a lone task always."""
+    """The tasks that have columns: the tasks, their mean, or both, as chosen; never none."""
     has_tasks = any(name in report.columns for name in _PARTS)
     tasks = [
         task
@@ -113,17 +114,17 @@ def _tasks(report: Report) -> list[Task]:
 
 
 def _panels(report: Report) -> list[list[Task]]:
-    """The tasks of each table: as many as fit beside the methods' names, the next in a new table.
+    """The tasks of each table: as many as fit beside the methods' names.
 
-    A task that is too wide even alone has a table for itself. Widths are in points.
+    A task that is too wide even alone has its own table. Widths are in points.
     """
     titles = [run.source.info.method(method.method).title for run, method in _every_method(report)]
     title_width = min(max(map(width_of, titles), default=0), _WIDEST_LABEL)
-    # what may follow a method's title: it is the author's, and the mark of a note below the table
+    # What may follow a method's title: that it is the author's, and the mark of a note.
     after_title = " (ours) (a)" if report.ours else " (a)"
     full_width = TEXT_WIDTH - title_width - width_of(after_title) - _GAP  # for the tasks of a table
     panels: list[list[Task]] = [[]]
-    width_left = full_width  # in the last panel
+    width_left = full_width  # points left in the last panel
     for task in _tasks(report):
         task_width = _width(report, task)
         if task_width > width_left and panels[-1]:
@@ -150,7 +151,7 @@ def _every_method(report: Report) -> Iterator[tuple[RunResults, MethodResults]]:
 
 
 def _marks(report: Report) -> Marks:
-    """The marks of all texts that stand below the table, by text: "(a)", ..., "(z)", "(aa)".
+    """The marks of all texts below the table, by text: "(a)", ..., "(z)", "(aa)" and so on.
 
     They are methods' options and settings, and reasons that are too long for a cell.
     """
@@ -202,19 +203,19 @@ def _header(tasks: Sequence[Task], parts: Sequence[Part]) -> Iterable[str]:
     """The rows of the head in LaTeX: task titles, numbers of samples if any, then headings.
 
     Column 1 has the methods' names, below the heading `METHOD`. After it, each task has a column
-    for each of `parts`: its speedup, its tau (MAT), or both. The last task may be the mean over the
-    tasks.
+    per part in `parts`: its speedup, its tau (MAT), or both. The last task may be the mean over
+    the tasks.
     """
     if not tasks:
         yield rf"{METHOD} \\"
         return
     num_parts = len(parts)
-    # a title has its words one below the other
+    # The words of a title are stacked.
     titles = [r"\shortstack{" + r"\\".join(map(escape, task.title.split())) + "}" for task in tasks]
     yield _above(titles, num_parts)  # a row with a text above the columns of each task
     if any(task.n for task in tasks):  # the number of samples as text, "" for the mean
         yield _above([f"n={task.n}" if task.n else "" for task in tasks], num_parts)
-    first_columns = range(2, 2 + num_parts * len(tasks), num_parts)  # of each task, from 1
+    first_columns = range(2, 2 + num_parts * len(tasks), num_parts)  # of each task, counted from 1
     yield " ".join(  # a rule below the title of each task
         rf"\cmidrule(lr){{{column}-{column + num_parts - 1}}}" for column in first_columns
     )
@@ -236,7 +237,7 @@ def _block(report: Report, block: Block, tasks: Sequence[Task], marks: Marks) ->
     """
     parts = _parts(report)  # the numbers that each task has columns for: speedup, MAT or both
     num_parts = len(parts)
-    # the columns are those of the first task, then of the second, and so on
+    # The columns of the full table are those of the first task, then of the second, and so on.
     full_table = task_tables.by_task(report, block, parts)
     first_columns = [num_parts * report.tasks.index(task) for task in tasks]  # of each task, from 0
     table = full_table.take([column + i for column in first_columns for i in range(num_parts)])
@@ -254,10 +255,10 @@ def _block(report: Report, block: Block, tasks: Sequence[Task], marks: Marks) ->
 
 
 def _cells(row: Row, num_parts: int, marks: Marks) -> Iterable[str]:
-    """The cells of a row in LaTeX; a reason, or its mark, stands in place of missing cells.
+    """The cells of a row in LaTeX, with a reason, or its mark, in place of missing cells.
 
-    A task has `num_parts` cells. A reason stands in place of a task's cells, or of the whole row if
-    all cells share it. `marks` are by text.
+    A task has `num_parts` cells. A reason replaces a task's cells, or the whole row if all cells
+    have the same reason. `marks` are by text.
     """
     num_together = len(row.cells) if row.reason else num_parts
     for start in range(0, len(row.cells), num_together):
@@ -283,9 +284,9 @@ def _remarks(report: Report, marks: Marks) -> Iterable[str]:
     """Up to two paragraphs of LaTeX below the table, which explain the marks in the table.
 
     The first has the texts of `marks`, each after its mark: "(a) 8 nodes." The second has the
-    report's notes on the signs "*" (not lossless) and "~" (significant by its interval, but not by
-    the corrected test), and on numbers that are missing for a reason without a mark. Warnings are
-    left out: they are for the author alone.
+    report's notes about the signs "*" (not lossless) and "~" (significant by its interval, but not
+    by the corrected test), and about numbers that are missing for a reason without a mark. Warnings
+    are left out, because they are only for the author.
     """
     marked_texts = [f"{mark} {marked_text}." for marked_text, mark in marks.items()]
     notes = []

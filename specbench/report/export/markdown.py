@@ -1,4 +1,4 @@
-"""A report in Markdown: the same tables as on a terminal, verdicts and notes."""
+"""Write a report in Markdown, with the same tables, verdicts and notes as on a terminal."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -9,15 +9,15 @@ from specbench.report.table import Row, Table
 from specbench.report.texts import Note
 
 _SPECIAL = re.compile(r"[\\|*_`<$]|~(?=~)|&(?=#?\w+;)|\](?=[(\[:])|(?<=:)[:/]|(?<=www)\.|@(?=\w)")
-"""Signs that begin markup, HTML, links or mentions."""
+"""Matches signs that would begin markup, HTML, links or mentions."""
 
 
 def render(report: Report) -> str:
-    """The whole report as a text of Markdown, with a run's best numbers on each task in bold."""
+    """The whole report as Markdown, with a run's best numbers on each task in bold."""
     lines = [f"# {escape(report.title)}", ""]
-    if report.prompts:  # their number by source, in words; empty if unknown
+    if report.prompts:  # the number of prompts by source, in words; empty if unknown
         lines += [f"{escape(report.prompts)}.", ""]
-    if report.load_notes:  # which method is best at each number of requests at once, on servers
+    if report.load_notes:  # on servers: which method is best at each number of requests at once
         lines += [*note_lines(report.load_notes), ""]
     for block in report.blocks:  # the results at a temperature
         lines += [*_block(report, block), ""]
@@ -51,13 +51,13 @@ def _block(report: Report, block: Block) -> Iterable[str]:
     """The lines of Markdown for one temperature: tables, verdicts of the runs, recommendations.
 
     `block` has the results of each run at this temperature. A verdict says in a sentence or two
-    which method is the fastest, a recommendation which method to use.
+    which method is the fastest. A recommendation says which method to use.
     """
     yield f"## {block.heading}"
     parts = (task_tables.PLUS_MINUS, task_tables.MAT)  # a task's columns: speedup with ±, MAT
     main_table = task_tables.by_task(report, block, parts)
-    # the main table, then others: over all tasks, step costs and the like; at loads of several
-    # requests at once, or at a rate, throughput comes first
+    # The main table, then the others, such as step costs. At a rate, or with several requests at
+    # once, throughput comes first.
     for table in sections.tables(report, block, main_table):
         yield ""
         if table.title:  # the main table has none
@@ -75,8 +75,8 @@ def _block(report: Report, block: Block) -> Iterable[str]:
 def table_lines(table: Table) -> Iterable[str]:
     """The lines of a table in Markdown: headings, a rule, then the rows of each group.
 
-    The label of a group, if it has one, is a row of its own before the group's rows. The first
-    column has the labels of the rows, below `table.heading`; `table.columns` are all others.
+    The label of a group, if it has one, is a separate row before the group's rows. The first column
+    has the labels of the rows, below `table.heading`; `table.columns` are all other columns.
     """
     yield _line([table.heading, *(escape(column.title) for column in table.columns)])
     yield f"| --- |{' ---: |' * len(table.columns)}"
@@ -89,7 +89,7 @@ def table_lines(table: Table) -> Iterable[str]:
 
 
 def _cells(table: Table, row: Row) -> Iterable[str]:
-    """The cells of a row; the first of a task gives the reason if there are no numbers."""
+    """The texts of a row's cells. If a task has no numbers, its first cell has the reason."""
     for _, cells in table.by_task(row.cells):
         texts = [f"**{cell.text}**" if cell.is_best else cell.text for cell in cells]
         yield cells[0].reason or texts[0]

@@ -1,4 +1,4 @@
-"""A report on a terminal of any width: parts that do not fit continue below."""
+"""Print a report on a terminal of any width. Parts that do not fit continue below."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
@@ -16,11 +16,11 @@ from specbench.report.table import Table
 from specbench.report.texts import Note, make_note
 
 _PLAIN_WIDTH = 120
-"""Columns of a file or a pipe."""
+"""Width in characters of a report in a file or a pipe."""
 
 
 def render(report: Report) -> str:
-    """The whole report in 120 columns, without colours."""
+    """The whole report as text, 120 characters wide and without colours."""
     console = SafeConsole(file=StringIO(), width=_PLAIN_WIDTH, color_system=None)
     with console.capture() as capture:
         print_report(report, console, is_full=True)
@@ -28,7 +28,7 @@ def render(report: Report) -> str:
 
 
 def files(report: Report) -> Mapping[str, str]:
-    """Nothing: Markdown has the same tables."""
+    """No files, because the Markdown file has the same tables."""
     return {}
 
 
@@ -36,15 +36,16 @@ def print_report(report: Report, console: Console | None = None, *, is_full: boo
     """Print a report on the console, which is stdout if none is given.
 
     The full report (`is_full`) has all tables and notes. The short one has the main table, verdicts
-    and a few notes; of servers, also throughput and latency; with timed phases, the costs of steps.
+    and a few notes. For servers, it also has throughput and latency, and if phases were timed, the
+    costs of steps.
     """
     console = console or report_console()
     width = console.width  # characters
-    # what rich prints, one below the other
+    # The parts that rich prints, one below the other.
     renderables: list[RenderableType] = [Text(report.title, style="bold")]
-    if report.prompts:  # their number by source, in words; empty if unknown
+    if report.prompts:  # the number of prompts by source, in words; empty if unknown
         renderables.append(Text(report.prompts))
-    if report.load_notes:  # which method is best at each number of requests at once, on servers
+    if report.load_notes:  # on servers: which method is best at each number of requests at once
         renderables += [Text(), notes_grid(report.load_notes)]
     renderables.append(Text())  # an empty line
     for block in report.blocks:  # the results at a temperature
@@ -55,14 +56,14 @@ def print_report(report: Report, console: Console | None = None, *, is_full: boo
         else:
             renderables += _short_block(report, block, width)
     if is_full:
-        # tables by category of the prompts, if they have categories, below their titles
+        # Tables by category, if prompts have categories, below their titles.
         renderables += _titled(task_tables.by_category(report), width)
     renderables.append(notes_grid(_shown_notes(report, console, is_full=is_full)))
     print_parts(renderables, console)
 
 
 def _shown_notes(report: Report, console: Console, *, is_full: bool) -> Sequence[Note]:
-    """The notes below the tables. Notes on speedups and colours need a speedup."""
+    """The notes below the tables. Notes about speedups and colours need a speedup."""
     notes = report.later_notes if is_full else short_notes(report.later_notes)
     if not any(map(sections.has_speedup, report.blocks)):
         return [note for note in notes if note.key != "short_speedup"]
@@ -77,7 +78,7 @@ def report_console() -> Console:
 
 
 def print_parts(parts: Iterable[RenderableType], console: Console) -> None:
-    """Print one part below the other."""
+    """Print parts one below the other."""
     wrapping = [
         Prose(part.plain, str(part.style)) if isinstance(part, Text) else part for part in parts
     ]
@@ -95,25 +96,25 @@ def notes_grid(notes: Sequence[Note]) -> Group:
 
 
 def _short_block(report: Report, block: Block, width: int) -> Iterable[RenderableType]:
-    """The part of the short report on one temperature, in `width` characters: tables, verdicts.
+    """The part of the short report for one temperature, in `width` characters: tables, verdicts.
 
     The main table has a row per method, and columns over all tasks and for each task. It has
     intervals if there is room, and leaves out tasks if there is no room even without intervals.
     `block` has the results at the temperature.
     """
-    forms = [  # of the main table: speedups with intervals, speedups alone
+    forms = [  # forms of the main table: with intervals of speedups, and without
         sections.screen(report, block, task_tables.on_screen(report, block)),
         sections.screen(report, block, task_tables.SPEEDUP),
     ]
-    # the first form that fits, else the last without some columns
+    # The first form that fits, else the last form without some columns.
     main_table = first_in_full(forms, width)
     title = f"{main_table.title}, {block.heading}"
     if num_hidden := _num_tasks(forms[0]) - _num_tasks(main_table):
         hidden_text = "1 more task" if num_hidden == 1 else f"{num_hidden} more tasks"
         title += f" ({hidden_text}: --full)"
-    # throughput and latency, in this order; none without servers
+    # Throughput and latency, in this order; no tables without servers.
     server_tables = [table for table in _server_tables(report, block) if table.columns]
-    # at loads of several requests at once, or at a rate, throughput stands above the main table
+    # At a rate, or with several requests at once, throughput is above the main table.
     num_above = 1 if sections.is_loaded(block) else 0
     yield from _titled(server_tables[:num_above], width)
     yield Text(title, style="bold")
@@ -122,7 +123,7 @@ def _short_block(report: Report, block: Block, width: int) -> Iterable[Renderabl
     if any(method.cost.relative_phases for method in block.methods):
         yield from draw(step_costs(report, block), width)
     yield from _titled(server_tables[num_above:], width)
-    yield from _verdicts(report, block)  # a sentence per run on the fastest method, and advice
+    yield from _verdicts(report, block)  # for each run, which method is fastest; and advice
 
 
 def _num_tasks(table: Table) -> int:

@@ -1,6 +1,7 @@
-"""The plots of a report, found by their files.
+"""Make the plots of a report. The files of this package are searched for plots.
 
-A file has `PLOTS`: pairs of a place in reports and a function that makes a plot, several, or None.
+A file has `PLOTS`: pairs of a place in the order of plots, and a function that makes a plot,
+several plots, or None.
 """
 
 import pkgutil
@@ -14,7 +15,7 @@ Maker = Callable[[Report], Plot | Sequence[Plot] | None]
 
 
 def make_plots(report: Report) -> tuple[Plot, ...]:
-    """Every plot with data, in the order in which a report shows them.
+    """All plots that have data, in the order in which a report shows them.
 
     Each module of this package lists its functions in `PLOTS`, with their places in the order.
     """

@@ -1,4 +1,4 @@
-"""Plot of acceptance by depth of the draft."""
+"""Plot the acceptance of draft tokens by their depth in the draft."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ if TYPE_CHECKING:
 
 _TITLE = "Acceptance by depth"
 _LEAST_STEPS = 20
-"""Steps that must have reached a depth for its share to be drawn."""
+"""Fewest steps that must have reached a depth for its share to be drawn."""
 _DEPTH = "depth of the draft token (1 is the first of a draft)"
-"""Label of the axis of depths."""
+"""Label of the axis with depths."""
 
 
 class _Panel(NamedTuple):
-    """The content of two neighbouring axes."""
+    """What two neighbouring axes show."""
 
     title: str
     """The run and its temperature."""
     cells: dict[str, CellMetrics]
-    """All tasks as one, for every method that accepted a draft token."""
+    """The numbers over all tasks of each method that accepted a draft token, by method."""
 
 
 def positions(report: Report) -> Plot | None:
-    """The plot of acceptance by depth of the draft, two axes per run and temperature.
+    """The plot of acceptance by depth in the draft, with two axes per run and temperature.
 
-    Depth 1 is the first token of a draft. The left axes show, of the steps that accepted a draft
-    token at each depth above, the share that accepted one at this depth too; a step whose draft
-    ends above did not. The right axes show the share of all steps that accepted a draft token at
-    the depth. None if no method accepted a draft token.
+    Depth 1 is the first token of a draft. The left axes show a share of the steps that accepted
+    draft tokens at all smaller depths: those that also accepted one at this depth. A step whose
+    draft ends before this depth did not. The right axes show the share of all steps that accepted a
+    draft token at the depth. The result is None if no method accepted a draft token.
     """
     panels = []  # per run and temperature: a title, and numbers by method
-    # pairs of a heading (the run and temperature) and the results of the run there
+    # Pairs of a heading (the run and temperature) and the run's results at that temperature.
     for title, run in report.panels:
-        # numbers of all tasks as one, by method
+        # The numbers over all tasks, by method.
         pooled_cells = {method.method: method.overall.pooled for method in run.methods}
-        # of methods that accepted a draft token; `acceptance_by_depth` is empty otherwise
+        # Those of methods that accepted a draft token: otherwise `acceptance_by_depth` is empty.
         cells = {
             method: cell
             for method, cell in pooled_cells.items()
@@ -67,7 +67,7 @@ def positions(report: Report) -> Plot | None:
 
 
 def _described(report: Report, panels: list[_Panel]) -> list[str]:
-    """The shares accepted at depths 1, 2 and 3, as a text per method."""
+    """The shares accepted at depths 1, 2 and 3, as a text per run, temperature and method."""
     all_looks = looks(report.labels)  # label, colour and marker by method
     texts = []
     for title, cells in panels:
@@ -81,7 +81,6 @@ def _draw_positions(report: Report, panels: list[_Panel]) -> Figure:
     """The figure: a row of two axes per panel, with a line per method over the depths of drafts.
 
     A panel is a run at a temperature: its title, and its methods' numbers over all tasks.
-    `_DEPTH` is the label of the axis of depths.
     """
     drafting = {method for panel in panels for method in panel.cells}
     all_looks = looks(report.labels)  # label, colour and marker by method
@@ -111,13 +110,13 @@ def _draw_positions(report: Report, panels: list[_Panel]) -> Figure:
 def _draw_shares(
     axes: Axes, cells: dict[str, CellMetrics], look_of: dict[str, Look], *, kind: str
 ) -> dict[str, list[Mark]]:
-    """Draw a line per method, the share of steps that accept at each depth; return its points.
+    """Draw a line per method, with the share of steps that accept a draft token at each depth.
 
-    `kind` is "conditional" for the share of the steps that accepted draft tokens at all depths
-    above, or "unconditional" for that of all steps; both are fields of the acceptance at a depth.
-    `cells` are the numbers over all tasks, `look_of` the colours and markers, both by method.
-    Depth 1 is the first token of a draft. A depth that fewer than `_LEAST_STEPS` steps reached
-    (`num_reached`) is left out.
+    `kind` is "conditional" for the share of steps that accepted draft tokens at all smaller depths,
+    or "unconditional" for the share of all steps. `cells` has the numbers over all tasks, and
+    `look_of` the colours and markers, both by method. Depth 1 is the first token of a draft. Depths
+    that fewer than `_LEAST_STEPS` steps reached (`num_reached`) are left out. Returns the points of
+    the lines, by method.
     """
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
@@ -136,7 +135,7 @@ def _draw_shares(
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_ylim(0, 1.04)  # room for markers at 100 %
-    axes.tick_params(labelleft=True)  # which axes that share y would lack
+    axes.tick_params(labelleft=True)  # matplotlib hides these labels if axes share y
     return lines
 
 

@@ -1,7 +1,7 @@
-"""The image files of a figure.
+"""Make image files of a figure.
 
-The module uses only matplotlib's objects. Its global settings change while a file is written, and
-are restored.
+Figures are made with matplotlib's objects alone, without its global state. Only while a file is
+written, matplotlib's global settings are changed; then they are restored.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DPI = 120
-"""Pixels of a PNG per inch."""
+"""Pixels per inch of a PNG."""
 PLAIN_TEXT: Any = {"text.parse_math": False}
-"""Names from outside may have a "$", which would begin a formula."""
+"""The setting with which a "$", which names from outside may have, does not begin a formula."""
 
 _SVG_SHAPE = re.compile(rb"<(?:path|use) [^>]*>")
 _LONG_NUMBER = re.compile(rb"\d+\.\d{3,}")
@@ -33,18 +33,14 @@ _SETTINGS: Any = {
 
 
 class Images(NamedTuple):
-    """The bytes of a figure in each format: text of the SVG is text, and no date is in it."""
+    """The bytes of a figure in each format. Text in the SVG is text, and there is no date."""
 
     svg: bytes
     png: bytes
 
 
 def save(figure: Figure) -> Images:
-    """The figure's bytes as SVG and PNG, with one layout. The same figure gives the same bytes.
-
-    `PLAIN_TEXT` is the setting that keeps a "$" from beginning a formula. `DPI` is pixels of a PNG
-    per inch.
-    """
+    """The figure's bytes as SVG and PNG, with the same layout. Equal figures give equal bytes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
@@ -55,18 +51,18 @@ def save(figure: Figure) -> Images:
         FigureCanvasAgg(figure).print_png(png, metadata={"Software": None})  # no version
         figure.set_layout_engine("none")  # keeps the layout that the PNG made
         FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
-    figure.set_dpi(DPI)  # as before: drawing an SVG changes it to 72
+    figure.set_dpi(DPI)  # drawing an SVG changes it to 72
     short_svg = _SVG_SHAPE.sub(lambda shape: _rounded(shape[0]), svg.getvalue())
     return Images(short_svg, png.getvalue())
 
 
 def _rounded(shape: bytes) -> bytes:
-    """A shape of an SVG with its coordinates in hundredths of a point, which look the same."""
+    """A shape of an SVG with coordinates rounded to hundredths of a point, which looks the same."""
     return _LONG_NUMBER.sub(lambda number: b"%.2f" % float(number[0]), shape)
 
 
 def save_pdf(figure: Figure) -> bytes:
-    """The bytes as PDF of a figure that `save` has laid out, without a date or a version."""
+    """A figure's bytes as PDF, without a date or a version. `save` has laid out the figure."""
     from matplotlib.backends.backend_pdf import FigureCanvasPdf
 
     pdf = BytesIO()
@@ -79,7 +75,7 @@ def save_pdf(figure: Figure) -> bytes:
 
 @contextmanager
 def _drawing() -> Iterator[None]:
-    """Use our settings of matplotlib, which are restored afterwards."""
+    """Use our settings of matplotlib in the block, and restore the earlier ones after it."""
     from matplotlib import rc_context
 
     with rc_context(_SETTINGS), warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Plot of mean accepted tokens along answers and along the context."""
+"""Plot mean accepted tokens by the position in answers and by the length of the context."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _X_LABELS: dict[Axis, str] = {
     "position": "tokens of the answer before the step",
     "context": "tokens of prompt and answer before the step",
 }
-"""The axes that are drawn, with their labels."""
+"""The quantities on the x axes, with the labels of these axes."""
 _LEAST_BINS = 2
-"""Fewest bins of a line."""
+"""Fewest bins that a line must have."""
 
 
 def mat_along(report: Report) -> Plot | None:
@@ -49,7 +49,7 @@ def _has_line(method: MethodResults) -> bool:
 
 
 def _line(method: MethodResults, axis: Axis) -> list[tuple[StepBin, Estimate]]:
-    """The bins of an axis that have a number, with their MAT."""
+    """The bins of a method on an axis that have a MAT, each with its MAT, in rising order."""
     return [
         (step_bin, step_bin.mat)
         for step_bin in method.step_bins
@@ -60,8 +60,8 @@ def _line(method: MethodResults, axis: Axis) -> list[tuple[StepBin, Estimate]]:
 def _described(report: Report, panels: list[tuple[str, RunResults]]) -> list[str]:
     """The MAT of each method in its first and last range of positions, as a text per method.
 
-    `panels` are pairs of a heading (the run and temperature) and the results of the run there.
-    Methods with fewer than `_LEAST_BINS` ranges are left out.
+    `panels` are pairs of a heading (the run and temperature) and the run's results at that
+    temperature. Methods with fewer than `_LEAST_BINS` ranges are left out.
     """
     all_looks = looks(report.labels)  # label, colour and marker by method
     texts = []
@@ -78,10 +78,10 @@ def _described(report: Report, panels: list[tuple[str, RunResults]]) -> list[str
 
 
 def _draw_panels(report: Report, panels: list[tuple[str, RunResults]]) -> Figure:
-    """The figure: a row of two axes per panel, MAT over positions and over context lengths.
+    """The figure: a row of two axes per panel, with MAT over positions and over context lengths.
 
-    `panels` are pairs of a heading (the run and temperature) and the results of the run there.
-    Both axes have a line per method with at least `_LEAST_BINS` bins there.
+    `panels` are pairs of a heading (the run and temperature) and the run's results at that
+    temperature. Both axes have a line per method that has at least `_LEAST_BINS` bins on them.
     """
     with_line = {method.method for _, run in panels for method in run.methods if _has_line(method)}
     all_looks = looks(report.labels)  # label, colour and marker by method
@@ -101,7 +101,7 @@ def _draw_panels(report: Report, panels: list[tuple[str, RunResults]]) -> Figure
         frame(left, title, x=_X_LABELS["position"], y="MAT")
         by_context = _draw_lines(right, run, "context", shown_looks)
         frame(right, x=_X_LABELS["context"])
-        right.tick_params(labelleft=True)  # which axes that share y would lack
+        right.tick_params(labelleft=True)  # matplotlib hides these labels if axes share y
         lines_of_axes += [(left, by_position), (right, by_context)]
     for axes, lines in lines_of_axes:
         name_lines(figure, axes, shown_looks, lines)  # labels beside the lines' last marks
@@ -113,10 +113,10 @@ def _draw_lines(
 ) -> dict[str, list[Mark]]:
     """Draw a line per method, MAT over the bins of an axis, and return the marks of each line.
 
-    A bin is a range of numbers of tokens before a step: of the answer if `axis` is "position", of
-    prompt and answer if it is "context". The marks are by method, and so are the looks in `look_of`
-    (colour and marker). Methods without a look, or with fewer than `_LEAST_BINS` bins, are left
-    out.
+    A bin is a range of the number of tokens before a step: tokens of the answer if `axis` is
+    "position", of prompt and answer if it is "context". The marks are by method, and so are the
+    looks in `look_of` (colour and marker). Methods without a look, or with fewer than `_LEAST_BINS`
+    bins, are left out.
     """
     range_by_x: dict[float, str] = {}  # the ticks: "32-63" by coordinate
     marks_by_method = {}

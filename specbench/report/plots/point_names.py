@@ -1,4 +1,4 @@
-"""Names of methods beside their points, placed so that no name covers another or a point."""
+"""Write names of methods beside their points, so that no name covers another or a point."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.transforms import Bbox
 
 MOST_NAMED = 14
-"""Most methods whose points have names; more methods have a legend."""
+"""The most methods whose points have names. If there are more, they have a legend."""
 _GAP = 6.0
 """Typographic points between a mark and its name."""
 _LINE = 9.5
@@ -41,7 +41,7 @@ class _Place(NamedTuple):
     side: int
     """1: right of the mark; -1: left."""
     lines: float
-    """Lines above the mark."""
+    """Lines of text above the mark; negative below it."""
 
 
 BESIDE = [
@@ -54,7 +54,7 @@ BESIDE = [
 RIGHT = [place for place in BESIDE if place.side > 0]
 """Places right of a mark, the nearest first."""
 _ROOM = 0.17
-"""The share of an axis that is added for names right of the last marks."""
+"""The share of an axis's length that is added for names to the right of the last marks."""
 
 
 class Mark(NamedTuple):
@@ -65,7 +65,7 @@ class Mark(NamedTuple):
 
 
 def short_names(looks: Mapping[str, Look]) -> dict[str, str]:
-    """The names of methods without settings; variants have the numbers of their markers."""
+    """The names of methods without settings, by method. Variants have their markers' numbers."""
     titles = {method: look.label.partition(" (")[0] for method, look in looks.items()}
     return {
         method: f"{titles[method]} {look.marker.strip('$')}" if look.is_numbered else titles[method]
@@ -76,8 +76,8 @@ def short_names(looks: Mapping[str, Look]) -> dict[str, str]:
 def legend_of(looks: Mapping[str, Look], entries: Sequence[Any]) -> list[Any]:
     """The entries of a legend, out of `entries`, which has one for each of `looks`.
 
-    The points of variants have numbers as names, so a legend explains them. If there are too many
-    methods to name their points, the legend has all of them.
+    The points of variants have numbers as names, which a legend explains. If there are too many
+    methods to name their points, the legend has all methods.
     """
     return [
         entry
@@ -98,7 +98,7 @@ def name_lines(
     `looks` and `lines` are by method; the marks of a line go from left to right. For names on the
     right, the axis is made longer.
     """
-    right_end = axes.transAxes.transform((1 + _ROOM, 0))  # of the longer axis: x and y in pixels
+    right_end = axes.transAxes.transform((1 + _ROOM, 0))  # end of the longer axis: x, y in pixels
     if len(looks) <= MOST_NAMED and places is RIGHT:
         axes.set_xlim(right=axes.transData.inverted().transform(right_end)[0])
     drawn = {method: line for method, line in lines.items() if line}
@@ -117,12 +117,11 @@ def name_methods(
 ) -> None:
     """Write the name of each method beside its mark, where it covers no other name and no mark.
 
-    `looks` (labels, colours and markers) and `marks` (points) are by method; names do not cover
-    `other_marks` either. A name is at the first of the `places` that is free, or at the first of
-    all if none is. A stroke connects a name with
-    its mark if their heights differ by a line of text or more. If there are too many `looks`,
-    nothing is written. The figure is laid out first, since room is counted in pixels: everything
-    else must be drawn already.
+    `looks` (labels, colours and markers) and `marks` (points) are by method. Names do not cover
+    `other_marks` either. A name gets the first of the `places` that is free, or the first of all if
+    none is. A stroke connects a name with its mark if their heights differ by a line of text or
+    more. If there are too many `looks`, nothing is written. The figure is laid out first, since
+    room is measured in pixels. Everything else must already be drawn.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -134,7 +133,7 @@ def name_methods(
     pixels_per_point = figure.dpi / 72  # a typographic point is 1/72 inch
     line_height = _LINE * pixels_per_point
     mark_radius = _MARK * pixels_per_point
-    # boxes of all marks and texts, in pixels
+    # The boxes of all marks and texts, in pixels.
     centres = axes.transData.transform([*marks.values(), *other_marks])  # [marks, x and y]
     taken_boxes = [
         *(_box(x, y, mark_radius, mark_radius) for x, y in centres),
@@ -143,7 +142,7 @@ def name_methods(
     axes_box = axes.get_window_extent(renderer)
     names = short_names(looks)
     in_pixels = {method: Mark(*axes.transData.transform(mark)) for method, mark in marks.items()}
-    # the height of each name's middle, which a place moves by its lines
+    # The heights of the middles of names in pixels, to which a place adds its lines.
     start_heights = _spread(in_pixels, line_height, axes_box.y0 + line_height / 2)
     for method in sorted(marks, key=lambda method: -marks[method].y):  # the highest first
         text = axes.annotate(names[method], marks[method], **_NAME)
@@ -158,7 +157,7 @@ def name_methods(
                 best_place = place
                 taken_boxes.append(box)
                 break
-        # typographic points from the mark up to the name; below 0 for a name under its mark
+        # Typographic points from the mark up to the name; negative for a name below its mark.
         start_offset = (start_heights[method] - mark.y) / pixels_per_point
         offset = start_offset + best_place.lines * _LINE
         text.set_position((best_place.side * _GAP, offset))
@@ -168,14 +167,14 @@ def name_methods(
 
 
 def _spread(marks: Mapping[str, Mark], gap: float, lowest: float) -> dict[str, float]:
-    """The height of each method's name: near the height of its mark, but clear of others at its x.
+    """The height of each method's name: near its mark, but apart from other names at the same x.
 
-    Names of marks at the same x keep the order of their marks and are at least `gap` apart; no
+    Names of marks at the same x keep the order of their marks, and are at least `gap` apart. No
     name is below `lowest`. Marks, heights and gaps are in pixels.
     """
     heights = {}
     for x in {round(mark.x) for mark in marks.values()}:
-        # the methods with marks at this x, the highest first
+        # The methods with marks at this x, the highest mark first.
         column = [method for method, mark in marks.items() if round(mark.x) == x]
         column.sort(key=lambda method: -marks[method].y)
         # Name i of a column is at height level_i - i * gap, so names are `gap` apart if levels do
@@ -185,7 +184,7 @@ def _spread(marks: Mapping[str, Mark], gap: float, lowest: float) -> dict[str, f
         ranks = range(len(column))
         mark_levels = [marks[method].y + i * gap for i, method in enumerate(column)]
         for i, method in enumerate(column):
-            # a row per a, a column per b
+            # A row for each a, with a column for each b.
             means = [[np.mean(mark_levels[a : b + 1]) for b in ranks[i:]] for a in ranks[: i + 1]]
             least_height = lowest + (len(column) - 1 - i) * gap  # with room for the names below
             heights[method] = max(float(min(map(max, means))) - i * gap, least_height)

@@ -1,4 +1,4 @@
-"""Plots of servers over their loads: the frontier of throughput and speed, and the speedup."""
+"""Plot servers over their loads: throughput against speed (the frontier), and the speedup."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ _Lines = dict[str, list[_Point]]
 
 
 def frontier(report: Report) -> Plot | None:
-    """The plot of a line per method over its loads; None if there are no `_lines`."""
+    """The plot with a line per method over its loads; None if there are no `_lines`."""
 
     def numbers_of(run: RunMetrics, method: str, temperature: float) -> _Numbers:
-        """The tokens/s of one request and of all requests together."""
+        """The tokens/s of a single request, and of all requests together."""
         tokens_per_s = run.pooled(method, temperature).tokens_per_s
         return _Numbers(tokens_per_s, run.serving[method, temperature].output_throughput)
 
@@ -80,12 +80,12 @@ def speedup_by_load(report: Report) -> Plot | None:
     def numbers_of(run: RunMetrics, method: str, temperature: float) -> _Numbers:
         """The requests at once of a run with one load, and the method's speedup there."""
         num_at_once = loads_of(run.info.spec.values)[0].concurrency  # of the only load
-        # an `Estimate` is a number; the speedup is the mean over tasks
+        # The speedup is the mean over tasks. An `Estimate` is a number that is not missing.
         return _Numbers(Estimate(float(num_at_once)), run.overall[method, temperature].speedup)
 
     lines: _Lines = {}  # points by method, in the order of the loads
     for method, all_points in _lines(report, numbers_of).items():
-        # a load that is a rate of requests has 0 requests at once
+        # A load that is a rate of requests has 0 requests at once.
         points_at_once = [point for point in all_points if point.x > 0]
         if method != BASELINE and len(points_at_once) > 1:
             lines[method] = points_at_once
@@ -104,13 +104,13 @@ def speedup_by_load(report: Report) -> Plot | None:
 def _lines(report: Report, numbers_of: Callable[[RunMetrics, str, float], _Numbers]) -> _Lines:
     """The points of each method's line, by method, at the lowest temperature.
 
-    A line has the loads in their order. There are no lines without servers, or with servers of
-    several runs. `numbers_of(run, method, temperature)` gives the numbers along both axes. A source
-    has the numbers (`metrics`) of a run, as a rule at one of its loads.
+    A line has the loads in order. There are no lines without servers, or with servers of several
+    runs. `numbers_of(run, method, temperature)` returns the numbers along both axes. A source has
+    the numbers (`metrics`) of a run, usually at one of its loads.
     """
-    # `serving` has the numbers of servers, and is empty without any
+    # `serving` has the numbers of servers, and is empty without servers.
     served_sources = [source for source in report.sources if source.metrics.serving]
-    # the folder of each run, or its id if it was not read from one
+    # The folder of each run, or its id if it was not read from a folder.
     distinct_runs = {source.run.path or source.info.id for source in served_sources}
     if len(distinct_runs) > 1:
         return {}  # a line is of one run
@@ -119,7 +119,7 @@ def _lines(report: Report, numbers_of: Callable[[RunMetrics, str, float], _Numbe
     looks_by_method = looks(report.labels)
     lines: _Lines = defaultdict(list)  # points by method
     for source in served_sources:
-        # a point per method at the source's load
+        # A point per method at the source's load.
         for method, point in _points(source, numbers_of):
             if method in looks_by_method:
                 lines[method].append(point)
@@ -131,12 +131,12 @@ def _points(
 ) -> Iterable[tuple[str, _Point]]:
     """Pairs of a method on a server and its point, at the lowest temperature of a run at one load.
 
-    `numbers_of(run, method, temperature)` gives the numbers along both axes; a method that
-    lacks either is left out. There is no point if the source (a run) has no load or several. A
-    load is a number of requests at once, or of requests per second.
+    `numbers_of(run, method, temperature)` returns the numbers along both axes. Methods that lack
+    one of the two are left out. There are no points if the source (a run) has no load, or several.
+    A load is a number of requests at once, or of requests per second.
     """
     metrics = source.metrics  # the numbers of the run
-    loads = loads_of(source.info.spec.values)  # that its settings ask for
+    loads = loads_of(source.info.spec.values)  # the loads that its settings ask for
     if len(loads) != 1:
         return
     temperature = metrics.temperatures[0]  # the lowest
@@ -149,7 +149,7 @@ def _points(
 
 
 def _described(report: Report, lines: _Lines, unit: str) -> str:
-    """The numbers of all points in words, by method; `unit` is theirs in words."""
+    """The numbers of all points in words, by method. `unit` is their unit in words."""
     all_looks = looks(report.labels)  # label, colour and marker by method
     texts = []
     for method, line in lines.items():
@@ -159,21 +159,21 @@ def _described(report: Report, lines: _Lines, unit: str) -> str:
 
 
 def _draw_frontier(report: Report, lines: _Lines) -> Figure:
-    """The figure: tokens/s of all requests (y) over tokens/s of one (x), a point per load.
+    """The figure: tokens/s of all requests (y) over tokens/s of one (x), with a point per load.
 
-    `lines` are the points by method; each has its load written beside it.
+    `lines` are the points by method. The load is written beside each point.
     """
     figure, axes = _axes(report, lines, _FRONTIER)  # with a title and a legend
     look_by_method = _looks(report, lines)  # label, colour and marker
     for method, look in look_by_method.items():
         _draw_line(axes, lines[method], look)
-    # writes the load beside each point
+    # Write the load beside each point.
     _name_loads(axes, [point for method in look_by_method for point in lines[method]])
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     x_label = "tokens/s of one request (numbers at points: requests at once, or per second)"
     frame(axes, x=x_label, y="tokens/s of all requests", grid="both")
-    # writes each method's name beside the last point of its line, left or right of it
+    # Write each method's name beside the last point of its line, to the left or right of it.
     name_lines(figure, axes, look_by_method, _marks(lines), BESIDE)
     return figure
 

@@ -1,4 +1,4 @@
-"""Plot of speedup against mean accepted tokens, with the bandwidth bound of each method."""
+"""Plot speedup against mean accepted tokens, with the bandwidth bound of each method."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ABOUT_BOUND = (
     "of the steps of all tasks."
 )
 _BAR_MARKS = 9
-"""Points that stand for the bar of an interval where names look for room."""
+"""Number of points along the bar of an interval that names should not cover."""
 
 
 class _Point(NamedTuple):
@@ -54,13 +54,13 @@ def _bound_of(method: MethodResults) -> _Point | None:
 
 
 def speedup_by_mat(report: Report) -> Plot | None:
-    """The plot of speedup over MAT, a point per method and task.
+    """The plot of speedup over MAT, with a point per method and task.
 
-    None if no method but vanilla has a mean of both.
+    None if no method except vanilla has a mean of both.
     """
-    texts = []  # a method's mean in words, for readers who cannot see the plot
+    texts = []  # each method's means in words, for readers who cannot see the plot
     about_bound = ""  # the end of the caption, if any method has a bandwidth bound
-    # pairs of a heading (the run and temperature) and the results of the run there
+    # Pairs of a heading (the run and temperature) and the run's results at that temperature.
     for title, run in report.panels:
         for method in run.methods:
             mean = _mean_of(method)  # its MAT and speedup over all tasks, None if one is missing
@@ -70,7 +70,7 @@ def speedup_by_mat(report: Report) -> Plot | None:
                 f"{title}, {method.label}: {mean.mat.value:.2f} tokens per step, "
                 f"{mean.speedup.value:.2f} times as fast"
             )
-            # the speedup that memory bandwidth allows, and its MAT; None if unknown
+            # The speedup that the memory's bandwidth allows, and its MAT; None if unknown.
             if bound := _bound_of(method):
                 about_bound = _ABOUT_BOUND
                 method_text += (
@@ -113,7 +113,7 @@ def _draw(report: Report) -> Figure:
             equality,
         ],
     )
-    # axes beyond the panels, which fill up the last row, stay hidden
+    # Axes beyond the panels only fill up the last row, and stay hidden.
     for axes, (title, run) in zip(axes_list, report.panels, strict=False):
         for method in run.methods:
             if look := drafting_looks.get(method.method):  # None: vanilla, or no numbers
@@ -122,23 +122,23 @@ def _draw(report: Report) -> Figure:
         _draw_equality(axes)  # the line, and vanilla's mark
         x_label = "mean accepted tokens (per step)"
         style.frame(axes, title, x=x_label, y="speedup (times)", grid="both")
-    # Names are placed last: they look for room beside all that is drawn.
+    # Names are placed last, where nothing else is drawn.
     for axes, (_, run) in zip(axes_list, report.panels, strict=False):
         means = {  # by method, without those whose MAT or speedup is missing
             method.method: Mark(mean.mat.value, mean.speedup.value)
             for method in run.methods
             if method.method in drafting_looks and (mean := _mean_of(method))
         }
-        # points on the bars of intervals, which names should not cover either
+        # Points on the bars of intervals, which names should not cover either.
         marks_on_bars = [mark for method in run.methods for mark in _marks_on_bars(method)]
         name_methods(figure, axes, drafting_looks, means, marks_on_bars)
     return figure
 
 
 def _marks_on_bars(method: MethodResults) -> list[Mark]:
-    """Points along the bars of a method's mean, which show its intervals of MAT and speedup.
+    """Points along the bars that show the intervals of a method's mean MAT and mean speedup.
 
-    Names of methods should not cover these points. A number without an interval has no points;
+    Names of methods should not cover these points. A number without an interval has no points, and
     the list is empty if a mean is missing.
     """
     mean = _mean_of(method)  # MAT and speedup; None if one is missing
@@ -154,7 +154,7 @@ def _marks_on_bars(method: MethodResults) -> list[Mark]:
 
 
 def _draw_tasks(axes: Axes, method: MethodResults, tasks: Sequence[Task], look: Look) -> None:
-    """Draw a small point per task, speedup (y) over MAT (x), where both are numbers."""
+    """Draw a small point per task, speedup (y) over MAT (x), if neither is missing."""
     for task, result in zip(tasks, method.tasks, strict=True):
         point = _point(result.mat, result.speedup)
         if task.name == MEAN or point is None:
@@ -173,7 +173,7 @@ def _draw_tasks(axes: Axes, method: MethodResults, tasks: Sequence[Task], look: 
 def _draw_mean(axes: Axes, method: MethodResults, look: Look) -> None:
     """Draw a method's mean over the tasks, speedup (y) over MAT (x), with both intervals.
 
-    A dotted line leads to a bar at the method's bandwidth bound, if the bound is known. `look` has
+    If the method's bandwidth bound is known, a dotted line leads to a bar at the bound. `look` has
     the method's colour and marker.
     """
     mean = _mean_of(method)  # MAT and speedup with their intervals; None if one is missing
@@ -181,11 +181,11 @@ def _draw_mean(axes: Axes, method: MethodResults, look: Look) -> None:
         return
     mat = mean.mat.value
     speedup = mean.speedup.value
-    # distances to the ends of the intervals
+    # The distances to the ends of the intervals.
     errors = {"xerr": style.error(mean.mat), "yerr": style.error(mean.speedup)}
     axes.errorbar(mat, speedup, **errors, color=EDGE, elinewidth=0.8, zorder=4)
     axes.plot(mat, speedup, linestyle="", markersize=9, zorder=5, **look.point)
-    # the speedup that memory bandwidth allows, at the MAT of the steps of all tasks
+    # The speedup that the memory's bandwidth allows, at the MAT of the steps of all tasks.
     if bound := _bound_of(method):
         bound_mat = bound.mat.value
         bound_speedup = bound.speedup.value
@@ -198,7 +198,7 @@ def _draw_mean(axes: Axes, method: MethodResults, look: Look) -> None:
 
 
 def _draw_equality(axes: Axes) -> None:
-    """Draw the dashed line, and vanilla's mark at (1, 1), in the range of the points."""
+    """Draw the dashed line on which speedup equals MAT, and vanilla's mark at (1, 1)."""
     axes.plot(1, 1, "h", color=INK, markersize=5)  # "h" is a hexagon
     right = axes.get_xlim()[1]
     top = axes.get_ylim()[1]

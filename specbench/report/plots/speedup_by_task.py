@@ -1,4 +1,4 @@
-"""Plot of speedups: a bar per method, with its tasks as points."""
+"""Plot speedups, with a bar per method, and its tasks as points."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _TITLE = "Speedup over vanilla by task"
 _ERROR_BAR: dict[str, Any] = {"color": INK, "elinewidth": 0.8, "capsize": 1.5, "capthick": 0.8}
 _BESIDE_NUMBER = 0.17
-"""Half the distance from the number of a bar down to its interval."""
+"""Half the distance between a bar's number and its interval; bars are 1 apart."""
 _POINT: dict[str, Any] = {
     "marker": "o",
     "linestyle": "",
@@ -29,7 +29,7 @@ _POINT: dict[str, Any] = {
     "markeredgecolor": INK,
     "markeredgewidth": 0.8,
 }
-"""The mark of a task."""
+"""The style of a task's mark."""
 _NUMBER: dict[str, Any] = {
     "textcoords": "offset points",
     "fontsize": 7.5,
@@ -37,13 +37,13 @@ _NUMBER: dict[str, Any] = {
     "zorder": 4,
     "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.5},
 }
-"""The text of a mean."""
+"""The style of a mean's text."""
 
 
 def speedups(report: Report) -> Plot | None:
-    """The plot of a bar per method, for each run and temperature; None without any speedup."""
-    # A panel is a heading and a run's results at a temperature. `method.tasks` has a result for
-    # each task and, after several, the mean; vanilla is left out.
+    """The plot with a bar per method, for each run and temperature; None without any speedup."""
+    # A panel is a heading and a run's results at a temperature. `method.tasks` has a result per
+    # task, followed by their mean if there are several. Vanilla is left out.
     results = [
         task_result
         for _, run in report.panels
@@ -53,10 +53,10 @@ def speedups(report: Report) -> Plot | None:
     if not any(isinstance(task_result.speedup, Estimate) for task_result in results):
         return None
     has_several_tasks = len(report.tasks) > 1
-    # words of the caption: what a bar is, what a point is
+    # Words for the caption: what bars and points are.
     bars = "means over the tasks" if has_several_tasks else "speedups"
     points = ". Points are tasks" if has_several_tasks else ""
-    # the methods of each run and temperature in words, for readers who cannot see the plot
+    # The methods of each run and temperature in words, for readers who cannot see the plot.
     texts = [f"{title}, {_means_text(run)}" for title, run in report.panels]
     return Plot(
         name="speedup",
@@ -80,12 +80,12 @@ def _means_text(run: RunResults) -> str:
 
 
 def _drafting(run: RunResults) -> list[MethodResults]:
-    """The methods but vanilla, in the order of the tables."""
+    """All methods except vanilla, in the order of the tables."""
     return [method for method in run.methods if method.method != BASELINE and method.tasks]
 
 
 def _draw(report: Report) -> Figure:
-    """The figure: axes per run and temperature, with a bar per method, the first on top."""
+    """The figure: axes per run and temperature, with a bar per method, the first at the top."""
     from matplotlib.lines import Line2D
 
     looks = style.looks(report.labels)  # label, colour and marker by method
@@ -99,17 +99,17 @@ def _draw(report: Report) -> Figure:
         len(report.panels),  # a panel is a heading, and a run's results at a temperature
         most_columns=1,
         height=0.8 + 0.29 * len(drafting_looks),  # inches of an axes
-        spare=0,  # more inches of the figure
+        spare=0,  # additional inches of the figure
         handles=[Line2D([], [], label=label, **line) for label, line in legend_styles.items()],
     )
-    # axes beyond the panels, which fill up the last row, stay hidden
+    # Axes beyond the panels only fill up the last row, and stay hidden.
     for axes, (title, run) in zip(axes_list, report.panels, strict=False):
-        # methods that lack all numbers for one reason have no look
+        # Methods without any number, all for the same reason, have no look.
         methods = [method for method in _drafting(run) if method.method in drafting_looks]
         for rank, method in enumerate(methods):
-            # the first at height 0, others below
+            # The first bar is at height 0, the others are below it.
             _draw_bar(axes, -rank, method, drafting_looks[method.method])
-        # the line of vanilla, and the methods' names beside their bars
+        # Draw the line of vanilla, and the methods' names beside their bars.
         _draw_frame(axes, [drafting_looks[method.method].label for method in methods])
         style.frame(axes, title, x="speedup (times)", grid="x")
     return figure
@@ -118,9 +118,9 @@ def _draw(report: Report) -> Figure:
 def _draw_bar(axes: Axes, y: int, method: MethodResults, look: Look) -> None:
     """Draw a method's mean speedup as a horizontal bar at height `y`: 0, -1, … from the top.
 
-    The bar has its interval and a point per task in the lower half, and the number at its end in
-    the upper half, or in the middle if there is neither. If the mean is missing, its reason stands
-    in place of the bar. `look` has the method's colour. `_ERROR_BAR`, `_POINT` and `_NUMBER` are
+    The interval and a point per task are in the lower half of the bar, and the number is at its end
+    in the upper half, or in the middle if there is neither. If the mean is missing, the reason
+    replaces the bar. `look` has the method's colour. `_ERROR_BAR`, `_POINT` and `_NUMBER` are
     styles for matplotlib.
     """
     from matplotlib.patheffects import withStroke
@@ -132,25 +132,25 @@ def _draw_bar(axes: Axes, y: int, method: MethodResults, look: Look) -> None:
         axes.text(0, y, reason, color="0.35", fontsize=8, va="center")
         return
     axes.barh(y, mean.value, height=0.72, **look.bar)
-    # without missing ones
+    # The speedups on tasks, without missing ones.
     task_ratios = [speedup.value for speedup in task_speedups if isinstance(speedup, Estimate)]
-    # how far interval and points are below the middle of the bar, and the number above it
+    # How far interval and points are below the middle of the bar, and the number is above it.
     distance = _BESIDE_NUMBER if task_ratios or interval_of(mean) else 0
     if interval_of(mean):
         error_bar = axes.errorbar(mean.value, y - distance, xerr=style.error(mean), **_ERROR_BAR)
         for line in error_bar.get_children():
-            # a white rim, seen on the bar
+            # A white rim makes the line visible on the bar.
             line.set_path_effects([withStroke(linewidth=2.2, foreground="white")])
     axes.plot(task_ratios, [y - distance] * len(task_ratios), **_POINT)
     bar_end = (mean.value, y + distance)
-    # 3 typographic points right of the end
+    # The number is 3 typographic points to the right of the end.
     axes.annotate(f"{mean.value:.2f}", bar_end, (3, 0), **_NUMBER)
 
 
 def _draw_frame(axes: Axes, labels: Sequence[str]) -> None:
     """Draw the line of vanilla, and the names of the methods beside their bars.
 
-    The first bar is at height 0, the next at -1. `labels` are the names, from the top.
+    The first bar is at height 0, the next at -1, and so on. `labels` are the names from the top.
     """
     axes.axvline(1.0, zorder=3, **LINE)
     heights = [-i for i in range(len(labels))]

@@ -1,7 +1,7 @@
 """The common parts of all plots: a look for each method, panels and figures.
 
-A method has the same colour in every report. The colours of `methods/` are far apart for any
-colour vision and visible on white, which a test checks. Variants of a method share its colour,
+A method has the same colour in every report. The colours in `methods/` can be told apart with any
+colour vision, and are visible on white, which a test checks. Variants of a method have its colour,
 and are numbered.
 """
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 9.0
-"""Width of a figure in inches. Text is legible where a page shows it 800 pixels wide."""
+"""Width of a figure in inches. Its text is legible if a page shows it 800 pixels wide."""
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*", "<", ">", "p", "d", "H", "8")
 _WIDE_NUMBER = 6.4
 """Half the width of two digits, in the units of their outlines."""
 _BASELINE_COLOUR = "#777777"
 _PICTURES = 0x2400
-"""The first character that pictures a control character; `specbench.errors` writes pictures."""
+"""The first character that is a picture of a control character, as `specbench.errors` writes."""
 _CONTROL = [code for code in range(0x20) if chr(code) != "\n"]
 _ESCAPES = {
     **{code: f"\\x{code:02x}" for code in (*_CONTROL, 0x7F)},
@@ -71,7 +71,7 @@ class Look:
 
     @property
     def shape(self) -> Any:
-        """The marker as matplotlib takes it: a number as the outlines of its digits."""
+        """The marker for matplotlib. A number becomes the outlines of its digits."""
         if not self.is_numbered:
             return self.marker
         from matplotlib.path import Path
@@ -81,7 +81,7 @@ class Look:
         digits = TextPath((0, 0), self.marker.strip("$"))
         (left, bottom), (right, top) = digits.get_extents().get_points()
         to_middle = Affine2D().translate(-(left + right) / 2, -(bottom + top) / 2)
-        # matplotlib scales a marker to its extents: this point gives all numbers one size.
+        # matplotlib scales a marker to its extents. This point gives all numbers the same size.
         far_right = Path([(_WIDE_NUMBER, 0)])
         return Path.make_compound_path(digits.transformed(to_middle), far_right)
 
@@ -94,7 +94,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Plot:
-    """One picture, drawn at first use and saved in all formats."""
+    """A picture, which is drawn at its first use and saved in all formats."""
 
     name: str
     """The name of its file."""
@@ -103,13 +103,13 @@ class Plot:
     alt: str
     """A description for readers who cannot see it."""
     caption: str
-    """A guide to reading it."""
+    """A text that says how to read it."""
     draw: Callable[[], Figure]
     """The function that draws it."""
 
     @cached_property
     def figure(self) -> Figure:
-        """The drawing, with every text in it as it is."""
+        """The drawing. A "$" in its texts does not begin a formula."""
         from matplotlib import rc_context
 
         with rc_context(PLAIN_TEXT):
@@ -121,7 +121,7 @@ class Plot:
 
     @cached_property
     def pdf(self) -> bytes:
-        """The same picture as PDF, which only a paper needs."""
+        """The picture as PDF, which only papers need."""
         _ = self.images  # makes the layout
         return save_pdf(self.figure)
 
@@ -135,8 +135,8 @@ def looks(labels: Mapping[str, str]) -> dict[str, Look]:
     """The looks of methods, by spelling ("pld:ngram=2"). Colours are the same in all reports.
 
     `labels` are the methods' names in tables, by spelling. Variants of a method, which differ in
-    their options, have its colour, and their number in this order as marker. A `Look` is a label, a
-    colour and a marker of matplotlib.
+    their options, have its colour, and their number in the order of `labels` as marker. A `Look` is
+    a label, a colour and a marker of matplotlib.
     """
     names = [spelling.partition(":")[0] for spelling in labels]  # without options
     num_variants = Counter(names)  # by name
@@ -146,19 +146,19 @@ def looks(labels: Mapping[str, str]) -> dict[str, Look]:
         num_seen[name] += 1
         variant_marker = f"${num_seen[name]}$"  # matplotlib draws the digits
         marker = variant_marker if num_variants[name] > 1 else _marker(name)
-        # `drawable`: with escapes for control characters
+        # `drawable` escapes control characters.
         look_of[spelling] = Look(drawable(label), _colour(name), marker)
     return look_of
 
 
 def _colour(name: str) -> str:
-    """The declared or the baseline's colour ("#1F77B4"), else one from the hash of the name."""
+    """A method's colour, such as "#1F77B4": as declared, or else from a hash of its name."""
     method = described().get(name)  # its declaration; None for a plug-in's method
     if method and method.colour:  # empty if it declares none
         return method.colour
     if name == BASELINE:
         return _BASELINE_COLOUR
-    # The first two bytes of the hash of the name, each as a number from 0 to 1.
+    # The first two bytes of the name's hash, as numbers from 0 to 1.
     hue, share = (byte / 255 for byte in sha256(name.encode()).digest()[:2])
     lightness = 0.3 + 0.35 * share  # neither dark nor pale
     red_green_blue = hls_to_rgb(hue, lightness, 0.6)  # each 0 to 1; 0.6 is saturation
@@ -174,9 +174,9 @@ def _marker(name: str) -> str:
 
 
 def shades(labels: Iterable[str]) -> dict[str, Look]:
-    """The looks of lines by label, in the order of the labels: later ones are lighter.
+    """The looks of lines, by label, in the order of the labels. Later lines are lighter.
 
-    A look is a label, a colour as in HTML and a marker.
+    A look is a label, a colour as in HTML, and a marker.
     """
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
@@ -211,20 +211,20 @@ def tiles(
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    # lines of 118 characters, which fit the figure; `drawable` escapes control characters
+    # Lines of 118 characters, which fit into the figure. `drawable` escapes control characters.
     subtitle_lines = wrap(drawable(subtitle), 118)
     legend_size = _legend_size(handles)  # its columns, and its lines of text
     num_columns = min(most_columns, num_axes)  # of axes
     num_rows = -(-num_axes // num_columns)  # rounded up
-    # inches of the head: 0.4 for the title, 0.16 for each line of the subtitle
+    # Height of the head in inches: 0.4 for the title, and 0.16 per line of the subtitle.
     head_inches = 0.4 + 0.16 * len(subtitle_lines)
-    # height of the figure; a line of the legend takes 0.17 inches
+    # Height of the figure in inches: a line of the legend takes 0.17.
     inches = spare + height * num_rows + head_inches + 0.17 * legend_size.num_lines
     below_head = (0, 0, 1, 1 - head_inches / inches)  # left, bottom, width, height as shares
     layout_engine = ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06, rect=below_head)
     figure = Figure(figsize=(WIDTH, inches), dpi=DPI, layout=layout_engine)
     title_style: Any = {"va": "top", "in_layout": False}  # the head has its own room
-    # places of texts are shares of the figure's width and height
+    # The positions of texts are shares of the figure's width and height.
     y_title = 1 - 0.07 / inches  # 0.07 inches below the top
     y_subtitle = 1 - 0.32 / inches
     figure.text(0.008, y_title, title, fontsize=12, color=INK, weight="bold", **title_style)
@@ -243,13 +243,13 @@ class _LegendSize(NamedTuple):
     """The room that a legend takes."""
 
     num_columns: int
-    """Entries side by side."""
+    """Number of entries side by side."""
     num_lines: int
-    """Lines of text below each other."""
+    """Number of lines of text, one below the other."""
 
 
 def _legend_size(handles: Sequence[Any]) -> _LegendSize:
-    """The size of a legend of these handles, as wide as the figure at most."""
+    """The size of a legend with these handles, which is at most as wide as the figure."""
     labels = [str(handle.get_label()).splitlines() for handle in handles]
     if not labels:
         return _LegendSize(num_columns=0, num_lines=0)
@@ -264,13 +264,13 @@ def _legend_size(handles: Sequence[Any]) -> _LegendSize:
 def frame(axes: Axes, title: str = "", *, x: str = "", y: str = "", grid: str = "y") -> None:
     """Draw an axes' title, the labels of its axes (`x`, `y`) and grid lines.
 
-    `grid` is the axis whose ticks have lines: "x", "y" or "both". The title is broken into lines
-    before the title of the axes on the right begins.
+    `grid` is the axis whose ticks have lines: "x", "y" or "both". The title is broken into lines,
+    so that it does not reach the title of the axes to its right.
     """
     grid_spec = axes.get_gridspec()
     num_columns = grid_spec.ncols if grid_spec else 1  # axes side by side
-    most_characters = 104 // num_columns - 4  # 104 fit the figure, 4 are a gap
-    # `drawable`: with escapes for control characters
+    most_characters = 104 // num_columns - 4  # 104 fit into the figure, 4 are a gap
+    # `drawable` escapes control characters.
     wrapped_title = "\n".join(wrap(drawable(title), most_characters))
     axes.set_title(wrapped_title, fontsize=9.5, loc="left", color=INK)
     axes.set_xlabel(x, fontsize=9)
@@ -282,7 +282,7 @@ def frame(axes: Axes, title: str = "", *, x: str = "", y: str = "", grid: str = 
 
 
 def points(shown: Iterable[Look], *, has_line: bool = True) -> list[Any]:
-    """Legend entries for points, with the lines through them."""
+    """Legend entries for points; with `has_line`, also for the lines through them."""
     from matplotlib.lines import Line2D
 
     style: dict[str, Any] = {"linestyle": "-" if has_line else "", "markersize": 7}
@@ -293,7 +293,7 @@ def points(shown: Iterable[Look], *, has_line: bool = True) -> list[Any]:
 
 
 def error(value: Estimate) -> Any:
-    """The distances from a number to the ends of its interval for `errorbar`; None without any."""
+    """The distances from a number to the ends of its interval, for `errorbar`; None without one."""
     interval = interval_of(value)
     if interval is None:
         return None

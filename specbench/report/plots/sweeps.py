@@ -1,4 +1,4 @@
-"""Speedup and mean accepted tokens against the values of a method's option."""
+"""Plot speedup and mean accepted tokens against the values of a method's option."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _RING: dict[str, Any] = {
     "markeredgecolor": INK,
     "markeredgewidth": 1,
 }
-"""Mark of a point of the front."""
+"""The style of the ring around a point on the Pareto front."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class _Point:
     """Mean accepted tokens."""
 
     def is_beaten_by(self, other: _Point) -> bool:
-        """True if the other is as good in both numbers, and better in one."""
+        """True if `other` is at least as good in both numbers, and better in one of them."""
         is_slower = self.speedup.value < other.speedup.value
         is_shorter = self.mat.value < other.mat.value
         is_no_faster = self.speedup.value <= other.speedup.value
@@ -57,7 +57,7 @@ class _Point:
 
 
 class _Sweep(NamedTuple):
-    """An option of a method, with the other options fixed."""
+    """An option of a method, with the method's other options fixed."""
 
     title: str
     """The method's title."""
@@ -68,7 +68,7 @@ class _Sweep(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """The points of one sweep."""
+    """The points of a sweep."""
 
     label: str
     """The method's other options, in words."""
@@ -77,7 +77,7 @@ class _Line(NamedTuple):
 
 
 _Panels: TypeAlias = Mapping[str, Sequence[_Line]]
-"""Lines by the title of a run and a temperature."""
+"""Lines by the heading of a run and temperature."""
 
 
 def sweeps(report: Report) -> list[Plot]:
@@ -94,7 +94,7 @@ def sweeps(report: Report) -> list[Plot]:
         for sweep, points in _points(run).items():
             if len(points) > 1:
                 points.sort(key=lambda point: point.setting)
-                # its label has the other options, which all its points share
+                # The line's label has the other options, which all its points share.
                 line = _Line(_other_options(sweep.option, points[0]), points)
                 panels_by_plot[sweep.title, sweep.option][heading].append(line)
     return [
@@ -105,14 +105,14 @@ def sweeps(report: Report) -> list[Plot]:
 def _points(run: RunResults) -> dict[_Sweep, list[_Point]]:
     """The points of a run by sweep: an option of a method, with its other options fixed.
 
-    A point is a variant of a method with its setting of the option, speedup and MAT. Each option
-    that is a number puts the variant into one more sweep. `run` has the results of one run at one
-    temperature; variants without a speedup or MAT are left out.
+    A point is a variant of a method, with its setting of the option, its speedup and its MAT. A
+    variant is in a sweep for each of its options that is a number. `run` has the results of a run
+    at one temperature. Variants without a speedup or MAT are left out.
     """
     points_by_sweep: dict[_Sweep, list[_Point]] = defaultdict(list)
     header_by_method = run.source.info.methods  # by spelling: "pld:ngram=2"
     for method in run.methods:
-        # the method's title and options; None for one that the run's header does not list
+        # The method's title and options; None for a method that the run's header does not list.
         header = header_by_method.get(method.method)
         speedup = method.overall.speedup  # means over tasks
         mat = method.overall.mat
@@ -122,7 +122,7 @@ def _points(run: RunResults) -> dict[_Sweep, list[_Point]]:
             if isinstance(setting, int | float) and not isinstance(setting, bool):
                 other_options = dict(header.options)
                 del other_options[option]
-                # the others as a text, which can be hashed
+                # The other options are a text, which can be hashed.
                 sweep = _Sweep(header.title, option, repr(other_options))
                 point = _Point(setting, method.label, speedup, mat)
                 points_by_sweep[sweep].append(point)
@@ -130,7 +130,7 @@ def _points(run: RunResults) -> dict[_Sweep, list[_Point]]:
 
 
 def _other_options(option: str, point: _Point) -> str:
-    """The other options of a point's method, as its label has them."""
+    """The other options of a point's method, as they are in its label."""
     in_parentheses = point.label.partition(" (")[2].rstrip(")*")
     settings = in_parentheses.split(", ")
     others = [setting for setting in settings if setting.partition("=")[0] != option]
@@ -164,7 +164,7 @@ def _draw(report: Report, title: str, option: str, panels: _Panels) -> Figure:
     """
     from matplotlib.lines import Line2D
 
-    # colour and marker by the label of a line, which names its other options
+    # Colour and marker by the label of a line, which has its other options.
     look_of_line = style.shades(line.label for lines in panels.values() for line in lines)
     front_entry = Line2D([], [], label="Pareto front", linestyle="", **_RING)  # of the legend
     figure, axes_list = style.tiles(
@@ -191,15 +191,15 @@ def _draw(report: Report, title: str, option: str, panels: _Panels) -> Figure:
 def _draw_panel(
     axes: Axes, lines: Sequence[_Line], look_of_line: Mapping[str, Look], *, field: str
 ) -> None:
-    """Draw one number of the points over the setting of the option, with rings around the front.
+    """Draw a number of the points over the option's values, with rings around the Pareto front.
 
     `field` is the number's field in a point: "speedup" or "mat". A line has the variants of a
-    method that differ in the option alone. The `setting` of a point is the option's number, the
-    `label` of a line its other options. `look_of_line` has a colour and a marker by this label.
+    method that differ only in the option. The `setting` of a point is its value of the option, and
+    the `label` of a line has its other options. `look_of_line` has colours and markers by label.
     """
     for line_number, line in enumerate(lines, 1):
         look = look_of_line[line.label]
-        # points get smaller, to 6 for the last line, so that no line hides points of earlier lines
+        # Points get smaller, down to 6 for the last line, so that they do not hide earlier ones.
         marker_size = 14 - 8 * line_number / len(lines)
         settings = [point.setting for point in line.points]
         estimates = [getattr(point, field) for point in line.points]  # with intervals
@@ -208,7 +208,7 @@ def _draw_panel(
         for setting, estimate in zip(settings, estimates, strict=True):
             if interval := interval_of(estimate):
                 axes.vlines(setting, interval.low, interval.high, color=look.colour, linewidth=1)
-    # the Pareto front: points that no other one beats in both speedup and MAT
+    # The Pareto front: points that no other point beats in both speedup and MAT.
     front = _front([point for line in lines for point in line.points])
     front_settings = [point.setting for point in front]
     front_heights = [getattr(point, field).value for point in front]
@@ -216,7 +216,7 @@ def _draw_panel(
 
 
 def _front(points: Sequence[_Point]) -> list[_Point]:
-    """The points that no other one beats."""
+    """The points that no other point beats."""
     return [point for point in points if not any(map(point.is_beaten_by, points))]
 
 
