@@ -161,7 +161,7 @@ class SimulatedBench:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a tune for a case, beside the truth."""
+    """The result of a tune for a case, with the truth."""
 
     case: Case
     result: MethodResult

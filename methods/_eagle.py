@@ -127,11 +127,11 @@ class EagleModel(PairModel):
 class Eagle3Model(PairModel):
     """The draft model of EAGLE-3.
 
-    The feature is fc over the inputs of three target layers, or the model's own output. The
-    first layer attends over [norm(embedding) ; norm(feature)]. The draft vocabulary may be
-    smaller than the target's. Switches of the config: fc reads normed inputs (`fc_norm`: one norm
-    per layer, `norm_before_fc`: one norm over all), the normed feature is the residual
-    (`norm_before_residual`), and the normed output is the next feature (`norm_output`).
+    The feature is fc over the inputs of three target layers, or the model's own output. The first
+    layer attends over [norm(embedding) ; norm(feature)]. The draft vocabulary may be smaller than
+    the target's. The config may switch on three things: fc reads normed inputs (`fc_norm`: one norm
+    per layer, `norm_before_fc`: one norm over all), the residual is the normed feature
+    (`norm_before_residual`), and the next feature is the normed output (`norm_output`).
 
     Source: Li et al. 2025, "EAGLE-3", section 3; behaviour checked against SafeAILab/EAGLE,
     model/cnets.py; switches and more layers against speculators 0.9, models/eagle3/core.py.

@@ -98,7 +98,7 @@ class HeadFormat:
 
     @property
     def fixed(self) -> dict[str, Any]:
-        """Fields of which only one value is supported, and this value."""
+        """Fields with a single supported value, and that value."""
         off = {name: False for name in SWITCHES if name not in self.switches}
         computed = {**COMPUTED, LAYERS: None, **off, **self.computed}
         return {name: setting for name, setting in computed.items() if name not in self.reads}

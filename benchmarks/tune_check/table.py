@@ -112,7 +112,7 @@ def coverage(sweep: Sweep) -> Iterator[float]:
 
 
 def regret_lines(run: Run, picks: Mapping[str, Picks]) -> list[str]:
-    """Lines of the second measurement: each pick over the sweep's best setting and the paper's."""
+    """Lines of the second measurement: each pick / the sweep's best setting, and / the paper's."""
     overall = measure(run).overall
 
     def speedup(setting: str) -> float:

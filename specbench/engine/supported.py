@@ -155,7 +155,7 @@ def check_positions(model: PreTrainedModel, path: Path) -> None:
 def check_tree(target: Target, path: Path) -> None:
     """Refuse a model whose logits over a tree are wrong.
 
-    Tested classes are not probed, except with fields that the tests of the class do not have.
+    A tested class is probed only if its config has fields that the tests of the class lack.
     """
     name = type(target.model).__name__
     fields = undeclared_fields(target.config)

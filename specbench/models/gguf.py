@@ -209,7 +209,7 @@ def _checked_contents(file: Path, what: str) -> _Contents:
 
 
 def _quantisation(file_type: int | None, num_weights: Counter[str]) -> str:
-    """The type that the file gives itself, or that most of its packed weights have."""
+    """The type that the file states, or else the type of most of its packed weights."""
     from gguf import LlamaFileType
 
     packed = [kind for kind, _ in num_weights.most_common() if kind not in _DTYPE_OF_PLAIN]

@@ -101,7 +101,7 @@ def _sweep(given: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def _swept(key: str, text: str) -> list[str]:
-    """The values of an option: those of a sweep `3|5|7` or `[3,5,7]`, or the one given."""
+    """The values of an option: all values of a sweep `3|5|7` or `[3,5,7]`, or the single one."""
     if text.startswith(_PATHS):
         return [text]
     if text.startswith("[") and text.endswith("]"):

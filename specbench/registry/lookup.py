@@ -43,7 +43,7 @@ GROUP = "specbench.methods"
 IMPORT_LIMIT_S = 30.0
 """Seconds that the import of a plug-in may take."""
 GROUPS = ("papers", "all")
-"""Names that stand for several methods: the papers', and all that work."""
+"""Names of groups of methods: the methods of the papers, and all methods that work."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ def notes_of(served_run: Run) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("offset", "words"), [(1, "vanilla +1, sps +1."), (-1, "vanilla -1, sps -1."), (0, "")]
 )
-def test_a_constant_offset_is_told_once_and_changes_no_speedup(offset: int, words: str) -> None:
+def test_a_constant_offset_is_reported_once_and_changes_no_speedup(offset: int, words: str) -> None:
     counted = [9 + offset] * 4
     served_run = read(counted, counted)
     metrics = measured(served_run)
@@ -73,7 +73,7 @@ def test_requests_that_two_servers_read_otherwise_are_in_no_speedup() -> None:
     assert isinstance(without_pairs.mat, Estimate)
 
 
-def test_answers_without_a_count_are_told_except_in_older_runs() -> None:
+def test_answers_without_a_count_are_reported_except_in_older_runs() -> None:
     served_run = read([0, 0, 9, 9], [9, 9, 9, 9])
     assert number(measured(served_run).overall["sps", 0.0].speedup) == 2.0
     sentence = notes_of(served_run)["uncounted_prompts"]
@@ -82,6 +82,6 @@ def test_answers_without_a_count_are_told_except_in_older_runs() -> None:
     assert not {"uncounted_prompts", "prompts_read"} & {*notes_of(older_run)}
 
 
-def test_tokens_that_answers_say_were_cached_are_told() -> None:
+def test_tokens_that_answers_say_were_cached_are_reported() -> None:
     notes = notes_of(read([9] * 4, [9] * 4, cached=8))
     assert "took 32 prompt tokens from their prefix caches" in notes["prefix_cache"]

@@ -70,7 +70,8 @@ def of_counts(
 
 
 ACCEPTING = [{"num_accepted": 5}] * 4
-"""Four answers of 10 tokens after the first, of which 5 were accepted: 5 steps each."""
+"""Four answers of 10 tokens after the first. 5 of the 10 were accepted drafts, so each has 5
+steps."""
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def untimed(build_s: float) -> dict[str, float]:
     return {}
 
 
-def test_untimed_work_is_told_with_the_speedup_that_counts_it() -> None:
+def test_untimed_work_is_reported_with_the_speedup_that_counts_it() -> None:
     assert untimed(0.7) == {}
     two_seconds = untimed(BUILD_S + 2.0)
     assert two_seconds["timed"] == pytest.approx(1.5)

@@ -7,7 +7,7 @@ from specbench.audit.parts import Parts
 from specbench.measure import progress
 
 
-def test_each_part_is_told_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_part_is_reported_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter([0.0, 30.0, 50.0])
     for module in (audit_parts, progress):
         monkeypatch.setattr(module, "perf_counter", seconds.__next__)

@@ -1,4 +1,4 @@
-"""The candidate's row in the suite: figures of every way, and faults that are told."""
+"""The candidate's row in the suite: figures of every way, and faults that are reported."""
 
 from __future__ import annotations
 

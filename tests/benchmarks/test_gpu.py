@@ -19,7 +19,7 @@ from benchmarks.gpu.suite import main
 from tests.packaging.shell import ROOT
 
 
-def test_the_list_has_every_row_in_order_and_a_wrong_name_is_told(
+def test_the_list_has_every_row_in_order_and_a_wrong_name_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--list", "--out", str(tmp_path)]) == 0
@@ -91,7 +91,7 @@ def test_every_test_that_needs_a_gpu_is_in_a_row() -> None:
     assert needing and all(path.startswith(paths) for path in needing)
 
 
-def test_a_goal_is_compared_with_its_worst_figure_and_a_bug_is_told(
+def test_a_goal_is_compared_with_its_worst_figure_and_a_bug_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figures = {

@@ -1,4 +1,4 @@
-"""Steps after long contexts: their values are compared, or said to mean nothing."""
+"""Steps after long contexts: their values are compared, or reported to mean nothing."""
 
 from __future__ import annotations
 

@@ -86,10 +86,7 @@ def test_figures_of_an_earlier_try_are_not_those_of_a_row(tmp_path: Path) -> Non
 
 
 def visit(out: Path, packages: Path) -> tuple[str, bool]:
-    """A call of the dry run that is killed as soon as a row is complete, and what it said.
-
-    True if it ended by itself.
-    """
+    """Output of the dry run, killed as soon as a row is complete; True if it ended by itself."""
     environment = {**os.environ, "PYTHONPATH": f"{packages}{os.pathsep}{ROOT}"}
     environment.pop("TRITON_INTERPRET", None)  # kernels are compiled
     command = [sys.executable, "-m", "benchmarks.gpu", "--dry-run", "--out", str(out)]

@@ -20,7 +20,7 @@ from tests.support.checkpoint import save_checkpoint
         ("list", "Missing argument 'KIND'."),
     ],
 )
-def test_a_wrong_command_or_option_is_told_with_the_likely_one(
+def test_a_wrong_command_or_option_is_reported_with_the_likely_one(
     specbench: Specbench, words: str, message: str
 ) -> None:
     said = specbench(*words.split())

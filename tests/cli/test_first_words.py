@@ -108,7 +108,7 @@ def is_told(said: str, expected: str) -> bool:
 
 
 def _wrong(until: str, commands: Mapping[str, str], folder: Path) -> list[str]:
-    """Run commands until their first word or their end, each in a fork of one interpreter.
+    """Run each command until its first word or its end, in a fork of one interpreter.
 
     Returns the commands without the expected words, and those that imported something slow.
     """
@@ -130,7 +130,7 @@ def test_the_first_line_comes_before_slow_imports(tmp_path: Path) -> None:
     assert _wrong("first", FIRST, tmp_path) == []
 
 
-def test_a_mistake_is_told_with_its_fix_and_without_slow_imports(folder: Path) -> None:
+def test_a_mistake_is_reported_with_its_fix_and_without_slow_imports(folder: Path) -> None:
     commands = {
         words.replace("RUN", str(RECORDED)): expected
         for words, expected in MISTAKES
@@ -143,7 +143,7 @@ def test_a_mistake_is_told_with_its_fix_and_without_slow_imports(folder: Path) -
 @pytest.mark.parametrize(
     ("words", "expected"), [mistake for mistake in MISTAKES if mistake[0][0] == "~"]
 )
-def test_a_mistake_that_needs_libraries_to_be_found_is_told_in_the_same_way(
+def test_a_mistake_that_needs_libraries_to_be_found_is_reported_in_the_same_way(
     specbench: Specbench, folder: Path, words: str, expected: str
 ) -> None:
     given = [RECORDED if word == "RUN" else word for word in shlex.split(words)[1:]]

@@ -66,7 +66,7 @@ def test_a_signal_ends_any_command_with_130_and_a_message(
     assert [signal.getsignal(signal_number) for signal_number in ENDING] == handlers_before
 
 
-def test_an_interrupt_while_modules_are_imported_is_told(
+def test_an_interrupt_while_modules_are_imported_is_reported(
     specbench: Specbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Importing(ModuleType):
@@ -175,7 +175,7 @@ def test_an_interrupt_that_a_library_turns_into_an_error_is_one(
     assert (said.code, said.err) == (130, "Interrupted.\n")
 
 
-def test_other_errors_of_finalizers_are_told_as_before(
+def test_other_errors_of_finalizers_are_reported_as_before(
     during: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     errors: list[object] = []

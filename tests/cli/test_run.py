@@ -235,7 +235,7 @@ def test_fallbacks_during_samples_are_in_the_run_and_in_the_report(
     assert f"layers by torch ({reason})" in " ".join(said.out.split())
 
 
-def test_kernels_that_are_asked_for_are_stored_and_told_by_compare(
+def test_kernels_that_are_asked_for_are_stored_and_reported_by_compare(
     specbench: Specbench, model: Path, prompt_file: Path
 ) -> None:
     call = ("run", "--model", model, "--prompts", prompt_file, "--method", "pld", *SMALL[:-1])

@@ -61,7 +61,7 @@ def test_a_dry_run_runs_nothing_and_then_each_run_has_a_folder_and_the_suite_one
     assert specbench("report", "results/suites/two").out == said.out
 
 
-def test_a_run_that_is_refused_is_told_before_and_in_the_suite_and_the_others_go_on(
+def test_a_run_that_is_refused_is_reported_before_and_in_the_suite_and_the_others_go_on(
     specbench: Specbench, answers: dict[str, Answer], tmp_path: Path
 ) -> None:
     path = tmp_path / "half.toml"

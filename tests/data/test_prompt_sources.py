@@ -95,7 +95,7 @@ def test_a_file_in_a_read_only_cache_is_only_read(
     assert cache.stat().st_mtime_ns == before
 
 
-def test_a_missing_file_offline_says_which_from_where_and_to_where(cache: Path) -> None:
+def test_a_missing_file_offline_is_named_with_its_source_and_its_place(cache: Path) -> None:
     with pytest.raises(UserError) as caught:
         load_prompts("gsm8k", "paper", offline=True)
     place = str(cache / "eagle/gsm8k/question.jsonl")

@@ -343,7 +343,9 @@ def test_after_a_recording_that_failed_others_work(place: str, cuda: FakeCuda) -
     assert recorder()(lambda: (X,), ()).outputs[0].tolist() == X.tolist()
 
 
-def test_where_no_capture_works_after_a_failed_one_the_first_reason_is_told(cuda: FakeCuda) -> None:
+def test_where_no_capture_works_after_a_failed_one_the_first_reason_is_reported(
+    cuda: FakeCuda,
+) -> None:
     def function() -> tuple[Tensor, ...]:
         if cuda.is_capturing:
             cuda.can_capture = False

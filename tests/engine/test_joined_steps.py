@@ -1,6 +1,6 @@
 """One recording runs a step: it verifies a tree, accepts a path and commits it.
 
-Where something looks between these parts, each is a recording of its own, with the same tokens.
+If something runs between these parts, each part has its own recording, and the tokens are the same.
 """
 
 from __future__ import annotations

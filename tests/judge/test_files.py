@@ -1,6 +1,4 @@
-"""Checks of stored files: each kind of damage is a fault, and each doubt keeps a run off the
-leaderboard.
-"""
+"""Checks of stored files: any damage is a fault, and any doubt keeps a run off the leaderboard."""
 
 import json
 from pathlib import Path
@@ -176,7 +174,7 @@ def test_the_load_of_a_merged_run_is_that_of_its_workers_and_of_other_origins() 
         assert is_unrecorded is not is_known
 
 
-def test_a_file_at_hand_that_has_another_hash_is_told(tmp_path: Path) -> None:
+def test_a_file_at_hand_that_has_another_hash_is_reported(tmp_path: Path) -> None:
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(b"as it was")
     files = {name: to_builtins(file) for name, file in identify(tmp_path).files.items()}

@@ -300,7 +300,7 @@ def test_cells_of_the_new_run_alone_are_not_checked() -> None:
     assert f"only in {more.header.id}: Medusa" in notes(gate)
 
 
-def test_a_run_that_is_not_complete_is_stopped_and_a_baseline_that_lacks_records_is_told() -> None:
+def test_an_incomplete_run_is_stopped_and_a_baseline_that_lacks_records_is_reported() -> None:
     num_records = len(RUN.records) + 10
     missing = f"10 of {num_records} records are missing"
     for reason, cut in (
@@ -338,7 +338,7 @@ def test_in_half_precision_answers_that_leave_vanillas_earlier_are_stopped(
 
 
 def spread(run: Run, seed: int = 1, sd: float = 0.1, methods: Collection[str] = EVERYBODY) -> Run:
-    """The run with times that differ from sample to sample as on a real machine."""
+    """The run with times that vary between samples, as on a real machine."""
     draw = random.Random(seed)
     factors = {record.key: draw.lognormvariate(0, sd) for record in run.records}
 
@@ -368,7 +368,7 @@ def test_a_method_five_times_slower_fails_or_could_not_be_judged(
         assert "samples per task" in gate.summary
 
 
-def test_a_number_whose_test_would_find_no_change_is_skipped_with_the_smallest_it_would() -> None:
+def test_a_number_whose_test_is_too_weak_is_skipped_with_the_smallest_change_it_finds() -> None:
     gate = check(spread(RUN, sd=0.8, methods={"pld"}), RUN)
     speeds = [outcome for outcome in of_cells(gate) if outcome.name == "speed"]
     speeds_of_pld = [outcome for outcome in speeds if cell(outcome).method == "pld"]

@@ -129,7 +129,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("first", "other", "expected", "text"), CASES)
-def test_each_asker_refuses_or_tells_its_own_differences(
+def test_each_operation_refuses_or_reports_its_own_differences(
     first: dict[str, Any], other: dict[str, Any], expected: str, text: str
 ) -> None:
     pair = header(**first), header(**other)
@@ -171,7 +171,7 @@ def test_a_value_that_is_void_or_unknown_equals_any_other(
     assert [difference.what for difference in differing if difference.what != "--temperature"] == []
 
 
-def test_cpu_threads_are_told_besides_the_machine_they_are_part_of() -> None:
+def test_cpu_threads_are_reported_besides_the_machine_they_are_part_of() -> None:
     differing = differences(header(), header(environment__torch__num_threads=1))
     assert [difference.what for difference in differing] == ["machine", "CPU threads"]
     assert len(CHECK.cautions(header(), header(environment__torch__num_threads=1))) == 1
@@ -181,7 +181,7 @@ def chosen(num: int, by: str = "measured", **changes: Any) -> RunHeader:
     return header(threads={"num": num, "chosen_by": by, "waiting": "brief"}, **changes)
 
 
-def test_numbers_of_threads_that_were_chosen_by_time_are_one_condition_and_told() -> None:
+def test_numbers_of_threads_that_were_chosen_by_time_are_one_condition_and_reported() -> None:
     first, second = (
         chosen(1, threads__methods={"pld": 1, "medusa": 2}, threads__prefill=2),
         chosen(2),

@@ -1,4 +1,4 @@
-"""Reading several folders as runs: the readable ones are taken."""
+"""Reading several folders as runs: those that can be read are taken."""
 
 from pathlib import Path
 

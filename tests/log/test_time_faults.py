@@ -26,7 +26,7 @@ TOKENS = tuple(range(10))
 
 
 def honest(num_prompts: int = 6, num_passes: int = 3) -> list[Record]:
-    """Passes over prompts whose times differ by some percent, as those of a machine do."""
+    """Passes over prompts with times that differ by some percent, as on a real machine."""
     generator = np.random.default_rng(0)
     records = []
     for pass_number in range(num_passes):

@@ -213,9 +213,7 @@ def test_the_share_of_others_is_the_work_that_is_not_the_runs() -> None:
     assert use.clock_mhz == Span(2500, 2750, 3000)
 
 
-def test_counters_that_stand_still_or_round_give_no_impossible_share_and_a_large_one_is_told() -> (
-    None
-):
+def test_counters_that_stall_or_round_give_no_impossible_share_and_a_large_one_warns() -> None:
     assert cpu_sampled(CpuMoment(1, 1, 1), CpuMoment(1, 1, 1)) is None
     use = cpu_sampled(CpuMoment(0, 0, 0), CpuMoment(2, 1, 1.01))
     assert use is not None and use.share_of_others == Span(0, 0, 0)

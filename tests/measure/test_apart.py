@@ -68,7 +68,7 @@ def test_a_command_has_a_second_try_if_it_was_killed_and_there_is_time(
 
 
 @pytest.mark.slow
-def test_a_run_is_completed_once_and_a_mistake_is_told(tmp_path: Path) -> None:
+def test_a_run_is_completed_once_and_a_mistake_is_reported(tmp_path: Path) -> None:
     spec = RunSpec(methods=("pld",), tasks=("gsm8k",), limit=1, max_new_tokens=4, repeats=1)
     order = Order(spec, ("limit",), str(tmp_path / "one"), is_offline=True)
     watcher = Watcher()

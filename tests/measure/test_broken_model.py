@@ -1,4 +1,4 @@
-"""A model whose logits are no numbers: its answers fail, and the run ends as any other."""
+"""A model whose logits are NaN: its answers fail, and the run ends like any other."""
 
 from pathlib import Path
 

@@ -305,7 +305,9 @@ def test_a_worker_has_a_gpu_or_as_many_as_are_named_or_all_cores_of_a_machine(
     assert error.value.message == f"A worker {expected}" and error.value.hint
 
 
-def test_a_cluster_that_cannot_be_reached_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_cannot_be_reached_is_reported_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "ray", object())
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -152,7 +152,7 @@ def test_a_model_larger_than_a_gpu_gets_as_many_as_it_needs(
         setup(**LARGE, device=given, execution="graph")
 
 
-def test_a_model_larger_than_all_gpus_is_told_with_their_number(gpus: list[float]) -> None:
+def test_a_model_larger_than_all_gpus_is_reported_with_their_number(gpus: list[float]) -> None:
     gpus += [5, 5]
     with pytest.raises(TooLarge) as caught:
         setup(**LARGE)

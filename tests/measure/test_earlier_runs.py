@@ -91,7 +91,7 @@ def test_requests_at_once_share_the_time(plan: Plan, tmp_path: Path) -> None:
     assert expected_seconds(at_eight, tmp_path) is None
 
 
-def test_a_run_tells_one_time() -> None:
+def test_a_run_has_one_estimate_of_its_time() -> None:
     progress = Watcher()
     progress.expected(90.0, "by an earlier run")
     progress.expected(2390.0, "measured in the warm-up")

@@ -48,7 +48,7 @@ def test_a_download_counts_the_files_of_known_size_and_says_if_there_are_more() 
     assert [planned.has_more_files for planned in previews] == [False, True, True]
 
 
-def test_methods_too_many_for_the_memory_are_told_before_the_run() -> None:
+def test_methods_too_many_for_the_memory_are_reported_before_the_run() -> None:
     assert not of("pld").missing
     (text,) = of("eagle2", "medusa").missing
     assert "vicuna-7b does not fit" in text and "for draft weights" in text

@@ -282,7 +282,7 @@ def test_threads_spin_briefly_while_they_wait_unless_the_user_says_otherwise(
     assert machine.without_waiting(variables) == {**given, "HOME": "/"}
 
 
-def test_after_torch_was_imported_nothing_is_set_and_that_is_told() -> None:
+def test_after_torch_was_imported_nothing_is_set_and_that_is_reported() -> None:
     environment: dict[str, str] = {}
     machine.wait_briefly(environment)
     assert environment == {} and machine.waiting(environment) == "unknown"

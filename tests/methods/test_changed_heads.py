@@ -315,7 +315,7 @@ CASES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_changed_head_is_refused_by_name_or_told_or_drafts_as_before(
+def test_a_changed_head_is_refused_by_name_or_reported_or_drafts_as_before(
     name: str, tmp_path: Path
 ) -> None:
     case = CASES[name]

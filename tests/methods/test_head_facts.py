@@ -1,4 +1,4 @@
-"""What a head computes with is told; a map or an output layer of zeros is named."""
+"""Reports on the parts that a head computes with, and on maps and output layers of zeros."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +42,7 @@ def identity_maps(tensors: dict[str, Tensor], vocab_size: int) -> None:
     tensors["t2d"] = torch.ones(vocab_size, dtype=torch.bool)
 
 
-def test_the_output_layer_that_is_used_is_told(target: Target, tmp_path: Path) -> None:
+def test_the_output_layer_that_is_used_is_reported(target: Target, tmp_path: Path) -> None:
     folder = eagle3(target, tmp_path / "own")
     assert build_in(folder, "eagle3", target).weights_facts == (
         "output layer: its own lm_head.weight",

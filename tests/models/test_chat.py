@@ -265,7 +265,7 @@ def test_without_a_template_they_control_and_a_codec_says_so() -> None:
     assert raw.control_tokens("a b") == chat.control_tokens("a </s> b") == ()
 
 
-def test_a_tokenizer_that_cannot_spell_them_out_is_told() -> None:
+def test_a_tokenizer_that_cannot_spell_them_out_is_reported() -> None:
     tokenizer = make_tokenizer(EXTRA)
     plain = type(tokenizer).__call__
 

@@ -288,7 +288,7 @@ def test_the_free_memory_is_that_of_the_gpus_a_device_names(
     assert {device: free_bytes(device) for device in free} == free
 
 
-def test_what_is_too_large_for_gpus_is_told_with_the_number_that_is_needed(
+def test_what_is_too_large_for_gpus_is_reported_with_the_number_that_is_needed(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     need = check_fits(folder, "float32", "cpu")

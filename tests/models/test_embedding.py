@@ -82,7 +82,7 @@ def test_of_several_prompts_the_samples_with_such_an_id_fail_by_name(
         assert error is None or f"Prompt {sample_id} has the token 259" in error
 
 
-def test_tokens_and_ends_that_nobody_asks_for_are_silent_or_told(folder: Path) -> None:
+def test_tokens_and_ends_that_nobody_asks_for_are_silent_or_reported(folder: Path) -> None:
     """A <pad> beyond the rows is usual; an end there can end no answer."""
     plan = plan_of(with_tokens(folder, "<pad>", "<|more|>"), ["ab"])
     assert plan.setup.codec.eos_ids == {2}

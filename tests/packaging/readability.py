@@ -1,6 +1,6 @@
 """Counts that warn when code becomes hard to read.
 
-They are alarms and not aims: a better number without a better name is no gain.
+They are alarms, not aims: a better count is no gain if the code is no easier to read.
 """
 
 import ast

@@ -44,7 +44,7 @@ def test_each_file_of_over_300_lines_has_its_reason() -> None:
     assert wrong_reasons(long_files(), HOUSE["long_files"]) == []
 
 
-def test_a_long_file_without_a_reason_and_a_reason_without_a_file_are_told() -> None:
+def test_a_long_file_without_a_reason_and_a_reason_without_a_file_are_reported() -> None:
     lines = {"long.py": 301, "empty.py": 302}
     assert wrong_reasons(lines, {"empty.py": "", "short.py": "one class"}) == [
         "long.py has 301 lines, and [long_files] of house.toml gives no reason",

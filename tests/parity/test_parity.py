@@ -60,7 +60,7 @@ BOUNDS = {
     "pld": (0.99, 1.01), "sps": (0.95, 1.05), "sps_const4": (0.95, 1.05),
     "lookahead": (0.97, 1.2), "lookahead_l4w5g3": (0.97, 1.2),
 }  # fmt: skip
-"""Ranges of our mean accepted tokens / the official ones that are not 0.97 to 1.03."""
+"""Allowed ranges of our mean accepted tokens / the official mean, where not 0.97 to 1.03."""
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ ENGINES = {
 }
 
 
-def test_the_caption_says_by_which_formula_the_speedups_are() -> None:
+def test_the_caption_says_by_which_formula_the_speedups_are_computed() -> None:
     """The golden file has the caption for our formula."""
     text = render(make_report(two_models(), arithmetic="paper"), "latex")
     assert "Speedup: the published formula: mean tokens/s" in text

@@ -51,7 +51,7 @@ def test_what_is_said_of_three_passes(speeds: dict[str, float], said: str, untol
     assert re.search(said, text) and not re.search(untold, text)
 
 
-def test_a_difference_that_the_interval_alone_shows_is_marked_and_told() -> None:
+def test_a_difference_that_the_interval_alone_shows_is_marked_and_reported() -> None:
     """The same lead is a claim if the method is alone, and a doubt among eight."""
     for others, mark in (((), ""), (OTHERS, "~")):
         report = make_report(run(3, pld=1.05, **dict.fromkeys(others, 1.0)))

@@ -251,7 +251,7 @@ def test_other_text_is_refused(train: Train, given: dict[str, Any], tmp_path: Pa
         ("", " is empty"),
     ],
 )
-def test_what_cannot_be_read_is_told_by_place(tmp_path: Path, text: str, reason: str) -> None:
+def test_what_cannot_be_read_is_reported_by_place(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "data.jsonl"
     first = json.dumps(CHAT) if text.startswith("\n") else ""
     path.write_text(f"{first}{text}\n")

@@ -79,7 +79,7 @@ def windowed(
 
 
 BLOCK = 512
-"""Rows of a prompt whose scores are computed at once where torch's attention cannot."""
+"""Rows of a prompt whose scores are computed at once if torch's attention cannot compute them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

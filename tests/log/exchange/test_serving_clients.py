@@ -1,4 +1,4 @@
-"""Requests of AIPerf and guidellm: their statistics come back, weighted as each tool does."""
+"""Requests of AIPerf and guidellm give the tools' own statistics, weighted as by each tool."""
 
 import json
 from copy import deepcopy

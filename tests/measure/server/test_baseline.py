@@ -20,7 +20,7 @@ MESSAGE = "The server of vanilla counted .* drafts .*: it must run without specu
 
 
 def drafting_from(first_request: int) -> Stub:
-    """A server that drafts from a request on, and tells it by its counters alone."""
+    """A server that drafts from this request on, and shows it only in its counters."""
     stub = Stub("plain", counters=dict(NO_DRAFTS))
 
     def answer(prompt: Sequence[int]) -> Sequence[int]:

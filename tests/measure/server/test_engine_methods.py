@@ -144,7 +144,7 @@ def test_a_method_with_a_lossy_rule_is_not_called_lossless(
     assert headers[method].is_lossless == is_lossless
 
 
-def test_a_table_that_all_requests_share_is_told(tmp_path: Path) -> None:
+def test_a_table_that_all_requests_share_is_reported(tmp_path: Path) -> None:
     write_gguf(tmp_path / "small.gguf")
     setup = setup_of("ngram_mod", engine="llamacpp", model=str(tmp_path / "small.gguf"))
     warning = (

@@ -15,7 +15,7 @@ from tests.support.virtual_server import Clock
 
 
 def without(done: Done, num_missing: int) -> list[Record]:
-    """The records of a run, except the last ones of the task with four prompts of a turn each."""
+    """The records of a run without the last ones of the task that has four prompts of one turn."""
     of_maths = [record for record in done.records if record.key.task == "maths"]
     others = [record for record in done.records if record.key.task != "maths"]
     num_left = len(of_maths) - num_missing

@@ -208,7 +208,7 @@ def test_the_report_has_joules_per_token_and_memory() -> None:
         ([{**METERED, "energy_j": 20.0}], "the counter is too coarse"),  # 0.1 s of 70 W are 7 J
     ],
 )
-def test_energy_that_says_nothing_is_missing(uses: list[dict[str, Any]], reason: str) -> None:
+def test_energy_without_a_meaning_is_missing(uses: list[dict[str, Any]], reason: str) -> None:
     assert served_joules_per_token(served({"vanilla": uses}).header.blocks) == Missing(reason)
 
 
