@@ -1,8 +1,8 @@
-"""Count honest runs on servers that are refused or accused, and planted lies that are not named.
+"""Count honest runs of servers that are refused or accused, and lies of servers that are named.
 
     python -m benchmarks.honest_servers [RUNS] [LIES]
 
-Each run is a whole one in a folder, on two servers in simulated time: vanilla and a method. Loads,
+Each run is a complete run folder, of two servers in simulated time: vanilla and a method. Loads,
 request rates, acceptance, schedules of draft tokens, noise, drift of the machine, refusals and
 failures are drawn. Servers may have counters, counts of answers, both or none. A third of the
 methods look up drafts, and some find none at all. The output has a line for each kind of honest

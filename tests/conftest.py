@@ -1,4 +1,4 @@
-"""All tests use one thread: the models are too small for more. Each part has a target of make.
+"""All tests use one thread: the models are too small for more. Each part has a target in make.
 
 Torch, Triton and the Hub's client read their variables as they are imported. Where there is no
 GPU, kernels are interpreted.

@@ -77,11 +77,11 @@ class HostStopwatch(Stopwatch):
 class EventStopwatch(HostStopwatch):
     """Laps on a CUDA device's own timeline: an event at each boundary, without a wait.
 
-    A phase lasts from the end of all earlier device work to the end of its own. If the device
-    waits for the host to launch more, the wait belongs to the phase of that launch: events
-    cannot separate it from work. So `host` is the serial part of a step, in which the device
-    is idle while the host counts the emitted tokens; waits for the launches of a draft belong
-    to `draft`.
+    A phase lasts from the end of all earlier device work to the end of the phase's own work. If the
+    device waits for the host to launch more, the wait belongs to the phase of that launch: events
+    cannot separate it from work. So `host` is the serial part of a step, in which the device is
+    idle while the host counts the emitted tokens; waits for the launches of a draft belong to
+    `draft`.
     """
 
     def __init__(self, device: torch.device) -> None:

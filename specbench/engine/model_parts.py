@@ -83,7 +83,7 @@ def context_length(config: Any) -> int:
         )
     if declared(config, "attn_temperature_tuning"):
         # Llama-4 scales queries by their row instead of their position, in steps of `floor_scale`
-        # rows. Within the first step both are the same, with room for a tree at its end.
+        # rows. Both give the same scale within the first step, whose last rows are left to a tree.
         if config.floor_scale <= _TREE_ROOM:
             raise CheckpointError(
                 f"The model scales its queries in steps of {config.floor_scale} rows (floor_scale)."

@@ -1,4 +1,4 @@
-"""Commands for runs that are handed on: check without a baseline, merge and site."""
+"""Commands for shared runs: check without a baseline, merge and site."""
 
 from __future__ import annotations
 

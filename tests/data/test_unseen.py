@@ -1,4 +1,4 @@
-"""The run of the README's first table, on prompts on which no head and no setting was judged."""
+"""The run of the README's first table has prompts that no head and no setting was judged on."""
 
 from collections import defaultdict
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""Checkpoints that come quantised: the weights they stand for, or a refusal by name.
+"""Quantised checkpoints decode as the weights that they stand for, or are refused by name.
 
-Checkpoints that come quantised are loaded by transformers, and run exactly over trees.
+transformers loads them, and they run exactly over trees.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def with_header(run: Run, **changes: Any) -> Run:
 
 
 def with_records(run: Run, change: Callable[[Record], Record | None]) -> Run:
-    """The run with every record mapped; None removes it."""
+    """The run with every record changed. A change that returns None removes the record."""
     changed = (change(record) for record in run.records)
     return make_run([record for record in changed if record is not None], run.header)
 

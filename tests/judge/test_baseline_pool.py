@@ -1,4 +1,4 @@
-"""Speed against several baselines: equal runs pass, slow methods fail, noise cannot tell."""
+"""Speed against several baselines: equal runs pass, slow methods fail, noisy ones are skipped."""
 
 from collections.abc import Mapping
 

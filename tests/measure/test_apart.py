@@ -1,4 +1,4 @@
-"""Runs in processes of their own: a timeout ends them, and a second try continues."""
+"""Runs in processes of their own: a timeout ends them, and a second try continues them."""
 
 from contextlib import nullcontext
 from pathlib import Path

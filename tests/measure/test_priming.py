@@ -85,9 +85,10 @@ BUDGET = 40
 def warmed_up(
     target: Target, folder: Path, longest: tuple[int, ...], temperatures: tuple[float, ...]
 ) -> dict[str, Drafter]:
-    """Every method, Hydra with a cache of its own, after the warm-up: all steps are replayed.
+    """The drafters of all methods after the warm-up, from which on all steps are replayed.
 
-    The warm-up has a usual and the longest request for each temperature.
+    Hydra has a cache of its own. The warm-up has a usual request and the longest one for each
+    temperature.
     """
     drafters = {name: build(name, target, folder) for name in names()}
     drafters["hydra"] = build("hydra", target, folder / "+", {"arch": "prefix-mlp"})

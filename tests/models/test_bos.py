@@ -1,4 +1,4 @@
-"""A prompt has one BOS in front, of tokenizer and template together."""
+"""A prompt begins with one BOS, even if both tokenizer and template write it."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Suites and runs on clusters of Ray: three nodes on this machine, with GPUs by declaration."""
+"""Suites and runs on clusters of Ray: three nodes on this machine, with declared GPUs."""
 
 import os
 import signal

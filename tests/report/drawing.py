@@ -50,7 +50,7 @@ def nine_methods() -> Run:
 
 
 def two_temperatures() -> Run:
-    """Interrupted, with an audit, a lossy method, one without a checkpoint, a failure, a gap."""
+    """An interrupted run with an audit, a lossy method, one without a checkpoint, and gaps."""
     methods = ("vanilla", "pld", "lookahead", "medusa")
     tasks = ("gsm8k", "alpaca")
     prompts = [{"task": task, "num_available": 20} for task in tasks]

@@ -18,7 +18,7 @@ from tests.report.drawing import render, served, two_temperatures, with_limits, 
 
 NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?")
 SCALES = {"ms per": 1e3, "GB": 1e-9, "TB": 1e-12, "GiB": 2.0**-30}
-"""Of the units in headings."""
+"""Factors from the units of `table.csv` to the page's, by words of the page's headings."""
 RUNS: Mapping[str, Callable[[], Run]] = {
     run.__name__: run for run in (full_run, served, two_temperatures, with_limits, with_phases)
 }

@@ -19,7 +19,8 @@ NOISES: Mapping[str, Sequence[float]] = {
     "pld": (0.2, 0.2, 0.2),
     "sps": (0.2, 0.001, 0.001),
 }
-"""The spread of a method's times over the prompts of each task: in sps, one task decides."""
+"""The spread of a method's times over the prompts of each task. For SpS, one task decides the
+mean."""
 
 
 def noisy(

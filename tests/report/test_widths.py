@@ -80,7 +80,7 @@ def test_the_site_fits_any_width(chromium: Browser, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_page_that_is_too_wide_has_problems(chromium: Browser, tmp_path: Path) -> None:
-    """The measurement finds what it is for: each damage of the style is a problem."""
+    """Each damage to the style is found as a problem."""
     page = tmp_path / "report.html"
     for damage in (
         ".label { white-space: nowrap !important; max-width: none !important; }",

@@ -36,7 +36,7 @@ SIGNATURES = {
     "best_tokens": "pllllppi",
     "draft_levels": "pplllpppppi",
 }
-"""Functions of the library, and the types of their arguments; `pif` is a norm."""
+"""Functions of the library, and the types of their arguments. `pif` stands for a norm."""
 
 
 class BuildError(Exception):

@@ -66,6 +66,7 @@ def plan_attention(
         split_size = CACHE_ROWS * steps_per_split
         return AttentionPlan(block_rows, num_blocks, split_size, num_splits, waves)
 
-    # The time of a program is its steps plus one. Of equal plans, the one with the fewest splits.
+    # A program takes the time of its steps and of one more. Of equally fast plans, the one with the
+    # fewest splits wins.
     plans = map(divided, range(1, min(num_steps, MOST_SPLITS) + 1))
     return min(plans, key=lambda plan: plan.waves * (plan.split_size + CACHE_ROWS))

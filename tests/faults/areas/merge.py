@@ -1,4 +1,4 @@
-"""Attacks on merge: measurements given twice in a disguise, kills, a full disk.
+"""Attacks on merge: measurements given a second time in disguise, kills, a full disk.
 
 Copies are refused by name. An interrupted merge never looks complete, and it can be repeated.
 """

@@ -48,7 +48,7 @@ def imported(tmp_path: Path, *files: str, **facts: Any) -> Run:
 
 
 def about(run: Run) -> ImportedHeader:
-    """Where a run is from."""
+    """The header's part on an imported run's source."""
     assert run.header.imported
     return run.header.imported
 

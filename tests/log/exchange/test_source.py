@@ -1,4 +1,4 @@
-"""Strict reading: what is odd is named with its place, damaged files get one message."""
+"""Strict reading: oddities are named with their place, and a damaged file gives one message."""
 
 import json
 from pathlib import Path

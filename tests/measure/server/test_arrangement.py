@@ -1,4 +1,4 @@
-"""Started servers side by side or in turn: the memory that decides it, and what idle ones use."""
+"""Started servers run side by side or in turn, as the memory allows. Idle ones may use time."""
 
 import asyncio
 import os
