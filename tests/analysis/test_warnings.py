@@ -133,7 +133,7 @@ def test_a_speedup_that_is_not_significant_says_how_many_samples_would_do() -> N
     assert weak.numbers["possible"][0]["factor"] > 1
 
 
-def test_methods_that_no_number_of_prompts_tells_apart_are_named_for_themselves() -> None:
+def test_methods_that_no_number_of_prompts_separates_have_their_own_sentence() -> None:
     metrics = measure(make_run([], header((*METHODS, "sps"), ("gsm8k",))))
     warning = not_significant(0.0, {"pld": 3.24, "sps": math.inf})
     note = make_note(warning.key, metrics.info, **warning.numbers).text
@@ -187,7 +187,7 @@ def test_a_request_with_a_pause_is_left_out_for_all_methods() -> None:
 @pytest.mark.parametrize(
     ("num_failed", "reason"), [(9, "not comparable: finished 7 of 16"), (16, "all failed")]
 )
-def test_a_method_that_fails_on_most_prompts_is_not_compared_and_takes_none_from_others(
+def test_a_method_that_fails_on_most_prompts_is_not_compared_and_costs_others_none(
     num_failed: int, reason: str
 ) -> None:
     metrics = measure(survivors_run(num_failed))
@@ -196,7 +196,7 @@ def test_a_method_that_fails_on_most_prompts_is_not_compared_and_takes_none_from
     assert "eagle" not in metrics.rankings[0.0].methods
 
 
-def test_a_sample_that_is_not_finished_by_all_yet_does_not_count_yet() -> None:
+def test_a_sample_counts_once_all_methods_have_finished_it() -> None:
     whole = survivors_run(0)
     metrics = measure(make_run([*whole.records, record("vanilla", "new")], whole.header))
     for method in ("pld", "vanilla"):

@@ -25,7 +25,7 @@ from specbench.registry import names
 from tests.cli.conftest import Specbench
 
 
-def test_lists_name_everything_there_is(specbench: Specbench) -> None:
+def test_lists_name_everything_that_exists(specbench: Specbench) -> None:
     methods = specbench("list", "methods").out
     assert all(name in methods for name in names())
     assert "lmsys/vicuna-33b-v1.3 with sps, medusa" in specbench("list", "models").out

@@ -71,7 +71,7 @@ def test_a_broken_plugin_is_listed_and_running_it_is_a_users_error_that_names_th
     assert not Path("results").exists()
 
 
-def test_a_plugin_cannot_take_the_name_of_a_method_there_is(
+def test_a_plugin_cannot_take_the_name_of_an_existing_method(
     tmp_path: Path, specbench: Specbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim(tmp_path / "site", "specbench-other", "pld = specbench_other:METHOD")

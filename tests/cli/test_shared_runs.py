@@ -44,7 +44,7 @@ def test_the_command_ends_with_1_for_a_fault_and_lists_it_as_json(
     assert specbench("check", excluded, "--leaderboard").code == 1
 
 
-def test_older_names_do_what_they_did_and_say_where_they_went(
+def test_older_names_of_commands_still_work_and_name_the_new_ones(
     specbench: Specbench, tmp_path: Path
 ) -> None:
     good = store(tmp_path / "good")

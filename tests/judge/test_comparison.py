@@ -239,7 +239,7 @@ def test_every_number_is_on_the_terminal_whatever_its_width(width: int) -> None:
     assert "…" not in text
 
 
-def test_runs_beyond_the_letters_get_numbers() -> None:
+def test_runs_after_the_last_letter_get_numbers() -> None:
     comparison = compare(RUN, new({"pld": 1.25}))
     table = build_comparison([replace(comparison, number=number) for number in range(27)])
     assert [note.label for note in table.legend[-3:]] == ["Z", "Z001", "Z002"]

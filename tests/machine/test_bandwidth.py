@@ -139,7 +139,7 @@ def test_the_nominal_bandwidth_is_that_of_clock_and_bus(
     assert nominal_bandwidth(CPU) == 0
 
 
-def test_a_plug_in_that_cannot_say_what_it_reads_costs_no_run() -> None:
+def test_a_plug_in_that_cannot_count_its_bytes_ends_no_run() -> None:
     class Odd(Drafter):
         def bytes_read(self, num_nodes: int) -> float:
             raise ZeroDivisionError

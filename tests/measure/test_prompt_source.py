@@ -52,7 +52,7 @@ def test_a_real_model_takes_the_published_prompts_and_offline_names_the_bundled_
         (RunSpec("vicuna-13b", limit=5, repeats=1), 1),
     ],
 )
-def test_two_passes_are_made_where_they_take_no_hours(spec: RunSpec, num: int) -> None:
+def test_two_passes_are_made_unless_they_take_hours(spec: RunSpec, num: int) -> None:
     assert plan.with_defaults(spec).repeats == num
 
 

@@ -169,7 +169,7 @@ def test_a_template_that_fails_or_never_ends_is_one_message(
     assert "--template none" in caught.value.hint
 
 
-def test_two_stars_that_are_no_power_are_a_template(folder: Path) -> None:
+def test_two_stars_in_the_text_of_a_template_are_no_power(folder: Path) -> None:
     (folder / "chat_template.jinja").write_text("**bold** {{ '**' }}")
     codec = load_codec(folder, find_model(str(folder)), "auto")
     assert codec.template.jinja == "**bold** {{ '**' }}"

@@ -215,7 +215,7 @@ with connected("local") as ray:
 """
 
 
-def test_workers_here_are_as_nice_as_the_command_and_strangers_end_nothing() -> None:
+def test_local_workers_have_the_commands_niceness_and_strangers_end_nothing() -> None:
     done = subprocess.run(
         [sys.executable, "-c", CHILD], capture_output=True, text=True, timeout=200
     )

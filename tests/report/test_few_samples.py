@@ -92,7 +92,7 @@ def test_a_mean_that_one_task_decides_has_a_sign_and_the_prompts_that_would_do()
     assert "x ±? (one task dominates)" in drawn(run)
 
 
-def test_a_first_look_has_one_note_and_no_sign_in_every_column() -> None:
+def test_a_first_look_has_one_note_and_signs_at_its_means_alone() -> None:
     run = noisy(3, repeats=1)
     text = drawn(run, 120, is_full=False)
     # the means, and none of the tasks

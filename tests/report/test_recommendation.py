@@ -58,7 +58,7 @@ def test_a_method_that_is_not_shown_to_be_the_fastest_is_named_with_the_others()
     assert text.endswith("Next: use more prompts: `specbench report RUN --plan` tells how many.")
 
 
-def test_where_nothing_is_faster_than_vanilla_nothing_helps() -> None:
+def test_where_nothing_is_faster_than_vanilla_nothing_is_recommended() -> None:
     run = with_passes(slower(full_run(METHODS), dict.fromkeys(METHODS[1:], 3.0)))
     start = "No method is shown to be faster than vanilla on this machine. Next: "
     assert recommended(run) == f"{start}run `specbench tune` to look for faster settings."
@@ -89,7 +89,7 @@ CASES: Mapping[str, tuple[Callable[[], Run], str, str]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_nothing_is_recommended_for_a_reason_that_stands_there(name: str) -> None:
+def test_where_nothing_is_recommended_the_reason_is_named(name: str) -> None:
     make, reason, step = CASES[name]
     assert recommended(make()) == f"Nothing is recommended, because {reason}. Next: {step}."
 

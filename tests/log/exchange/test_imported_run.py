@@ -129,7 +129,7 @@ def test_a_label_is_what_stands_before_the_first_equals_sign(tmp_path: Path) -> 
     assert parse_file("x.tar.json").label == "x.tar"
 
 
-def test_a_question_of_a_known_task_is_that_of_our_own_runs(tmp_path: Path) -> None:
+def test_a_question_of_a_known_task_has_the_id_of_our_own_runs(tmp_path: Path) -> None:
     path = write_lines(
         tmp_path / "a.jsonl", answer(81), {**answer(82), "question_id": "mt_bench/82"}
     )

@@ -286,7 +286,7 @@ def test_a_server_of_something_else_is_refused_with_the_reason(stub: Stub, reaso
 
 
 @pytest.mark.parametrize("choice", ['"text": "", "token_ids": [5]', f'"text": "{LONG}"'])
-def test_a_server_that_goes_on_and_on_is_left(choice: str) -> None:
+def test_a_server_that_does_not_end_its_answer_is_left(choice: str) -> None:
     piece = f'data: {{"choices": [{{{choice}}}]}}\n'.encode()
     with pytest.raises(RequestFailed, match="went on after the 16 tokens that it was asked for"):
         feed(piece, times=100)
