@@ -142,5 +142,6 @@ def _check(cell: CellKey, pairs: list[_ExactPair], allowed: Allowed, *, may_fail
         phrase += " (not judged: an older run)"
     elif mat_change > allowed_change and num_other_count >= LEAST_ANSWERS:
         status = "failed"
-        phrase += f"; {most:.1%} is allowed. The same code takes equal steps for equal answers"
+        phrase += f"; {allowed_change:.1%} is allowed. "
+        phrase += "The same code takes equal steps for equal answers"
     return Check("steps", status, phrase, cell)

@@ -1,7 +1,7 @@
 """Make the warnings below a report: every reason to distrust its numbers, as notes."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from specbench.analysis.metrics import BASELINE, RunMetrics
@@ -54,7 +54,8 @@ def _warnings(run: RunMetrics) -> Iterator[_Warning]:
     if run.missing_text:  # records that it lacks, in words
         yield _Warning("incomplete", {"missing": run.missing_text})
     yield from _failed(run)  # completions that failed, and lines that could not be read
-    recorded = run.info.warnings  # sentences; those about a method begin with "METHOD: "
+    # sentences; those about a method begin with "METHOD: "
+    recorded = with_one_start(run.info.warnings)
     method_warnings = [text for text in recorded if text.partition(": ")[0] in run.info.methods]
     yield from _recorded(method_warnings)  # early, because a method's acceptance may be wrong
     for computed in run.warnings:
