@@ -238,7 +238,11 @@ def write_answers(written: WrittenAnswers, steps_field: StepsField) -> str:
             "wall_time": [record.wall_s or 0.0 for record in records],
             "accept_lengths": [length for record in records for length in record.accept_lengths],
         }
-        model_id = f"{written.header.model.label}-temperature-{records[0].key.temperature}"
-        question = {"question_id": sample_id, "category": task, "model_id": model_id}
-        lines.append(json.dumps({**question, "choices": [choice]}) + "\n")
+        question = {
+            "question_id": sample_id,
+            "category": task,
+            "model_id": f"{written.header.model.label}-temperature-{records[0].key.temperature}",
+            "choices": [choice],
+        }
+        lines.append(json.dumps(question) + "\n")
     return "".join(lines)

@@ -21,7 +21,7 @@ DPI = 120
 PLAIN_TEXT: Any = {"text.parse_math": False}
 """The setting with which a "$", which names from outside may have, does not begin a formula."""
 
-_SVG_SHAPE = re.compile(rb"<(?:path|use) [^>]*>")
+_SVG_SHAPE = re.compile(rb"<(?:path|use|text) [^>]*>")
 _LONG_NUMBER = re.compile(rb"\d+\.\d{3,}")
 _SETTINGS: Any = {
     **PLAIN_TEXT,
@@ -52,8 +52,8 @@ def save(figure: Figure) -> Images:
         figure.set_layout_engine("none")  # keeps the layout that the PNG made
         FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
     figure.set_dpi(DPI)  # drawing an SVG changes it to 72
-    short_svg = _SVG_SHAPE.sub(lambda shape: _rounded(shape[0]), svg.getvalue())
-    return Images(short_svg, png.getvalue())
+    rounded_svg = _SVG_SHAPE.sub(lambda shape: _rounded(shape[0]), svg.getvalue())
+    return Images(re.sub(rb"\n +", b"\n", rounded_svg), png.getvalue())  # without indentation
 
 
 def _rounded(shape: bytes) -> bytes:

@@ -11,9 +11,9 @@ from specbench.analysis.stats.estimates import Estimate, Value
 from specbench.errors import UserError
 from specbench.log.exchange.convert import UserFacts, convert, parse_file
 from specbench.log.exchange.write import write_files, written_formats
-from specbench.log.run import Run
+from specbench.log.run import Load, Run
 from specbench.log.store import read_run
-from tests.log.exchange.files import imported, needs_published, published
+from tests.log.exchange.files import about, imported, needs_published, published
 
 ROOT = Path(__file__).parents[3]
 WITHOUT_STEPS = "vllm"
@@ -85,3 +85,20 @@ def test_unknown_steps_and_names_are_one_message(tmp_path: Path) -> None:
         write_files(Run(run.header, tuple(unlisted)), "eagle", tmp_path)
     with pytest.raises(UserError, match="No format 'csv'"):
         write_files(run, "csv", tmp_path)
+
+
+@pytest.mark.parametrize("form", ["aiperf", "vllm"])
+def test_a_servers_throughput_is_over_the_blocks_of_all_tasks(form: str, tmp_path: Path) -> None:
+    recorded = read_run(ROOT / "results/recorded/vllm-cpu-loads").at(Load(1))
+    records = [record for record in recorded.records if record.key.method in ("vanilla", "ngram")]
+    run = Run(recorded.header, tuple(records))
+    blocks = [block for block in run.header.blocks if block.method == "ngram" and not block.repeat]
+    assert len({block.task for block in blocks}) > 1
+    again = about(reread(run, form, tmp_path))
+    rate = next(
+        figure.value
+        for figure in again.figures
+        if figure.method == "ngram" and figure.name.startswith("output_t")
+    )
+    seconds = sum(block.duration_s for block in blocks)
+    assert rate == pytest.approx(sum(block.num_tokens for block in blocks) / seconds, rel=0.02)

@@ -18,7 +18,7 @@ from specbench.log.exchange.source import Fields, SourceFile
 from specbench.log.exchange.summaries import request_times, statistic
 from specbench.log.imported import ImportedFigure
 from specbench.log.record import Amount, Whole
-from specbench.log.run import NO_LOAD
+from specbench.log.run import NO_LOAD, BlockKey, block_key
 from specbench.types import Record, Serving
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
@@ -161,18 +161,22 @@ def _write(written: WrittenAnswers) -> str:
     """The text of a file with these answers: a line per request, with a JSON object.
 
     A prompt with its turns is a session. Answers of our engine (`serving` is None) have no start
-    time, so each begins at the end of the answer before it. A block is the requests of a server at
-    one load.
+    time, so each begins at the end of the answer before it. A server's answers have it within their
+    block, the requests of a task; each block begins at the end of the one before.
 
     Raises:
         UserError: the steps of an answer are unknown.
     """
     lines = []
     sessions: dict[tuple[str, str], int] = {}  # (task, sample id) -> number of the session
-    ended_s = 0.0  # end of the previous answer, in seconds from the start of the block
+    # in seconds from the start of the first block
+    block_starts_s: dict[BlockKey, float] = {}
+    last_end_s = 0.0  # of the answers so far
     for record in written.records:
-        began_s = record.serving.began_s if record.serving else ended_s
+        block_start_s = block_starts_s.setdefault(block_key(record.key), last_end_s)
+        began_s = block_start_s + record.serving.began_s if record.serving else last_end_s
         ended_s = began_s + (record.wall_s or 0.0)
+        last_end_s = max(last_end_s, ended_s)
         steps = steps_of(record)  # both counts are 0 if the answer failed
         gaps_s = record.serving.gaps_s if record.serving else ()
         metrics = {  # name -> (number or list of numbers, unit)

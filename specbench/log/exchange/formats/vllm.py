@@ -205,16 +205,17 @@ def _write(written: WrittenAnswers) -> str:
     element per request. Times are in seconds. The answers are of one method, in one pass and at one
     load (`written.load`).
 
-    The duration is taken from the answers' block in the run's header; without a block it is the sum
-    of the answers' times. The counters of drafts are left out if the steps are unknown.
+    The duration is that of the answers' blocks in the run's header, a block per task; without
+    blocks it is the sum of the answers' times. The counters of drafts are left out if the steps are
+    unknown.
     """
     records, load = written.records, written.load
     done = [record for record in records if record.is_ok]
-    # The block is the requests that a server completed together: these answers. If the run was
-    # interrupted within it, its parts are blocks with the same key, and the first one counts.
-    key = block_key(records[0].key)
-    durations_s = [block.duration_s for block in written.header.blocks if block_key(block) == key]
-    duration_s = next(iter(durations_s), sum(record.wall_s or 0.0 for record in done))
+    # If the run was interrupted within a block, its parts are blocks with the same key.
+    keys = {block_key(record.key) for record in records}
+    blocks = [block for block in written.header.blocks if block_key(block) in keys]
+    block_s = sum(block.duration_s for block in blocks)
+    duration_s = block_s or sum(record.wall_s or 0.0 for record in done)
     tokens = sum(record.num_tokens for record in done)
     benchmark: dict[str, Any] = {
         "model_id": written.header.model.label,
@@ -224,8 +225,8 @@ def _write(written: WrittenAnswers) -> str:
         "completed": len(done),
         "total_input_tokens": sum(record.prompt_tokens for record in done),
         "total_output_tokens": tokens,
-        "request_throughput": len(done) / duration_s,
-        "output_throughput": tokens / duration_s,
+        "request_throughput": len(done) / duration_s if duration_s else 0.0,
+        "output_throughput": tokens / duration_s if duration_s else 0.0,
         "input_lens": [record.prompt_tokens for record in records],
         "output_lens": [record.num_tokens for record in records],
         "ttfts": [record.prefill_s or 0.0 for record in records],
