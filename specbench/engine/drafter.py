@@ -240,9 +240,8 @@ class Method:
     `options` is a frozen dataclass, preferably a `MethodOptions`. Its fields, with their types and
     defaults, are the method's options on the command line, in `specbench show` and in `run.json`.
     `weights` is the name of its checkpoint on a model card: the method's own name, or the name of
-    another method whose weights it runs; None if it needs none. In a module of `methods/`,
-    `weights`, `head` and the fields after it must be constants, because the module is read without
-    being imported.
+    another method whose weights it runs; None if it needs none. `weights`, `head` and the fields
+    after it must be constants in a module of `methods/`, which is read without being imported.
     """
 
     name: str
@@ -263,8 +262,7 @@ class Method:
     colour: str = ""
     """Its colour in plots, as "#RRGGBB"; by default derived from its name."""
     slow_on_cpu: str = ""
-    """The reason why it is rarely faster than vanilla on a CPU, for reports in which it was
-    slower."""
+    """The reason it is rarely faster than vanilla on a CPU, for reports in which it was slower."""
 
     def is_lossless_with(self, options: Any) -> bool:
         """True if, with these options, its output has the target's own distribution.

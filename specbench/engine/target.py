@@ -110,10 +110,9 @@ class Target:
     def prefill(self, prompt_ids: Sequence[int], num_new: int = 0) -> Forward:
         """Start a new sequence with `prompt_ids`, and reserve `num_new` more tokens.
 
-        Returns logits [1, vocab] of the last position. Hidden states and layer inputs are those of
-        the last position too. With `Needs.all_prompt_positions`, they are those of the whole
-        prompt, padded to its `prompt_size`. With captured graphs, all of them are valid until the
-        next forward.
+        Returns logits [1, vocab] of the last position. Hidden states and layer inputs are of that
+        position too or, with `Needs.all_prompt_positions`, of the whole prompt, padded to its
+        `prompt_size`. With captured graphs, all of them are valid until the next forward.
         """
         n = len(prompt_ids)
         self.cache.reset()
