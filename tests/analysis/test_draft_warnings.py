@@ -86,7 +86,7 @@ def test_neither_copies_of_answers_nor_drafts_beside_an_accepted_one_make_a_head
     assert not idle_warnings(many)
 
 
-def test_steps_beyond_the_positions_of_weights_are_a_share_with_mat_on_either_side() -> None:
+def test_steps_beyond_the_positions_of_weights_have_a_share_and_a_mat_on_both_sides() -> None:
     about = header(("vanilla", "eagle", "sps"), TASKS)
     steps = {"mode": "eager", "reason": None}
     about["execution"] = {"eagle": steps | {"num_positions": 60}, "sps": steps}

@@ -161,7 +161,7 @@ def test_a_run_is_labelled_by_what_its_intervals_cover(passes: list[int], text: 
 PILOT = Pilot(num_prompts=48, prompt_variance=0.02**2, unit_sd=0.03)
 
 
-def test_prompts_are_the_least_that_show_the_difference_unless_passes_differ_by_more() -> None:
+def test_a_plan_has_the_fewest_prompts_or_none_if_passes_differ_by_more() -> None:
     needed = PILOT.prompts_for(0.10, 5)
     assert needed is not None
     assert PILOT.smallest(needed, 5) <= 0.10 < PILOT.smallest(needed - 1, 5)

@@ -59,7 +59,7 @@ def test_prompts_that_are_left_out_are_named(run: Run) -> None:
     assert f"{first.task} has {first.num_prompts} of {first.num_prompts + 3} prompts" in text
 
 
-def test_a_clock_outside_that_measured_less_is_named_unless_another_tool_measured(
+def test_an_outer_clock_that_measured_less_is_named_except_in_imported_runs(
     run: Run,
 ) -> None:
     behind = changed(run, outer_s=1e-6)

@@ -54,7 +54,7 @@ def spoil(lines: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.slow
-def test_spoiled_answers_are_a_bug_and_a_model_that_is_gone_or_another_is_refused(
+def test_spoiled_answers_are_a_bug_and_a_missing_or_changed_model_is_refused(
     specbench: Specbench, folder: Path, model: Path, tmp_path: Path
 ) -> None:
     rewrite(folder, spoil)

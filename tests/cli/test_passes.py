@@ -98,7 +98,7 @@ def test_a_dry_run_on_several_gpus_asks_the_bandwidth_of_the_first(
     assert (said.code, asked) == (0, ["cuda:0"])
 
 
-def test_runs_that_are_missing_are_made_with_the_options_of_the_first_and_pooled(
+def test_missing_runs_are_made_with_the_options_of_the_first_and_pooled(
     specbench: Specbench,
     call: tuple[object, ...],
     answers: dict[str, Answer],

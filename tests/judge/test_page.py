@@ -186,7 +186,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_its_links_lead_to_files(site:
     assert text.count('<span class="mark">faulty</span>') == 4  # no run wrote their seeds
 
 
-def test_runs_of_one_name_have_folders_of_their_own_and_a_pool_has_those_of_its_runs(
+def test_runs_of_one_name_have_their_own_folders_and_a_pool_has_a_folder_per_run(
     folders: dict[str, Path], tmp_path: Path
 ) -> None:
     few = runs()["few"]

@@ -227,7 +227,7 @@ def test_a_run_that_goes_on_keeps_its_settings_whatever_was_tuned_since(
     assert as_before(now.describe(), before) == before
 
 
-def test_tuned_settings_have_the_paths_of_a_tree_and_the_name_of_a_file_is_not_taken(
+def test_tuned_settings_name_a_tree_by_its_paths_or_its_name_and_not_by_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own_cache(monkeypatch, tmp_path)

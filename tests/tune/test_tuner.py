@@ -190,7 +190,7 @@ def test_two_weights_of_a_method_keep_two_entries_and_a_tree_its_paths(
 @pytest.mark.parametrize(
     ("speeds", "best"), [((2.0, 1.0), 0), ((1.0, 2.0), 1), ((None, 2.0), 1), ((2.0, None), 0)]
 )
-def test_the_papers_settings_are_best_where_they_are_faster_or_all_that_was_measured(
+def test_the_papers_settings_are_best_if_they_are_faster_or_were_measured_alone(
     speeds: tuple[float | None, ...], best: int
 ) -> None:
     settings = ["medusa:nodes=8", "medusa"]
