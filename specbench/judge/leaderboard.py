@@ -94,7 +94,7 @@ def _machine(header: RunHeader) -> Iterator[str]:
     if header.segments:
         yield "The run was continued on another machine or with other versions."
     # Servers are other programs, too. With them, only the load before the run counts: a warning
-    # with this beginning reports it.
+    # with this beginning reports it. If the run was resumed, its two warnings are joined.
     if header.servers:
         yield from (
             warning

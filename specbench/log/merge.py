@@ -137,8 +137,7 @@ def _make_room(folder: Path, scratch: Path) -> None:
         if (folder / store.HEADER).exists():
             stored_header = store.read_header(folder)
             # Only a merged run has `origins`: the runs that it was merged from.
-            is_merged = bool(stored_header.origins)
-            is_left_by_a_merge = stored_header.status == "running" and is_merged
+            is_left_by_a_merge = stored_header.status == "running" and stored_header.origins
             if not is_left_by_a_merge:
                 raise UserError(f"{folder} holds a run already.", "Give another --out.")
             # The header is removed last: as long as it exists, it shows that a killed merge left

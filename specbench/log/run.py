@@ -174,8 +174,9 @@ class Run:
             for record in self.records
             if record.key.sample_id in categories
         )
-        columns = {name: name for name in categories.values()}
-        header = structs.replace(self.header, columns=columns, prompts=())
+        header = structs.replace(
+            self.header, columns={name: name for name in categories.values()}, prompts=()
+        )
         return Run(header, records, run_of_repeat=self.run_of_repeat)
 
     @staticmethod

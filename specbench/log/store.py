@@ -151,8 +151,14 @@ def read_run(path: Path, *, is_lenient: bool = False) -> Run:
     last_records = {record.key: record for record in all_records}
     records = tuple(record for record in all_records if last_records[record.key] is record)
     audit = _audit_of(path, len(records))  # None without one, or if it tested other records
-    num_repeated = len(all_records) - len(records)
-    return Run(header, records, path, tuple(left_out), num_repeated=num_repeated, audit=audit)
+    return Run(
+        header,
+        records,
+        path,
+        tuple(left_out),
+        num_repeated=len(all_records) - len(records),
+        audit=audit,
+    )
 
 
 def _audit_of(path: Path, num_records: int) -> StoredAudit | None:

@@ -213,17 +213,18 @@ def no_weights(card: ModelCard, methods: Sequence[str]) -> UserError:
     `card` is the model's card, `methods` are the names of the methods. The hint shows how to name
     the weights, or how to make and name a datastore, for the first of these methods.
     """
-    message = f"{card.name} has no checkpoint for {', '.join(methods)}."
+    names = ", ".join(methods)
     options_of_first = option_names(methods[0])
     # A method that reads only a datastore.
     if "datastore" in options_of_first and "weights" not in options_of_first:
         command = f"specbench datastore build FILE.jsonl --model {card.name} --output FILE"
         # If there are several methods, the others may need weights instead.
         noun = "datastore" if len(methods) == 1 else "weights"
-        message = message.replace("checkpoint", noun)
         usage = f"--method {methods[0]}:datastore=FILE"
-        return UserError(message, f"Make one: {command}\nThen: {usage}")
+        return UserError(
+            f"{card.name} has no {noun} for {names}.", f"Make one: {command}\nThen: {usage}"
+        )
     hint = f"Name one: --method {methods[0]}:weights=DIR_OR_HUB_ID."
     if card.is_known:  # the card is one of specbench's, and was not made for a user's model
         hint += f" `specbench show {card.name}` lists what there is."
-    return UserError(message, hint)
+    return UserError(f"{card.name} has no checkpoint for {names}.", hint)

@@ -171,7 +171,7 @@ def test_requests_in_flight_are_those_that_overlap() -> None:
     ]
     blocks = [
         block("eagle3", FOUR, duration_s=4.0 - 2 * (repeat > 0), repeat=repeat, num_before=before)
-        for repeat, before in ((0, 0), (1, 0), (2, 1))
+        for repeat, before in ((0, 0), (1, 0), (2, 0), (2, 1))
     ]
     in_flight = only(run(records, blocks, [FOUR])).in_flight
     assert in_flight.mean == pytest.approx((6 + 6) / 6)

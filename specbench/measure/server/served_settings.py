@@ -79,7 +79,9 @@ class ServedSettings:
         # The rows of the method with its weights (its label), or else of its name alone.
         rows = self.rows_by_label.get(label_of(choice), self.rows_by_label.get(choice.name))
         # The settings have no rows, or the user gave the size: an option of a row, or a table.
-        if rows is None or any(choice.given.keys() & {*row.options, _TABLE} for row in rows):
+        if rows is None or any(
+            choice.given.keys() & {*row.options, _TABLE, "num_tokens"} for row in rows
+        ):
             return SizedChoice(choice, None)
         if _TABLE in method.options:
             # `starts` of the table are the loads at which the number of draft tokens changes.

@@ -74,8 +74,9 @@ def test_sglang_gets_the_size_of_the_load(
     assert tuple(words[words.index(flag) + 1] for flag in flags) == sizes
 
 
-def test_a_size_that_the_user_gives_stays(tmp_path: Path) -> None:
-    setup = setup_of("ngram:num_tokens=7", settings=settings_file(tmp_path))
+@pytest.mark.parametrize("rows", [ROWS, [[1, ""]]])
+def test_a_size_that_the_user_gives_stays(tmp_path: Path, rows: object) -> None:
+    setup = setup_of("ngram:num_tokens=7", settings=settings_file(tmp_path, rows=rows))
     assert vllm_config(setup)["num_speculative_tokens"] == 7
     assert setup.describe().methods["ngram:num_tokens=7"].settings is None
 

@@ -78,8 +78,9 @@ def _read(source: SourceFile) -> FileContent:
     concurrency = benchmark.get("max_concurrency", Whole, 0)
     rate = benchmark.get("request_rate", Amount | str, "inf")
     load = Load(concurrency, 0 if concurrency or isinstance(rate, str) else rate)
+    first_start_s = min(lists["start_times"], default=0.0)
     records = [
-        _record(index, load, min(lists["start_times"]), elements_of_request)
+        _record(index, load, first_start_s, elements_of_request)
         for index, elements_of_request in enumerate(zip(*lists.values(), strict=True))
     ]
     duration_s = benchmark.get("duration", Annotated[float, Meta(gt=0)])
