@@ -120,9 +120,9 @@ class Run:
     ) -> DataFrame:
         """The factors of the ratio this run / reference for each common method, or of its speedups.
 
-        There is a row per factor, and a row per part of a factor, which `part_of` names. `subject`
-        and `reference` are its values. `effect` is what it multiplies the ratio by, with the ends
-        of its interval. `causes` are the settings that differ and can move it.
+        Each factor has a row. Further rows are parts of cost and of MAT: `part_of` then names the
+        factor. `subject` and `reference` are its values. `effect` is what it multiplies the ratio
+        by, with the ends of its interval. `causes` are the settings that differ and can move it.
 
         Args:
             reference: the run to compare with; None explains speedups from their MAT down.

@@ -50,7 +50,7 @@ def send_dropped_interrupts() -> None:
 def lasting_interrupts() -> Iterator[None]:
     """End the block by KeyboardInterrupt if it is interrupted, also in a finalizer.
 
-    So does a program that exits with 0 before the interrupt is sent again.
+    A program that exits with 0 before the interrupt is sent again ends by KeyboardInterrupt, too.
     """
     outer_hook, outer_handler = sys.unraisablehook, signal.getsignal(_AGAIN)
     hook = _SendAgain()

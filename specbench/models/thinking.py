@@ -67,7 +67,7 @@ def _is_working(
 ) -> bool:
     """True if the two values of a switch give a prompt other tokens.
 
-    A template that refuses a value reads the switch. A value that the user gave then works.
+    If the template refuses a value, a switch counts as working if the user set it.
     """
     prompts = []
     for value in pair:

@@ -34,7 +34,8 @@ _MALLOC_OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """The length of a training, and the intervals of its log and of its checkpoints, in steps."""
+    """The length of a training, and its intervals of logging and of evaluating and saving, in
+    steps."""
 
     schedule: Schedule
 

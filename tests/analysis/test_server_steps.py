@@ -80,7 +80,7 @@ steps."""
         (ACCEPTING, "eos", {"num_drafts": 22.0, "num_tokens": 44.0}, 22, 22),
         (ACCEPTING, "budget", {"num_drafts": 19.0, "num_tokens": 44.0}, 20, 20),
         (ACCEPTING, "eos", {"num_drafts": 3.0, "num_tokens": 44.0}, 20, 24),  # not every step
-        (ACCEPTING, "eos", {"num_drafts": 90.0, "num_tokens": 99.0}, 20, 24),  # of others too
+        (ACCEPTING, "eos", {"num_drafts": 90.0, "num_tokens": 99.0}, 20, 24),  # others too
         (ACCEPTING, "eos", {}, 20, 24),
         ([{"num_drafts": 7, "num_accepted": 3}] * 2, "eos", {}, 14, 14),  # SGLang's are the steps
         ([{"num_drafts": 2, "num_accepted": 4}] * 2, "eos", {}, 12, 12),  # others drafted nothing

@@ -75,7 +75,7 @@ def test_a_plan_counts_prompts_and_a_dry_run_makes_none(
     few = specbench(*call, "--limit", 1, "--dry-run")
     assert "No difference can be shown: use --limit 6" in few.out
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "here")
-    far = specbench(*call, "--model", "vicuna-7b", "--dry-run")  # nothing of it is here
+    far = specbench(*call, "--model", "vicuna-7b", "--dry-run")  # none of its files is here
     assert re.search(r"run-1 +3 +24 +13\.\d GB", far.out) and "completions" not in far.out
     assert far.code == 0, far.err
 
