@@ -34,8 +34,7 @@ _MALLOC_OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """The length of a training, and its intervals of logging and of evaluating and saving, in
-    steps."""
+    """The length of a training, and its intervals of logging, evaluating and saving, in steps."""
 
     schedule: Schedule
 
