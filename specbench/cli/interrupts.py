@@ -34,7 +34,7 @@ class InterruptibleGroup(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command. SIGTERM, SIGHUP and SIGQUIT interrupt it, unless they were ignored."""
-        outer_handlers = {name: signal.getsignal(name) for name in _SIGNALS}
+        outer_handlers = {number: signal.getsignal(number) for number in _SIGNALS}
         for signal_number, handler in outer_handlers.items():
             if handler != signal.SIG_IGN:  # nohup
                 signal.signal(signal_number, interrupt_once)

@@ -125,7 +125,7 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
         from specbench.measure.earlier_runs import expected_seconds
         from specbench.measure.plan import make_plan
 
-        seconds = None  # expected of all runs; None without an earlier run
+        seconds = None  # expected per run; None without an earlier run
         with suppress(UserError):  # errors of the spec are shown below
             seconds = expected_seconds(make_plan(spec, is_offline=True), RUNS)
         if print_dry_run(suite_of_runs, seconds):  # without all files, the power is unknown

@@ -68,11 +68,12 @@ def sentence(explanation: Explanation) -> str:
 def _evidence(explanation: Explanation) -> str:
     """The end of the sentence on the largest factor: whether the factor is shown to differ from 1.
 
-    A factor is claimed if it differs significantly from 1. Unless the factor was tested without
-    being claimed, a sentence on the settings that can move it follows; if it was tested, one on the
-    other claimed factors. If no such setting differs, a claimed factor is "without a cause", and no
-    sentence follows. This is never said of imported runs, nor of factors that follow from others
-    (averaging, and the prefill beside changed decoding).
+    A factor is claimed if it differs significantly from 1. A claimed factor gets a sentence on the
+    settings that can move it, and one on the other claimed factors. A factor that was tested but is
+    not claimed gets only the sentence on the others; an untested factor, only the one on settings.
+    A claimed factor that no differing setting can move is "without a cause" and gets no sentence,
+    unless a run is imported or the factor follows from others (averaging, and the prefill if
+    decoding changed).
     """
     largest, *others = explanation.factors
     causes = explanation.causes(largest.name)  # settings that differ and can move it, in words

@@ -186,7 +186,7 @@ def _skipped_notes(checks: Sequence[Check]) -> Iterator[Note]:
     """
     noisy = []  # checks of numbers that differ by too much between equal runs
     too_few = []  # checks of numbers with too few samples
-    nums_by_reason = Counter[str]()  # other reason -> number of checks
+    num_checks_by_reason = Counter[str]()  # for the other reasons
     for check in checks:
         if check.status != "skipped":
             continue
@@ -195,7 +195,7 @@ def _skipped_notes(checks: Sequence[Check]) -> Iterator[Note]:
         elif check.text.startswith(TOO_FEW):
             too_few.append(check)
         else:
-            nums_by_reason[check.text] += 1
+            num_checks_by_reason[check.text] += 1
     for check in noisy:
         yield Note(check.method, check.text, is_warning=True)
     if too_few:
@@ -203,7 +203,7 @@ def _skipped_notes(checks: Sequence[Check]) -> Iterator[Note]:
             "Skipped",
             f"{_count(len(too_few), 'number')} with {TOO_FEW}. {_remedy(too_few)}",
         )
-    for reason, num_checks in nums_by_reason.items():
+    for reason, num_checks in num_checks_by_reason.items():
         yield Note("Skipped", f"{_count(num_checks, 'check')}: {reason}")
 
 

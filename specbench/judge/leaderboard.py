@@ -93,8 +93,8 @@ def _machine(header: RunHeader) -> Iterator[str]:
         yield "The checkout had uncommitted changes. Commit them, and repeat the run."
     if header.segments:
         yield "The run was continued on another machine or with other versions."
-    # Servers are other programs, too. With them, only the load before the run counts: a warning
-    # with this beginning reports it. If the run was resumed, its two warnings are joined.
+    # Servers are other programs too. With servers, only the load before the run counts, which a
+    # warning with this beginning reports.
     if header.servers:
         yield from (
             warning

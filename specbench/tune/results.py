@@ -37,7 +37,7 @@ def write_results(
         is_steady: True if the machine had the same speed in the run as in the cost curve.
 
     Raises:
-        RunFolderError: the folder, or the one of kept settings, cannot be written.
+        RunFolderError: the folder, or the folder of kept settings, cannot be written.
     """
     from specbench.report.build import plot_files, write_files
 
@@ -54,7 +54,7 @@ def write_results(
     plot = agreement(measured_predictions)  # None without pairs
     if plot is not None:
         write_files(folder, plot_files([plot]))  # image files
-    # A stand-in is a model with generated weights: its settings serve no trained model.
+    # A stand-in is a model with generated weights: its settings are of no use to a trained model.
     if is_steady and not setup.stand_in:
         keep_settings(settings_file)
 

@@ -46,8 +46,8 @@ def with_vanilla_ratio(
     the context has no room for a step after the prompt.
 
     Args:
-        roofline: the header, whose `vanilla_ratios` are empty before the run. After the run, they
-            have at most the ratio from before it.
+        roofline: the header with the ratios so far (`vanilla_ratios`): none before the run, and
+            at most one after it.
         target: the loaded model.
         vanilla: the run's drafter of the baseline.
         request: has a prompt like the prompts of the run.

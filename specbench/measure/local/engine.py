@@ -151,7 +151,7 @@ class EngineBackend:
     def _measure_at_end(self, fingerprint: Fingerprint | None, began_s: float) -> None:
         """Compare the weights with their fingerprint, if any, and measure the bandwidth again.
 
-        `fingerprint` is from after loading, `began_s` the outer clock's time as the backend opened.
+        `began_s`: when the backend opened, by the outer clock. A longer run may read more weights.
         """
         with suppress(RuntimeError):  # if the device failed, the run has an error to show already
             if fingerprint:

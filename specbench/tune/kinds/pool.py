@@ -74,7 +74,7 @@ class PoolKind(Kind):
             """The tree after `position` tokens of an answer, and its number of accepted tokens.
 
             The draft also has the number of expansions (nodes whose children were drafted, in the
-            tree or not), and of those that were not recorded. `wanted_length` is for chains alone.
+            tree or not), and of those that were not recorded. `wanted_length` is only for chains.
             """
             stored = _stored_pool(answer, label, position)  # all candidates at this position
             # at most the recorded top-k: `token_ids` are [expanded nodes, top-k]

@@ -116,8 +116,8 @@ def tuned_methods(choices: Iterable[MethodChoice], engine: Engine) -> list[Tuned
         engine: a serving engine, with its methods by name.
 
     Raises:
-        UserError: a method decides the length of its drafts itself, an option is wrong, an option
-            is for the tune to choose, a method is named twice, or no method is named.
+        UserError: a method decides the length of its drafts itself, an option is wrong or is one
+            that a tune finds, a method is named twice, or no method is named.
     """
     methods = []
     for choice in choices:

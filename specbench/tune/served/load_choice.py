@@ -143,7 +143,7 @@ class MethodResult:
 
 
 def _size_between(choice: LoadChoice, following: LoadChoice, load: int) -> DraftSize:
-    """The size for a load between two measured loads, of `choice` and of `following`.
+    """The size for a load between the measured loads of `choice` (lower) and `following` (higher).
 
     Candidates are the sizes chosen at the two loads, and the sizes that pay at both. The fastest of
     them is returned. Its time per token is interpolated: the time per token of one request is taken
