@@ -318,7 +318,7 @@ def run_contract(
     for contract_test in contract:
         # the docstring's first line, up to a colon if it has one
         part_subject = (contract_test.__doc__ or "").partition("\n")[0].partition(":")[0]
-        parts.begin(f"{name}: {part_subject.lower()}")
+        parts.begin(f"{name}: {part_subject.lower().rstrip('.')}")
         try:
             with containing(contract_test.__name__):  # any exception becomes a SpecbenchError
                 tests += contract_test(subject)

@@ -31,14 +31,12 @@ def memory(subject: Subject) -> Iterator[AuditTest]:
     # per position: True if the right token is among the draft tokens
     used_hits = [drafts.right in drafts.used for drafts in first_drafts]
     fresh_hits = [drafts.right in drafts.fresh for drafts in first_drafts]
-    yield _fewer_hits("guesses after accepted paths", used_hits, fresh_hits)
-    # In the comparison with shifted ids, only the first draft token counts ([:1]).
+    yield _fewer_hits("hits after accepted paths", used_hits, fresh_hits)
+    # Against shifted tokens only the first draft token counts ([:1]).
     right_hits = [drafts.right in drafts.used[:1] for drafts in first_drafts]
     for shift in SHIFTS:
         shifted_hits = [drafts.right + shift in drafts.used[:1] for drafts in first_drafts]
-        yield _fewer_hits(
-            f"draft tokens against tokens shifted by {shift}", right_hits, shifted_hits
-        )
+        yield _fewer_hits(f"hits, against ids shifted by {shift}", right_hits, shifted_hits)
 
 
 class _FirstDrafts(NamedTuple):

@@ -75,7 +75,7 @@ class GateResult:
         )
         if failures:
             failed = (
-                f"FAILED: {self.run} falls behind {self.baseline}. "
+                f"FAILED: {self.run} is worse than {self.baseline}. "
                 f"{_failures_text(failures)} {judged_count}{without_speed}."
             )
             return f"{failed} Not judged: {unjudged_text}." if unjudged_text else failed
@@ -86,7 +86,7 @@ class GateResult:
             skipped = [check for check in numbers if check.method in unjudged.get(check.name, ())]
             # the remedy: the samples that would be enough, or why more would not help
             return f"{opening}: {judged_count}{without_speed}. {_remedy(skipped)}"
-        both_runs = f"{self.run} does not fall behind {self.baseline}"
+        both_runs = f"{self.run} is not worse than {self.baseline}"
         return f"Passed: {judged_count}; {both_runs}{without_speed}."
 
     def notes(self, warnings: Sequence[str]) -> Iterator[Note]:

@@ -168,7 +168,7 @@ def _interval_text(interval: Interval) -> str | None:
     if interval.low == interval.high:  # both beyond the measured loads, on one side
         return None
     if interval.low == 0:
-        return f"{interval.high:.3g} or less"
+        return f"{interval.high:.3g} requests or fewer"
     if math.isinf(interval.high):
-        return f"{interval.low:.3g} or more"
-    return f"{interval.low:.3g} to {interval.high:.3g}"
+        return f"{interval.low:.3g} requests or more"
+    return f"{interval.low:.3g} to {interval.high:.3g} requests"

@@ -41,8 +41,8 @@ def step_bin_table(report: Report, block: Block) -> Table:
         return [_cell(bin_of_method.get((column.axis, column.low))) for column in shown_bins]
 
     title = (
-        "MAT by tokens of the answer and of the context before a step, and by turn "
-        f"(all tasks, {LEAST_PROMPTS} prompts or more)"
+        "MAT by number of answer tokens and of context tokens before a step, and by turn "
+        f"(all tasks, at least {LEAST_PROMPTS} prompts)"
     )
     return Table(title, columns, groups(report, replace(block, runs=runs), cells))
 

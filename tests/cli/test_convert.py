@@ -26,7 +26,7 @@ def test_the_publishers_numbers_come_first_and_then_ours(
     assert "speedup 5.333x by EAGLE's formula, with idx as the baseline's tokens" in publishers
     assert (
         "eagle: speedup 4.80x" in recomputed
-        and "1.1111 is from counting (idx instead of idx + 1)" in recomputed
+        and "counting for 1.1111 (idx instead of idx + 1)" in recomputed
     )
     assert "new_tokens is 0 in all turns" in done.err and "Not in the files" in done.err
     assert read_run(out).header.command[0] == "convert"

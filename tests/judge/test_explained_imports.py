@@ -86,8 +86,8 @@ def test_eagles_70b_answers_are_explained_from_mat_down(tmp_path: Path) -> None:
         "2.917x by the ratio of totals, with idx as the baseline's tokens",
         "2.907x by the ratio of totals, with idx + 1 as the baseline's tokens",
         "59 of 160 answers of ea have base's text",
-        "as many tokens in 24, 1 more in 35",
-        "base is cut at 512 tokens in 40 answers",
+        "the same number of tokens in 24, 1 more in 35",
+        "40 answers of base are cut at 512 tokens",
         "prefill: one side has only total times, so cost includes it",
         "MAT 3.62, yet speedup 3.01: a step takes 1.25 times as long as vanilla's.",
     ):

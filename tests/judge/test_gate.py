@@ -218,7 +218,7 @@ def test_the_checks_of_a_run_against_itself() -> None:
     assert {outcome.status for outcome in gate.checks} == {"passed"}
     methods_in_order = dict.fromkeys(checked.method for checked in cells)
     assert tuple(methods_in_order) == EVERYBODY
-    assert gate.summary == "Passed: 49 of 49 numbers judged; new does not fall behind old."
+    assert gate.summary == "Passed: 49 of 49 numbers judged; new is not worse than old."
     assert notes(gate).count("all unchanged or better") == 2
     assert "one baseline does not show" in notes(gate)
     labels = {cell_check.method for cell_check in cell_checks}
@@ -237,7 +237,7 @@ def test_a_failure_tells_what_changed_by_how_much_and_what_is_allowed() -> None:
     assert "5 % is allowed" in failure.text
     assert (
         gate.summary
-        == "FAILED: new falls behind old. 7 failed checks: PLD. 49 of 49 numbers judged."
+        == "FAILED: new is worse than old. 7 failed checks: PLD. 49 of 49 numbers judged."
     )
     failure = check(changed(of("sps"), fewer_accepted), RUN).failures[0]
     assert isinstance(failure.before, Estimate)

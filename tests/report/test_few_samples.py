@@ -87,7 +87,7 @@ def test_a_mean_that_one_task_decides_has_a_sign_and_the_prompts_that_would_do()
     assert rows(text)["SpS"].count("±?") == 1 and "±?" not in rows(text)["PLD"]
     assert note(run) == (
         "Use --limit 6: with 2 prompts per task, there is no interval. One task dominates the mean "
-        "(±?) of SpS."
+        "speedup (±?) of SpS."
     )
     assert "x ±? (one task dominates)" in drawn(run)
 

@@ -114,13 +114,13 @@ def why_ours_differs(figures: Sequence[ImportedFigure]) -> Iterator[str]:
         averaging_factor = published.value / same_counting.value
         sentence = (
             f"{method}: {published.value:.3f}x / {our_figure.value:.3f}x = "
-            f"{published.value / our_figure.value:.4f}: {averaging_factor:.4f} is from averaging "
-            f"({published.rule} instead of totals)"
+            f"{published.value / our_figure.value:.4f}. Averaging accounts for "
+            f"{averaging_factor:.4f} ({published.rule} instead of totals)"
         )
         if same_counting != our_figure:
             counting_factor = same_counting.value / our_figure.value
             rules = f"{published.counting} instead of {our_figure.counting}"
-            sentence += f", {counting_factor:.4f} is from counting ({rules})"
+            sentence += f", counting for {counting_factor:.4f} ({rules})"
         yield sentence
 
 

@@ -49,8 +49,8 @@ def compare_counts(answers: MethodAnswers) -> Iterator[str]:
         )
         yield (
             f"{len(equal_pairs)} of {len(pairs)} answers of {answers.method} have "
-            f"{answers.baseline}'s text; in these, {answers.method} counts {counts}: relative to "
-            f"{answers.baseline}, {_rule_of_tokens(excess)}"
+            f"{answers.baseline}'s text; in these, {answers.method} counts {counts}. Its rule "
+            f"relative to {answers.baseline}: {_rule_of_tokens(excess)}"
         )
     yield from _budget(answers, pairs)
 
@@ -129,15 +129,15 @@ def _budget(answers: MethodAnswers, pairs: Sequence[tuple[Record, Record]]) -> I
     longest = max((answer.num_tokens for answer, _ in pairs), default=0)
     if num_cut >= _LEAST_CUT and longest > most:
         yield (
-            f"{answers.baseline} is cut at {most} tokens in {num_cut} answers, where "
-            f"{answers.method} has up to {longest:,}"
+            f"{num_cut} answers of {answers.baseline} are cut at {most} tokens, but "
+            f"{answers.method}'s have up to {longest:,}"
         )
 
 
 def _more(difference: int) -> str:
-    """A difference of tokens in words: "2 more", "1 fewer", or "as many tokens" for 0."""
+    """A difference of tokens in words: "2 more", "1 fewer", or "the same number of tokens"."""
     if not difference:
-        return "as many tokens"
+        return "the same number of tokens"
     return f"{abs(difference)} {'more' if difference > 0 else 'fewer'}"
 
 

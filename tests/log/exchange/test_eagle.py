@@ -41,15 +41,15 @@ def test_eagles_speedup_follows_by_each_of_four_rules(tmp_path: Path) -> None:
     assert rates == [7.467, 22.471]
     seen = " ".join(about(run).findings)
     assert "59 of 160 answers of eagle have base's text" in seen
-    assert "as many tokens in 24, 1 more in 35" in seen
-    assert "base is cut at 512 tokens in 40 answers, where eagle has up to 1,029" in seen
+    assert "the same number of tokens in 24, 1 more in 35" in seen
+    assert "40 answers of base are cut at 512 tokens, but eagle's have up to 1,029" in seen
     cell = measure(run).cells[CellKey("eagle", 0.0, "unknown")]
     assert isinstance(cell.our_speedup, Estimate) and isinstance(cell.mat, Estimate)
     assert round(cell.our_speedup.value, 3) == 2.907
     assert cell.mat.value == 55668 / 15377
     assert isinstance(cell.match_rate, Estimate) and cell.match_rate.value == 59 / 160
     (why,) = why_ours_differs(about(run).figures)
-    assert "1.0318 is from averaging" in why and "1.0033 is from counting" in why
+    assert "Averaging accounts for 1.0318" in why and "counting for 1.0033" in why
 
 
 @needs_published

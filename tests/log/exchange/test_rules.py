@@ -66,7 +66,7 @@ def test_equal_texts_show_how_tokens_are_counted(
     )
     run = imported(tmp_path, f"vanilla={paths[0]}", f"m={paths[1]}")
     (sentence,) = [text for text in about(run).findings if "text; in these" in text]
-    assert sentence.endswith(f"relative to vanilla, {rule}")
+    assert sentence.endswith(f"relative to vanilla: {rule}")
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def _mat_figures(method: str, records: Sequence[Record]) -> Iterator[ImportedFig
 FORMAT = Format(
     title="answers of EAGLE, Medusa or REST",
     tool="EAGLE, Medusa or REST",
-    arithmetic="speed.py: the mean over questions of tokens/s / the baseline's mean; the "
+    arithmetic="speed.py: mean tokens/s over questions / the baseline's mean; the "
     "baseline's tokens are those of its re-tokenised texts, minus 1",
     average="rates",
     matches=_matches,

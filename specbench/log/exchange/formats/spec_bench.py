@@ -54,7 +54,7 @@ def _figures(answers: MethodAnswers, count_tokens: CountTokens | None) -> Iterat
 FORMAT = Format(
     title="answers of Spec-Bench",
     tool="Spec-Bench",
-    arithmetic="evaluation/speed.py: the mean over questions of tokens/s / the baseline's mean; "
+    arithmetic="evaluation/speed.py: mean tokens/s over questions / the baseline's mean; "
     "the baseline's tokens are those of its re-tokenised texts, minus 1",
     average="rates",
     matches=_matches,
