@@ -109,9 +109,8 @@ def measure_cost(
     the energy. `no_times` is the reason why times are no evidence of speed (None: they are). With a
     reason, the decode speedup is missing, but the time of a step is not.
     """
-    # True for records with tokens and a time, or imported without times; others count as failed
     (is_measured,) = table.values(rows, "is_measured")
-    done_rows = rows[is_measured]
+    done_rows = rows[is_measured]  # with tokens and a time, or imported without times
     # of each done row: listed steps (0 without); vanilla's are of the same request, or 0
     num_steps, decode_s, base_num_steps, base_decode_s = table.values(
         done_rows, "num_steps", "decode_s", "baseline_num_steps", "baseline_decode_s"
@@ -127,8 +126,7 @@ def measure_cost(
     step_s: Value = no_steps
     relative_cost: Value = no_steps
     if is_counted.any():
-        # tokens that steps emitted, without the prefill's
-        (num_emitted,) = table.values(done_rows[is_counted], "num_emitted")
+        (num_emitted,) = table.values(done_rows[is_counted], "num_emitted")  # by steps [counted]
         num_counted_steps = num_steps[is_counted].sum()
         mat = Estimate(float(num_emitted.sum() / num_counted_steps))
         step_s = Estimate(float(decode_s[is_counted].sum() / num_counted_steps))

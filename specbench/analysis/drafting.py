@@ -230,7 +230,8 @@ class Drafting:
         num_drafts = np.array([serving.num_drafts or 0 if serving else 0 for serving in servings])
         is_counted = (num_steps > 0) & (num_drafts > 0)
         has_enough = is_counted.sum() >= _LEAST_ANSWERS
-        return bool(has_enough and num_drafts.sum() >= _LEAST_STEPS * num_steps.sum())
+        counted_drafts, counted_steps = num_drafts[is_counted].sum(), num_steps[is_counted].sum()
+        return bool(has_enough and counted_drafts >= _LEAST_STEPS * counted_steps)
 
 
 def find_drafting(

@@ -222,8 +222,7 @@ def make_table(
     frame["is_cut"] = np.array([_is_cut(record) for record in records], dtype=bool)
     served = served_steps(records, blocks)
     frame["mat_emitted"] = np.array(served.emitted, dtype=np.int64)
-    # an answer's share of a block's steps may be a fraction
-    frame["mat_steps"] = np.array(served.steps, dtype=np.float64)
+    frame["mat_steps"] = np.array(served.steps, dtype=np.float64)  # may be shares of a block's
     frame["first_step"] = frame["num_steps"].cumsum() - frame["num_steps"]
     all_lengths = chain.from_iterable(record.accept_lengths for record in records)
     array_columns = frame.select_dtypes(exclude="category")  # those that become arrays

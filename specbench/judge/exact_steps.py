@@ -86,10 +86,12 @@ def _repeats_drafts(method: str, baseline: RunHeader, header: RunHeader) -> bool
 
 def _exact_pairs(run: Run, baseline: Run) -> Iterator[_ExactPair]:
     """Pairs of an answer at temperature 0 and the baseline's answer to the same request, if the
-    tokens of both are equal, and the tokens of all earlier turns of the chat are equal too.
+    tokens of both are equal, and the answers to all earlier turns of the chat are equal too: the
+    method's, and those of the run's first method, which a shared history has.
 
     Answers without recorded steps are left out.
     """
+    first_method = next(iter(run.header.methods), BASELINE)
     answers_before = _answers(baseline)  # by the key of a record
     answers_now = _answers(run)
     for key, now in answers_now.items():
@@ -97,8 +99,15 @@ def _exact_pairs(run: Run, baseline: Run) -> Iterator[_ExactPair]:
         # `accept_lengths` has the tokens that each step emitted
         if before is None or not now.accept_lengths or not before.accept_lengths:
             continue
-        keys_of_chat = [replace(key, turn=turn) for turn in range(key.turn + 1)]  # up to this turn
-        if all(_is_same(answers_now.get(turn), answers_before.get(turn)) for turn in keys_of_chat):
+        earlier_keys = [
+            replace(key, method=method, turn=turn)
+            for method in (key.method, first_method)
+            for turn in range(key.turn)
+        ]
+        if all(
+            _is_same(answers_now.get(compared_key), answers_before.get(compared_key))
+            for compared_key in (key, *earlier_keys)
+        ):
             yield _ExactPair(before, now)
 
 

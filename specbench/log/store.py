@@ -151,14 +151,8 @@ def read_run(path: Path, *, is_lenient: bool = False) -> Run:
     last_records = {record.key: record for record in all_records}
     records = tuple(record for record in all_records if last_records[record.key] is record)
     audit = _audit_of(path, len(records))  # None without one, or if it tested other records
-    return Run(
-        header,
-        records,
-        path,
-        tuple(left_out),
-        num_repeated=len(all_records) - len(records),
-        audit=audit,
-    )
+    num_repeated = len(all_records) - len(records)
+    return Run(header, records, path, tuple(left_out), num_repeated=num_repeated, audit=audit)
 
 
 def _audit_of(path: Path, num_records: int) -> StoredAudit | None:
@@ -166,8 +160,7 @@ def _audit_of(path: Path, num_records: int) -> StoredAudit | None:
     audit = read_audit(path)
     if audit is None or audit.num_records != num_records:  # from before the run was resumed
         return None
-    is_of_other_records = audit.records_sha256 not in ("", records_hash(path))
-    return None if is_of_other_records else audit
+    return audit if audit.records_sha256 in ("", records_hash(path)) else None
 
 
 def is_cut(path: Path) -> bool:

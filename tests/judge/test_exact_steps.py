@@ -92,19 +92,24 @@ def test_what_rounds_or_draws_otherwise_is_not_judged_so(header: dict[str, Any])
     assert steps(changed(8, **header), baseline) == []
 
 
-def test_an_answer_after_another_dialogue_is_no_pair() -> None:
+@pytest.mark.parametrize(("method", "texts"), [("sps", []), ("vanilla", ["2 of 8 equal answers"])])
+def test_an_answer_after_another_dialogue_is_no_pair(method: str, texts: list[str]) -> None:
+    """Vanilla's answers are in the prompts of all methods' second turns."""
+
     def with_second_turn(run: Run, first: int) -> Run:
         records = []
         for record in run.records:
             records.append(record)
-            if record.key.method != "vanilla":
+            if record.key.method == method:
                 ids = (first, *record.token_ids[1:])
                 records[-1] = replace(record, token_ids=ids)
             records.append(replace(record, key=replace(record.key, turn=1)))
         return replace(run, records=tuple(records))
 
-    assert len(steps(with_second_turn(changed(2), 5), with_second_turn(BASELINE, 5))) == 1
-    assert steps(with_second_turn(changed(2), 5), with_second_turn(BASELINE, 6)) == []
+    (equal,) = steps(with_second_turn(changed(2), 5), with_second_turn(BASELINE, 5))
+    assert equal.text.startswith("4 of 16 equal answers")
+    others = steps(with_second_turn(changed(2), 5), with_second_turn(BASELINE, 6))
+    assert [steps_check.text.partition(" took")[0] for steps_check in others] == texts
 
 
 @pytest.mark.parametrize("name", ["amd-epyc-2-cores", "smollm2-135m-cpu"])
