@@ -137,8 +137,9 @@ def _estimates(table: RecordTable, rows: IntArray, draws: Draws | None) -> dict[
 def _paper_ratio(table: RecordTable, rows: IntArray) -> Ratio:
     """The published speedup: the mean of the method's tokens/s / the mean of vanilla's.
 
-    The means are over visits: a visit is a sample (cluster) in a pass, with all its turns. `rows`
-    are the numbers of the completions that count. The result has the sums per sample.
+    The means are over visits. A visit is a sample in a pass, with its turns that count; samples
+    with the same prompt are one (a cluster). `rows` are the numbers of the completions that count.
+    The result has the sums per cluster.
     """
     # Numbers of each row: its sample, its unit (a pass, or a run of a pool) and its pass.
     clusters, unit_of_row, passes = table.values(rows, "cluster", "unit", "repeat")
@@ -156,7 +157,7 @@ def _paper_ratio(table: RecordTable, rows: IntArray) -> Ratio:
     groups = RowGroups(
         clusters=cluster_of_visit,
         units=unit_of_row[first_rows],
-        requests=cluster_of_visit,  # a visit has all requests of its sample
+        requests=cluster_of_visit,  # the turns of a visit are not told apart
         num_units=table.num_units,
     )
     ratio = RowRatio(is_counted, top=(tokens_per_s,), bottom=(base_tokens_per_s,))

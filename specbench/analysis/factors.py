@@ -17,6 +17,7 @@ shared pairs, in this order:
 4. MAT, cost and prefill of the shared pairs.
 
 A throughput is tokens / seconds of blocks (B): T / B = (T / W) * in flight, with in flight = W / B.
+A block is the requests that a server completed together; each answer has a part of its seconds.
 The product holds by construction, so it proves no cause.
 """
 
@@ -207,7 +208,7 @@ def _effects(
     effects |= _effects_of_steps(counted, available, pairs.step_unit_s)
     effects["printed"] = printed
     if available.blocks:  # the printed number is a throughput, or a ratio of two
-        in_flight = whole["wall_s"] / whole["block_s"]
+        in_flight = whole["wall_s"] / whole["block_s"]  # W / B: requests at once, on average
         effects[IN_FLIGHT] = in_flight / (whole["base_wall_s"] / whole["base_block_s"])
         effects["printed"] = printed * effects[IN_FLIGHT]
     return effects
@@ -222,7 +223,8 @@ def _effects_of_steps(
     effects of MAT, cost and prefill is the speedup; those of the two steps are the parts of the
     cost's. Without known steps, `PER_TOKEN` replaces MAT, cost and the steps.
 
-        MAT = E / K    cost = (D0 / K0) / (D / K)    prefill = (T / E * D / W) / (T0 / E0 * D0 / W0)
+        effect of MAT = E / K    effect of cost = (D0 / K0) / (D / K)
+        effect of prefill = (T / E * D / W) / (T0 / E0 * D0 / W0)
 
     T are tokens, E tokens that steps emitted, K steps, D and W seconds of decoding and of the whole
     request; 0 marks vanilla's numbers. If `available` lacks the prefill, D is W; if it lacks

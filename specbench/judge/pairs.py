@@ -190,7 +190,7 @@ def pair_cell(
                 reference.value(metric, is_used, draws),
                 is_one_run=repetition.is_one_run,
             )
-    # a cluster is a sample, with all its turns and passes
+    # a cluster is a sample with all its turns and passes; samples with the same prompt are one
     return CellPair(**pairs, num_completions=len(rows), num_samples=rows["cluster"].nunique())
 
 

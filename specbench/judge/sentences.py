@@ -80,7 +80,8 @@ def no_verdict(comparison: Comparison) -> str:
     """The reason that no difference in speed is claimed, with the known spread of passes."""
     if comparison.repetition.is_one_run:  # both sides are the same run, which has one pass
         return "One pass does not show how much passes differ. Nothing is claimed: use --repeats 3."
-    # Standard deviation of log tokens/s over the passes of each run that has several.
+    # Standard deviation of log tokens/s over the passes of each run that has several, as the median
+    # over its methods and temperatures.
     largest_sd = max(comparison.pass_spreads, default=0.0)
     spread_text = ""
     if largest_sd:

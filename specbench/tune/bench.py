@@ -40,8 +40,8 @@ NUM_WARMUP_STEPS = 4
 """Number of first steps that are left out: they read weights that are not in the caches yet."""
 
 
-class Knot(NamedTuple):
-    """A measured size of a method's draft."""
+class TimedSize(NamedTuple):
+    """A size of a method's draft that is timed, with a drafter that makes it."""
 
     label: str
     """Label of the method."""
@@ -56,8 +56,8 @@ class Knot(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """A completion by a knot's drafter: the times of its steps in units of vanilla's steps beside
-    them, and the extra time of its prefill.
+    """A completion by the drafter of a size: the times of its steps, in units of vanilla's steps
+    beside them, and the extra time of its prefill.
     """
 
     block: int
@@ -66,8 +66,7 @@ class Visit(NamedTuple):
     """Index of the number of threads in `Bench.thread_counts`."""
     length_index: int
     """Index of the request in `Bench.requests`."""
-    knot: Knot
-    """The measured knot."""
+    size: TimedSize
     ratios: list[float]
     """Time of each step / time of vanilla's steps beside it."""
     rows: list[int]
@@ -94,7 +93,7 @@ class Bench:
     target: Target
     clock: DeviceClock
     vanilla: Drafter
-    knots: list[Knot]
+    sizes: list[TimedSize]
     requests: list[Request]
     """Requests by length of their prompt, the shortest first."""
     threads: Threads
@@ -102,7 +101,7 @@ class Bench:
     random: Random = field(default_factory=lambda: Random(0))
     """Draws the order of measurements."""
     visits: list[Visit] = field(default_factory=list)
-    """All visits of knots."""
+    """All visits of sizes."""
     steps: list[FloatArray] = field(default_factory=list)
     """Per block, target's step / vanilla's at the middle length [threads, lengths, rows]."""
     prefill: list[FloatArray] = field(default_factory=list)
@@ -216,26 +215,26 @@ class Bench:
         return RowTimes(ratios=ratios, vanilla_s=median(vanilla_seconds))
 
     def _time_drafts_and_prefill(self, length_index: int) -> float:
-        """Time each knot (a size of a method's draft) with each number of threads.
+        """Time each size of each method's draft with each number of threads.
 
-        Appends a `Visit` per knot and number of threads to `self.visits`. Returns vanilla's
+        Appends a `Visit` per size and number of threads to `self.visits`. Returns vanilla's
         prefill time / vanilla's step time, the median over vanilla's completions.
 
-        The request is completed once per knot and number of threads, in a random order. Before and
+        The request is completed once per size and number of threads, in a random order. Before and
         after each of these, vanilla completes it, always with vanilla's number of threads. The
-        times of a knot are divided by the step time of vanilla just before and just after.
+        times of a size are divided by the step time of vanilla just before and just after.
 
         Args:
             length_index: index of the request in `self.requests`.
         """
         thread_indices = range(len(self.thread_counts))
-        pairs = [(knot, thread_index) for knot in self.knots for thread_index in thread_indices]
+        pairs = [(size, thread_index) for size in self.sizes for thread_index in thread_indices]
         # a drafter with vanilla's times: `prefill_s` of the prefill, `seconds` of each step
         vanilla_before = self._visit(self.vanilla, length_index, thread_index=0)
         prefill_ratios = [vanilla_before.prefill_s / median(vanilla_before.seconds)]
-        for knot, thread_index in self.random.sample(pairs, len(pairs)):
+        for size, thread_index in self.random.sample(pairs, len(pairs)):
             # This drafter also has the rows (nodes) and the context (tokens before) of each step.
-            timed_drafter = self._visit(knot.drafter, length_index, thread_index)
+            timed_drafter = self._visit(size.drafter, length_index, thread_index)
             vanilla_after = self._visit(self.vanilla, length_index, thread_index=0)
             prefill_ratios.append(vanilla_after.prefill_s / median(vanilla_after.seconds))
             vanilla_s = median([*vanilla_before.seconds, *vanilla_after.seconds])  # of a step
@@ -246,7 +245,7 @@ class Bench:
                 block=len(self.steps),  # number of the block that is being measured, from 0
                 thread_index=thread_index,
                 length_index=length_index,
-                knot=knot,
+                size=size,
                 ratios=[step_s / vanilla_s for step_s in timed_drafter.seconds],
                 rows=timed_drafter.rows,
                 contexts=timed_drafter.contexts,

@@ -26,7 +26,7 @@ from specbench.settings import grids
 from specbench.settings.cost_curve import CURVE_FILE, Curve
 from specbench.settings.json_files import check_free
 from specbench.settings.run_method import RunMethod
-from specbench.tune.bench import STEPS_PER_TURN, STEPS_PER_VISIT, VANILLA_STEPS, Bench, Knot
+from specbench.tune.bench import STEPS_PER_TURN, STEPS_PER_VISIT, VANILLA_STEPS, Bench, TimedSize
 from specbench.tune.engine_plan import EnginePlan, Say, kinds_of, make_engine_plan
 from specbench.tune.fit_curve import MeasuredKind, fit_curve
 from specbench.tune.kind import SizedDraft, find_kind
@@ -106,25 +106,26 @@ def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Pro
     # name of each method's kind, by label; lacks methods that can have no profile
     kind_names = kinds_of(setup, loaded.drafters, engine_plan.sampling, progress.message)
     # of all methods: a drafter per size, and a second one of the largest size
-    timed_drafts: list[Knot] = []
-    measured_kinds: dict[str, MeasuredKind] = {}  # by label: the kind, and its timed sizes
+    timed_sizes: list[TimedSize] = []
+    # by label: the kind, and the knots of the curve, which follow from the timed sizes
+    measured_kinds: dict[str, MeasuredKind] = {}
     for method in setup.methods:
         if method.label in kind_names and method.label != BASELINE:
             kind = find_kind(kind_names[method.label])
             # the sizes to time; the method's options give the largest
             sizes = [*kind.sizes(method.options, loaded.drafters[method.label])]
             measured_kinds[method.label] = MeasuredKind(kind, kind.knots(sizes))
-            timed_drafts += _knots(method, sizes, loaded)
+            timed_sizes += _timed_sizes(method, sizes, loaded)
     # The backend warms up all drafters that are timed; each has a number in place of a label.
     drafters = {BASELINE: vanilla}
-    drafters |= {str(number): knot.drafter for number, knot in enumerate(timed_drafts)}
+    drafters |= {str(number): size.drafter for number, size in enumerate(timed_sizes)}
     with EngineBackend(setup, loaded=replace(loaded, drafters=drafters)) as backend:
         # with prompts of at most three lengths, the shortest first
         requests = _requests(engine_plan.plan, target)
         backend.warm_up(requests[len(requests) // 2 :])  # from the middle length on
         threads = backend.describe().threads  # numbers of CPU threads
         assert threads is not None  # this backend always describes them
-        bench = Bench(target, DeviceClock(target.device), vanilla, timed_drafts, requests, threads)
+        bench = Bench(target, DeviceClock(target.device), vanilla, timed_sizes, requests, threads)
         _measure_blocks(bench, minutes, progress)  # the bench keeps the times
     return fit_curve(bench, about_of(setup, target), measured_kinds)
 
@@ -182,8 +183,8 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
     most_chat_tokens = max(len(render([user(" ".join(prompt.turns))])) for prompt in prompts)
     most_context = most_chat_tokens + most_chat_turns * plan.max_new_tokens
     # A request needs an answer that is long enough for the steps that are timed in it: either the
-    # target's steps, which emit a token each, or the steps of a visit (a completion by a knot's
-    # drafter). The sum is enough for both. Vanilla's steps come before the steps of each number of
+    # target's steps, which emit a token each, or the steps of a visit (a completion by a
+    # size's drafter). The sum is enough for both. Vanilla's steps come before the steps of each number of
     # rows (tokens that a step computes), and after the last (+ 1).
     target_steps = (len(grids.STEP_ROWS) + 1) * (VANILLA_STEPS + STEPS_PER_TURN)
     # The right tokens that are put into a draft, the target's own token, and one to spare.
@@ -201,10 +202,12 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
     ]
 
 
-def _knots(method: RunMethod, sizes: Sequence[SizedDraft], loaded: LoadedEngine) -> list[Knot]:
-    """The knots of a method, one per size, each with its own drafter.
+def _timed_sizes(
+    method: RunMethod, sizes: Sequence[SizedDraft], loaded: LoadedEngine
+) -> list[TimedSize]:
+    """The timed sizes of a method, each with its own drafter.
 
-    The last size has a second knot with another drafter: the two show how far the times of equal
+    The last size comes twice, with another drafter: the two show how far the times of equal
     drafters differ.
     """
 
@@ -213,8 +216,8 @@ def _knots(method: RunMethod, sizes: Sequence[SizedDraft], loaded: LoadedEngine)
         sized_method = method.with_options(size.options)
         return build_drafters(loaded.target, [sized_method], loaded.ledger)[method.label]
 
-    knots = [
-        Knot(method.label, number, copy=0, drafter=build(size)) for number, size in enumerate(sizes)
+    timed_sizes = [
+        TimedSize(method.label, number, copy=0, drafter=build(size))
+        for number, size in enumerate(sizes)
     ]
-    last_knot = knots[-1]
-    return [*knots, last_knot._replace(copy=1, drafter=build(sizes[-1]))]
+    return [*timed_sizes, timed_sizes[-1]._replace(copy=1, drafter=build(sizes[-1]))]

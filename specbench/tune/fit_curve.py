@@ -36,7 +36,7 @@ class MeasuredKind(NamedTuple):
 
     kind: Kind
     knots: Sequence[dict[str, int]]
-    """The sizes of drafts that were timed, each by its value on every axis of the kind."""
+    """The points of the curve, each by its value on every axis of the kind."""
 
 
 def fit_curve(bench: Bench, about: dict[str, str], methods: Mapping[str, MeasuredKind]) -> Curve:
@@ -66,7 +66,7 @@ def fit_curve(bench: Bench, about: dict[str, str], methods: Mapping[str, Measure
     contexts = np.array(lengths) + (NUM_WARMUP_STEPS + STEPS_PER_VISIT - 1) // 2
     units = model.step(model.costs(None, 0), [1] * len(lengths), contexts)
     visits = {
-        label: [visit for visit in bench.visits if visit.knot.label == label] for label in methods
+        label: [visit for visit in bench.visits if visit.size.label == label] for label in methods
     }
     return msgspec.structs.replace(
         curve,
@@ -92,7 +92,7 @@ def _method_cost(
     block, number of threads and knot. The time added to a prefill is per block and prompt length.
 
     Args:
-        measured: the method's kind of profile, and its knots: the sizes of drafts that were timed.
+        measured: the method's kind of profile, and the knots of its curve.
         bench: has measured all blocks.
         model: computes the target's time of a step from its rows and its context.
         units: time of vanilla's step at each prompt length, in vanilla's steps at the middle length
@@ -103,7 +103,7 @@ def _method_cost(
     from scipy.stats import trim_mean
 
     # one of the method's drafters, which differ only in the size of their drafts
-    drafter = next(knot.drafter for knot in bench.knots if knot.label == visits[0].knot.label)
+    drafter = next(size.drafter for size in bench.sizes if size.label == visits[0].size.label)
     # CUDA graphs pad trees to a few sizes, unless all trees of the drafter have the same size.
     is_padded = bench.target.execution.is_static and not drafter.has_fixed_size
     # a row per step, with the columns block, thread, length, size (indices), ratio, rows, context
@@ -161,7 +161,7 @@ def _added_to_prefills(visits: Sequence[Visit], units: FloatArray) -> FloatArray
 def _steps_of(visits: Sequence[Visit]) -> DataFrame:
     """A row per measured step, in the order of the visits.
 
-    The columns are "block"; the indices "thread", "length" and "size" (of the knot); "ratio", the
+    The columns are "block"; the indices "thread", "length" and "size" (of the draft); "ratio", the
     step's time / vanilla's; "rows", the nodes of the tree; "context", the tokens before the step.
     """
     import pandas as pd
@@ -172,7 +172,7 @@ def _steps_of(visits: Sequence[Visit]) -> DataFrame:
             "block": np.repeat([visit.block for visit in visits], num_steps),
             "thread": np.repeat([visit.thread_index for visit in visits], num_steps),
             "length": np.repeat([visit.length_index for visit in visits], num_steps),
-            "size": np.repeat([visit.knot.number for visit in visits], num_steps),
+            "size": np.repeat([visit.size.number for visit in visits], num_steps),
             "ratio": [*chain.from_iterable(visit.ratios for visit in visits)],
             "rows": [*chain.from_iterable(visit.rows for visit in visits)],
             "context": [*chain.from_iterable(visit.contexts for visit in visits)],
@@ -192,10 +192,10 @@ def _log_difference(visits: Sequence[Visit]) -> float:
     """The mean log of a step's time with one drafter of the largest size, less the other's."""
     import pandas as pd
 
-    largest = max(visit.knot.number for visit in visits)  # index of the largest size
-    largest_visits = [visit for visit in visits if visit.knot.number == largest]
+    largest = max(visit.size.number for visit in visits)  # index of the largest size
+    largest_visits = [visit for visit in visits if visit.size.number == largest]
     logs = pd.Series([math.log(median(visit.ratios)) for visit in largest_visits])
-    means = logs.groupby([visit.knot.copy for visit in largest_visits]).mean()  # by copy: 0, 1
+    means = logs.groupby([visit.size.copy for visit in largest_visits]).mean()  # by copy: 0, 1
     return float(means[0] - means[1])
 
 

@@ -28,7 +28,8 @@ def cost_curve(curve: Curve) -> Plot:
     """A line chart of the time of a step by rows, a line per number of threads and prompt length.
 
     Rows are the tokens that a step computes. Prompt lengths are in tokens. Times are in steps of
-    vanilla, the median over the curve's blocks. The chart is drawn when the plot is saved.
+    vanilla, the median over the curve's blocks (each measures all steps). The chart is drawn when
+    the plot is saved.
     """
     title = "Time of a step by rows"
     # `curve.steps` [blocks, threads, lengths, rows]

@@ -129,7 +129,7 @@ class EngineBackend:
             self.target = loaded.target
             self.drafters = {**loaded.drafters}
             self._ledger = loaded.ledger  # GPU memory that each method holds
-            self._info.hooks = {**loaded.ledger.hooks}  # seconds of building, by method
+            self._info.hooks = {**loaded.ledger.hooks}  # untimed work so far: building, by method
             if setup.spec.phases:  # the phases of steps are to be timed
                 self._stopwatch = phase_stopwatch(self.target.device)
             stack.callback(torch.set_num_threads, torch.get_num_threads())  # restored at the end
@@ -203,8 +203,8 @@ class EngineBackend:
     def warm_up(self, requests: Sequence[Request]) -> None:
         """Choose settings and threads, let every method decode a little, and capture graphs.
 
-        `requests` have the run's sizes and temperatures; the usual request is the first. Notes the
-        execution of each method's steps and the seconds of the warm-up, for the header.
+        `requests` have the run's sizes and temperatures; the usual request is the first. A method's
+        error is not raised: its samples will fail too. Notes execution and seconds for the header.
         """
         from specbench.engine.layers.torch_attention import without_cudnn_attention
 
@@ -304,8 +304,8 @@ class EngineBackend:
     def _check(self, method: str, request: Request) -> Completion:
         """Complete a request in the warm-up, and check each step against the contract of methods.
 
-        Keeps the rows of the method's largest step. A method that breaks the contract (a
-        ContractFault) fails in every sample.
+        Keeps the rows of the method's largest step, and its untimed work (`hooks`). A method that
+        breaks the contract (a ContractFault) fails in every sample.
         """
         from specbench.engine.tree import padded_size
 

@@ -186,8 +186,8 @@ def choose_for_methods(
         chosen: has vanilla's number. Prefills and methods keep it unless another number is faster.
         prefill: reads a usual prompt, and returns the seconds it took.
         decode: completes a request with the method of a label, timed by a stopwatch.
-        rows: the rows (tokens) of a usual step, by the method's label. Methods with equally many
-            rows get the same number of threads.
+        rows: the rows (tokens) of the largest step so far, by the method's label; without vanilla.
+            Methods with equally many rows get the same number of threads.
     """
     counts = _counts_beside(chosen)  # numbers of threads to try
     usual = chosen.num  # vanilla's number

@@ -74,7 +74,7 @@ def answer_problems(
     # With reasoning, more tokens may be hidden. If the server sent the text of the reasoning, only
     # the marks around that text (such as "<think>") are hidden, and there may be any number of
     # them. Else all tokens of the reasoning are hidden, as many as the server counted.
-    most_hidden = max(0, answer.reasoning_tokens) + most_off
+    most_hidden = max(0, answer.reasoning_tokens) + most_off  # a wrong server may count below 0
     if answer.num_reasoning > 0:
         most_hidden = math.inf
     if answer.token_ids is None and not -most_off <= num_hidden <= most_hidden:

@@ -64,7 +64,8 @@ class BlockRunner:
             missing = [key for key in block.keys if key not in self._records]  # keys of records
             if not missing:
                 continue
-            if block.first.repeat != running_pass:  # the block belongs to the next pass
+            # `block.first` is its first sample, which has the number of the block's pass.
+            if block.first.repeat != running_pass:
                 running_pass = block.first.repeat
                 # Servers that the run started are ended, so that they forget earlier requests.
                 self.backend.run(self.backend.source.end_pass())

@@ -110,7 +110,7 @@ class StartedSetup(ServedSetup):
         if self.wheel:
             warnings.append(_WHEEL_WARNING.format(self.engine.title, self.wheel))
         return self.make_info(
-            [self.engine.title],
+            [self.engine.title],  # the software that serves the model, for its label
             {label: self._method_header(launch) for label, launch in self.servers.items()},
             (*warnings, *self.refused),  # `refused` has those about methods that were left out
             files=identify(self.path, prefers_index=True).files,  # engines read the index's files

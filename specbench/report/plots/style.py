@@ -205,7 +205,8 @@ def tiles(
     """A figure with a title, a subtitle, axes of equal size and a legend below, and its axes.
 
     Each of the `num_axes` axes has `height` inches, with `most_columns` or fewer side by side;
-    hidden axes fill up the last row. The figure is `spare` inches higher, and `WIDTH` inches wide.
+    hidden axes fill up the last row, and are returned too. The figure is `WIDTH` inches wide, and
+    has `spare` inches of height beside its axes, head and legend.
     `handles` are named in the legend. `shared` goes to `Figure.subplots`: `sharex`, `sharey`.
     """
     from matplotlib.figure import Figure
