@@ -1,1 +1,1 @@
-"""The numbers of runs, computed from their records."""
+"""Compute the numbers of runs from their records."""

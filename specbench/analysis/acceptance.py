@@ -1,16 +1,17 @@
-"""Acceptance by depth: how often a draft token at each depth below the pending one was accepted.
+"""Compute acceptance by depth: how often draft tokens at a depth of a chain or tree were accepted.
 
 Depth 1 is the first draft token: the first of a chain, any child of the root in a tree. The
-conditional share is of the steps that came to a depth, the unconditional share of all steps. A step
-without a draft token at a depth accepted nothing there, so chains and trees can be compared. 1 +
-the sum of the unconditional shares is the mean accepted tokens, except for cut steps.
+conditional share at a depth is a share of the steps that came to this depth; the unconditional one
+is a share of all steps. A step without a draft token at a depth accepted nothing there, so chains
+and trees can be compared. The mean accepted tokens are 1 + the sum of the unconditional shares,
+except for the effect of steps that end a completion.
 
-A step that ended its completion emitted a tokens and shows a - 1 accepted draft tokens. The record
+Suppose that such a step emitted a tokens. Then a - 1 of them are accepted draft tokens. The record
 does not say whether the last token was one more draft token or the target's own, since EOS and the
-budget end both. Such a step counts up to depth a - 1 and is left out from there on. The
+budget end both. So the step counts down to depth a - 1 and is left out of deeper ones. The
 unconditional share is the product of the conditional ones (Kaplan and Meier 1958), which assumes
-that the steps left out are like the others. If a step emitted as many tokens as its tree has nodes,
-nothing is left out.
+that the steps left out are like the others. Nothing is left out of a step that emitted as many
+tokens as its tree has nodes: its last token is the target's.
 """
 
 from dataclasses import dataclass
@@ -30,10 +31,10 @@ class DepthAcceptance:
     depth: int
 
     num_reached: int
-    """Steps that accepted every draft token above and have a known outcome here."""
+    """Steps that accepted draft tokens at all smaller depths and whose outcome here is known."""
 
     num_accepted: int
-    """Steps of `num_reached` that accepted a draft token at this depth."""
+    """How many of the `num_reached` steps accepted a draft token at this depth."""
 
     conditional: Estimate
     """`num_accepted` / `num_reached`."""
@@ -44,27 +45,31 @@ class DepthAcceptance:
 
 @dataclass(frozen=True, slots=True)
 class StepCounts:
-    """Numbers of steps [clusters, longest + 1]: column a counts steps that emitted a tokens."""
+    """Numbers of steps by cluster and by emitted tokens [clusters, longest + 1].
+
+    Column a counts the steps that emitted a tokens; `longest` is the most tokens of a step.
+    """
 
     steps: IntArray
 
     cut: IntArray
-    """The part of `steps` whose outcome at depth a is unknown."""
+    """How many of `steps` have an unknown outcome at depth a: the last token may be a draft's."""
 
     @property
     def histogram(self) -> dict[int, int]:
-        """Emitted tokens -> number of steps."""
+        """The number of steps, by the number of tokens that they emitted."""
         totals = self.steps.sum(0).tolist()
         return {length: count for length, count in enumerate(totals) if count}
 
 
 def count_steps(table: RecordTable, rows: IntArray) -> StepCounts:
     """Count the steps of these rows (numbers of records) by sample and by emitted tokens."""
-    # Of each row: its sample, its steps, and if the outcome of the last step is unknown.
+    # For each row: its sample, its steps, and True if the outcome of its last step is unknown.
     samples, num_steps, is_cut = table.values(rows, "cluster", "num_steps", "is_cut")
     _, clusters = np.unique(samples, return_inverse=True)  # the samples, numbered from 0 [rows]
     lengths = table.lengths(rows)  # emitted tokens of each step, row after row [steps]
-    cut_lengths = lengths[num_steps.cumsum()[is_cut] - 1]  # of the last step of each cut row
+    # tokens that the last step emitted, for each row with an unknown outcome
+    cut_lengths = lengths[num_steps.cumsum()[is_cut] - 1]
     shape = (1 + int(clusters.max(initial=-1)), 1 + int(lengths.max(initial=0)))
     return StepCounts(
         steps=_count_pairs(np.repeat(clusters, num_steps), lengths, shape),
@@ -73,24 +78,24 @@ def count_steps(table: RecordTable, rows: IntArray) -> StepCounts:
 
 
 def _count_pairs(rows: IntArray, columns: IntArray, shape: tuple[int, int]) -> IntArray:
-    """How often each pair of a row and a column occurs: an array of this shape."""
+    """Count how often each pair of a row and a column occurs, in an array of this shape."""
     cells = np.ravel_multi_index((rows, columns), shape)
     num_cells = shape[0] * shape[1]
     return np.bincount(cells, minlength=num_cells).reshape(shape)
 
 
 def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthAcceptance, ...]:
-    """The acceptance at each depth, from 1 to the last at which a step accepted a draft token.
+    """Compute the acceptance at each depth, down to the last at which a step accepted a token.
 
-    Empty if no step accepted a draft token. The conditional share is of the steps that came to a
-    depth and have a known outcome there, the unconditional share of all steps.
+    The result is empty if no step accepted a draft token. The conditional share is a share of the
+    steps that came to a depth and have a known outcome there; the unconditional one, of all steps.
 
     Args:
-        counts: numbers of steps [clusters, longest + 1]; longest: the most tokens of a step. A
-            cluster has all answers to a sample, or to samples with the same prompt. Column a of
-            `counts.steps` counts the steps that emitted a tokens; column a of `counts.cut` counts
-            those of them whose outcome at depth a is unknown.
-        draws: resamples the clusters, for intervals; None: no intervals.
+        counts: numbers of steps [clusters, longest + 1], where `longest` is the most tokens of a
+            step. A cluster has all answers to a sample, or to samples with the same prompt. Column
+            a of `counts.steps` counts the steps that emitted a tokens; column a of `counts.cut`
+            counts those among them whose outcome at depth a is unknown.
+        draws: resamples the clusters, for intervals. None for no intervals.
     """
     # [clusters, longest + 1], column a: number of steps that emitted at least a tokens
     at_least = counts.steps[:, ::-1].cumsum(1)[:, ::-1].astype(np.float64)
@@ -104,17 +109,17 @@ def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthA
     if not num_depths:
         return ()
     # Numbers of steps that accepted a draft token at a depth, and of steps that came to the depth
-    # and have a known outcome there: [clusters, depths] each.
+    # and have a known outcome there. Each is [clusters, depths].
     steps_accepted = accepted_anywhere[:, :num_depths]
     steps_reached = (at_least[:, depths] - counts.cut[:, depths])[:, :num_depths]
     num_accepted = steps_accepted.sum(0)  # over all clusters [depths]
     num_reached = steps_reached.sum(0)  # [depths]
-    conditional_shares = num_accepted / num_reached
-    unconditional_shares = conditional_shares.cumprod()  # Kaplan and Meier: [depths]
+    conditional_shares = num_accepted / num_reached  # [depths]
+    unconditional_shares = conditional_shares.cumprod()  # by Kaplan and Meier [depths]
     # Shares in each resample [num_resamples, depths]; NaN if there are no intervals.
     conditional_resamples = _resample(steps_accepted, steps_reached, draws)
     unconditional_resamples = conditional_resamples.cumprod(1)
-    # The number of equally heavy clusters that are as informative at depth 1 (column 0).
+    # The number of clusters with equally many steps that would tell as much, at depth 1 (column 0).
     num_effective = effective_number(steps_reached[:, :1])
     return tuple(
         DepthAcceptance(
@@ -133,29 +138,30 @@ def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthA
 
 
 def _resample(accepted: FloatArray, reached: FloatArray, draws: Draws | None) -> FloatArray:
-    """The share of steps that accepted a draft token, in each resample [num_resamples, depths].
+    """Compute the share of steps that accepted a token, in each resample [num_resamples, depths].
 
     `accepted` and `reached` are numbers of steps [clusters, depths]: those that accepted a draft
-    token at the depth, and those that came to the depth. NaN without draws or with one cluster.
+    token at the depth, and those that came to the depth. The result has one row of NaN if there are
+    no draws or fewer than two clusters.
     """
     num_clusters, num_depths = accepted.shape
     if draws is None or num_clusters < 2:
         return np.full((1, num_depths), np.nan)
     sums = draws.sums(np.hstack([accepted, reached]))  # [num_resamples, 2 depths]
-    with np.errstate(invalid="ignore", divide="ignore"):  # no step may have come to the depth
+    with np.errstate(invalid="ignore", divide="ignore"):  # a resample may lack steps at a depth
         return sums[:, :num_depths] / sums[:, num_depths:]
 
 
 def share_estimate(share: float, resamples: FloatArray, num_effective: float) -> Estimate:
-    """A share of steps with its interval, from resamples of the share [num_resamples].
+    """Give a share of steps its interval, from resamples of the share [num_resamples].
 
     `num_effective` is the effective number n of clusters. The resamples are widened by
-    sqrt(n / (n - 1)) as in `Draws.estimate`, but not on the log scale, since a share may be 0. No
-    interval if a resample is not finite (it has no steps), or with too few clusters.
+    sqrt(n / (n - 1)) as in `Draws.estimate`, but not on the log scale, since a share may be 0. The
+    interval is missing if a resample is not finite (it has no steps), or with too few clusters.
     """
     degrees = num_effective - 1  # of freedom
     if degrees <= 0 or not np.isfinite(resamples).all():
         return Estimate(share)
-    widened = share + (resamples - share) * np.sqrt(num_effective / degrees)
+    widened = share + (resamples - share) * np.sqrt(num_effective / degrees)  # [num_resamples]
     shares = np.clip(widened, 0.0, 1.0)
     return Estimate(share, interval(shares, degrees), shares, degrees)

@@ -1,8 +1,8 @@
-"""A test by random orders: does a method need fewer steps after vanilla has answered?
+"""Test by random orders if a method needs fewer steps after vanilla has answered.
 
 The order of the methods is drawn anew for each request. An honest method would have given the same
-answers in any other order, so the real order is not extreme among many random ones. Nothing is
-assumed about the answers. An interval from a few prompts assumes more.
+answers in any other order, so the real order is not extreme among many random ones. The test
+assumes nothing about the answers, unlike an interval from a few prompts.
 """
 
 from __future__ import annotations
@@ -23,27 +23,28 @@ SEED = 0
 
 
 def is_order_telling(rows: DataFrame, allowed: float) -> bool:
-    """True if the method needs fewer steps on requests that vanilla answered first, beyond chance.
+    """Check if the method needs fewer steps on requests that vanilla answered first, beyond chance.
 
-    An order says of each request if vanilla or the method answered it first. The ratio of an order
-    is the method's steps per token on the requests that vanilla answered first / on the others. The
-    result is true if at most MOST_AS_LOW of NUM_ORDERS random orders have a ratio at most as high
-    as that of the real order. Random orders that equal the real one are left out.
+    An order tells for each request if vanilla or the method answered it first. The ratio of an
+    order is the method's steps per token on the requests that vanilla answered first / its steps
+    per token on the others. The result is True if at most MOST_AS_LOW of NUM_ORDERS random orders
+    have a ratio no higher than that of the real order. Random orders that equal the real one are
+    left out.
 
     Args:
         rows: the method's completions, one per request; the index is the row in the record table,
-            whose rows stand in the order in which they ran. `baseline_row` is the row of vanilla's
-            completion of the same request, which every request has; `num_emitted` is the number of
-            tokens that steps emitted.
-        allowed: steps on requests that vanilla answered first count as more by this share, since
-            the ratio of an honest method may be lower than 1 by about as much.
+            whose rows are in the order in which they ran. `baseline_row` is the row of vanilla's
+            completion of the same request, which exists for every request; `num_emitted` is the
+            number of tokens that steps emitted.
+        allowed: a share such as 0.05, by which the steps on requests that vanilla answered first
+            are increased, since the ratio of an honest method may be below 1 by about as much.
     """
-    is_after = (rows["baseline_row"] < rows.index).to_numpy()  # vanilla was first [requests]
+    is_after = (rows["baseline_row"] < rows.index).to_numpy()  # True: vanilla was first [requests]
     num_tokens = rows["num_emitted"].to_numpy(dtype=float)  # [requests]
     num_steps = rows["num_steps"].to_numpy(dtype=float)  # [requests]
     weighted_steps = np.where(is_after, (1 + allowed) * num_steps, num_steps)
     generator = np.random.default_rng(SEED)
-    # Each random order shuffles the real one [orders, requests].
+    # each random order shuffles the real one; True: vanilla was first [orders, requests]
     random_orders = generator.permuted(np.tile(is_after, (NUM_ORDERS, 1)), axis=1)
     is_other = (random_orders != is_after).any(axis=1)  # False for the real order [orders]
     real_ratio = _ratio(is_after[None], weighted_steps, num_tokens)  # [1]
@@ -52,7 +53,11 @@ def is_order_telling(rows: DataFrame, allowed: float) -> bool:
 
 
 def _ratio(orders: BoolArray, num_steps: FloatArray, num_tokens: FloatArray) -> FloatArray:
-    """Steps per token after vanilla / before it, for each order [orders, requests]: [orders]."""
+    """Divide steps per token after vanilla by those before it, in each order [orders].
+
+    `orders` is True for the requests that vanilla answered first [orders, requests]. `num_steps`
+    and `num_tokens` are the method's [requests].
+    """
     after = (orders @ num_steps) / (orders @ num_tokens)
     before = (~orders @ num_steps) / (~orders @ num_tokens)
     return after / before

@@ -1,4 +1,4 @@
-"""Answers of a method, each with vanilla's to the same request: the table that `factors` explains.
+"""Pair a method's answers with vanilla's to the same requests, in a table that `factors` explains.
 
 Every source of answers fills the same columns. A number that a source lacks is NaN: an imported
 file may have only a total time, or no steps.
@@ -16,19 +16,19 @@ from specbench.analysis.stats.arrays import BoolArray, FloatArray, IntArray
 from specbench.types import RequestKey
 
 Arithmetic = Literal["tasks", "totals", "rates", "ratios"]
-"""The source's way of averaging the number that it prints:
+"""How the source of the answers averages the number that it prints:
 
 - tasks: the mean over tasks of each task's speedup, as reports do,
-- totals: all tokens and all seconds as one,
+- totals: the speedup from the sums of all tokens and of all seconds,
 - rates: the method's mean tokens/s over questions / vanilla's mean (the published way),
-- ratios: the mean over questions of the quotient of the two rates.
+- ratios: the mean over questions of the method's tokens/s / vanilla's.
 
-A question has all turns of a prompt in one pass.
+A question is a prompt in one pass, with all its turns.
 """
 
 
 class PromptTurn(NamedTuple):
-    """A turn of a prompt, whatever pass, temperature and load it was answered in."""
+    """A turn of a prompt, whatever the pass, temperature and load of its answer."""
 
     task: str
     sample_id: str
@@ -36,27 +36,27 @@ class PromptTurn(NamedTuple):
 
 
 def prompt_turn(request: RequestKey) -> PromptTurn:
-    """The prompt and turn of a request."""
+    """Reduce a request to its prompt and turn."""
     return PromptTurn(request.task, request.sample_id, request.turn)
 
 
 class Answers(NamedTuple):
-    """Counts and seconds of answers: [requests] each. NaN is unknown."""
+    """Counts and seconds of answers, each an array [requests]. NaN means unknown."""
 
     tokens: FloatArray
     """Tokens, by our counting rule."""
     wall_s: FloatArray
     """Seconds of the whole request."""
     decode_s: FloatArray
-    """Seconds after the first token. If unknown for any answer, cost includes the prefill."""
+    """Seconds after the first token. If any is unknown, the cost of a step includes the prefill."""
     steps: FloatArray
     """Forward passes of the target after the prefill. Vanilla has one per emitted token."""
     first_tokens: FloatArray
-    """Tokens that no step emitted: the prefill's. 0 if the source counts the prefill as a step."""
+    """Tokens that the prefill emitted, not a step. 0 if the source counts the prefill as a step."""
     source_tokens: FloatArray
     """Tokens, by the counting rule of the source; NaN if the source counts as we do."""
     block_s: FloatArray
-    """The answer's part of the seconds that a server took for all requests of a block."""
+    """The answer's part of the seconds that a server took for a block (a group of requests)."""
 
     @property
     def counted_tokens(self) -> FloatArray:
@@ -65,14 +65,14 @@ class Answers(NamedTuple):
 
     @property
     def emitted(self) -> FloatArray:
-        """Tokens that steps emitted."""
+        """Tokens that steps emitted, by our counting rule."""
         return self.tokens - self.first_tokens
 
 
 def one_per_second(number: int) -> Answers:
-    """Answers of one token, one step and one second each, in place of a baseline.
+    """Make this number of answers of one token, one step and one second each, as a baseline.
 
-    Speedups over it are tokens/s, and the cost of a step is in seconds.
+    Speedups relative to it are tokens/s, and the cost of a step is in seconds.
     """
     ones = np.ones(number)
     return Answers(ones, ones, ones, ones, 0 * ones, ones, ones)
@@ -91,11 +91,11 @@ class AnswerPairs:
     units: IntArray
     """The pass, or the run of a pool, of each row [requests]."""
     has_baseline: bool = True
-    """True if `vanilla` has real answers. If not, tokens/s or a throughput is printed."""
+    """True if `vanilla` has real answers. If False, the printed number is tokens/s, no speedup."""
     arithmetic: Arithmetic = "tasks"
-    """The average behind the printed number."""
+    """How the source averages the printed number."""
     step_unit_s: float = 1.0
-    """Seconds of the unit in which steps are shown."""
+    """The unit in which the time of a step is shown, in seconds."""
 
     @property
     def turns(self) -> list[PromptTurn]:
@@ -109,7 +109,7 @@ class AnswerPairs:
         return not np.isnan(block_s).any()
 
     def where(self, is_kept: BoolArray) -> AnswerPairs:
-        """The rows that are kept [requests]."""
+        """Select the rows for which `is_kept` [requests] is True."""
         return replace(
             self,
             requests=[self.requests[row] for row in np.flatnonzero(is_kept).tolist()],

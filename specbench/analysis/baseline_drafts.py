@@ -1,5 +1,6 @@
-"""Drafts of vanilla's server, which should make none: a run with such a baseline has no speedup.
-The run is stopped when drafts show, but the records of its earlier blocks remain.
+"""Find drafts of vanilla's server, which should make none: such a baseline gives no speedup.
+
+The run is stopped when it sees such drafts, but the records of its earlier blocks remain.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,19 +16,19 @@ BASELINE_DRAFTS = Missing("the server of vanilla drafted")
 
 
 def count_baseline_drafts(header: RunHeader, records: Sequence[Record]) -> int | None:
-    """Drafts, or draft tokens, of vanilla's server in a run; None if nothing counted them.
+    """Count the drafts (or draft tokens) of vanilla's server in a run; None if nothing counts them.
 
     The result is the larger of two sums: of the server's counters over blocks (groups of requests
     that the server completed together), and of the drafts counted in vanilla's answers (`records`).
-    Of a block, the largest counter that grows with drafts only: drafts, draft tokens, accepted
-    tokens or verify calls. Counters without drafts count as 0, since engines report drafts once
-    they draft. None for runs imported from other tools.
+    A block adds the largest counter that grows with drafts only: drafts, draft tokens, accepted
+    tokens or verify calls. A block whose counters mention no drafts adds 0, since engines report
+    drafts once they draft. None for runs imported from other tools.
     """
     if header.imported:
         return None
     blocks = [block for block in header.blocks if block.method == BASELINE]
     num_by_counters = sum(counted_drafts(block.counters) for block in blocks)
-    drafts_of_answers = [  # of each answer; None if the server did not count them
+    drafts_of_answers = [  # drafts of each of vanilla's answers; None if the server counted none
         record.serving.num_drafts
         for record in records
         if record.key.method == BASELINE and record.serving
@@ -40,7 +41,7 @@ def count_baseline_drafts(header: RunHeader, records: Sequence[Record]) -> int |
 
 
 def find_baseline_drafts(header: RunHeader, records: Sequence[Record]) -> Iterator[RunWarning]:
-    """The warning about a server of vanilla that drafted."""
+    """Yield a warning if vanilla's server drafted."""
     num_drafts = count_baseline_drafts(header, records)
     if num_drafts:
         yield RunWarning("baseline_drafts", {"drafts": num_drafts})

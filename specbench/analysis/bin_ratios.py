@@ -1,4 +1,7 @@
-"""The ratio of two sides' MAT by the step's position in the answer, context length and turn."""
+"""Compare the MAT of two sides by position in the answer, context length and turn of the step.
+
+A side is a method's answers in a run. MAT (mean accepted tokens) is emitted tokens / steps.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from specbench.analysis.step_bins import Axis, Bin, bin_edges, locate_steps, too
 
 @dataclass(frozen=True, slots=True)
 class BinRatio(Bin):
-    """MAT of two sides in a range of an axis, over prompts with steps of both sides there."""
+    """MAT of two sides in a range of an axis, over the prompts with steps of both sides in it."""
 
     num_prompts: int
     """Number of these prompts."""
@@ -50,19 +53,19 @@ class PlacedSteps(NamedTuple):
 
     @classmethod
     def of(cls, table: RecordTable, rows: IntArray, prompts: IntArray) -> PlacedSteps:
-        """The steps of these rows, with the number of each row's prompt [rows]."""
+        """List the steps of these rows. `prompts` has the number of each row's prompt [rows]."""
         steps = locate_steps(table, rows)
         return cls(prompts[steps.row_of_step], steps.emitted, steps.places)
 
     def sums(self, step_bin: Bin, num_prompts: int) -> FloatArray:
-        """The numbers of steps in a bin and of tokens that they emitted, per prompt [prompts, 2].
+        """Count the steps in a bin, and the tokens that they emitted, for each prompt [prompts, 2].
 
-        Row p is the prompt with the number p; it has zeros if the prompt has no step in the bin.
+        Row p belongs to prompt number p; it has zeros if the prompt has no step in the bin.
         """
         numbers = self.numbers[step_bin.axis]  # positions, context lengths or turns [steps]
         is_inside = (step_bin.low <= numbers) & (numbers < step_bin.high)
-        prompts = self.prompts[is_inside]  # [steps in the bin], like the columns
-        columns = (np.ones(len(prompts)), self.emitted[is_inside])
+        prompts = self.prompts[is_inside]  # numbers of prompts [steps in the bin]
+        columns = (np.ones(len(prompts)), self.emitted[is_inside])  # [steps in the bin] each
         sums = [np.bincount(prompts, column, num_prompts) for column in columns]
         return np.stack(sums, axis=1).astype(np.float64)
 
@@ -70,12 +73,12 @@ class PlacedSteps(NamedTuple):
 def compare_steps(
     subject: PlacedSteps, reference: PlacedSteps, draws: Draws
 ) -> tuple[BinRatio, ...]:
-    """The MAT of two sides and their ratio subject / reference, in the bins of each axis in order.
+    """Compare the MAT of two sides, subject / reference, in the bins of each axis in order.
 
-    A side is a method's answers in a run. A bin counts the prompts with steps of both sides in it;
-    bins without such a prompt are left out, and with few prompts the numbers are missing. An axis
-    counts if both sides know it. `draws` resamples the prompts, each for both sides at once, for
-    intervals.
+    A side is a method's answers in a run. Only prompts with steps of both sides in a bin count
+    there; bins without such a prompt are left out, and with few prompts the numbers are missing.
+    Only axes that both sides know are compared. `draws` resamples the prompts for intervals, each
+    prompt for both sides at once.
     """
     sides = (subject, reference)
     num_prompts = 1 + max(int(side.prompts.max(initial=0)) for side in sides)
@@ -85,7 +88,7 @@ def compare_steps(
         largest = min(int(side.numbers[axis].max(initial=-1)) for side in sides)
         for low, high in pairwise(bin_edges(axis, largest)):
             step_bin = Bin(axis, low, high)
-            # Of each prompt: its steps in the bin, and the tokens that they emitted [prompts, 2].
+            # For each prompt: its steps in the bin, and the tokens that they emitted [prompts, 2].
             subject_sums, reference_sums = (side.sums(step_bin, num_prompts) for side in sides)
             # True for prompts with steps of both sides [prompts].
             is_on_both = (subject_sums[:, 0] > 0) & (reference_sums[:, 0] > 0)
@@ -99,17 +102,20 @@ def compare_steps(
 
 
 def _bin_ratio(step_bin: Bin, subject: FloatArray, reference: FloatArray, draws: Draws) -> BinRatio:
-    """MAT of both sides in a bin and their ratio subject / reference; missing with few prompts.
+    """Compute both sides' MAT in a bin and the ratio subject / reference; missing with few prompts.
 
-    `subject` and `reference` have the sums of the same prompts [prompts, 2]: the prompt's steps in
-    the bin, and the tokens that these steps emitted.
+    `subject` and `reference` have two sums for each of the same prompts [prompts, 2]: the prompt's
+    steps in the bin, and the tokens that these steps emitted.
     """
     steps, emitted = np.hsplit(subject, 2)  # [prompts, 1] each
     base_steps, base_emitted = np.hsplit(reference, 2)
     missing = too_few(len(subject))  # the reason, or None if there are enough prompts
 
     def ratio_of_sums(top: FloatArray, bottom: FloatArray) -> Value:
-        """prod(column sums of `top`) / prod(column sums of `bottom`), with its interval."""
+        """Divide the product of `top`'s column sums by that of `bottom`'s, with an interval.
+
+        Both have a row per prompt [prompts, columns].
+        """
         return missing or draws.estimate(Ratio(top, bottom, machine=EXACT))
 
     return BinRatio(

@@ -1,4 +1,4 @@
-"""The break-even load of a method: the number of requests at once up to which it pays.
+"""Find the break-even load of a method: the number of requests at once up to which it is faster.
 
 Below this load, the method gives more throughput than vanilla. Between two measured loads the ratio
 of throughputs is taken to lie on a straight line in the logarithm of the load.
@@ -19,11 +19,11 @@ _TAILS = (2.5, 97.5)
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
-    """Where a method stops paying, among the loads that were measured."""
+    """Where a method stops being faster than vanilla, among the loads that were measured."""
 
     load: float
-    """The load at which the method stops being faster for the first time: 0 if it is not faster at
-    the smallest measured load, infinite if it is faster at all of them.
+    """The lowest load (requests at once) at which the method is no longer faster: 0 if it is not
+    faster at the smallest measured load, infinite if it is faster at all of them.
     """
     last_faster: int | None
     """The largest measured load below `load`; None if there is none."""
@@ -34,38 +34,40 @@ class BreakEven:
 
 
 def crossing(loads: Sequence[int], ratios: Sequence[float]) -> float:
-    """The load at which the ratio of throughputs falls to 1 for the first time.
+    """Find the lowest load at which the ratio of throughputs falls to 1.
 
-    `loads` ascend, `ratios` are those at the loads. Between loads l0 and l1 with the ratios
-    r0 > 1 >= r1: log l = log l0 + (r0 - 1) / (r0 - r1) * log(l1 / l0). The result is 0 if the first
-    ratio is at most 1, and infinite if all ratios are above 1.
+    `loads` are numbers of requests at once, in ascending order; `ratios` are the method's
+    throughput / vanilla's at these loads. Between loads l0 and l1 with the ratios r0 > 1 >= r1, the
+    result l has log l = log l0 + (r0 - 1) / (r0 - r1) * log(l1 / l0). It is 0 if the first ratio is
+    at most 1, and infinite if all ratios are above 1.
     """
     if ratios[0] <= 1:
         return 0.0
     for (load, ratio), (next_load, next_ratio) in pairwise(zip(loads, ratios, strict=True)):
         if next_ratio <= 1:
-            share = (ratio - 1) / (ratio - next_ratio)  # of the way to next_load, in logs
+            share = (ratio - 1) / (ratio - next_ratio)  # of the way from log load to log next_load
             return float(load * math.exp(share * math.log(next_load / load)))
     return math.inf
 
 
 def break_even(ratios: Mapping[int, Estimate]) -> BreakEven:
-    """The load at which a method's throughput falls to vanilla's, with its 95 % interval.
+    """Find the load at which a method's throughput falls to vanilla's, with its 95 % interval.
 
-    It is 0 if the method is not faster at the lowest load, and infinite if it is faster at all.
+    It is 0 if the method is not faster at the lowest load, and infinite if it is faster at every
+    load.
     `ratios` maps each measured load (requests at once) to the method's throughput / vanilla's. The
     interval holds 95 % of the break-even loads of the ratios' resamples. It is None if the ratio of
     any load has no resamples.
     """
     loads = sorted(ratios)
     break_even_load = crossing(loads, [ratios[load].value for load in loads])
-    # The resampled ratios at each load that has them [num_resamples].
+    # For each load with resamples: the ratios in them [num_resamples].
     ratios_of_loads = [
         resamples for load in loads if (resamples := ratios[load].resamples) is not None
     ]
     interval = None
     if len(ratios_of_loads) == len(loads):
-        # a row has the ratios of one resample at all loads [num_resamples, loads]
+        # a row has the ratios at all loads in one resample [num_resamples, loads]
         ratio_rows = np.stack(ratios_of_loads, axis=1)
         crossings = [crossing(loads, ratio_row) for ratio_row in ratio_rows]  # loads, 0 or infinite
         # "nearest", because interpolation fails between infinite loads

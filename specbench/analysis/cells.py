@@ -1,13 +1,13 @@
-"""The numbers of one cell: one method at one temperature on one task.
+"""Compute the numbers of one cell: one method at one temperature on one task.
 
-`CellSource` cuts the rows of every cell from the table of a run's records. A number that
+`CellSource` selects the rows of every cell from the table of a run's records. A number that
 cannot be given is a `Missing` with the reason: never NaN, and never a zero that means
 "unknown".
 
 - Speedup: the baseline's time per token / the method's, each summed over the same requests. With
   equal token counts this is the ratio of seconds.
-- Decode speedup: this ratio for the tokens after the first. The first one's time is the prefill's.
-- Published speedup: mean over samples of the method's tokens/s / the baseline's mean over the same
+- Decode speedup: this ratio for the tokens after the first, which the prefill emits.
+- Published speedup: the method's mean tokens/s over samples / the baseline's mean over the same
   samples. A sample's tokens/s are over all its turns, as in Spec-Bench's evaluation/speed.py.
 - Mean accepted tokens (MAT): tokens emitted by steps / steps, over all steps of the cell (micro).
   The macro mean averages the completions' own values.
@@ -49,8 +49,8 @@ NOT_GREEDY = Missing("temperature above 0")
 NO_TIMES = Missing("no times in the imported files")
 NO_ANSWERS = Missing("no answers in the imported files")
 WITH_PHASES = Missing("the phases of steps were timed, which slows them down")
-"""Measuring phases makes the clock wait for the device within a step: such times are not
-evidence.
+"""To time the phases, each step waits for the device at the end of each phase, so such times are no
+evidence of speed.
 """
 
 Arithmetic = Literal["ours", "paper"]
@@ -59,7 +59,7 @@ Arithmetic = Literal["ours", "paper"]
 
 @dataclass(frozen=True, slots=True)
 class CellKey:
-    """One method at one temperature on one task. `load` separates cells of several loads."""
+    """One method at one temperature on one task. `load` tells cells at different loads apart."""
 
     method: str
     temperature: float
@@ -71,13 +71,13 @@ class CellKey:
 class CellMetrics:
     """The numbers of one cell.
 
-    All but `num_done`, `num_failed` and `first_error` are of the requests that every ranked method
-    finished without a pause of the machine. A method is ranked on a task if it finished at least
-    half of the requests that any method finished on the task.
+    All except `num_done`, `num_failed` and `first_error` cover only requests that every ranked
+    method finished without a pause of the machine. A method is ranked on a task if it finished at
+    least half of the task's requests.
     """
 
     speedup: Value
-    """The speedup by the requested arithmetic: one of the next two."""
+    """The speedup by the requested formula: `our_speedup` or `paper_speedup`."""
 
     our_speedup: Value
     paper_speedup: Value
@@ -87,10 +87,10 @@ class CellMetrics:
     tokens_per_s: Value
 
     match_rate: Value
-    """Share of the `num_pairs` completions that equal the baseline's, at temperature 0."""
+    """The share of the `num_pairs` completions that equal the baseline's, at temperature 0."""
 
     accept_histogram: Mapping[int, int]
-    """Tokens per step -> number of steps."""
+    """The number of steps, by the number of tokens that they emitted."""
 
     acceptance_by_depth: tuple[DepthAcceptance, ...]
     latency: Latency
@@ -105,23 +105,23 @@ class CellMetrics:
     num_failed: int
     num_tokens: int
     num_steps: int
-    """Steps that the records list: 0 if a server gives counts alone, although MAT may be known."""
+    """Steps that the records list; 0 if a server only counts them, although MAT may be known."""
     first_error: str | None
 
 
 def _estimates(table: RecordTable, rows: IntArray, draws: Draws | None) -> dict[str, Estimate]:
-    """Speedups, tokens/s and mean accepted tokens of a cell, by the name of the metric.
+    """Compute the speedups, tokens/s and mean accepted tokens of a cell, by the metric's name.
 
     A metric is left out if none of the rows has all the numbers that it needs.
 
     Args:
         table: has a row per completion.
         rows: numbers of the completions that count.
-        draws: resamples the clusters (samples) of rows, for intervals; None: no intervals.
+        draws: resamples the clusters (samples) of rows, for intervals. None for no intervals.
     """
-    # By name: the counts and seconds of the rows that the metrics need [rows].
+    # The counts and seconds that the metrics need, by the column's name [rows].
     columns = dict(zip(COLUMNS, table.values(rows, *COLUMNS), strict=True))
-    groups = table.groups(rows)  # of each row: its sample, its pass (or run of a pool), its request
+    groups = table.groups(rows)  # each row's sample, pass (or run of a pool) and request
     ratios: dict[str, Ratio] = {}  # by metric, from sums per sample
     for name, row_ratio in row_ratios(columns).items():
         if not row_ratio.where.any():  # `where` [rows] is true for rows with all numbers
@@ -135,13 +135,12 @@ def _estimates(table: RecordTable, rows: IntArray, draws: Draws | None) -> dict[
 
 
 def _paper_ratio(table: RecordTable, rows: IntArray) -> Ratio:
-    """The published speedup: the mean of the method's tokens/s / the mean of vanilla's.
+    """Compute the published speedup: the mean of the method's tokens/s / the mean of vanilla's.
 
-    The means are over visits. A visit is a sample in a pass, with its turns that count; samples
-    with the same prompt are one (a cluster). `rows` are the numbers of the completions that count.
-    The result has the sums per cluster.
+    The means are over visits: a visit is a sample (cluster) in a pass, with all its turns. `rows`
+    are the numbers of the completions that count. The result has the sums of each sample.
     """
-    # Numbers of each row: its sample, its unit (a pass, or a run of a pool) and its pass.
+    # For each row: the numbers of its sample, its unit (a pass, or a run of a pool) and its pass.
     clusters, unit_of_row, passes = table.values(rows, "cluster", "unit", "repeat")
     shape = (1 + clusters.max(), 1 + passes.max())  # a visit's coordinates: sample and pass
     row_visits = np.ravel_multi_index((clusters, passes), shape)  # numbers of visits: [rows]
@@ -149,7 +148,7 @@ def _paper_ratio(table: RecordTable, rows: IntArray) -> Ratio:
     cluster_of_visit, _ = np.unravel_index(visits, shape)  # [visits]
 
     columns = table.values(rows, "num_tokens", "wall_s", "baseline_num_tokens", "baseline_wall_s")
-    sums = cluster_sums(visit_of_row, columns)  # [visits, 4]
+    sums = cluster_sums(visit_of_row, columns)  # tokens, seconds, and vanilla's [visits, 4]
     num_tokens, wall_s, base_num_tokens, base_wall_s = sums.T
     tokens_per_s = num_tokens / wall_s
     base_tokens_per_s = base_num_tokens / base_wall_s
@@ -165,7 +164,7 @@ def _paper_ratio(table: RecordTable, rows: IntArray) -> Ratio:
 
 
 class CellSource:
-    """Cells of a run, cut from the table of its records."""
+    """The source of a run's cells: it selects their rows from the table of records."""
 
     def __init__(
         self,
@@ -174,7 +173,7 @@ class CellSource:
         survivors: Survivors,
         no_times: Missing | None,
     ) -> None:
-        """`no_times` is the reason why times are no evidence of speed; None: they are."""
+        """`no_times` tells why times are no evidence of speed; None if they are."""
         self._table = table
         self._survivors = survivors
         self._no_times = no_times
@@ -185,26 +184,26 @@ class CellSource:
     def measure_cell(
         self, key: CellKey, draws: Draws | None, arithmetic: Arithmetic
     ) -> CellMetrics:
-        """The numbers of a cell, with a reason for each missing number.
+        """Compute the numbers of a cell, with a reason for each missing number.
 
         They cover the requests that every ranked method finished (see `CellMetrics`). `draws`
-        resamples samples, for intervals (None: none). `arithmetic` is the formula of `speedup`.
+        resamples the samples for intervals (None for none). `arithmetic` is `speedup`'s formula.
         """
         table = self._table
-        all_rows = self._rows_of(key)  # numbers of records, failed ones too
+        all_rows = self._rows_of(key)  # numbers of the cell's records, also failed ones
         is_measured = self._is_measured[all_rows]
         failed_rows = all_rows[~is_measured]
-        rows = all_rows[self._survivors.is_shared[all_rows]]  # those that count
+        rows = all_rows[self._survivors.is_shared[all_rows]]  # rows that count
         num_done = int(is_measured.sum())
 
-        # Of each row: sample, tokens, row of vanilla's answer to this prompt or -1, is it equal.
+        # For each row: sample, tokens, row of vanilla's answer or -1, True if the two are equal.
         sample_numbers, num_tokens, baseline_rows, is_equal = table.values(
             rows, "cluster", "num_tokens", "baseline_row", "is_same"
         )
-        step_counts = count_steps(table, rows)  # listed steps by sample and emitted tokens
-        num_pairs = int((baseline_rows >= 0).sum())  # rows with such an answer
+        step_counts = count_steps(table, rows)  # numbers of listed steps by emitted tokens
+        num_pairs = int((baseline_rows >= 0).sum())  # rows that vanilla answered too
 
-        # The reasons if all numbers, times, or ratios to vanilla are missing; the first two may be
+        # Reasons why all numbers, times, or ratios to vanilla are missing; the first two may be
         # None. In `a or b or c`, the first reason or estimate that is not None becomes the number.
         no_rows = None if len(rows) else self._reason_for_no_rows(key, all_rows, num_done)
         no_times = no_rows or self._no_times
@@ -217,11 +216,11 @@ class CellSource:
         match_rate: Value = no_pairs
         if key.temperature > 0:
             match_rate = NOT_GREEDY
-        elif num_pairs and not any(answer_of(table.records[row]) for row in rows):  # ids or text
+        elif num_pairs and not any(answer_of(table.records[row]) for row in rows):  # tokens or text
             match_rate = NO_ANSWERS
         elif num_pairs:
             match_rate = Estimate(float(is_equal.sum()) / num_pairs)
-        errors = (table.records[row].error for row in failed_rows)  # texts, or None
+        errors = (table.records[row].error for row in failed_rows)  # messages, or None
         return CellMetrics(
             speedup=paper_speedup if arithmetic == "paper" else our_speedup,
             our_speedup=our_speedup,
@@ -245,27 +244,27 @@ class CellSource:
 
     @property
     def shared_rows(self) -> dict[CellKey, IntArray]:
-        """The rows of every cell that methods are compared on, and the failed rows."""
+        """For each cell, the rows on which methods are compared, and the failed rows."""
         is_kept = self._survivors.is_shared | ~self._is_measured
         return {key: rows[is_kept[rows]] for key, rows in self._rows.items()}
 
     def _rows_of(self, key: CellKey) -> IntArray:
-        """All rows of a cell."""
+        """All rows of a cell, also failed ones."""
         return self._rows.get(key, np.empty(0, dtype=np.intp))
 
     def _reason_for_no_pairs(self, key: CellKey) -> Missing:
-        """The reason for missing ratios to vanilla, if it answered no request of the cell."""
+        """Tell why ratios to vanilla are missing, if it answered no request of the cell."""
         baseline_rows = self._rows_of(replace(key, method=BASELINE))
         if not len(baseline_rows):
             return NO_BASELINE
         if not self._is_measured[baseline_rows].any():
             return BASELINE_FAILED
-        # `other_row`: vanilla's record if its server read another prompt, else -1
+        # `other_row`: row of vanilla's record if its server read another prompt, else -1
         has_other = self._table.columns["other_row"][self._rows_of(key)] >= 0
         return OTHER_PROMPTS if has_other.any() else NO_SHARED
 
     def _reason_for_no_rows(self, key: CellKey, all_rows: IntArray, num_done: int) -> Missing:
-        """The reason why the cell has no row on which methods are compared.
+        """Tell why the cell has no row on which methods are compared.
 
         `all_rows` are the numbers of the cell's records; `num_done` of these did not fail.
         """
@@ -273,19 +272,19 @@ class CellSource:
             return NO_CHECKPOINT if key.method in self._no_checkpoint else NOT_RUN
         if not num_done:
             return ALL_FAILED
-        # Requests that this and that any method finished, if too few to rank this one on the task.
+        # How many requests the method finished, if they are too few to rank it on the task; else
+        # None: all ranked methods finished no request without a pause, or the cell has all tasks.
         finished = self._survivors.unranked.get((key.method, key.temperature, key.task))
-        # None: no request that all ranked methods finished without a pause; or a cell of all tasks
         if finished is None:
             return NO_SHARED
         return Missing(f"not comparable: finished {finished.num_done} of {finished.num_by_any}")
 
 
 def rows_by_cell(frame: DataFrame) -> dict[CellKey, IntArray]:
-    """The numbers of the records of each cell, in the order of the cells' first records.
+    """List the numbers of each cell's records, with cells in the order of their first records.
 
-    `frame` has one row per record. Besides the cell of each method, temperature and task, there is
-    one of all tasks together per method and temperature, with the task `POOLED`.
+    `frame` has one row per record. Besides a cell for each method, temperature and task, there is
+    one for each method and temperature that has all tasks together, with the task `POOLED`.
     """
     # (method, temperature, task) -> numbers of records
     rows_by_names: dict[Any, IntArray] = frame.groupby(CELL_KEY, observed=True, sort=False).indices

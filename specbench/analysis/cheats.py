@@ -1,6 +1,6 @@
-"""Rules that find speed which drafting does not explain. Honest runs pass them.
+"""Find speed that drafting does not explain, by rules that honest runs pass.
 
-They judge methods of the engine in this process, not those of servers.
+The rules judge methods of specbench's own engine, not those of servers.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
 FAST_STEP = "fast_step"
 """Key of the warning about steps of one method that are faster than vanilla's."""
 SLOW_VANILLA = "slow_vanilla"
-"""Key of the same warning about several methods: vanilla is then the likely cause."""
+"""Key of the same warning about several methods: then the likely cause is a slow vanilla."""
 
 LEAST_STEP = 0.9
-"""Smallest ratio of a step's time to vanilla's that noise and kernels explain."""
+"""Smallest ratio of a step's time to vanilla's that noise and other kernels can explain."""
 LEAST_STEP_MORE = 0.95
-"""Smallest ratio that is explained if the method has more threads than vanilla: vanilla's step is
-at most 5 % slower with vanilla's number of threads than with the fastest number.
+"""This ratio for a method with more CPU threads than vanilla: vanilla's step is at most 5 % slower
+with vanilla's number of threads than with the fastest number.
 """
 LEAST_PREFILL = 0.8
-"""Smallest ratio of a prefill's time to vanilla's that noise and kernels explain."""
+"""Smallest ratio of a prefill's time to vanilla's that noise and other kernels can explain."""
 MOST_AFTER = 0.1
-"""Vanilla's steps may take longer by this share after a method than after others."""
+"""Share by which vanilla's steps may take longer right after a method than at other times."""
 LEAST_PAIRS = 8
-"""Fewest completions of vanilla right after a method, and fewest others, for the rule that the
-method slows vanilla.
+"""Fewest completions of vanilla right after a method, and also fewest others, with which the rule
+judges if the method slows vanilla.
 """
 _GROUP = ["temperature", "task", "turn"]
 """Columns of vanilla's completions whose steps should take equally long."""
 
 
 def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]:
-    """The warnings about methods whose speed drafting does not explain, by several rules.
+    """Warn about methods whose speed drafting does not explain, by several rules.
 
-    Methods of servers get no warning. The records of `table` stand in the order in which they ran;
-    `header` describes their run. A subject is a method and a temperature; 0.0 may stand for all.
+    Methods of servers get no warning. The records of `table` are in the order in which they ran;
+    `header` describes their run. A subject is a method and a temperature, where 0.0 may mean all.
     """
     spec = header.spec.values  # the run's options
     frame = table.frame  # a row per completion
@@ -66,12 +66,12 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
     first_pass = counted[counted["repeat"] == 0]  # of the passes over the prompts
     # Key of the rule's warning -> the subjects that the rule names, each with a ratio of steps or
     # of times. `claimed` keeps the ratios that are significantly below 1 / (1 + `allowed`), or
-    # below 0.95 if it is not given.
+    # below 0.95 if `allowed` is not given.
     ratios_by_rule: dict[str, dict[Subject, float]] = {
         # seconds of work outside completions / seconds of decoding
         "untimed_work": untimed_work(frame, header),
-        # Seconds of completions by an outer clock / by their own times. Recording a trace of the
-        # draft trees comes after the timed steps, and would look like hidden work.
+        # Seconds of completions by an outer clock / by their own times. A trace of the draft trees
+        # is recorded after the timed steps, and would look like hidden work.
         "hidden_time": {} if spec.trace else hidden_time(table),
         # Steps per token in later passes / in the first one; or, for methods whose drafts depend
         # on the prompt alone, steps of equal answers, which need no test (`fewer_steps`).
@@ -85,9 +85,9 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
         # If several methods are fast, the likely cause is a slow vanilla.
         fast_methods = {method for method, _ in fast_ratios}
         ratios_by_rule[FAST_STEP if len(fast_methods) < 2 else SLOW_VANILLA] = fast_ratios
-        # seconds of a prefill / vanilla's
+        # seconds of a prefill / seconds of vanilla's prefill
         ratios_by_rule["fast_prefill"] = _below(table, timed, LEAST_PREFILL, "prefill_s")
-        # vanilla's speed right after a method / in its other completions
+        # vanilla's speed right after a method / its speed in other completions
         slowed_speeds = claimed(_by_neighbour(frame, is_timed), allowed=MOST_AFTER)
         ratios_by_rule["slowed_vanilla"] = {  # ratios of times
             subject: 1 / speed for subject, speed in slowed_speeds.items()
@@ -97,7 +97,7 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
         # each method's speedup without and with its untimed work
         add_speedups(warnings[0].numbers["methods"], frame, header)
     warnings += slow_steps(header)  # a warning if vanilla's steps are slow
-    # Fingerprints of the target's weights (or of a share of them): at load and at the run's end.
+    # Fingerprints of the target's weights (or of a share of them), after loading and at the end.
     fingerprints = header.weights_print
     if fingerprints and fingerprints.at_load != fingerprints.at_end:
         warnings.append(RunWarning("changed_weights", {"share": fingerprints.share}))
@@ -105,7 +105,7 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
 
 
 def _warning(key: str, ratios: Mapping[Subject, float]) -> RunWarning:
-    """The warning of a rule that names these methods."""
+    """Make the warning of a rule from the ratio of each subject that the rule names."""
     methods: list[dict[str, Any]] = [
         {"method": method, "temperature": temperature, "ratio": ratio}
         for (method, temperature), ratio in ratios.items()
@@ -114,9 +114,10 @@ def _warning(key: str, ratios: Mapping[Subject, float]) -> RunWarning:
 
 
 def _fast_steps(table: RecordTable, timed: DataFrame, header: RunHeader) -> dict[Subject, float]:
-    """The subjects with too fast steps: seconds of a step / vanilla's. `timed` has the completions.
+    """Find the subjects with too fast steps, each with its seconds of a step / vanilla's.
 
-    The limit is higher for methods with more CPU threads than vanilla.
+    `timed` has the completions of methods. The smallest honest ratio is higher for methods with
+    more CPU threads than vanilla.
     """
     fast = _below(table, timed, LEAST_STEP, "decode_s", "num_steps")
     if threads := header.threads:
@@ -133,23 +134,24 @@ def _below(
     time_column: str,
     count_column: str | None = None,
 ) -> dict[Subject, float]:
-    """The methods that are too fast: their time / vanilla's time for the same requests.
+    """Find the methods that are too fast, by their time / vanilla's time for the same requests.
 
     Both the upper end of the ratio's interval and the median over requests have to be below
     `least`. Bursts of other programs that hit a few answers of vanilla do not move the median.
 
     Args:
         table: the records of the run.
-        completions: those of methods, some rows of `table.frame`. `baseline_row` is the row of
-            vanilla's completion of the same request, or -1.
+        completions: completions of methods, some rows of `table.frame`. `baseline_row` is the row
+            of vanilla's completion of the same request, or -1.
         least: the smallest honest ratio.
         time_column: the column of seconds to compare.
-        count_column: the column of a count, to compare seconds per count; None: seconds alone.
+        count_column: the column of a count such as steps, to compare seconds per step. None to
+            compare the seconds themselves.
 
     Returns:
         The ratio of each subject (a method and a temperature) that is too fast.
     """
-    ratios = {}  # by subject; those whose median is below `least`
+    ratios = {}  # by subject, for subjects whose median over requests is below `least`
     for subject, paired_rows in subjects(completions[completions["baseline_row"] >= 0]):
         rows = paired_rows.index.to_numpy()  # numbers of rows of the table
         baseline_rows = paired_rows["baseline_row"].to_numpy()
@@ -180,7 +182,7 @@ def _below(
 
 
 def _median(ratio: RowRatio) -> float:
-    """The median over rows of prod(top) / prod(bottom)."""
+    """Compute the median over rows of the product of `top` / the product of `bottom`."""
     logs = _sum_of_logs(ratio, ratio.top) - _sum_of_logs(ratio, ratio.bottom)  # [rows]
     return float(np.exp(np.median(logs)))
 
@@ -190,19 +192,19 @@ def _sum_of_logs(ratio: RowRatio, factors: Sequence[FloatArray]) -> FloatArray |
 
 
 def _by_neighbour(frame: DataFrame, is_timed: Series) -> Compared:
-    """Vanilla's speed right after each method that seems to slow it, and in its other completions.
+    """Compare vanilla's speed right after each method that seems to slow it with its other speed.
 
-    By subject, the result has the speeds after the method as `ratios` and those of all of vanilla's
-    other completions as `references`. A speed is a number of completions / the sum of their
+    For each subject, the result has vanilla's speed right after the method in `ratios`, and that of
+    all its other completions in `references`. A speed is a number of completions / the sum of their
     relative times. The relative time of a completion is its time per step / the median of vanilla's
     times per step on the same task and turn, at the same temperature.
     `frame` has one row per record, in the order in which they ran; `is_timed` [rows] is true for
     records with steps whose times count.
     """
-    # The method of the record that ran just before on the same worker, NaN if none did [rows].
+    # The method of the record that ran just before on the same worker; NaN if none did [rows].
     method_before = frame.groupby("worker", observed=True, sort=False)["method"].shift()
     vanilla_rows = frame[is_timed & (frame["method"] == BASELINE) & (frame["decode_s"] > 0)]
-    step_s = vanilla_rows["decode_s"] / vanilla_rows["num_steps"]
+    step_s = vanilla_rows["decode_s"] / vanilla_rows["num_steps"]  # [vanilla_rows]
     group_columns = [vanilla_rows[name] for name in _GROUP]
     median_s = step_s.groupby(group_columns, observed=True).transform("median")
     rows = vanilla_rows.assign(
@@ -220,7 +222,7 @@ def _by_neighbour(frame: DataFrame, is_timed: Series) -> Compared:
         median_after = rows["relative_time"][is_after].median()
         median_otherwise = rows["relative_time"][~is_after].median()
         if median_after > median_otherwise * (1 + MOST_AFTER):
-            subject = str(method), 0.0  # 0.0 stands for all temperatures
+            subject = str(method), 0.0  # 0.0 means all temperatures
             after[subject] = column_ratio(rows[is_after], ["completions"], ["relative_time"])
             otherwise[subject] = column_ratio(rows[~is_after], ["completions"], ["relative_time"])
     return Compared(after, otherwise)

@@ -1,4 +1,4 @@
-"""A value as columns of a table."""
+"""Turn a value into columns of a table."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from specbench.analysis.stats.estimates import Estimate, Missing, Value
 
 
 def value_columns(name: str, value: Value) -> dict[str, Any]:
-    """Columns of a value: the value, both ends of its interval, and the reason if missing."""
+    """Turn a value into columns: it, the ends of its interval, and why it is missing (or None)."""
     interval = value.shown_interval if isinstance(value, Estimate) else None
     return {
         name: value_or_none(value),

@@ -1,4 +1,4 @@
-"""The costs of a method: the time of a step and its parts, its bandwidth bound, energy, memory.
+"""Compute a method's costs: the time of a step and its parts, bandwidth bound, energy and memory.
 
 A token costs step time / MAT, and vanilla's MAT is 1, so that
 over the same completions
@@ -28,8 +28,8 @@ from specbench.types import Phases
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The costs of one cell. The first five are over the completions that vanilla has too, or over
-    all if it has none.
+    """The costs of one cell. The first five cover the completions that vanilla has too, or all if
+    vanilla has none.
     """
 
     mat: Value
@@ -38,19 +38,19 @@ class Cost:
     """The decode time of a step in seconds."""
 
     relative: Value
-    """`step_s` / vanilla's."""
+    """`step_s` / vanilla's `step_s`."""
 
     decode_speedup: Value
     """`mat / relative`."""
 
     phases: Phases | None
-    """Seconds per step; None if they were not timed."""
+    """Mean seconds of each phase of a step; None if phases were not timed."""
 
     bound: Value
     """The bandwidth bound: the decode speedup that memory bandwidth allows (see `Roofline`)."""
 
     reached: Value
-    """The measured share of the bandwidth bound."""
+    """The measured decode speedup / the bandwidth bound."""
 
     joules_per_token: Value
     """Energy of the whole card per token, in joules, prefill included (see `energy`). It was
@@ -58,17 +58,17 @@ class Cost:
     """
 
     peak_memory_bytes: int | None
-    """Peak memory of a completion, without memory that only other methods needed."""
+    """Most bytes of memory in use in a completion, without memory that only other methods need."""
 
     step_bytes: float = 0.0
     """The bytes of weights that a step reads, drafting included; 0 if unknown."""
 
     nominal_bytes_per_s: float = 0.0
-    """The bandwidth by the memory's clock and bus width; 0 if unknown."""
+    """The bandwidth in bytes/s that the memory's clock and bus width give; 0 if unknown."""
 
     @property
     def bytes_per_s(self) -> float:
-        """The speed at which steps read weights; 0 if unknown."""
+        """The speed at which steps read weights, in bytes/s; 0 if unknown."""
         return self.step_bytes / self.step_s.value if isinstance(self.step_s, Estimate) else 0.0
 
     @property
@@ -82,7 +82,7 @@ class Cost:
     def relative_phases(self) -> Phases | None:
         """The seconds of each phase / the seconds of vanilla's step; None if either is unknown.
 
-        They add up to `relative`, less the time outside of phases.
+        Their sum is `relative`, less the part of a step outside phases.
         """
         if self.phases is None or not isinstance(self.relative, Estimate):
             return None
@@ -103,19 +103,19 @@ def measure_cost(
     roofline: Roofline | Missing = NO_BANDWIDTH,
     no_times: Missing | None = None,
 ) -> Cost:
-    """The costs of a cell: the time of a step and its parts, the bandwidth bound, energy, memory.
+    """Compute a cell's costs: time of a step and its parts, bandwidth bound, energy and memory.
 
     `rows` are the numbers of the cell's records. `draws` resamples the samples, for the interval of
-    the energy. `no_times` is the reason why times are no evidence of speed (None: they are). With a
+    the energy. `no_times` tells why times are no evidence of speed (None if they are). With such a
     reason, the decode speedup is missing, but the time of a step is not.
     """
-    (is_measured,) = table.values(rows, "is_measured")
-    done_rows = rows[is_measured]  # with tokens and a time, or imported without times
-    # of each done row: listed steps (0 without); vanilla's are of the same request, or 0
+    (is_measured,) = table.values(rows, "is_measured")  # False for failed records
+    done_rows = rows[is_measured]
+    # for each done row: steps (0 if not listed) and seconds; vanilla's for the same request, or 0
     num_steps, decode_s, base_num_steps, base_decode_s = table.values(
         done_rows, "num_steps", "decode_s", "baseline_num_steps", "baseline_decode_s"
     )
-    has_decoded = (num_steps > 0) & (decode_s > 0)
+    has_decoded = (num_steps > 0) & (decode_s > 0)  # [done rows]
     is_paired = has_decoded & (base_num_steps > 0) & (base_decode_s > 0)  # vanilla answered too
     is_counted = is_paired if is_paired.any() else has_decoded  # all if vanilla answered none
 
@@ -160,7 +160,10 @@ def measure_cost(
 def costs_alone(
     costs: Mapping[CellKey, Cost], energies: Sequence[MethodEnergy]
 ) -> dict[CellKey, Cost]:
-    """The costs over all tasks of methods that also ran alone, with the energy measured then."""
+    """Replace the energy of methods that also ran alone: the costs over all tasks of these methods.
+
+    `energies` has the energy that each method used while it repeated its prompts alone.
+    """
     of_cells: dict[CellKey, list[MethodEnergy]] = defaultdict(list)
     for energy in energies:
         of_cells[CellKey(energy.method, energy.temperature, POOLED)].append(energy)
@@ -172,7 +175,7 @@ def costs_alone(
 
 
 def _quotient(top: Value, bottom: Value) -> Value:
-    """top / bottom, or the reason if either is missing."""
+    """Divide `top` by `bottom`, or give the reason if either is missing."""
     if isinstance(top, Missing):
         return top
     if isinstance(bottom, Missing):
@@ -187,8 +190,9 @@ def _peak_memory_bytes(table: RecordTable, rows: IntArray) -> int | None:
 
 
 def _phases(table: RecordTable, rows: IntArray) -> Phases | None:
-    """Mean seconds of each phase of a step, over the records with phases; None without any."""
-    num_steps, *phase_times = table.values(rows, "num_steps", *PHASES)  # seconds of each phase
+    """Compute each phase's mean seconds per step, over records with phases; None without any."""
+    # steps of each record; and for each phase, its seconds in each record
+    num_steps, *phase_times = table.values(rows, "num_steps", *PHASES)
     has_phases = ~np.isnan(phase_times[0])  # NaN: not timed
     if not has_phases.any():
         return None

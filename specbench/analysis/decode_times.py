@@ -1,10 +1,10 @@
-"""Decode times of answers: the client's, or the server's if tokens reached the client in a burst.
+"""Choose decode times: the client's, or the server's if tokens reached the client in a burst.
 
 A client's decode time runs from the first arrival of tokens to the last. If a proxy or a buffer
-holds tokens back, they arrive in a burst, and the client's decode time says nothing about decoding.
-For a request with such an answer, the decode times of all methods are taken from their servers, so
-that the same kind of clock compares the methods. If a server gave no decode time for the request,
-the decode times of all methods are left out.
+holds tokens back, they arrive in a burst, and the client's decode time tells nothing about
+decoding. For a request with such an answer, the decode times of all methods are taken from their
+servers, so that clocks of the same kind compare the methods. If a server gave no decode time for
+the request, the decode times of all methods are left out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LEAST_OF_SERVER = 0.9
 """An answer is a burst if the client's decode time is below this share of the server's."""
 LEAST_ARRIVALS = 0.25
-"""An answer is a burst if its arrivals are below this share of the steps that its tokens need."""
+"""An answer is a burst if its arrivals are fewer than this share of the steps that it needs."""
 LONGEST_DRAFT = 15
 """Draft tokens per step that are assumed if a server does not count its drafts."""
 MOST_LEFT_OUT = 0.1
@@ -45,23 +45,23 @@ class DecodeTimes:
     """True for answers whose tokens reached the client in a burst."""
 
     is_of_server: BoolArray
-    """True for times by the server's clock: of requests with a burst, for all methods."""
+    """True for times by the server's clock: those of all methods, for requests with a burst."""
 
     is_left_out: BoolArray
-    """True for times that are left out: of requests with a burst, if a server gave no time."""
+    """True for times that are left out: for requests with a burst, if a server gave no time."""
 
 
 def decode_times(
     frame: DataFrame, records: Sequence[Record], blocks: Sequence[BlockHeader]
 ) -> DecodeTimes:
-    """The decode time of each record, by the client's clock or the server's.
+    """Choose the decode time of each record: by the client's clock, or by the server's.
 
     If the answer of any method to a request arrived in a burst, the times of all methods for this
     request are the servers', or are left out if a server gave none.
 
     Args:
         frame: has a row per record (see `records_frame`). The column `asked` has the number of the
-            request, the same for all methods, and another in each pass and at each load;
+            request, which is the same for all methods but differs between passes and loads;
             `decode_s` has the seconds by the client's clock.
         records: the records, in the order of the rows.
         blocks: groups of requests that servers completed together, with the increase of the
@@ -71,9 +71,9 @@ def decode_times(
     all_false = np.zeros(len(frame), dtype=bool)
     if not any(record.serving for record in records):  # no server: no burst
         return DecodeTimes(client_s, all_false, all_false, all_false)
-    # [records]; None, for records without a server's clock, becomes NaN
+    # Seconds by the server's clock; NaN for records without one [records]
     server_s = np.array([_server_s(record.serving) for record in records], dtype=np.float64)
-    draft_lengths = _draft_lengths(blocks)  # by method
+    draft_lengths = _draft_lengths(blocks)  # mean tokens per draft, by method
     # The prefill gives the first token, so only an answer of two tokens or more has a decode time.
     # `is_measured`: the answer has tokens and did not fail.
     is_decoded = (frame["is_measured"] & (frame["num_tokens"] > 1)).to_numpy()
@@ -98,18 +98,18 @@ def decode_times(
 
 
 def _server_s(serving: Serving | None) -> float | None:
-    """The decode time by the server's clock; None without a clock, or if it did not move."""
+    """The decode time by the server's clock in seconds; None without a clock, or if it is 0."""
     return (serving.server_decode_s or None) if serving else None
 
 
 def _is_burst(record: Record, draft_length: float) -> bool:
-    """True if an answer's tokens arrived in a burst: its decode time by the client is too short.
+    """Check if an answer's tokens arrived in a burst: its decode time by the client is too short.
 
-    There are two ways to see a burst. With a decode time by the server: the client's is below
-    LEAST_OF_SERVER of it. Without: all tokens arrived at once; or after the first arrival, there
-    are fewer arrivals than LEAST_ARRIVALS of the steps that the tokens need at least, or a single
-    one although more than two steps are needed. `draft_length` is the number of tokens per draft: a
-    step emits one token more at most. The answer has two tokens or more.
+    If the server gave a decode time, an answer is a burst if the client's is below LEAST_OF_SERVER
+    of it. If not, it is one if all tokens arrived at once, if the arrivals after the first are
+    fewer than LEAST_ARRIVALS of the steps that the tokens need at least, or if there is a single
+    such arrival although more than two steps are needed. `draft_length` is the number of tokens per
+    draft: a step emits at most one token more. The answer has two tokens or more.
     """
     serving = record.serving
     if serving is None or record.decode_s is None:
@@ -117,10 +117,10 @@ def _is_burst(record: Record, draft_length: float) -> bool:
     server_s = _server_s(serving)
     if server_s is not None:
         return record.decode_s < LEAST_OF_SERVER * server_s
-    # Arrivals after the first, with a gap in seconds before each; 0 too if none were recorded.
+    # The number of arrivals after the first, each with a gap before it; 0 if none were recorded.
     num_arrivals = len(serving.gaps_s)
     if not num_arrivals:
-        return record.decode_s == 0  # above 0: there were later arrivals, but without a record
+        return record.decode_s == 0  # if it is above 0, there were arrivals that were not recorded
     least_steps = (record.num_tokens - 1) / (1 + draft_length)  # for the tokens after the first
     # A single arrival may have the tokens of 2 steps: `draft_length` may be a mean, and a single
     # step may emit as many tokens as two steps of mean length.
@@ -128,11 +128,11 @@ def _is_burst(record: Record, draft_length: float) -> bool:
 
 
 def _draft_lengths(blocks: Sequence[BlockHeader]) -> Mapping[str, float]:
-    """The mean number of tokens per draft of each method, by the counters of its server.
+    """Compute the mean number of tokens per draft of each method, from its server's counters.
 
-    Without counted drafts, it is 0 for vanilla, and other methods are absent. A block is a group of
+    Without counted drafts, vanilla has 0, and other methods are absent. A block is a group of
     requests of a method that its server completed together; its header has the increase of the
-    server's counters in this time.
+    server's counters during the block.
     """
     blocks_by_method: dict[str, list[BlockHeader]] = defaultdict(list)
     for block in blocks:
@@ -147,11 +147,12 @@ def _draft_lengths(blocks: Sequence[BlockHeader]) -> Mapping[str, float]:
 
 
 def count_bursts(frame: DataFrame) -> dict[str, Any]:
-    """The numbers of the warning about answers that arrived in bursts; empty without a burst.
+    """Count what the warning about answers that arrived in bursts says; empty without a burst.
 
-    `answers` arrived in a burst. The decode times of `by_server` requests are the servers', those
-    of `lost` requests are left out; a request counts once for all methods, and again in each pass.
-    `cells` lists the tasks (at a temperature) that lost more than MOST_LEFT_OUT of their requests.
+    `answers` is the number of answers in a burst, `by_server` that of requests whose decode times
+    are the servers', and `lost` that of requests whose decode times are left out. A request counts
+    once for all methods, and again in each pass. `cells` lists the tasks (each at a temperature)
+    in which more than MOST_LEFT_OUT of the requests were lost.
     `frame` has a row per record, with the flags of `DecodeTimes` as columns.
     """
     num_answers = int(frame["is_burst"].sum())
@@ -159,7 +160,7 @@ def count_bursts(frame: DataFrame) -> dict[str, Any]:
         return {}
     left_out = frame[frame["is_left_out"]]  # records whose decode time is left out
     over_methods = ["temperature", "task"]
-    # By temperature and task: the number of requests (`asked` numbers them), and of those lost.
+    # Numbers of requests (`asked` numbers them) and of lost ones, by temperature and task.
     num_requests = frame.groupby(over_methods, observed=True)["asked"].nunique()
     num_lost = left_out.groupby(over_methods, observed=True)["asked"].nunique()
     cells: list[dict[str, Any]] = [

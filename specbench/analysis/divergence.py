@@ -1,6 +1,6 @@
-"""Greedy completions compared with vanilla's: the number of equal ones, and the first differences.
+"""Compare greedy completions with vanilla's: count equal ones, and find the first differences.
 
-Records alone cannot distinguish a near-tie from a bug: that takes the model, which `audit` loads.
+Records alone cannot tell a near-tie from a bug: that takes the model, which `audit` loads.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _CHAT = ("task", "sample_id", "repeat", "concurrency", "request_rate")
 class Divergence:
     """A completion that differs from vanilla's.
 
-    `position` counts the tokens before the first difference. A token there is None if its side
-    had ended.
+    `position` is the number of equal tokens before the first difference. The token at it is None in
+    a completion that ended before.
     """
 
     key: RecordKey
@@ -36,7 +36,7 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """A method's greedy completions against vanilla's of the same prompt tokens."""
+    """A method's greedy completions, compared with vanilla's for the same prompt tokens."""
 
     method: str
     num_compared: int
@@ -53,16 +53,16 @@ class Agreement:
 
 
 def find_agreements(table: RecordTable, history: str = "shared") -> dict[str, Agreement]:
-    """How many greedy completions of each method equal vanilla's, and where the others differ.
+    """Find how many greedy completions of each method equal vanilla's, and where the others differ.
 
-    The result is by method; a method without a completion to compare is absent. Empty for a run
-    with imported answers, since few files have token ids.
+    The result is by method; a method without a completion to compare is absent. It is empty for a
+    run with imported answers, since few imported files have token ids.
 
     Args:
         table: the records of a run.
-        history: the earlier answers that a later turn of a chat sees: "shared" are vanilla's for
-            all methods, "own" the method's. With "own", the turns after an answer that differs from
-            vanilla's have another prompt, and are not compared.
+        history: which earlier answers the prompt of a later turn of a chat contains: "shared" means
+            vanilla's for all methods, "own" the method's own. With "own", the turns after an answer
+            that differs from vanilla's have another prompt, and are not compared.
     """
     if any(record.imported for record in table.records):
         return {}
@@ -82,7 +82,7 @@ def find_agreements(table: RecordTable, history: str = "shared") -> dict[str, Ag
             compared_rows = compared_rows[_num_earlier_differences(compared_rows) == 0]
         # `is_same`: the answer has the token ids of vanilla's
         different_rows = compared_rows[~compared_rows["is_same"]]
-        # pairs of the numbers of two records: the method's, and vanilla's of the same request
+        # pairs of record numbers: the method's record, and vanilla's of the same request
         row_pairs = zip(different_rows.index, different_rows["baseline_row"], strict=True)
         divergences = tuple(
             _divergence(table, row, baseline_row) for row, baseline_row in row_pairs
@@ -94,14 +94,20 @@ def find_agreements(table: RecordTable, history: str = "shared") -> dict[str, Ag
 
 
 def _num_earlier_differences(completions: DataFrame) -> Series:
-    """The number of earlier turns of the same chat whose answers differ [completions]."""
+    """Count the earlier turns of the same chat whose answers differ from vanilla's [completions].
+
+    `completions` are those of one method at temperature 0, with turns in order.
+    """
     differs = ~completions["is_same"]
     chats = [completions[name] for name in _CHAT]
     return differs.groupby(chats, observed=True).cumsum() - differs
 
 
 def _divergence(table: RecordTable, row: int, baseline_row: int) -> Divergence:
-    """The first difference between the tokens of two completions that differ."""
+    """Find the first difference between the tokens of two completions that differ.
+
+    `row` and `baseline_row` are the numbers of the method's and of vanilla's record.
+    """
     record = table.records[row]
     baseline_ids = table.records[baseline_row].token_ids
     position = _first_difference(record.token_ids, baseline_ids)
@@ -114,7 +120,7 @@ def _divergence(table: RecordTable, row: int, baseline_row: int) -> Divergence:
 
 
 def _first_difference(own_ids: Sequence[int], baseline_ids: Sequence[int]) -> int:
-    """The first position at which these differ, or at which the shorter one has ended."""
+    """Find the first position at which these token ids differ, or the shorter list has ended."""
     token_pairs = zip_longest(own_ids, baseline_ids)
     differs = (token != baseline_token for token, baseline_token in token_pairs)
     return next(position for position, is_different in enumerate(differs) if is_different)

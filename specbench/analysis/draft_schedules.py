@@ -1,4 +1,4 @@
-"""Schedules of draft tokens by load. A schedule may ask for no drafts at some load."""
+"""Read schedules of draft tokens by load. A schedule may ask for no drafts at some load."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,19 +11,20 @@ from specbench.log.header import RunHeader
 from specbench.log.run import loads_of
 
 _TABLE = "per_batch_size"
-"""The end of the name of a table of vLLM. A row is the first and the last number of requests at
-once, and their draft tokens.
+"""How the name of such a table of vLLM ends. A row of the table has the first and the last number
+of requests at once, and the number of draft tokens for them.
 """
 _ADAPTIVE = "adaptive"
-"""Part of the arguments of servers that choose the draft tokens themselves."""
+"""Part of an argument of servers that choose the number of draft tokens themselves."""
 
 
 def may_ask_for_none(header: RunHeader, method: str) -> bool:
-    """True if the command of a method's server has a schedule that may ask for no drafts.
+    """Check if the command of a method's server has a schedule that may ask for no drafts.
 
-    Such a schedule is a table with a row of 0 draft tokens that a load of the run reaches, or,
-    without a table that can be read, an argument that names a schedule. At a load of N requests, up
-    to N are under way at once; at a request rate, any number. False for a method without a server.
+    Such a schedule is a table with a row of 0 draft tokens that a load of the run reaches. Without
+    a table that can be read, any argument that names a schedule is enough. At a load of N requests
+    at once, up to N are under way; at a request rate, any number. The result is False for a method
+    without a server.
     """
     server = header.servers.get(method)
     if server is None:
@@ -34,7 +35,7 @@ def may_ask_for_none(header: RunHeader, method: str) -> bool:
     loads = loads_of(header.spec.values)  # of the run
     has_rate = any(load.request_rate for load in loads)
     most_at_once = max((load.concurrency for load in loads), default=1)  # requests; 1: no load
-    # A row: the first and the last number of requests at once, and the draft tokens for them.
+    # A row has the first and the last number of requests at once, and the draft tokens for them.
     return any(
         num_draft_tokens == 0 and (has_rate or first_number <= most_at_once)
         for rows in tables
@@ -43,7 +44,7 @@ def may_ask_for_none(header: RunHeader, method: str) -> bool:
 
 
 def _tables(server: ServerHeader) -> Iterator[list[tuple[int, int, int]]]:
-    """The rows of each table in the command of a server.
+    """Read the rows of each schedule table in the command of a server.
 
     A row has the first and the last number of requests at once, and the draft tokens for them.
     Tables that cannot be read are left out.

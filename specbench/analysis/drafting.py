@@ -1,11 +1,11 @@
-"""Answers of servers, sorted by their counts of drafts: with drafts, without drafts, unknown.
+"""Sort answers of servers by their counts of drafts: with drafts, without drafts, or unknown.
 
-A draft model, a head or a module for several tokens drafts in every step. An answer without a draft
-shows that its speculation was off, and a mean over answers with speculation on and off describes
-neither state. Look-ups in the text (N-gram, suffix) draft only if they find a match, so an answer
-without a draft is a valid result. If a server gives no counts, nothing is known.
+A draft model, a draft head or a module that predicts several tokens drafts in every step. An answer
+without a draft shows that speculation was off, and a mean over answers with speculation on and off
+describes neither state. Look-ups in the text (N-gram, suffix) draft only if they find a match, so
+for them an answer without a draft is a valid result. If a server gives no counts, nothing is known.
 
-Counts come with an answer. If they do not, the server's counters give those of its block.
+The counts come with an answer, or else from the server's counters over the answer's block.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from specbench.log.run import ONE_AT_A_TIME, loads_of
 
 NO_DRAFTS = Missing("the server drafted nothing")
 LEAST_EMITTED = 8
-"""An answer without a draft and with this many tokens after the first shows that drafts were off: a
+"""Drafts were off if an answer without a draft has at least this many tokens after the first: a
 shorter answer may have no draft although they were on.
 """
 _EVERY_STEP = (
@@ -49,13 +49,13 @@ _LOOK_UPS = ("gram", "lookup", "pld", "suffix")
 _NO_ROWS: IntArray = np.empty(0, dtype=np.intp)
 """The rows of a cell without records."""
 _LEAST_STEPS = 0.95
-"""A method of another name drafts in every step if at least this share of its steps has a draft."""
+"""A method with another name drafts in every step if at least this share of its steps drafts."""
 _LEAST_ANSWERS = 3
-"""Fewest answers with counted drafts that this judgement needs."""
+"""Fewest answers with counted drafts from which this is judged."""
 
 
 def may_draft_nothing(header: RunHeader, method: str) -> bool:
-    """True for vanilla, look-ups, and a server whose schedule may ask for no drafts."""
+    """Check if a method may answer without drafts: vanilla, look-ups, some servers' schedules."""
     name = method.partition(":")[0].lower()  # without options
     if name == BASELINE or any(part in name for part in _LOOK_UPS):
         return True
@@ -63,7 +63,7 @@ def may_draft_nothing(header: RunHeader, method: str) -> bool:
 
 
 def drafts_in_every_step(header: RunHeader, method: str) -> bool:
-    """True for a method that drafts in every step by its name and its server's schedule."""
+    """Check if a method drafts in every step, by its name and its server's schedule."""
     is_named = any(part in method.partition(":")[0].lower() for part in _EVERY_STEP)
     return is_named and not may_draft_nothing(header, method)
 
@@ -72,14 +72,14 @@ def drafts_in_every_step(header: RunHeader, method: str) -> bool:
 class Drafting:
     """The answers of servers with and without drafts.
 
-    A cell is a method on a task, or on all, at a temperature and a load.
+    A cell is a method at a temperature and a load, on a task or on all tasks.
     """
 
     header: RunHeader
     table: RecordTable
 
     rows_by_cell: Mapping[CellKey, IntArray]
-    """The rows of each cell that methods are compared on, and its failed rows, without tokens."""
+    """The rows of each cell on which methods are compared, and its failed rows, without tokens."""
 
     is_on: BoolArray
     """True if drafts were made for the answer [records]."""
@@ -91,22 +91,23 @@ class Drafting:
     """Drafts of vanilla's server, which should make none; None if it reports no counts."""
 
     def without_part(self, cell: CellMetrics, key: CellKey) -> CellMetrics:
-        """The cell without its MAT, if the steps of some answers are unknown; else the cell.
+        """Remove the MAT of a cell if the steps of some answers are unknown.
 
-        No count of these answers gives their steps. The reason for the missing MAT gives the
-        smallest MAT that all answers may have.
+        No count of these answers gives their steps. The reason for the missing MAT names the
+        smallest value that the MAT of all answers may have.
         """
         names = ("num_tokens", "mat_emitted", "mat_steps")
-        # Of each answer of the cell: its tokens; those that its steps emitted, and the steps. The
-        # last two are 0 if unknown.
+        # For each answer of the cell: its tokens, the tokens that its steps emitted, and the steps.
+        # The last two are 0 if unknown.
         num_tokens, num_emitted, num_steps = self.table.values(self._rows(key), *names)
         is_uncounted = (num_tokens > 1) & (num_steps == 0)  # the prefill emits the first token
         if not isinstance(cell.mat, Estimate) or not is_uncounted.any():
             return cell
-        # At worst, the uncounted answers accepted nothing: a step for each token after the first.
+        # At worst, the uncounted answers accepted no draft token, so that each of their tokens
+        # after the first took a step.
         uncounted_steps = (num_tokens[is_uncounted] - 1).sum()
         least_mat = (num_emitted.sum() + uncounted_steps) / (num_steps.sum() + uncounted_steps)
-        num_answers = int((num_tokens > 1).sum())  # that took steps
+        num_answers = int((num_tokens > 1).sum())  # answers that took steps
         num_counted = num_answers - int(is_uncounted.sum())
         missing = Missing(
             f"only {num_counted} of {num_answers} answers have counts: at least {least_mat:.2f}"
@@ -114,11 +115,11 @@ class Drafting:
         return _without_mat(cell, missing)
 
     def checked_cell(self, cell: CellMetrics, key: CellKey) -> CellMetrics:
-        """The cell without the numbers that do not describe the method.
+        """Remove the numbers of a cell that do not describe the method.
 
-        MAT and the numbers of listed steps are missing if drafts were off in some answers (see
-        `_reason`), the latter alone if some answers list their steps and some do not. Speedups are
-        missing for the reasons of `_no_speedup`.
+        If drafts were off in some answers (see `_reason`), MAT and the numbers of listed steps are
+        removed; if only some answers list their steps, the numbers of listed steps alone. Speedups
+        are missing for the reasons of `_no_speedup`.
         """
         if reason := self._reason(key):
             cell = _without_mat(cell, reason)
@@ -136,12 +137,12 @@ class Drafting:
         )
 
     def checked_serving(self, numbers: ServingMetrics, key: CellKey) -> ServingMetrics:
-        """The numbers over all tasks, without the ratio to vanilla if the method has no speedup."""
+        """Remove the ratio to vanilla from the numbers over all tasks, if there is no speedup."""
         no_speedup = self._no_speedup(key)
         return replace(numbers, throughput_ratio=no_speedup) if no_speedup else numbers
 
     def checked_cost(self, cost: Cost, key: CellKey) -> Cost:
-        """The cost without the numbers that do not describe the method.
+        """Remove the numbers of a cost that do not describe the method.
 
         If drafts were off in some of the method's answers (see `_reason`), or only some list their
         steps, MAT, the time of a step and what follows from them are missing. If vanilla drafted,
@@ -159,7 +160,7 @@ class Drafting:
         return self.rows_by_cell.get(key, _NO_ROWS)
 
     def _part_listed(self, key: CellKey) -> Missing | None:
-        """The reason if only some of the cell's answers list their steps; None if all do, or none.
+        """Tell that only some of the cell's answers list their steps; None if all or none do.
 
         An answer of a single token has no steps, since the prefill emits the token.
         """
@@ -171,12 +172,12 @@ class Drafting:
         return Missing(f"only {has_steps.sum()} of {num_answers} answers list their steps")
 
     def _no_speedup(self, key: CellKey) -> Missing | None:
-        """The reason why a cell has no speedup; None if it may have a speedup.
+        """Tell why a cell has no speedup; None if it may have a speedup.
 
-        No method has a speedup if vanilla's server drafted, nor a method whose drafts were off in
-        some answers (see `_reason`). An exception are cells without any draft in runs of another
-        load than one request at a time, if no command of a server is known, as of one that the run
-        did not start: a schedule may have asked for no drafts.
+        No method has a speedup if vanilla's server drafted, and none whose drafts were off in some
+        answers (see `_reason`). Cells without any draft are an exception if the run has other loads
+        than one request at a time and the server's command is unknown, such as that of a server
+        that the run did not start: its schedule may have asked for no drafts.
         """
         if self.baseline_drafts and key.method != BASELINE:
             return BASELINE_DRAFTS
@@ -188,12 +189,12 @@ class Drafting:
         return self._reason(key)
 
     def _reason(self, key: CellKey) -> Missing | None:
-        """The reason why a cell's numbers do not show the method: drafts were off in its answers.
+        """Tell why a cell's numbers do not show the method: drafts were off in some answers.
 
         None if no answer of the cell had its drafts off, or if the method may answer without
-        drafts: one that `may_draft_nothing`, or one with drafts in some answers that drafts in
-        every step neither by its name nor by its counts. The reason describes all answers of the
-        method at the temperature, on all tasks.
+        drafts. The latter holds for a method that `may_draft_nothing`, and for one that drafted in
+        some answers, but in every step neither by its name nor by its counts. The reason describes
+        all answers of the method at the temperature, on all tasks.
         """
         if not self.is_off[self._rows(key)].any():
             return None
@@ -201,7 +202,8 @@ class Drafting:
         has_method = frame["method"] == key.method
         # [records]: True for the answers that the reason describes
         is_of_method = (has_method & (frame["temperature"] == key.temperature)).to_numpy()
-        # [answers of the method], in the order in which they ran; both are False if unknown
+        # drafts were on or off [answers of the method], in the order in which they ran; both are
+        # False if it is unknown
         is_on = self.is_on[is_of_method]
         is_off = self.is_off[is_of_method]
         if not is_on.any():
@@ -215,18 +217,18 @@ class Drafting:
         return Missing(f"no drafts in {is_off.sum()} of {(is_on | is_off).sum()} answers")
 
     def _drafted_in_every_step(self, key: CellKey, is_on: BoolArray) -> bool:
-        """True if a method drafted in nearly all steps of its answers with drafts, by their counts.
+        """Check if a method drafted in nearly all steps of its answers with drafts, by counts.
 
-        This judges methods whose names do not tell. `is_on` [records] is true for the method's
-        answers with drafts. False if fewer than _LEAST_ANSWERS of these answers have known steps
-        and their own count of drafts (not only one of many answers together), or if the method may
-        draft nothing.
+        This judges methods whose names do not tell. `is_on` [records] is True for the method's
+        answers with drafts. The result is False if fewer than _LEAST_ANSWERS of these answers have
+        known steps and their own count of drafts (not only one for many answers together), or if
+        the method may draft nothing.
         """
         if may_draft_nothing(self.header, key.method):
             return False
         num_steps = self.table.columns["mat_steps"][is_on]  # [answers with drafts]; 0: unknown
         servings = [self.table.records[row].serving for row in np.flatnonzero(is_on).tolist()]
-        # [answers with drafts]; 0: the answer has no count
+        # [answers with drafts]; 0: the answer has no count of drafts
         num_drafts = np.array([serving.num_drafts or 0 if serving else 0 for serving in servings])
         is_counted = (num_steps > 0) & (num_drafts > 0)
         has_enough = is_counted.sum() >= _LEAST_ANSWERS
@@ -239,14 +241,14 @@ def find_drafting(
 ) -> Drafting:
     """Sort the answers of a run: drafts were made, or were off, or neither is known.
 
-    `rows_by_cell` has the row numbers of each cell's records: those on requests that every
+    `rows_by_cell` has the row numbers of each cell's records: those for requests that every
     method with enough answers finished, and failed ones.
     """
-    has_drafts = table.served.has_drafts  # True, False, or None if unknown [records]
+    has_drafts = table.served.has_drafts  # each is True, False, or None if unknown [records]
     is_on = np.array([state is True for state in has_drafts], dtype=bool)
     is_off = np.array([state is False for state in has_drafts], dtype=bool)
     silent_methods = [method for method in header.servers if _is_silent(header, method)]
-    # Their servers count drafts only in answers with drafts. If some answers have counts, the
+    # Their servers send counts only with answers that have drafts. If some answers have counts, the
     # answers without counts had no drafts.
     for method in silent_methods:
         is_of_method = (table.frame["method"] == method).to_numpy()
@@ -263,15 +265,15 @@ def find_drafting(
 
 
 def _is_silent(header: RunHeader, method: str) -> bool:
-    """True if the server of a method sends no counts with an answer without drafts."""
+    """Check if the server of a method sends no counts with an answer that has no drafts."""
     return header.servers[method].software.startswith("TensorRT-LLM")
 
 
 def _without_mat(cell: CellMetrics, missing: Missing) -> CellMetrics:
-    """The cell without a MAT and the steps that it is made of."""
+    """Remove a cell's MAT, for this reason, and the numbers of its listed steps."""
     return replace(_without_steps(cell), mat=missing, mat_macro=missing)
 
 
 def _without_steps(cell: CellMetrics) -> CellMetrics:
-    """The cell without the numbers of its listed steps."""
+    """Remove the numbers of a cell's listed steps."""
     return replace(cell, accept_histogram={}, acceptance_by_depth=())

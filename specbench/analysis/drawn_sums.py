@@ -1,10 +1,10 @@
-"""Sums of answers over prompts: once as they are, and in each resample of the prompts.
+"""Sum columns of answers over prompts: once over the prompts as they are, and in each resample.
 
 Prompts are drawn within their task, separately for prompts that both sides have and prompts that
-only one side has. A side is the answers of a method in a run, with vanilla's (`AnswerPairs`); one
-or two are explained. A shared prompt is drawn for both at once. Of n prompts n - 1 are drawn and
-weighted by n / (n - 1), so that the variance of a sum is not too small for few prompts (Rao and Wu
-1988).
+only one side has. A side has the answers of a method in a run, with vanilla's (`AnswerPairs`);
+there are one or two. A shared prompt is drawn for both sides at once. Of n prompts, n - 1 are drawn
+and weighted by n / (n - 1), so that the variance of a sum is not too small for few prompts (Rao and
+Wu 1988).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from specbench.analysis.stats.arrays import FloatArray, IntArray
 from specbench.analysis.stats.bootstrap import Bootstrap, effective_number
 
 Sums = Mapping[str, FloatArray]
-"""Sums of columns by name: [tasks, 1 + resamples], or over all tasks [1 + resamples].
+"""Sums of columns by name [tasks, 1 + resamples], or over all tasks [1 + resamples].
 
 The first sum is over the prompts as they are. Names of vanilla's columns begin with `base_`.
 """
 
 
 class Prompt(NamedTuple):
-    """A prompt."""
+    """A prompt, identified by its task and sample."""
 
     task: str
     sample_id: str
@@ -40,16 +40,16 @@ class DrawnPrompts:
     """The weights of prompts in each resample."""
 
     index_of: Mapping[Prompt, int]
-    """Prompts of both sides, each with the number of its column in `weights`."""
+    """The prompts of all sides, each with the number of its column in `weights`."""
     weights: FloatArray
-    """Weights of the prompts [1 + resamples, prompts]. The first row, all ones, is the prompts as
-    they are.
+    """Weights of the prompts [1 + resamples, prompts]. The first row is all ones, for the prompts
+    as they are.
     """
     stratum_of: IntArray
-    """The number of the group that each prompt is drawn in [prompts]."""
+    """The number of the group (stratum) within which each prompt is drawn [prompts]."""
 
     def sums(self, pairs: AnswerPairs) -> Sums:
-        """Weighted sums of one side's columns, by the column's name [tasks, 1 + resamples].
+        """Compute weighted sums of one side's columns, by the column's name [tasks, 1 + resamples].
 
         sum of a task in a resample = sum over its prompts of weight * sum over the prompt's rows
 
@@ -57,7 +57,7 @@ class DrawnPrompts:
         answers of the side, one per row.
         """
         row_prompts = prompts_of(pairs)  # [rows]
-        # Numbers of prompts: their columns in `self.weights` [1 + resamples, prompts].
+        # the number of each row's prompt, which is its column in `self.weights` [rows]
         prompt_of_row = np.array([self.index_of[prompt] for prompt in row_prompts], dtype=np.intp)
         columns = _columns(pairs, prompt_of_row)  # name -> [rows]
         side_prompts = np.unique(prompt_of_row)  # numbers of this side's prompts, ascending
@@ -76,31 +76,32 @@ class DrawnPrompts:
         return {name: by_task[:, :, column] for column, name in enumerate(columns)}
 
     def degrees(self, sides: Sequence[AnswerPairs]) -> float:
-        """Degrees of freedom of the resamples: effective number of prompts - number of strata.
+        """Compute degrees of freedom: the effective number of prompts - the number of strata.
 
-        `sides` are the answers that count, of each side: those to turns that both sides have, if
-        there are any. A prompt weighs as much as the seconds of the method's answers, or as their
+        `sides` has the answers of each side that count: those to turns that both sides have, if
+        there are any. The weight of a prompt is the seconds of the method's answers to it, or their
         tokens by our counting rule if the seconds are unknown (NaN).
         """
-        # Each side becomes shares, which are averaged: sides may have other units.
+        # `effective_number` turns each side's column into shares and averages the sides' shares, so
+        # one side may have seconds and the other tokens.
         heaviness = np.zeros((len(self.index_of), len(sides)))  # [prompts, sides]
         for side, pairs in enumerate(sides):
             prompt_of_row = [self.index_of[prompt] for prompt in prompts_of(pairs)]
             answers = pairs.method
             amounts = np.where(np.isnan(answers.wall_s), answers.tokens, answers.wall_s)  # [rows]
             np.add.at(heaviness[:, side], prompt_of_row, amounts)  # sums over a prompt's rows
-        is_counted = heaviness.any(axis=1)  # prompts with answers [prompts]
+        is_counted = heaviness.any(axis=1)  # True for prompts with answers [prompts]
         num_strata = len(np.unique(self.stratum_of[is_counted]))
         return max(0.0, effective_number(heaviness[is_counted]) - num_strata)
 
 
 def prompts_of(pairs: AnswerPairs) -> list[Prompt]:
-    """The prompt of each row."""
+    """List the prompt of each row."""
     return [Prompt(request.task, request.sample_id) for request in pairs.requests]
 
 
 def draw_prompts(sides: Sequence[AnswerPairs], bootstrap: Bootstrap) -> DrawnPrompts:
-    """The weights that the prompts of one or two sides have in each resample.
+    """Draw the weights that the prompts of one or two sides have in each resample.
 
     Prompts are drawn with replacement within strata. A stratum has the prompts of a task that both
     sides have, or those that only one of the sides has. Of its n prompts, n - 1 are drawn:
@@ -109,13 +110,13 @@ def draw_prompts(sides: Sequence[AnswerPairs], bootstrap: Bootstrap) -> DrawnPro
     prompts_of_sides = [{*prompts_of(pairs)} for pairs in sides]  # a set per side
     all_prompts = sorted(set().union(*prompts_of_sides))
     index_of = {prompt: index for index, prompt in enumerate(all_prompts)}
-    # (task, a flag per side: True if the side has the prompt) -> indices of the stratum's prompts
+    # (task, True or False per side: has it the prompt) -> indices of the stratum's prompts
     strata: dict[tuple[str, tuple[bool, ...]], list[int]] = defaultdict(list)
     for prompt, index in index_of.items():
         is_on_side = tuple(prompt in side_prompts for side_prompts in prompts_of_sides)
         strata[prompt.task, is_on_side].append(index)
     generator = np.random.default_rng(bootstrap.seed)
-    # [1 + resamples, prompts]; row 0 is no resample: each prompt counts once
+    # weights [1 + resamples, prompts]; row 0 is no resample, so each prompt counts once
     weights = np.ones((1 + bootstrap.num_resamples, len(index_of)))
     stratum_of = np.zeros(len(index_of), dtype=np.intp)  # number of each prompt's stratum
     for stratum, indices in enumerate(strata.values()):
@@ -130,19 +131,20 @@ def draw_prompts(sides: Sequence[AnswerPairs], bootstrap: Bootstrap) -> DrawnPro
 
 
 def undrawn(pairs: AnswerPairs) -> DrawnPrompts:
-    """The prompts as they are, without resamples."""
+    """Weigh all prompts of a side equally, without resamples."""
     return draw_prompts([pairs], Bootstrap(num_resamples=0))
 
 
 def _columns(pairs: AnswerPairs, prompt_of_row: IntArray) -> dict[str, FloatArray]:
-    """The columns that are summed over answers, by name: [rows] each.
+    """Make the columns that are summed over answers, by name [rows].
 
-    A row is an answer of the method and vanilla's to the same request. Columns of answers have
-    their field names in `Answers`, those of vanilla begin with "base_"; "counted_tokens" are by the
-    counting rule of the answers' source, "emitted" without the prefill's. Four columns are numbers
-    of a question, which is a prompt in a pass with all its turns: a 1 that counts the question, the
-    rates of the method and of vanilla (tokens/s), and the ratio of the rates. These columns are 0
-    in all rows of a question but its first. `prompt_of_row` [rows] numbers the prompts.
+    A row is an answer of the method and vanilla's to the same request. Columns of answers are named
+    like the fields of `Answers`; vanilla's begin with "base_". "counted_tokens" are tokens by the
+    counting rule of the answers' source, "emitted" are those that steps emitted. Four columns have
+    numbers of a question, which is a prompt in a pass with all its turns: a 1 that counts the
+    question, the rates of the method and of vanilla (tokens/s), and the ratio of the rates. They
+    are 0 in all rows of a question except its first. `prompt_of_row` has the number of each row's
+    prompt [rows].
     """
     columns: dict[str, FloatArray] = {}
     for prefix, answers in (("", pairs.method), ("base_", pairs.vanilla)):

@@ -1,4 +1,4 @@
-"""Energy per token of a method, from a counter that advances in ticks."""
+"""Compute a method's energy per token, from a counter that advances in ticks."""
 
 import math
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ TOO_COARSE = Missing("the counter is too coarse")
 TICK_S = 0.1
 """Seconds between two ticks of a GPU's energy counter, and between two samples of its power."""
 MOST_HALF_WIDTH = 0.25
-"""Largest half width of the interval / the value. With a wider interval, the value is missing."""
+"""Largest half width of an interval / its value. A value with a wider interval is missing."""
 
 
 def joules_per_token_alone(energies: Sequence[MethodEnergy]) -> Value:
-    """Joules per token of a method that repeated its prompts alone, over the runs of a pool.
+    """Compute joules per token of a method that repeated its prompts alone, over a pool's runs.
 
     `energies` has the method's energy in each run. Missing if any run did not measure it.
     """
@@ -35,7 +35,7 @@ def joules_per_token_alone(energies: Sequence[MethodEnergy]) -> Value:
 
 
 def joules_per_token(table: RecordTable, rows: IntArray, draws: Draws) -> Value:
-    """Joules of the whole card per token of a method: the sum of joules / the sum of tokens.
+    """Compute joules of the whole card per token: the method's sum of joules / its sum of tokens.
 
     The interval is over prompts, and wider by the error of the energy counter. The counter advances
     in ticks, so the energy of an answer may be too high or too low by that of a tick, and the
@@ -43,15 +43,15 @@ def joules_per_token(table: RecordTable, rows: IntArray, draws: Draws) -> Value:
 
         sqrt(n) * TICK_S * mean power
 
-    Missing if no answer was metered, if no tick fell into one, or if half the interval (with too
-    few samples, the error of the ticks alone) is more than MOST_HALF_WIDTH of the ratio.
+    Missing if no answer was metered, if no tick fell into an answer, or if half the interval (with
+    too few samples, the error of the ticks alone) is more than MOST_HALF_WIDTH of the ratio.
 
     Args:
         table: the records of the run.
         rows: numbers of the records of the method.
         draws: resamples the samples (clusters), for the interval.
     """
-    # of each row; NaN joules: not metered
+    # For each row: joules (NaN if not metered), tokens, seconds and the number of its sample.
     joules, num_tokens, wall_s, clusters = table.values(
         rows, "energy_j", "num_tokens", "wall_s", "cluster"
     )
@@ -60,14 +60,15 @@ def joules_per_token(table: RecordTable, rows: IntArray, draws: Draws) -> Value:
         return NOT_METERED
     columns = [joules[is_metered], num_tokens[is_metered]]
     sums = cluster_sums(clusters[is_metered], columns)  # joules and tokens [clusters, 2]
+    # over all clusters
     total_j, total_tokens = sums.sum(0)
     if not total_j:  # no tick of the counter fell into an answer
         return TOO_COARSE
     estimate = draws.estimate(Ratio(top=sums[:, :1], bottom=sums[:, 1:]))
-    tick_j = TICK_S * total_j / wall_s[is_metered].sum()  # mean energy of a tick
+    tick_j = TICK_S * total_j / wall_s[is_metered].sum()  # mean joules per tick
     # joules per token by which the ratio may be wrong because of the ticks
     tick_error = math.sqrt(is_metered.sum()) * tick_j / total_tokens
-    interval = estimate.interval  # over prompts; None with too few samples
+    interval = estimate.interval  # from resampled prompts; None with too few samples
     half_width = tick_error + (interval.half_width if interval else 0.0)
     if half_width > MOST_HALF_WIDTH * estimate.value:
         return TOO_COARSE

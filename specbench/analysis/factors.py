@@ -1,15 +1,15 @@
-"""The factors of a speedup, or of the ratio of two speedups, as an exact product.
+"""Split a speedup, or the ratio of two speedups, into factors whose product is exact.
 
-For one side (a method in a run), over pairs of its answer and vanilla's to the same request:
+For one side (a method in a run), over pairs of its answer and vanilla's to the same request,
 
     S = (T / W) / (T0 / W0) = MAT / cost * prefill
     MAT = E / K    cost = (D / K) / (D0 / K0)    prefill = (T / E * D / W) / (T0 / E0 * D0 / W0)
     printed number = S * prompts * counting * averaging * in flight
 
 T are tokens, E tokens that steps emitted, K steps, W and D seconds of the request and of decoding;
-0 marks vanilla's numbers, whose steps emit a token each. The printed number is the side's own, as
-its report or its imported file averages it. The factors lead from there back to the sums over the
-shared pairs, in this order:
+0 marks vanilla's numbers, whose steps emit a token each. The printed number is what the side's own
+report or imported file gives. The factors lead from it back to the sums over the shared pairs, in
+this order:
 
 1. averaging: the printed number / S of the sums over all pairs;
 2. counting: S of all pairs by the side's own counts of tokens / by our counts;
@@ -17,8 +17,7 @@ shared pairs, in this order:
 4. MAT, cost and prefill of the shared pairs.
 
 A throughput is tokens / seconds of blocks (B): T / B = (T / W) * in flight, with in flight = W / B.
-A block is the requests that a server completed together; each answer has a part of its seconds.
-The product holds by construction, so it proves no cause.
+The product is exact by construction, so it proves no cause.
 """
 
 from __future__ import annotations
@@ -49,24 +48,24 @@ PREFILL = "prefill"
 STEP = "method's step"
 BASE_STEP = "baseline's step"
 FACTORS = (AVERAGING, IN_FLIGHT, COUNTING, PROMPTS, MAT, COST, PER_TOKEN, PREFILL)
-"""The factors in their order. `PER_TOKEN` replaces MAT / cost if steps are unknown."""
+"""The factors in their order. `PER_TOKEN` replaces `MAT` and `COST` if steps are unknown."""
 WITHOUT_TIMES = (COUNTING, MAT)
-"""Factors that depend on counts alone, and so on no machine."""
+"""Factors that depend on counts alone, and so not on the machine."""
 LESS_IS_FASTER = (COST, PER_TOKEN, STEP)
-"""Numbers that make the speedup smaller as they grow: the factor is their inverse ratio."""
+"""Numbers that lower the speedup as they grow: the effect of such a factor is the inverse ratio."""
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """A factor of the ratio subject / reference, or of the subject alone."""
+    """A factor of the ratio subject / reference, or of the subject's speedup alone."""
 
     name: str
     subject: float
-    """Its value for the subject. A high cost makes the factor of the speedup low."""
+    """Its value for the subject. A high cost gives a low `effect`."""
     reference: float | None
     """Its value for the reference; None if the subject is explained alone."""
     effect: Estimate
-    """The number that multiplies the ratio, with its interval."""
+    """The number by which it multiplies the ratio, with its interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +79,15 @@ class Product:
     factors: tuple[Factor, ...]
     """The factors, in the order of FACTORS."""
     steps: tuple[Factor, ...]
-    """Under cost: the method's step and the baseline's; empty if there is no cost."""
+    """The parts of the cost: the method's step and the baseline's; empty if there is no cost."""
     num_shared: int
-    """Prompts and turns that both sides have."""
+    """Number of turns of prompts that all sides have."""
     has_prefill: bool
-    """False if cost includes the prefill, since a side has only total times."""
+    """False if the cost includes the prefill, since a side has only total times."""
 
     @property
     def ratio(self) -> float:
-        """The printed number of the subject / the reference's (1 without a reference)."""
+        """The subject's printed number / the reference's; the subject's own without a reference."""
         return self.subject / (1.0 if self.reference is None else self.reference)
 
     @property
@@ -102,13 +101,13 @@ class Product:
 
 
 class _Available(NamedTuple):
-    """Flags: True for numbers that are known for all answers of both sides."""
+    """Flags that tell which numbers are known for all answers of all sides."""
 
     steps: bool
     prefill: bool
     blocks: bool
     emitted: bool
-    """True if steps emitted tokens at all."""
+    """True if, on each side, steps of the method and of vanilla emitted tokens."""
 
 
 def explain(
@@ -118,9 +117,9 @@ def explain(
     is_one_run: bool = False,
     bootstrap: Bootstrap | None = None,
 ) -> Product:
-    """The ratio of two sides' printed numbers, or the printed number of one side, as a product.
+    """Split the ratio of two sides' printed numbers, or one side's printed number, into factors.
 
-    Both sides have a baseline, or neither has. If both are of one run (`is_one_run`), their
+    Both sides have a baseline, or neither has. If both come from one run (`is_one_run`), their
     passes are paired. Intervals are over prompts and, for times, over passes or runs (units).
     """
     sides = [subject] if reference is None else [subject, reference]
@@ -128,20 +127,20 @@ def explain(
     shared_turns = set.intersection(*turns_of_sides)
     # If the sides share no prompts, all prompts of each side count.
     counted_turns = shared_turns or set.union(*turns_of_sides)
-    # of each side: True for the rows that count [rows]; and the side with these rows alone
+    # for each side: flags, True for the rows that count [rows]; and the side with these rows alone
     is_counted = [np.array([turn in counted_turns for turn in pairs.turns]) for pairs in sides]
     counted = [pairs.where(rows) for pairs, rows in zip(sides, is_counted, strict=True)]
-    available = _available(sides, counted)  # the numbers that all sides know
+    available = _available(sides, counted)  # which numbers all sides have
     drawn = draw_prompts(sides, bootstrap or Bootstrap())
     degrees = drawn.degrees(counted)  # of freedom of the resamples
     sides_with_rows = [*zip(sides, is_counted, strict=True)]  # pairs of a side and its flags
     with np.errstate(divide="ignore", invalid="ignore"):  # draws or passes without emitted tokens
-        # of each side, by factor: its effect [1 + resamples]; and the effect's logarithm [units]
+        # for each side, by factor: its effect [1 + resamples]; and the effect's logarithm [units]
         effects = [_effects(*side, drawn, available) for side in sides_with_rows]
         logs = [_logs_of_units(*side, available) for side in sides_with_rows]
 
     def factor(name: str) -> Factor:
-        """The factor of this name: the subject's effect / the reference's, with its interval.
+        """Make the factor of this name: the subject's effect / the reference's, with its interval.
 
         `effects` and `logs` have a mapping per side, from the factor's name to its effects
         [1 + resamples], the first without resampling, or to their logarithms per unit [units].
@@ -151,8 +150,8 @@ def explain(
         effect = Estimate(float(ratio[0]), resamples=ratio[1:], degrees=degrees)
         if name not in WITHOUT_TIMES:  # it depends on times, and so on the machine
             units = _units([side_logs[name] for side_logs in logs], is_one_run)
-            effect = replace(effect, units=units, machine=of_groups(units))  # their variance
-        power = -1 if name in LESS_IS_FASTER else 1  # a cost is the inverse of its effect
+            effect = replace(effect, units=units, machine=of_groups(units))  # variance over units
+        power = -1 if name in LESS_IS_FASTER else 1  # a cost is 1 / its effect
         numbers_of_sides = [float(side_effect[0]) ** power for side_effect in effects_of_sides]
         return Factor(
             name,
@@ -173,10 +172,10 @@ def explain(
 
 
 def _available(sides: Sequence[AnswerPairs], counted: Sequence[AnswerPairs]) -> _Available:
-    """The numbers known for all answers that count (`counted`); for blocks, for all answers."""
+    """Find what is known for all answers that count (`counted`); for blocks, for all answers."""
     all_answers = [answers for pairs in counted for answers in (pairs.method, pairs.vanilla)]
     has_emitted = all(answers.emitted.sum() > 0 for answers in all_answers)
-    # an answer of only the first token has no steps
+    # True if steps are unknown, for each side [rows]; an answer of only the first token has none
     steps_unknown = [np.isnan(pairs.method.steps) & (pairs.method.emitted > 0) for pairs in counted]
     return _Available(
         steps=has_emitted and not any(unknown.any() for unknown in steps_unknown),
@@ -189,10 +188,10 @@ def _available(sides: Sequence[AnswerPairs], counted: Sequence[AnswerPairs]) -> 
 def _effects(
     pairs: AnswerPairs, is_counted: BoolArray, drawn: DrawnPrompts, available: _Available
 ) -> dict[str, FloatArray]:
-    """The number by which each factor multiplies a side's printed number [1 + resamples].
+    """Compute by what each factor multiplies a side's printed number, by name [1 + resamples].
 
     "printed" is the printed number itself. The module's docstring defines the factors. The first
-    number of an array is without resampling. `is_counted` [rows] is true for the rows of `pairs`
+    number of an array is without resampling. `is_counted` [rows] is True for the rows of `pairs`
     that count (see `explain`); `drawn` resamples the prompts.
     """
     by_task = drawn.sums(pairs)  # column -> [tasks, 1 + resamples]
@@ -217,11 +216,11 @@ def _effects(
 def _effects_of_steps(
     sums: Sums, available: _Available, step_unit_s: float
 ) -> dict[str, FloatArray]:
-    """The effects of MAT, cost, both steps and prefill on a speedup: [1 + resamples] each.
+    """Compute the effects of MAT, cost, both steps and prefill on a speedup [1 + resamples].
 
     A higher cost lowers the speedup, so the effect of a cost is its inverse. The product of the
-    effects of MAT, cost and prefill is the speedup; those of the two steps are the parts of the
-    cost's. Without known steps, `PER_TOKEN` replaces MAT, cost and the steps.
+    effects of MAT, cost and prefill is the speedup; the product of the two steps' effects is the
+    cost's. If steps are unknown, `PER_TOKEN` replaces MAT, cost and the two steps.
 
         effect of MAT = E / K    effect of cost = (D0 / K0) / (D / K)
         effect of prefill = (T / E * D / W) / (T0 / E0 * D0 / W0)
@@ -231,9 +230,9 @@ def _effects_of_steps(
     emitted tokens, E is T.
 
     Args:
-        sums: sums over the answers by the column's name, vanilla's with "base_".
-        available: says which of the columns are known.
-        step_unit_s: seconds of the unit in which the two steps are given.
+        sums: sums over the answers [1 + resamples], by column; vanilla's begin with "base_".
+        available: tells which of the columns are known.
+        step_unit_s: the unit in which the times of the two steps are given, in seconds.
     """
     decode = "decode_s" if available.prefill else "wall_s"
     emitted = "emitted" if available.emitted else "tokens"
@@ -260,12 +259,12 @@ def _effects_of_steps(
 def _logs_of_units(
     pairs: AnswerPairs, is_counted: BoolArray, available: _Available
 ) -> Mapping[str, FloatArray]:
-    """The logarithm of the effect of each factor of a side in each unit, by name [units].
+    """Compute the logarithm of each factor's effect in each unit of a side, by name [units].
 
     A unit is a pass over the prompts, or a run of a pool. The effects are over the turns of prompts
-    that all complete units have. NaN stands for an incomplete unit, which has half of all turns or
-    fewer, such as an interrupted pass; for a unit without rows that count (`is_counted` [rows], see
-    `explain`); and for a factor that the side lacks.
+    that all complete units have. A unit gets NaN if it is incomplete, with half of all turns or
+    fewer (such as an interrupted pass), or if it has no rows that count (`is_counted` [rows], see
+    `explain`). A factor that the side lacks is NaN in all units.
     """
     turns = pairs.turns  # of each row
     turns_of_unit: dict[int, set[PromptTurn]] = {}
@@ -279,7 +278,7 @@ def _logs_of_units(
     if complete_units:
         common_turns = set.intersection(*(turns_of_unit[unit] for unit in complete_units))
     is_common = np.array([turn in common_turns for turn in turns])  # [rows]
-    # Of each unit: factor -> effect, an array of a single number. Empty for a unit that is NaN.
+    # For each unit: factor -> effect, an array of one number. Empty for a unit that gets NaN.
     effects: list[dict[str, FloatArray]] = []
     for unit in sorted(turns_of_unit):
         is_in_unit = is_common & (pairs.units == unit)  # [rows]
@@ -296,7 +295,7 @@ def _logs_of_units(
 
 
 def _units(logs: Sequence[FloatArray], is_one_run: bool) -> tuple[FloatArray, ...]:
-    """A factor's logarithms in each unit [units]: per side, or of the ratio within one run."""
+    """Take a factor's log effects [units] of each side, or of the sides' ratio within one run."""
     if is_one_run and len(logs) > 1:
         return (logs[0] - logs[1],) if len(logs[0]) == len(logs[1]) else ()
     return tuple(logs)

@@ -1,4 +1,4 @@
-"""The numbers of a run as a pandas frame, for the CSV file and notebooks."""
+"""Put the numbers of a run into pandas frames, for the CSV file and notebooks."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def summary_frame(metrics: RunMetrics) -> DataFrame:
-    """The numbers of a run as a frame: one row per method, temperature and task.
+    """Put the numbers of a run into a frame: one row per method, temperature and task.
 
     Rows are sorted by temperature, method and task, in the run's order. After its tasks, a method
     at a temperature has two more rows: task "mean" (the arithmetic means of the tasks) and task
-    "pooled" (all tasks as one cell). Rows "pooled" have MAT in `mat_all_steps`; the columns of
-    `pooled_columns` are for these rows alone. `*_low` and `*_high` are the ends of the 95 %
-    interval, `*_missing` is the reason for a missing number, or None. Columns `num_*` and
+    "pooled" (all tasks as one cell). Rows "pooled" have MAT in `mat_all_steps`; only these rows
+    have the columns of `pooled_columns`. `*_low` and `*_high` are the ends of the 95 % interval,
+    `*_missing` is the reason for a missing number, or None. Columns `num_*` and
     `peak_memory_bytes` are nullable integers, all other numbers are floats. Columns of phases (the
     parts of a step, such as `verify_s`) are in seconds per step.
     """
@@ -35,7 +35,7 @@ def summary_frame(metrics: RunMetrics) -> DataFrame:
         for method in metrics.methods:
             rows += _rows_of_method(metrics, method, temperature)
     frame = pd.DataFrame(rows)
-    # all columns but method, temperature and task
+    # all columns except method, temperature and task
     for column_name in frame.columns.difference(CELL_KEY, sort=False):
         column = frame[column_name]
         if column_name.endswith("_missing"):
@@ -44,15 +44,15 @@ def summary_frame(metrics: RunMetrics) -> DataFrame:
             frame[column_name] = column.astype("Int64")
         else:
             frame[column_name] = column.astype("float64")
-    return frame.copy()  # in one block of memory, which makes later columns cheap to add
+    return frame.copy()  # in one block of memory, so that more columns are cheap to add
 
 
 def _rows_of_method(metrics: RunMetrics, method: str, temperature: float) -> list[dict[str, Any]]:
-    """The rows of a method at a temperature: its tasks, their means, and all tasks as one cell.
+    """Make a method's rows at a temperature: its tasks, their means, and all tasks as one cell.
 
     A row maps column names to numbers or texts; a missing number is None. A `cell` has numbers of
-    answers and their speed, a `cost` those of a step. `metrics.overall` has the means over tasks,
-    and the cell of all tasks as `pooled`.
+    answers and their speed, a `cost` has the time of a step, energy and memory. `metrics.overall`
+    has the means over tasks, and the cell of all tasks as `pooled`.
     """
     key_columns = {"method": method, "temperature": temperature}
     rows = []
@@ -62,7 +62,7 @@ def _rows_of_method(metrics: RunMetrics, method: str, temperature: float) -> lis
         rows.append({**key_columns, "task": task, **_cell(cell), **_cost(cost)})
 
     overall = metrics.overall[method, temperature]
-    # Per metric: the number, both ends of its interval, and the reason if it is missing.
+    # For each metric: the number, both ends of its interval, and the reason if it is missing.
     mean_columns = {
         **value_columns("speedup", overall.speedup),
         **value_columns("decode_speedup", overall.decode_speedup),
@@ -70,7 +70,7 @@ def _rows_of_method(metrics: RunMetrics, method: str, temperature: float) -> lis
     }
     rows.append({**key_columns, "task": "mean", **mean_columns})
 
-    pooled_cost = metrics.cost(method, temperature)  # of all tasks
+    pooled_cost = metrics.cost(method, temperature)  # all tasks together
     all_tasks = {**_cell(overall.pooled), **_cost(pooled_cost)}
     # This MAT is over the steps of all tasks. In the row "mean", `mat` is the mean of the tasks.
     all_tasks["mat_all_steps"] = all_tasks.pop("mat")
@@ -118,11 +118,12 @@ def _cost(cost: Cost) -> dict[str, Any]:
 
 
 def step_bins_frame(metrics: RunMetrics) -> DataFrame:
-    """One row per bin of steps of each method that drafts, at each temperature.
+    """Make a frame with one row per bin of steps, for each method that drafts and temperature.
 
-    Columns: `method`, `temperature`, `axis` (position in the answer, context length, turn), `low`
-    and `high` (which is not included), `num_prompts`, `num_steps`, then `mat` and `acceptance`
-    with the ends of their intervals; `*_missing` is the reason for a missing number, or None.
+    The columns are `method`, `temperature`, `axis` (position in the answer, context length, or
+    turn), `low` and `high` (which the bin excludes), `num_prompts`, `num_steps`, then `mat` and
+    `acceptance` with the ends of their intervals; `*_missing` is the reason for a missing number,
+    or None.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""The warning about methods whose drafts accept nothing after long prompts."""
+"""Warn about methods whose drafts are never accepted after long prompts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from specbench.log.header import RunHeader
 from specbench.types import Record
 
 _LEAST_LONG = 32
-"""Fewest drafts after long prompts that may be called idle, of methods that draft in every step."""
+"""Fewest drafts after long prompts that may be called idle, if a method drafts in every step."""
 _LEAST_SURPRISE = 7.0
-"""Smallest -log(probability that drafts after long prompts accept nothing by chance)."""
+"""Smallest -log(probability that no draft after a long prompt is accepted by chance)."""
 _ALMOST_ALL = 1 - 1e-9
-"""A share in place of 1, so that log(1 - share) is finite."""
+"""A share that replaces 1, so that log(1 - share) is finite."""
 
 
 class _DraftCounts(NamedTuple):
@@ -32,12 +32,12 @@ class _DraftCounts(NamedTuple):
 
 
 def find_idle_after_long(table: RecordTable, header: RunHeader) -> Iterable[RunWarning]:
-    """Warnings about methods whose drafts have no accepted token at all after long prompts.
+    """Yield warnings about methods whose drafts have no accepted token at all after long prompts.
 
     A prompt is long if it has more tokens than every prompt after which the method accepted a draft
     token. The usual cause is that the draft weights were made for fewer positions than the target.
-    A warning needs enough drafts after the long prompts of at least two samples, and a surprise
-    above _LEAST_SURPRISE:
+    A warning needs enough drafts after long prompts, which come from at least two samples, and a
+    surprise above _LEAST_SURPRISE:
 
         share = share of drafts with an accepted token after the other prompts
         surprise = -log(probability that no draft after a long prompt has an accepted token)
@@ -50,12 +50,12 @@ def find_idle_after_long(table: RecordTable, header: RunHeader) -> Iterable[RunW
         num_drafts = np.array([counts.num_drafts for counts in counts_of_rows])  # [rows]
         num_accepting = np.array([counts.num_accepting for counts in counts_of_rows])  # [rows]
         prompt_tokens, samples = table.values(rows, "prompt_tokens", "cluster")  # [rows]
-        # The most prompt tokens of an answer with accepted draft tokens; 0 without such an answer.
+        # Most prompt tokens of an answer with accepted draft tokens; 0 without such an answer.
         longest = prompt_tokens[num_accepting > 0].max(initial=0)
         is_long = (prompt_tokens > longest) & (num_drafts > 0)
         if not longest or len(np.unique(samples[is_long])) < 2:
             continue
-        share = num_accepting.sum() / num_drafts[~is_long].sum()
+        share = num_accepting.sum() / num_drafts[~is_long].sum()  # after the other prompts
         num_after_long = num_drafts[is_long].sum()
         surprise = -num_after_long * math.log1p(-min(share, _ALMOST_ALL))
         # Methods that do not draft in every step, such as look-ups, need more drafts.
@@ -74,14 +74,14 @@ def find_idle_after_long(table: RecordTable, header: RunHeader) -> Iterable[RunW
 
 
 def _drafts_of(record: Record) -> _DraftCounts:
-    """The numbers of drafts of an answer, by its steps or by its server's counts; 0 without counts.
+    """Count the drafts of an answer, by its steps or by its server's counts; 0 without counts.
 
-    A server counts accepted tokens, not drafts with an accepted token: their number stands for
-    these drafts, but at most the number of all drafts.
+    A server counts accepted tokens, not drafts with an accepted token. The number of such drafts is
+    then taken to be that of accepted tokens, but at most the number of all drafts.
     """
     if record.num_nodes:
-        # Of each step: tokens emitted, and nodes of the draft tree. A step without the size of its
-        # tree is left out.
+        # For each step: tokens emitted, and nodes of the draft tree. A step whose tree has an
+        # unknown size is left out.
         steps = zip(record.accept_lengths, record.num_nodes, strict=False)
         # tokens emitted by the steps with a draft, whose tree has more nodes than the root
         emitted = [num_emitted for num_emitted, num_nodes in steps if num_nodes > 1]

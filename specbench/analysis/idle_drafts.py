@@ -1,4 +1,4 @@
-"""The warning about methods whose drafts are hardly ever accepted."""
+"""Warn about methods whose drafts are hardly ever accepted."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -9,15 +9,15 @@ from specbench.log.header import RunHeader
 from specbench.types import Record, RequestKey
 
 LEAST_ACCEPTING = 0.01
-"""Drafts are idle if fewer than this share of drafting steps accept anything."""
+"""Drafts are idle if less than this share of them have an accepted token."""
 LEAST_DRAFTS = 200
 """Fewest drafts that may be called idle."""
 LEAST_TRAINED_DRAFTS = 32
-"""Fewest drafts of trained weights that may be called idle if none was accepted. Honest heads began
-with at most 6 steps that accepted nothing. Look-ups, which have no weights, began with up to 48.
+"""Fewest drafts of trained weights that may be called idle if none was accepted. In honest runs, at
+most the first 6 steps of draft heads accepted nothing; of look-ups (without weights) up to 48 did.
 """
 LEAST_REQUESTS = 2
-"""Fewest requests that these drafts of trained weights have to come from."""
+"""Fewest requests from which these drafts of trained weights have to come."""
 
 
 @dataclass(slots=True)
@@ -29,25 +29,25 @@ class _DraftCounts:
 
     num_drafts: float = 0.0
     drafts_by_request: dict[RequestKey, int] = field(default_factory=dict)
-    """Drafts of the first answer to each request. Answers in later passes and at other loads do not
-    count, since they may be copies of the first.
+    """Number of drafts in the first answer to each request. Answers in later passes and at other
+    loads do not count, since they may be copies of the first.
     """
 
 
 def find_idle_drafts(records: Iterable[Record], header: RunHeader) -> Iterable[RunWarning]:
-    """Warnings about methods with an accepted token in fewer than LEAST_ACCEPTING of their drafts.
+    """Yield warnings about methods with an accepted token in less than LEAST_ACCEPTING of drafts.
 
     A warning needs LEAST_DRAFTS drafts of a method at a temperature. If no token at all was
     accepted, fewer are enough: one draft by the counters of a server; or, if a method drafts with
     trained weights alone, LEAST_TRAINED_DRAFTS drafts in first answers to LEAST_REQUESTS requests.
     """
-    # Both by method and temperature: drafts of the steps in `records`, and drafts that the counters
-    # of servers show. Answers of servers list no trees: a method on a server has 0 recorded drafts.
+    # Drafts in the steps of `records`, and (below) drafts by the counters of servers; both are by
+    # method and temperature. Answers of servers list no trees, so their methods have 0 here.
     recorded_counts: dict[tuple[str, float], _DraftCounts] = defaultdict(_DraftCounts)
     for record in records:
         counts = recorded_counts[record.key.method, record.key.temperature]
-        # Of each step: tokens emitted, and nodes of the draft tree. A step without the size of its
-        # tree is left out.
+        # For each step: tokens emitted, and nodes of the draft tree. A step whose tree has an
+        # unknown size is left out.
         steps = zip(record.accept_lengths, record.num_nodes, strict=False)
         # tokens emitted by the steps with a draft, whose tree has more nodes than the root
         emitted = [num_emitted for num_emitted, num_nodes in steps if num_nodes > 1]
@@ -67,7 +67,7 @@ def find_idle_drafts(records: Iterable[Record], header: RunHeader) -> Iterable[R
     trained = [method for method, about in header.methods.items() if about.has_trained_drafts]
     for subject, counts in (*recorded_counts.items(), *served_counts.items()):
         method, temperature = subject
-        drafts = counts.drafts_by_request  # of the first answer to each request
+        drafts = counts.drafts_by_request  # numbers of drafts in the first answer to each request
         has_enough = len(drafts) >= LEAST_REQUESTS and sum(drafts.values()) >= LEAST_TRAINED_DRAFTS
         least_drafts = LEAST_DRAFTS
         if subject in served_counts and not counts.num_accepting:

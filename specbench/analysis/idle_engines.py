@@ -1,4 +1,4 @@
-"""Servers that use the processor or a GPU while another one is measured."""
+"""Warn about servers that use the processor or a GPU while another one is measured."""
 
 from collections.abc import Iterator
 
@@ -6,13 +6,13 @@ from specbench.analysis.warnings import RunWarning
 from specbench.log.header import RunHeader
 
 LEAST_CORES = 0.05
-"""An idle server is named if it uses at least this many cores on average."""
+"""An idle server is named if it uses at least this many CPU cores on average."""
 LEAST_GPU = 0.05
-"""An idle server is named if it uses at least this share of a GPU's time. The largest share in each
-block is averaged over blocks.
+"""An idle server is named if it uses at least this share of a GPU's time: the mean over blocks of
+its largest share in a block.
 """
 _LEAST_S = 0.1
-"""Fewest CPU seconds of use that are reported: the system counts hundredths of a second."""
+"""Fewest CPU seconds that are reported, since the system counts only hundredths of a second."""
 
 
 def find_idle_engines(header: RunHeader) -> Iterator[RunWarning]:
@@ -25,9 +25,10 @@ def find_idle_engines(header: RunHeader) -> Iterator[RunWarning]:
     idle_methods = {
         method for block in header.blocks for method in (*block.idle_cpu_s, *block.idle_gpu)
     }
-    named_methods = []  # the warning's numbers of each method
+    named_methods = []  # for each method in the warning: its name, CPU cores and share of a GPU
     for method in sorted(idle_methods):
-        idle_blocks = [block for block in header.blocks if block.method != method]  # of others
+        # blocks of other methods, in which the server should be idle
+        idle_blocks = [block for block in header.blocks if block.method != method]
         cpu_s = sum(block.idle_cpu_s.get(method, 0.0) for block in idle_blocks)
         duration_s = sum(block.duration_s for block in idle_blocks)
         gpu_share = sum(block.idle_gpu.get(method, 0.0) for block in idle_blocks) / len(idle_blocks)

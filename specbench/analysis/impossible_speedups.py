@@ -1,8 +1,8 @@
-"""Methods of servers that gain more time per token than their drafts can give.
+"""Warn about methods of servers with a higher speedup than their drafts can give.
 
 A step that drafts costs at least as much as a plain step, so the decode speedup is at most the
-number of tokens that a step emits. A method above this bound was not compared with the same engine:
-other flags, another version, or a machine that changed its speed.
+number of tokens that a step emits. A method above this bound was not compared fairly: its server
+has other flags or another version than vanilla's, or the machine changed its speed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,8 +15,8 @@ from specbench.log.header import RunHeader
 from specbench.log.run import loads_of
 
 MOST_DRIFT = 1.02
-"""The factor by which equal servers may differ: the machine changes between their blocks, which the
-interval of one pass does not show.
+"""The factor by which equal servers may differ, since the machine changes between their blocks. The
+interval of a run with one pass does not show this.
 """
 MOST_PLAIN_DRIFT = 1.05
 """This factor for a method that drafts almost nothing. No cost of drafts keeps its speedup below
@@ -29,7 +29,7 @@ LEAST_MAT = 1.1
 def find_impossible_speedups(
     cells: Mapping[CellKey, CellMetrics], header: RunHeader
 ) -> Iterator[RunWarning]:
-    """Warnings about cells whose decode speedup is higher than their drafts can give.
+    """Yield warnings about cells whose decode speedup is higher than their drafts can give.
 
     The bound is the number of tokens that a step emits (MAT, or else the longest draft + 1), times
     the allowed drift of the machine. A cell is named if the whole interval of its decode speedup is
@@ -58,7 +58,7 @@ def find_impossible_speedups(
 
 
 def _tokens_per_step(cell: CellMetrics, header: RunHeader, method: str) -> float:
-    """The cell's mean tokens per step (MAT), else the most that a step can emit; 0 if unknown."""
+    """Give the cell's mean tokens per step (MAT), else a step's most tokens; 0 if unknown."""
     if isinstance(cell.mat, Estimate):
         return cell.mat.value
     method_header = header.methods.get(method)

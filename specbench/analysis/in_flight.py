@@ -1,4 +1,4 @@
-"""The requests that a server worked on at once, from the starts and ends of its answers."""
+"""Count the requests that a server worked on at once, from the starts and ends of its answers."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -12,39 +12,36 @@ from specbench.types import Record
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """Requests that a server worked on at once."""
+    """How many requests a server worked on at once."""
 
     mean: float = 0.0
-    """Mean over time of the requests at once."""
+    """Mean over time of the number of requests at once."""
 
     most: int = 0
     """Largest number of requests at once."""
 
     least_most: int = 0
-    """The smallest of the blocks' maxima."""
+    """The largest number of requests at once in a block, in the block where it is smallest."""
 
 
 NONE_IN_FLIGHT = InFlight()
 
 
 def requests_in_flight(blocks: Sequence[BlockHeader], done: Iterable[Record]) -> InFlight:
-    """The mean and the largest number of requests that a server worked on at once.
+    """Compute the mean and the largest number of requests that a server worked on at once.
 
     They follow from the starts and ends of the answers (`done`, the completed records). A block is
     a group of requests of one method, temperature, task, pass and load that the server completed
     together; interrupted blocks are left out. Without such a block, all numbers are 0.
     """
-    # An interrupted block has several parts with one key. In later parts `num_before` counts the
-    # requests that were done before.
-    interrupted_keys = {block_key(block) for block in blocks if block.num_before}
-    # Seconds of each whole block.
+    # Seconds of each uninterrupted block (`num_before`: requests done before an interruption).
     duration_of_block = {
         block_key(block): block.duration_s
         for block in blocks
         if block_key(block) not in interrupted_keys
     }
-    # Of each block, events: the seconds since its start, and +1 for the start of a request or -1
-    # for its end.
+    # The events of each block. An event has the seconds since the block's start, and +1 for the
+    # start of a request or -1 for its end.
     events_of_block: dict[BlockKey, list[tuple[float, int]]] = defaultdict(list)
     for record in done:
         key = block_key(record.key)  # of the block that the answer belongs to
@@ -53,9 +50,9 @@ def requests_in_flight(blocks: Sequence[BlockHeader], done: Iterable[Record]) ->
             start_s = record.serving.began_s  # since the start of the block
             events_of_block[key] += [(start_s, 1), (start_s + record.wall_s, -1)]
     most_of_blocks = []  # the most requests at once in each block
-    in_flight_s = 0.0  # the sum of all requests' seconds: of their ends - of their starts
+    in_flight_s = 0.0  # the sum of all requests' seconds: the sum of their ends - that of starts
     for events in events_of_block.values():
-        changes = (change for _, change in sorted(events))  # in order of time
+        changes = (change for _, change in sorted(events))  # +1 or -1, in order of time
         most_of_blocks.append(max(accumulate(changes)))
         for time_s, change in events:
             in_flight_s -= time_s * change

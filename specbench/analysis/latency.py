@@ -1,8 +1,8 @@
-"""The latency of single requests: percentiles over completions, since a mean hides the slow ones.
+"""Compute percentiles of the latency of single requests, since a mean hides the slow ones.
 
 The time to the first token is the prefill's; the time per output token is the rest of the wall
-time / the tokens after the first. If tokens of any method's answer to a request came in a burst,
-decode times are the servers', or left out if one of them gave none (see `decode_times`).
+time / the number of tokens after the first. If tokens of any method's answer to a request came in
+a burst, decode times are the servers', or left out if a server gave none (see `decode_times`).
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from specbench.analysis.stats.estimates import Estimate, Missing, Value
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """Percentiles of seconds over `num` completions."""
+    """Percentiles of seconds over `num` completions, or over `num` gaps between tokens."""
 
     p50: Value
     p90: Value
@@ -33,10 +33,10 @@ class Latency:
 
 
 def latency(table: RecordTable, rows: IntArray, missing: Missing | None) -> Latency:
-    """Percentiles of the seconds to the first token and per token after it, over these rows.
+    """Compute percentiles of the seconds to the first token and per later token, over these rows.
 
-    `missing` is the reason why there are no percentiles; None: there are. A completion of a single
-    token has no time per token, nor has a completion whose decode time is left out (NaN).
+    `missing` tells why there are no percentiles; None if there are. A completion of a single token
+    has no time per token, nor has one whose decode time is left out (NaN).
     """
     if missing:
         no_percentiles = Percentiles(missing, missing, missing, 0)
@@ -48,7 +48,7 @@ def latency(table: RecordTable, rows: IntArray, missing: Missing | None) -> Late
 
 
 def seconds_between_arrivals(table: RecordTable, rows: IntArray) -> FloatArray:
-    """Seconds between arrivals of tokens, of the answers in these rows, one after the other [gaps].
+    """List the seconds between arrivals of tokens [gaps], answer after answer, for these rows.
 
     The gaps are those that the client measured. If the decode time of an answer is the server's
     (`is_of_server`), it is divided evenly among the answer's steps instead, or among its tokens
@@ -56,7 +56,7 @@ def seconds_between_arrivals(table: RecordTable, rows: IntArray) -> FloatArray:
     left out, has no gaps. `rows` are numbers of records of the table.
     """
     gaps_s: list[float] = []
-    # Of each row: seconds of decoding, tokens, steps (may be fractions; 0: unknown), and two flags.
+    # For each row: decode time in seconds, tokens, steps (maybe a fraction; 0 if unknown), flags.
     columns = table.values(
         rows, "decode_s", "num_tokens", "mat_steps", "is_of_server", "is_left_out"
     )
@@ -75,10 +75,10 @@ def seconds_between_arrivals(table: RecordTable, rows: IntArray) -> FloatArray:
 
 
 def percentiles(seconds: FloatArray) -> Percentiles:
-    """The percentiles of these times [completions], interpolated linearly.
+    """Compute percentiles of these times [completions or gaps], interpolated linearly.
 
-    A percentile is given if at least one completion is expected to be slower: the 99th of 20
-    would be a guess about the slowest one.
+    A percentile is given if at least one completion is expected to be slower: the 99th percentile
+    of 20 completions would be a guess about the slowest one.
     """
     return Percentiles(
         p50=_percentile(seconds, 0.50),
@@ -89,7 +89,7 @@ def percentiles(seconds: FloatArray) -> Percentiles:
 
 
 def _percentile(seconds: FloatArray, share: float) -> Value:
-    """The time that this share of completions does not exceed; missing with too few of them."""
+    """Find the seconds that this share of completions does not exceed; missing with too few."""
     # At least one completion is expected to be slower. The median needs a single completion.
     num_needed = round(1 / (1 - share)) if share > 0.5 else 1
     if not len(seconds):

@@ -1,4 +1,4 @@
-"""The warning about steps beyond the positions that a method's weights were made for."""
+"""Warn about steps beyond the positions for which a method's draft weights were made."""
 
 from collections.abc import Iterable
 
@@ -9,11 +9,11 @@ from specbench.log.header import RunHeader
 
 
 def find_long_prompts(table: RecordTable, header: RunHeader) -> Iterable[RunWarning]:
-    """Warnings about methods with steps beyond the positions that their draft weights have.
+    """Yield warnings about methods with steps beyond the positions of their draft weights.
 
-    These are the positions that the checkpoint was made for (`num_positions`). A step is beyond if
-    more tokens precede it. A warning has the share of steps beyond among the method's steps at a
-    temperature, and the MAT of the steps beyond and within the positions.
+    `num_positions` is the number of positions for which the checkpoint was made. A step is beyond
+    them if more tokens precede it. A warning has the share of such steps among the method's steps
+    at a temperature, and the MAT of the steps beyond and within the positions.
     """
     # (method, temperature) -> numbers of records
     rows_by_subject = table.frame.groupby(CELL_KEY[:2], observed=True, sort=False).indices
@@ -25,7 +25,7 @@ def find_long_prompts(table: RecordTable, header: RunHeader) -> Iterable[RunWarn
         # "context": number of tokens of prompt and answer before each step
         is_beyond = steps.places["context"] > execution.num_positions  # [steps]
         if is_beyond.any():
-            emitted_within = steps.emitted[~is_beyond]  # tokens of each step
+            emitted_within = steps.emitted[~is_beyond]  # tokens that each step within emitted
             warning_numbers = {
                 "method": method,
                 "temperature": temperature,

@@ -1,4 +1,4 @@
-"""Arithmetic means over tasks. A method that lacks a task has no mean."""
+"""Compute arithmetic means over tasks. A method that lacks a task has no mean."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +8,7 @@ from specbench.analysis.stats.estimates import Estimate, Missing, Value
 
 
 def means_of_methods(rows: Mapping[str, Sequence[Value]]) -> dict[str, Value]:
-    """Each method's mean over tasks, from its row with a value per task.
+    """Compute each method's mean over tasks, from its row with a value per task.
 
     Readers compare the means of methods, so a method that lacks a task of another method gets no
     mean. Tasks that only the baseline has are left out.
@@ -21,8 +21,8 @@ def means_of_methods(rows: Mapping[str, Sequence[Value]]) -> dict[str, Value]:
 
 
 def _counted_tasks(rows: Mapping[str, Sequence[Value]]) -> list[int]:
-    """The indices of tasks that enter the means: those with a number of any method but the baseline
-    (with no other method, the baseline's), or all if no task has one.
+    """Find the indices of the tasks that enter the means: those for which any method except the
+    baseline has a number (the baseline too if it is the only method), or all if there are none.
     """
     other_rows = [row for method, row in rows.items() if method != BASELINE] or list(rows.values())
     columns = list(zip(*other_rows, strict=True))
@@ -35,7 +35,7 @@ def _counted_tasks(rows: Mapping[str, Sequence[Value]]) -> list[int]:
 
 
 def mean_over_tasks(values: Sequence[Value]) -> Value:
-    """The arithmetic mean of the values of tasks; missing if any value is missing."""
+    """Compute the arithmetic mean of the values of tasks; missing if any value is missing."""
     estimates = [value for value in values if isinstance(value, Estimate)]
     if estimates:
         return reason_if_partial(len(estimates), len(values)) or mean(estimates)
@@ -44,7 +44,10 @@ def mean_over_tasks(values: Sequence[Value]) -> Value:
 
 
 def reason_if_partial(num_measured: int, num_tasks: int) -> Missing | None:
-    """The reason why a mean over this number of tasks cannot be compared with one over all."""
+    """Tell why a mean over `num_measured` of `num_tasks` tasks does not compare with others.
+
+    None if all tasks are measured, or none.
+    """
     if 0 < num_measured < num_tasks:
         return Missing(f"{num_measured} of {num_tasks} tasks")
     return None

@@ -1,9 +1,8 @@
-"""The numbers of a run, in the order in which reports show them.
+"""Compute all numbers of a run, as reports show them.
 
-The module decides which cells a run has and how they combine over tasks. `cells` defines the
-numbers of a cell, and `report` shows them.
+Here the parts meet: `cells` defines a cell's numbers, `overall` the means, and `report` shows them.
 
-Means over tasks are arithmetic, as in the papers' tables; `pooled` takes all tasks as one cell.
+Means over tasks are arithmetic, as in the papers' tables; `pooled` treats all tasks as one cell.
 """
 
 from __future__ import annotations
@@ -81,13 +80,13 @@ class RunMetrics:
     warnings: tuple[RunWarning, ...] = ()
     left_out: tuple[str, ...] = ()
     num_repeated: int = 0
-    """Requests that failed at first and were repeated."""
+    """Number of requests that failed at first and were sent again."""
 
     missing_text: str = ""
     costs: Mapping[CellKey, Cost] = field(default_factory=dict)
 
     agreements: Mapping[str, Agreement] = field(default_factory=dict)
-    """By method."""
+    """How each method's greedy answers compare with vanilla's, by method."""
 
     audit: StoredAudit | None = None
 
@@ -95,7 +94,7 @@ class RunMetrics:
     """By method and temperature."""
 
     scope: Scope = ONE_PASS
-    """What the intervals of times cover."""
+    """What the intervals of times cover besides prompts: passes, or runs of a pool."""
 
     rankings: Mapping[float, Ranking] = field(default_factory=dict)
     """The fastest method at each temperature, with the tests behind every claim about it."""
@@ -104,7 +103,7 @@ class RunMetrics:
     """The fastest method on each task, with its tests, by temperature and task."""
 
     step_bins: Mapping[tuple[str, float], tuple[StepBin, ...]] = field(default_factory=dict)
-    """Steps by position, context and turn, by method and temperature; without vanilla."""
+    """Bins of steps by position, context and turn, by method (except vanilla) and temperature."""
 
     baseline_drafts: int | None = 0
     """Drafts of vanilla's server, which should make none; None if it reports no counts."""
@@ -123,15 +122,15 @@ class RunMetrics:
 def measure(
     run: Run, bootstrap: Bootstrap | None = None, arithmetic: Arithmetic = "ours"
 ) -> RunMetrics:
-    """All numbers of a run, as reports show them; missing records give missing numbers."""
+    """Compute all numbers of a run, as reports show them; missing records give missing numbers."""
     bootstrap = bootstrap or Bootstrap()  # number of resamples, and their seed
     header = run.header
     table = tabled(run).table  # a row per record
     # rows of requests that all ranked methods (at least half done) finished without a pause
     survivors = find_survivors(table.frame)
     axes = axes_of(header, table.frame)  # methods, temperatures, tasks
-    no_times = _no_times(header, table.frame)  # why times are no evidence, or None
-    cell_source = CellSource(table, header, survivors, no_times)  # cuts cells from the table
+    no_times = _no_times(header, table.frame)  # why times are no evidence of speed, or None
+    cell_source = CellSource(table, header, survivors, no_times)  # selects each cell's rows
     roofline = read_roofline(header.roofline, run.records, header.threads)  # memory bandwidth
     costs: dict[CellKey, Cost] = {}  # of steps, energy and memory
     drafting = find_drafting(table, header, cell_source.shared_rows)  # which answers had drafts
@@ -163,7 +162,7 @@ def measure(
         warnings=warnings,
         num_repeated=run.num_repeated,  # failed records whose requests were sent again later
         left_out=run.left_out,  # lines of its files that were not read
-        missing_text=run.missing_text,  # on records that it lacks; "" if none
+        missing_text=run.missing_text,  # about records that it lacks; "" if none
         costs=costs,
         roofline=roofline,
         agreements={method: agreements[method] for method in axes.methods if method in agreements},
@@ -173,7 +172,7 @@ def measure(
             for key, numbers in serving.items()  # by method and temperature
             if key in overall
         },
-        # what intervals count besides prompts: passes over the prompts, or the runs of a pool
+        # what intervals cover besides prompts: passes over the prompts, or the runs of a pool
         scope=Scope("runs" if run.run_of_repeat else "passes", _num_covered(overall, table)),
         rankings=rankings,
         task_rankings=task_rankings,
@@ -183,10 +182,10 @@ def measure(
 
 
 def _warnings_of_records(run: Run, table: RecordTable) -> tuple[RunWarning, ...]:
-    """The warnings from the records and the header of a run alone, without numbers of cells.
+    """Collect the warnings that need only the records and the header of a run, not its cells.
 
-    They are about impossible records, hidden work, drafts that fail, changed pools and odd answers.
-    Empty for imported runs: the rules are for runs that specbench measured.
+    They are about impossible records, hidden work, idle drafts, changed pools and odd answers.
+    There are none for imported runs: the rules are for runs that specbench measured.
     """
     header = run.header
     if header.imported:
@@ -214,7 +213,7 @@ def _bin_steps(
     table: RecordTable,
     bootstrap: Bootstrap,
 ) -> dict[tuple[str, float], tuple[StepBin, ...]]:
-    """The bins of all steps that count, of each drafting method that has a MAT."""
+    """Bin the steps of all tasks, by method and temperature, if it has a MAT and is not vanilla."""
     draws = Draws(bootstrap, "step bins")
     return {
         (key.method, key.temperature): bin_steps(table, rows, draws)
@@ -224,7 +223,7 @@ def _bin_steps(
 
 
 def _no_times(header: RunHeader, frame: DataFrame) -> Missing | None:
-    """The reason why a run's times are no evidence; None if they are."""
+    """Tell why a run's times are no evidence of speed; None if they are."""
     if header.spec.values.phases or frame["draft_s"].notna().any():
         return WITH_PHASES
     has_none = header.imported and not frame["wall_s"].notna().any()
@@ -232,10 +231,10 @@ def _no_times(header: RunHeader, frame: DataFrame) -> Missing | None:
 
 
 def _num_covered(overall: Mapping[Any, MethodMetrics], table: RecordTable) -> int:
-    """The number of units (passes or runs) that the interval of every mean speedup covers.
+    """Count the units (passes or runs) that the interval of every mean speedup covers.
 
     A unit with too few requests is not covered. `overall` has the means of each method. If no mean
-    has units, all units of the run.
+    has units, the result is the number of all units of the run.
     """
     nums_covered = []
     for method in overall.values():
@@ -249,9 +248,9 @@ def _num_covered(overall: Mapping[Any, MethodMetrics], table: RecordTable) -> in
 def _rank_methods(
     overall: dict[tuple[str, float], MethodMetrics], axes: Axes
 ) -> dict[float, Ranking]:
-    """The ranking of the means over tasks, by temperature.
+    """Rank the methods at each temperature by their mean speedups over tasks.
 
-    The means in `overall` get the intervals of the ranking.
+    The speedups in `overall` get the intervals of the ranking.
     """
     rankings = {}
     for temperature in axes.temperatures:
@@ -263,7 +262,7 @@ def _rank_methods(
 def _rank_on_tasks(
     cells: dict[CellKey, CellMetrics], axes: Axes
 ) -> dict[tuple[float, str], Ranking]:
-    """The ranking on each task, by temperature and task.
+    """Rank the methods on each task at each temperature.
 
     The speedups in `cells` get the intervals of the ranking.
     """
@@ -288,7 +287,7 @@ def _rank(metrics: dict[Any, Any], keys: Mapping[str, Any]) -> Ranking:
 
 
 def check_arithmetic(name: str) -> Arithmetic:
-    """The arithmetic of that name.
+    """Check that a name is that of an arithmetic (a formula of the speedup), and return it.
 
     Raises:
         UserError: the name is unknown.

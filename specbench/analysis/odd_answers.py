@@ -1,4 +1,4 @@
-"""Answers with parts that their run did not ask for, or that their text does not show."""
+"""Warn about answers with parts that the run did not ask for, or that the text does not show."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -10,12 +10,12 @@ from specbench.types.reply import split_thinking
 
 
 def find_odd_answers(records: Sequence[Record], chat: ChatHeader | None) -> Iterator[RunWarning]:
-    """Warnings about answers with parts that the run did not ask for or that servers did not send.
+    """Yield warnings about answers with parts that nobody asked for or that servers did not send.
 
-    There are three: answers that go on after an end token (servers may not stop at it), answers
+    There are three: answers that go on after an end token (some servers do not stop at it), answers
     with tokens that the server counted but did not send, and answers with reasoning in a run
-    without thinking. `chat` describes the model's chat template; None in older runs, which get no
-    warning. `serving` has a server's counts for an answer; None if there was no server.
+    without thinking. `chat` describes the model's chat template; it is None in older runs, which
+    get no warning. `serving` has a server's counts for an answer; None if there was no server.
     """
     if chat is None:
         return
@@ -27,14 +27,14 @@ def find_odd_answers(records: Sequence[Record], chat: ChatHeader | None) -> Iter
     yield from _counts(
         "hidden_tokens", answers, lambda record: record.serving and record.serving.num_hidden
     )
-    # No thinking mode in the template (`thinking` is None) and an unknown one (`is_on` is None)
-    # count as no thinking.
+    # A template without a thinking mode (`thinking` is None) counts as no thinking, and so does an
+    # unknown mode (`is_on` is None).
     if not (chat.thinking and chat.thinking.is_on):
         yield from _counts("think_marks", answers, lambda record: _has_reasoning(record, chat))
 
 
 def _has_reasoning(record: Record, chat: ChatHeader) -> bool:
-    """True if an answer has reasoning. Marks may be special tokens, which its text lacks."""
+    """Check if an answer has reasoning. Its marks may be special tokens, which the text lacks."""
     is_sent_apart = bool(record.serving and record.serving.num_reasoning)
     is_marked = split_thinking(record.text) or {*chat.think_ids} & {*record.token_ids}
     return is_sent_apart or bool(is_marked)
@@ -45,9 +45,9 @@ def _counts(
 ) -> Iterator[RunWarning]:
     """Yield the warning of this key with each method's number of odd answers, if there are any.
 
-    `is_odd` gives a true value for an odd answer.
+    `is_odd` returns a true value for an odd answer.
     """
-    # both by method
+    # numbers of answers, by method
     num_answers = Counter(answer.key.method for answer in answers)
     num_odd = Counter(answer.key.method for answer in answers if is_odd(answer))
     if num_odd:

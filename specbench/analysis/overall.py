@@ -1,4 +1,4 @@
-"""The numbers of methods over all tasks, and the methods, temperatures and tasks that a run has."""
+"""Compute numbers over all tasks, and find the methods, temperatures and tasks of a run."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Axes(NamedTuple):
-    """The axes on which the cells of a run differ."""
+    """The axes along which the cells of a run differ."""
 
     methods: tuple[str, ...]
-    """The baseline, then the requested methods, then methods that only the records have."""
+    """The baseline, then the other requested methods, then methods that only the records have."""
 
     temperatures: tuple[float, ...]
     """Temperatures, in increasing order."""
@@ -30,7 +30,10 @@ class Axes(NamedTuple):
 
 
 def axes_of(header: RunHeader, frame: DataFrame) -> Axes:
-    """The axes of a run's cells: the requested values, and those that its records have."""
+    """List the methods, temperatures and tasks of a run: those requested, and those of its records.
+
+    `header` describes the run; `frame` has a row per record.
+    """
     requested = [method.spelling for method in header.method_labels]
     # a `dict` in place of a set keeps the order
     methods = dict.fromkeys([*requested, *frame["method"].unique()])
@@ -45,7 +48,7 @@ def axes_of(header: RunHeader, frame: DataFrame) -> Axes:
 
 @dataclass(frozen=True, slots=True)
 class MethodMetrics:
-    """A method at one temperature over all tasks. The values are means of its cells."""
+    """A method at one temperature over all tasks. The values are means over its cells."""
 
     speedup: Value
     decode_speedup: Value
@@ -55,13 +58,13 @@ class MethodMetrics:
     """All tasks as one cell, without intervals. MAT is that of its `Cost`, if both are known."""
 
     partial: Missing | None = None
-    """The reason if the method lacks tasks, so that its means cannot be compared with others."""
+    """Why the method's means do not compare with others (it lacks tasks); None if they do."""
 
 
 def measure_overall(
     cells: Mapping[CellKey, CellMetrics], axes: Axes
 ) -> dict[tuple[str, float], MethodMetrics]:
-    """The metrics over all tasks, by method and temperature."""
+    """Compute the metrics over all tasks, by method and temperature."""
     overall: dict[tuple[str, float], MethodMetrics] = {}
     for temperature in axes.temperatures:
         overall |= _overall_at(cells, axes, temperature)
@@ -71,29 +74,29 @@ def measure_overall(
 def _overall_at(
     cells: Mapping[CellKey, CellMetrics], axes: Axes, temperature: float
 ) -> dict[tuple[str, float], MethodMetrics]:
-    """The metrics over all tasks of each method at a temperature, by method and temperature.
+    """Compute each method's metrics over all tasks at a temperature, by method and temperature.
 
-    `cells` has the numbers of each method on each task, and of all tasks as one (POOLED). A method
+    `cells` has the numbers of each method on each task, and on all tasks as one (POOLED). A method
     that lacks some tasks, but not all, gets the reason why its means do not compare (`partial`).
     """
-    cells_by_method: dict[str, list[CellMetrics]] = {}  # a cell per task, in the order of the tasks
+    cells_by_method: dict[str, list[CellMetrics]] = {}  # a cell per task, in the order of tasks
     for method in axes.methods:
         cells_by_method[method] = [cells[CellKey(method, temperature, task)] for task in axes.tasks]
 
     def means_by_method(pick: Callable[[CellMetrics], Value]) -> dict[str, Value]:
-        """Each method's mean over tasks of the number that `pick` takes from a cell."""
+        """Average over tasks, for each method, the number that `pick` takes from a cell."""
         values_by_method = {
             method: [pick(cell) for cell in task_cells]
             for method, task_cells in cells_by_method.items()
         }
-        # over the tasks that any method but vanilla has; `Missing` if the method lacks one of them
+        # over the tasks that any method except vanilla has; `Missing` if a method lacks one of them
         return means_of_methods(values_by_method)
 
     speedups = means_by_method(lambda cell: cell.speedup)
     decode_speedups = means_by_method(lambda cell: cell.decode_speedup)
     mats = means_by_method(lambda cell: cell.mat)
     cells_by_task = zip(*cells_by_method.values(), strict=True)  # per task, a cell of each method
-    # Tasks on which any method, also vanilla, has an answer: `num_done` counts those not failed.
+    # Tasks on which any method, also vanilla, has an answer. `num_done` are those not failed.
     num_tasks = sum(any(cell.num_done for cell in method_cells) for method_cells in cells_by_task)
     overall = {}
     for method, task_cells in cells_by_method.items():

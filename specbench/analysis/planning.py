@@ -1,8 +1,8 @@
-"""Numbers of prompts and passes that show a difference, from the variances of a pilot.
+"""Plan how many prompts and passes show a difference, from the variances of a pilot run.
 
-The variance of a log ratio is (variance of prompts / number of prompts) + (variance of passes or
-runs / number of passes or runs). A difference is shown if a two-sided test at 5 % finds it in 80 %
-of experiments.
+The variance of a log ratio is (variance between prompts / number of prompts) + (variance between
+passes or runs / number of passes or runs). A difference is shown if a two-sided test at 5 % finds
+it in 80 % of experiments.
 """
 
 import math
@@ -15,43 +15,43 @@ from specbench.analysis.stats.estimates import Estimate
 from specbench.analysis.stats.variance import Variance, total
 
 POWER_SCORE = 0.8416
-"""The normal's quantile at 80 %."""
+"""The 80 % quantile of the standard normal distribution."""
 DIFFERENCES = (0.02, 0.05, 0.10)
-"""Relative differences: one row each in a plan."""
+"""The relative differences of a plan's rows."""
 UNITS = (3, 5, 10, 20)
-"""Numbers of passes or runs: one column each in a plan."""
+"""The numbers of passes or runs of a plan's columns."""
 _MOST_PROMPTS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Pilot:
-    """The variances of a typical log ratio of two speeds."""
+    """The variances of a typical log ratio of two speeds, as a pilot run measured them."""
 
     num_prompts: int
 
     prompt_variance: float
-    """The variance with this number of prompts."""
+    """The variance of the log ratio from the choice of `num_prompts` prompts."""
 
     unit_sd: float | None
-    """The standard deviation between passes or runs; None if it is unknown."""
+    """The standard deviation of the log ratio between passes or runs; None if it is unknown."""
 
     def smallest(self, num_prompts: float, num_units: int) -> float:
-        """The smallest relative difference of speeds that these prompts and units show.
+        """Compute the smallest relative difference of speeds that these prompts and units show.
 
         A difference of 0.05 is 5 %. `num_units` is the number of passes or runs.
         """
-        # The variance of a log ratio falls with the number of prompts.
+        # The variance of a log ratio is inversely proportional to the number of prompts.
         prompt_variance = self.prompt_variance * self.num_prompts / num_prompts
         variances = [Variance(prompt_variance, num_prompts - 1)]
         if self.unit_sd:
             variances.append(Variance(self.unit_sd**2 / num_units, num_units - 1))
         variance = total(variances)
-        # log(1 + difference) = (t at 97.5 % + normal at 80 %) * standard deviation
+        # log(1 + difference) = (t's 97.5 % quantile + normal's 80 % quantile) * standard deviation
         score = quantile(variance.degrees) + POWER_SCORE
         return math.expm1(score * math.sqrt(variance.value))
 
     def prompts_for(self, difference: float, num_units: int) -> int | None:
-        """The fewest prompts that show a relative difference with these units (passes or runs).
+        """Find the fewest prompts that show a relative difference with `num_units` passes or runs.
 
         None if _MOST_PROMPTS prompts are not enough.
         """
@@ -60,14 +60,14 @@ class Pilot:
         candidates = range(2, _MOST_PROMPTS + 1)
 
         def closeness(num_prompts: int) -> float:
-            """-(smallest difference that is shown), since a key of bisection has to ascend."""
+            """Negate the smallest difference that is shown: bisection needs ascending keys."""
             return -self.smallest(num_prompts, num_units)
 
         return candidates[bisect_left(candidates, -difference, key=closeness)]
 
 
 def pilot(ratios: Sequence[Estimate], num_prompts: int, num_units: int) -> Pilot | None:
-    """The variances of a typical ratio of two speeds: the medians over these ratios.
+    """Estimate the variances of a typical ratio of two speeds: the medians over these ratios.
 
     Each ratio was measured on `num_prompts` prompts in `num_units` passes or runs (units). All
     variances are of logarithms. None if no ratio has a variance, or with fewer than two prompts.
@@ -79,15 +79,15 @@ def pilot(ratios: Sequence[Estimate], num_prompts: int, num_units: int) -> Pilot
         if prompt_variance is None:  # too few prompts
             continue
         prompt_variances.append(prompt_variance.value)
-        if ratio.machine is not None:  # the variance that units add to log(ratio); None: unknown
+        if ratio.machine is not None:  # variance that units add to log(ratio); None if unknown
             # variance of the mean over units = variance of a unit / number of units
             unit_variances.append(ratio.machine.value * num_units)
     if not prompt_variances or num_prompts < 2:
         return None
-    unit_sd = math.sqrt(_middle(unit_variances)) if unit_variances else None  # None: unknown
+    unit_sd = math.sqrt(_middle(unit_variances)) if unit_variances else None  # None if unknown
     return Pilot(num_prompts, prompt_variance=_middle(prompt_variances), unit_sd=unit_sd)
 
 
 def _middle(variances: Sequence[float]) -> float:
-    """The median; if their number is even, the larger of the two in the middle."""
+    """Find the median, or the larger of the two middle values if their number is even."""
     return sorted(variances)[len(variances) // 2]

@@ -1,4 +1,4 @@
-"""Numbers over all tasks, which only the summary's lines "pooled" have."""
+"""Make the columns with numbers over all tasks, which only the summary's rows "pooled" have."""
 
 from dataclasses import asdict
 from typing import Any
@@ -9,7 +9,7 @@ from specbench.analysis.serving import TIMES, ServingMetrics, Times
 
 
 def pooled_columns(metrics: RunMetrics, method: str, temperature: float) -> dict[str, Any]:
-    """Columns of the costs of steps, of equality with vanilla, of bins of steps, and of servers."""
+    """Make the columns of step costs, equality with vanilla, bins of steps, and servers."""
     return {
         **_costs(metrics, method, temperature),
         **_agreement(metrics, method, temperature),
@@ -19,11 +19,12 @@ def pooled_columns(metrics: RunMetrics, method: str, temperature: float) -> dict
 
 
 def _costs(metrics: RunMetrics, method: str, temperature: float) -> dict[str, Any]:
-    """Columns of the cost of steps. Unknown numbers are None.
+    """Make the columns of the cost of steps. Unknown numbers are None.
 
-    `cost_speedup` is MAT / (seconds of a step / those of vanilla's), over completions that vanilla
-    has too. Phases are the seconds of the phases of a step, in steps of vanilla. Bytes are those of
-    weights that a step reads; `nominal_share` is their speed / the bandwidth by clock and bus.
+    `cost_speedup` is MAT / (seconds of a step / seconds of vanilla's step), over completions that
+    vanilla has too. `relative_verify` and so on are seconds of a step's phase / seconds of
+    vanilla's step. `step_bytes` are the bytes of weights that a step reads, `bytes_per_s` the speed
+    at which it reads them; `nominal_share` is this speed / the bandwidth by clock and bus width.
     """
     cost = metrics.cost(method, temperature)
     phases = asdict(cost.relative_phases) if cost.relative_phases else {}
@@ -37,7 +38,10 @@ def _costs(metrics: RunMetrics, method: str, temperature: float) -> dict[str, An
 
 
 def _agreement(metrics: RunMetrics, method: str, temperature: float) -> dict[str, Any]:
-    """Columns of greedy answers that were compared with vanilla's."""
+    """Make the columns of greedy answers compared with vanilla's: how many, and how many differ.
+
+    `first_difference` is the smallest position, in tokens, at which an answer differs, or None.
+    """
     agreement = metrics.agreements.get(method)
     if agreement is None or temperature:
         return {}
@@ -50,7 +54,7 @@ def _agreement(metrics: RunMetrics, method: str, temperature: float) -> dict[str
 
 
 def _step_bins(metrics: RunMetrics, method: str, temperature: float) -> dict[str, Any]:
-    """Columns of the MAT in each bin of steps, such as `mat_position_32_63`, by name."""
+    """Make columns of the MAT in each bin of steps, such as `mat_position_32_63`, by name."""
     columns: dict[str, Any] = {}
     for step_bin in metrics.step_bins.get((method, temperature), ()):
         range_name = step_bin.range_text.replace("-", "_")  # 32-63 becomes 32_63
@@ -59,7 +63,7 @@ def _step_bins(metrics: RunMetrics, method: str, temperature: float) -> dict[str
 
 
 def _serving(serving: ServingMetrics | None) -> dict[str, Any]:
-    """Columns of the numbers of a server, by name; empty without a server.
+    """Make columns of the numbers of a server, by name; empty without a server.
 
     A throughput, the goodput and `engine_mat` have columns for the number, the ends of its interval
     and the reason if it is missing. `throughput_ratio` is output tokens/s / vanilla's; the goodput

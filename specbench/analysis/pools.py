@@ -1,4 +1,4 @@
-"""The warning about pooled runs between which vanilla changed its speed."""
+"""Warn about pooled runs between which vanilla changed its speed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _REQUEST = ["temperature", "task", "sample_id", "turn", "concurrency", "request_rate"]
-"""The columns of a request that is the same in every pass."""
+"""The columns that identify a request, apart from the pass."""
 
 
 def find_changed_pools(frame: DataFrame) -> Iterator[RunWarning]:
@@ -25,21 +25,23 @@ def find_changed_pools(frame: DataFrame) -> Iterator[RunWarning]:
     over its passes. The warning has
 
         change = exp(largest - smallest time of a run) - 1
-        passes = exp(largest - smallest time of a pass in the same run) - 1, the largest of all runs
+        passes = exp(largest - smallest time of a pass in the same run) - 1, in the run where it is
+                 largest
 
-    No warning with a single run, or if any run has a single pass. `frame` is the frame of a
-    `RecordTable`: `repeat` is the number of the pass over all runs, `unit` the number of the run
-    (without a pool, that of the pass: no warning). `is_measured` is False for failed records.
+    There is no warning with a single run, or if any run has a single pass. `frame` is the frame of
+    a `RecordTable`: `repeat` is the number of the pass, counted over all runs, `unit` the number of
+    the run (without a pool, that of the pass: no warning). `is_measured` is False for failed
+    records.
     """
     rows = frame[(frame["method"] == BASELINE) & frame["is_measured"] & ~frame["is_paused"]]
-    run_of_pass = rows.groupby("repeat")["unit"].first()  # by number of the pass
+    run_of_pass = rows.groupby("repeat")["unit"].first()  # number of the run, by that of the pass
     passes_per_run = run_of_pass.value_counts()
     if len(passes_per_run) < 2 or passes_per_run.min() < 2:
         return
     timed_rows = rows.assign(log_token_s=np.log(rows["wall_s"] / rows["num_tokens"]))
-    # a row per request, a column per pass
+    # log seconds per token: a row per request, a column per pass
     log_times = timed_rows.pivot_table("log_token_s", _REQUEST, "repeat", observed=True)
-    pass_times = log_times.dropna().mean()  # over the requests that every pass has; by pass
+    pass_times = log_times.dropna().mean()  # of each pass, over the requests that all passes have
     times_by_run = pass_times.groupby(run_of_pass)
     between_runs = times_by_run.mean().max() - times_by_run.mean().min()
     within_runs = (times_by_run.max() - times_by_run.min()).max()

@@ -1,4 +1,4 @@
-"""The number that a side's source prints, by its way of averaging, from sums of its answers."""
+"""Compute the number that a side's source prints, by its way of averaging, from sums of answers."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -9,12 +9,12 @@ from specbench.analysis.stats.arrays import FloatArray
 
 
 def over_tasks(by_task: Sums) -> Sums:
-    """The sums over all tasks: [1 + resamples] each, from [tasks, 1 + resamples]."""
+    """Add up sums by task [tasks, 1 + resamples] over all tasks [1 + resamples]."""
     return {name: column.sum(axis=0) for name, column in by_task.items()}
 
 
 def speedup(sums: Sums, tokens: str) -> FloatArray:
-    """(tokens / seconds) / (vanilla's tokens / vanilla's seconds), with this column of tokens."""
+    """Divide tokens per second by vanilla's. `tokens` names the column that counts the tokens."""
     return sums[tokens] * sums["base_wall_s"] / (sums["wall_s"] * sums[f"base_{tokens}"])
 
 
@@ -38,4 +38,6 @@ PRINTED_NUMBERS: Mapping[Arithmetic, Callable[[Sums], FloatArray]] = {
     "rates": partial(_quotient, top="rate", bottom="base_rate"),
     "ratios": partial(_quotient, top="rate_ratio", bottom="questions"),
 }
-"""The printed number from the sums by task, by the name of the arithmetic: [1 + resamples]."""
+"""For each arithmetic, the function that computes the printed number [1 + resamples] from sums by
+task [tasks, 1 + resamples].
+"""

@@ -1,7 +1,8 @@
-"""The prompts that servers read, by their own counts of tokens.
+"""Compare the prompts that servers read, by their own counts of tokens.
 
 A server that takes chats renders them itself, so its prompts may have a few tokens more or
-fewer than ours. Requests that two servers read with different differences are different work.
+fewer than those rendered here. If this difference is not the same on two servers, a request is
+different work for them.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ OTHER_PROMPTS = Missing("its server read different prompts from vanilla's")
 
 
 class OtherPrompt(NamedTuple):
-    """Tokens of the prompt of one request."""
+    """Numbers of tokens of the prompt of one request."""
 
     num_read: int
     """Tokens as the method's server counted them."""
@@ -35,26 +36,29 @@ class PromptsRead:
     """The prompts that a server read."""
 
     least_offset: int = 0
-    """Tokens that the server counted - tokens rendered here: the smallest of these differences."""
+    """The smallest difference (tokens that the server counted - tokens rendered here)."""
 
     most_offset: int = 0
     """The largest of these differences."""
 
     num_uncounted: int = 0
-    """Answers without a count of the prompt's tokens, in runs that record whether there was one."""
+    """Answers without a count of the prompt's tokens, in runs that record if there was one."""
 
     num_other: int = 0
-    """Answers whose prompt vanilla's server read differently."""
+    """Answers to prompts that vanilla's server read differently."""
 
     first_other: OtherPrompt | None = None
-    """The first of these answers."""
+    """The prompt of the first of these answers; None if there is none."""
 
 
 NO_PROMPTS = PromptsRead()
 
 
 def prompt_offsets(records: Sequence[Record]) -> FloatArray:
-    """Tokens of each prompt: the server's count - the tokens rendered here; NaN if unknown."""
+    """Subtract the tokens of each prompt as rendered here from the server's count [records].
+
+    NaN if the server gave no count.
+    """
     return np.array([_offset(record) for record in records], dtype=np.float64)
 
 
@@ -64,14 +68,15 @@ def _offset(record: Record) -> float:
 
 
 def tokens_read(record: Record) -> int:
-    """Tokens of the prompt that a server counted; 0 if it gave no count, or the run keeps none."""
+    """Give the tokens that a server counted in the prompt; 0 if there is no count in the record."""
     return (record.serving.reported_prompt_tokens or 0) if record.serving else 0
 
 
 def other_rows(offsets: FloatArray, baseline_rows: IntArray) -> IntArray:
-    """The row of vanilla's record of the request, if its server read another prompt; else -1.
+    """Find the row of vanilla's record if its server read another prompt; else -1 [records].
 
-    `baseline_rows` are the rows of vanilla's records, -1 without one: [records].
+    `offsets` are the differences of `prompt_offsets` [records]; `baseline_rows` has the row of
+    vanilla's record of the same request, or -1 [records].
     """
     difference = np.abs(offsets - offsets[baseline_rows])  # NaN is not above 0
     return np.where((baseline_rows >= 0) & (difference > 0), baseline_rows, -1)
@@ -80,17 +85,17 @@ def other_rows(offsets: FloatArray, baseline_rows: IntArray) -> IntArray:
 def prompts_read(
     records: Sequence[Record], rows: IntArray, offsets: FloatArray, vanilla_rows: IntArray
 ) -> PromptsRead:
-    """How a method's server read the prompts of its answers, by its counts of prompt tokens.
+    """Summarize how a method's server read its prompts, by its counts of prompt tokens.
 
     Args:
         records: all records of the run.
         rows: numbers of the method's completed records.
-        offsets: of each row, tokens that the server counted - tokens rendered here; NaN if unknown.
-        vanilla_rows: of each row, the number of vanilla's record of the request if vanilla's server
-            read another prompt (its offset differs); else -1.
+        offsets: tokens that the server counted - tokens rendered here [rows]; NaN if unknown.
+        vanilla_rows: number of vanilla's record of the request if vanilla's server read another
+            prompt (its offset differs), else -1 [rows].
     """
     known_offsets = offsets[~np.isnan(offsets)]
-    is_other = vanilla_rows >= 0  # vanilla's server read another prompt [rows]
+    is_other = vanilla_rows >= 0  # True if vanilla's server read another prompt [rows]
     first_other = None
     if is_other.any():
         record = records[rows[is_other][0]]  # the first of these rows
@@ -100,7 +105,7 @@ def prompts_read(
             num_read_by_vanilla=tokens_read(vanilla_record),
             num_sent=record.prompt_tokens,
         )
-    servings = [records[row].serving for row in rows]  # a server's figures of each answer
+    servings = [records[row].serving for row in rows]  # the server's numbers for each answer
     return PromptsRead(
         least_offset=int(known_offsets.min()) if len(known_offsets) else 0,
         most_offset=int(known_offsets.max()) if len(known_offsets) else 0,

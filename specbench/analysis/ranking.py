@@ -1,9 +1,9 @@
-"""The fastest method of a run, and the tests that support claims about it.
+"""Rank the methods of a run by speed, with the tests that support claims about the fastest.
 
-A speedup is coloured by a test of the method against vanilla, corrected for the number of methods.
-A claim that the fastest method is faster than another is corrected for the number of all pairs of
-methods, because only the data show which method is the fastest: any pair could have been the one
-that is claimed (Holm 1979). Each interval contains the same variance as the test.
+The colour of a speedup depends on a test of the method against vanilla, corrected for the number of
+methods. A claim that the fastest method is faster than another is corrected for the number of all
+pairs of methods, because only the data show which method is the fastest: any pair could have been
+claimed (Holm 1979). An interval includes the same variance as its test.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,13 +28,14 @@ from specbench.analysis.stats.variance import Variance
 class Ranking:
     """Methods with a mean speedup, the fastest first, and their tests.
 
-    P-values are None if the machine's variance is unknown, so that nothing can be claimed.
+    P-values are None if the machine's variance is unknown, so that nothing can be claimed. All
+    mappings are by method.
     """
 
     speedups: Mapping[str, Estimate] = field(default_factory=dict)
 
     ratios: Mapping[str, Estimate] = field(default_factory=dict)
-    """The fastest method's speed / the speed of each other method."""
+    """The fastest method's speed / the speed of each other method, by the other method."""
 
     against_baseline: Mapping[str, float | None] = field(default_factory=dict)
     """The p-value of "as fast as vanilla" of each method, corrected for the number of methods."""
@@ -89,23 +90,23 @@ def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
 
 
 def pooled_variance(speedups: Sequence[Estimate]) -> Variance | None:
-    """The variance of a mean log speedup from units, by all methods of a run.
+    """Estimate from all methods of a run the variance that units add to a mean log speedup.
 
     A unit is a pass over the prompts, or a run of a pool (several runs joined).
 
-    Three passes leave two degrees of freedom per method, too few for a claim, so the methods are
-    taken together. In a unit,
+    Three passes leave two degrees of freedom per method, too few for a claim, so one variance is
+    estimated for all methods. In a unit,
 
         log speed of a method = effect of the method + effect of the unit on all methods + rest
 
-    A log speedup is the difference of two log speeds in a unit, so it has two rests and no effect
-    of the unit. With rests [vanilla and methods, units], the variance of the mean of a log speedup
-    over the units is
+    A log speedup is the difference of two log speeds in a unit, so it contains two rests and no
+    effect of the unit. With rests [vanilla and methods, units], the variance of the mean of a log
+    speedup over the units is
 
         2 * sum(rests**2) / degrees / number of units
 
-    None if fewer than two units have numbers of all methods, or if a speedup is not of a single run
-    or pool.
+    None if fewer than two units have numbers of all methods, or if a speedup does not come from a
+    single run or pool.
     """
     # `speedup.units` has an array of log speedups [units] per run or pool; none after one pass.
     if not speedups or any(len(speedup.units) != 1 for speedup in speedups):
@@ -118,8 +119,9 @@ def pooled_variance(speedups: Sequence[Estimate]) -> Variance | None:
     num_methods, num_units = logs.shape  # vanilla counts as a method
     if num_units < 2:
         return None
-    # rest = log speed - mean of the unit - mean of the method + mean of all. A log speedup is the
-    # log speed - vanilla's in the unit. The mean of the unit removes this difference.
+    # rest = log speed - mean of the unit - mean of the method + mean of all. Log speedups may
+    # replace log speeds: they are lower by vanilla's log speed in the unit, which cancels out with
+    # the mean of the unit.
     rests = logs - logs.mean(0) - logs.mean(1, keepdims=True) + logs.mean()
     degrees = (num_methods - 1) * (num_units - 1)
     sum_of_squares = float((rests**2).sum())
@@ -127,23 +129,27 @@ def pooled_variance(speedups: Sequence[Estimate]) -> Variance | None:
 
 
 def _larger(machine: Variance | None, pooled: Variance | None) -> Variance | None:
-    """The larger variance between units, with the degrees of freedom of the pooled one."""
+    """Take the larger variance between units, with the degrees of freedom of `pooled`.
+
+    `machine` is the variance of one pair of methods, `pooled` that of all methods. If either is
+    None, the result is `machine`.
+    """
     if machine is None or pooled is None:
         return machine
     return Variance(max(machine.value, pooled.value), pooled.degrees)
 
 
 ALONE = "~"
-"""Mark of a difference that an interval shows but the corrected test does not."""
+"""The mark of a difference that an interval shows, but not the corrected test."""
 
 
 def is_alone(value: Value, p_value: float | None) -> bool:
-    """True if the interval alone shows a difference from 1, and the corrected test does not."""
+    """Check if only the interval of a value shows a difference from 1, not the corrected test."""
     if p_value is None or is_claimed(p_value) or isinstance(value, Missing):
         return False
     return value.interval is not None and 1.0 not in value.interval
 
 
 def is_claimed(p_value: float | None) -> bool:
-    """True if a corrected p-value supports a claim."""
+    """Check if a corrected p-value supports a claim."""
     return p_value is not None and p_value <= ALPHA

@@ -1,4 +1,4 @@
-"""The ratios that give the numbers of a cell, of sums over the rows that have all numbers needed.
+"""Compute the numbers of a cell as ratios of sums, over the rows that have all numbers needed.
 
 A ratio is prod(sums of the top factors) / prod(sums of the bottom factors). A speedup, for
 example, is (vanilla's seconds * tokens) / (vanilla's tokens * seconds), each summed over the
@@ -36,7 +36,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowGroups:
-    """The sample, the unit and the request that each row belongs to: [rows] each."""
+    """The sample, the unit and the request of each row [rows]."""
 
     clusters: IntArray
     """Numbers of samples."""
@@ -48,10 +48,10 @@ class RowGroups:
     """Numbers of requests, the same in every unit."""
 
     num_units: int
-    """Units of the whole run; these rows may lack some of them."""
+    """Number of units of the whole run; these rows may lack some of them."""
 
     def where(self, is_kept: BoolArray) -> RowGroups:
-        """The groups of the rows that are kept."""
+        """Select the groups of the rows for which `is_kept` [rows] is True."""
         return RowGroups(
             self.clusters[is_kept],
             self.units[is_kept],
@@ -62,7 +62,7 @@ class RowGroups:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowRatio:
-    """A ratio of columns [rows], over the rows that have all it needs."""
+    """A ratio of columns [rows], over the rows that have all numbers needed."""
 
     where: BoolArray
     """True for the rows that count [rows]."""
@@ -77,11 +77,11 @@ class RowRatio:
     """True for a ratio of times, which depends on the machine."""
 
     def summed(self, groups: RowGroups) -> Ratio:
-        """The ratio prod(sums of `self.top`) / prod(sums of `self.bottom`), by sums per sample.
+        """Make the ratio prod(sums of `top`) / prod(sums of `bottom`), from sums over each sample.
 
         The sums are over the rows that count (`self.where`). A ratio of times (`self.is_time`) also
-        gets its logarithm in each unit, to estimate the variance of the machine. `groups` has the
-        sample (cluster), the unit (pass or run) and the request of each row [rows].
+        gets its logarithm in each unit, from which the machine's variance is estimated. `groups`
+        has the sample (cluster), the unit (pass or run) and the request of each row [rows].
         """
         top_columns = [column[self.where] for column in self.top]
         bottom_columns = [column[self.where] for column in self.bottom]
@@ -97,10 +97,10 @@ class RowRatio:
 
 
 def row_ratios(columns: Mapping[str, NDArray[Any]]) -> dict[str, RowRatio]:
-    """The numerators and denominators of speedups, tokens/s and MAT, by the metric's name.
+    """Make the numerators and denominators of speedups, tokens/s and MAT, by the metric's name.
 
     `columns` maps the names in `COLUMNS` to a number per completion of the method [rows]. Columns
-    `baseline_...` have the number of vanilla's completion of the same request, 0 if there is none.
+    `baseline_...` have this number for vanilla's completion of the same request, 0 without one.
     `wall_s` is the time of all tokens in seconds, `decode_s` the time of the tokens after the
     first. `mat_emitted` is the number of tokens that steps emitted, `mat_steps` the number of
     steps; both are 0 if unknown, or without steps.
@@ -124,7 +124,7 @@ def row_ratios(columns: Mapping[str, NDArray[Any]]) -> dict[str, RowRatio]:
     # The MAT of each row, 0 without steps. The mean over rows is sum(mat_of_row) / sum(ones).
     mat_of_row = np.divide(num_emitted, num_steps, out=np.zeros(len(num_steps)), where=has_steps)
     ones = np.ones(len(num_steps))
-    # RowRatio: the rows that count, the factors of the numerator, those of the denominator.
+    # A RowRatio has the rows that count, the factors of the numerator, then of the denominator.
     speedup = RowRatio(is_paired, (base_wall_s, num_tokens), (base_num_tokens, wall_s))
     decode_speedup = RowRatio(
         has_decoded & has_base_decoded,
@@ -141,14 +141,20 @@ def row_ratios(columns: Mapping[str, NDArray[Any]]) -> dict[str, RowRatio]:
 
 
 def cluster_sums(clusters: IntArray, columns: Sequence[FloatArray]) -> FloatArray:
-    """The columns [rows] summed per cluster: [clusters, columns]."""
+    """Add up each column [rows] in each cluster. The result is [clusters, columns].
+
+    `clusters` has the number of each row's cluster [rows]; clusters without rows are left out.
+    """
     _, dense_clusters = np.unique(clusters, return_inverse=True)
     sums = [np.bincount(dense_clusters, weights=column) for column in columns]
     return np.stack(sums, axis=1)
 
 
 def column_ratio(rows: DataFrame, top: Sequence[str], bottom: Sequence[str]) -> Ratio:
-    """The ratio of columns of these rows of a record table, by cluster."""
+    """Make the ratio prod(sums of `top`) / prod(sums of `bottom`) of columns, given by name.
+
+    `rows` are rows of the frame of a record table; the ratio has the sums of each cluster.
+    """
     clusters = rows["cluster"].to_numpy()
     top_columns = [rows[name].to_numpy() for name in top]
     bottom_columns = [rows[name].to_numpy() for name in bottom]
@@ -158,11 +164,11 @@ def column_ratio(rows: DataFrame, top: Sequence[str], bottom: Sequence[str]) -> 
 def log_ratios(
     groups: RowGroups, top: Sequence[FloatArray], bottom: Sequence[FloatArray]
 ) -> tuple[FloatArray, ...]:
-    """The logarithm of the ratio of these columns [rows] in each unit: a single array [units].
+    """Compute the logarithm of the ratio of these columns [rows] in each unit: one array [units].
 
     A unit is a pass or a run; with fewer than two units, the result is empty. The sums are over the
-    requests that all complete units have: a unit with other prompts would differ for that reason.
-    NaN stands for an incomplete unit, which has half of all requests or fewer, such as an
+    requests that all complete units have, since units with other prompts would differ for that
+    reason. An incomplete unit gets NaN: it has half of all requests or fewer, such as an
     interrupted pass. `groups` has the number of the unit and of the request of each row.
     """
     if groups.num_units < 2 or not len(groups.units):
@@ -174,9 +180,9 @@ def log_ratios(
     num_present = has_request.any(axis=0).sum()  # requests that any unit has
     is_complete = 2 * has_request.sum(axis=1) > num_present  # [units]
     is_in_all_units = has_request[is_complete].all(axis=0)  # [requests]
-    is_row_kept = is_in_all_units[groups.requests]  # [rows]
+    is_row_kept = is_in_all_units[groups.requests]  # the row's request is in all units [rows]
     with np.errstate(divide="ignore", invalid="ignore"):  # incomplete units may have sums of 0
-        # log(prod of top sums) and log(prod of bottom sums) of each unit [units]
+        # log(product of top sums) and log(product of bottom sums) in each unit [units]
         log_top = _log_of_product(groups, top, is_row_kept)
         log_bottom = _log_of_product(groups, bottom, is_row_kept)
         logs = np.where(is_complete, np.subtract(log_top, log_bottom), np.nan)
@@ -186,6 +192,9 @@ def log_ratios(
 def _log_of_product(
     rows: RowGroups, columns: Sequence[FloatArray], is_kept: BoolArray
 ) -> FloatArray | int:
-    """The logarithm of the product of the columns' sums over kept rows, in each unit [units]."""
+    """Compute the log of the product of the columns' sums over kept rows, in each unit [units].
+
+    `rows` has the unit of each row; `is_kept` [rows] is True for the rows that count.
+    """
     sums = (np.bincount(rows.units, column * is_kept, rows.num_units) for column in columns)
     return sum(np.log(column_sums) for column_sums in sums)

@@ -1,4 +1,4 @@
-"""A run's records in one table, each with vanilla's answer to the same request."""
+"""Put a run's records into one table, each with vanilla's answer to the same request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 POOLED = ""
-"""The task of a cell that takes all tasks together."""
+"""The task in the key of a cell that has all tasks together."""
 
 CELL_KEY = ["method", "temperature", "task"]
 """The columns that identify a cell."""
@@ -38,7 +38,7 @@ REQUEST_KEY = [
     "concurrency",
     "request_rate",
 ]
-"""The columns that identify a request over methods and runs."""
+"""The columns that identify a request, whatever the method and the run."""
 
 PHASES = [phase.name for phase in fields(Phases)]
 
@@ -60,42 +60,43 @@ _BASELINE_COLUMNS = ("num_tokens", "num_steps", "decode_s", "wall_s")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordTable:
-    """The records of a run as columns, made once. A cell is a selection of rows."""
+    """The records of a run as columns. A cell is a selection of rows."""
 
     records: Sequence[Record]
-    """In the order in which they ran, one per row."""
+    """The records in the order in which they ran, one per row."""
 
     frame: DataFrame
     """`records_frame` with further columns:
 
-    - `cluster`: the number of the sample. Its turns and passes are one cluster, since they depend
-      on each other, and so are samples with the same prompt.
+    - `cluster`: the number of the sample. Its turns and passes form one cluster, since they depend
+      on each other, and so do samples with the same prompt.
     - `baseline_row`: the row of vanilla's measured record of the same request on the same worker,
       or -1; and that record's `baseline_num_tokens`, `baseline_num_steps`, `baseline_decode_s` and
-      `baseline_wall_s`, all 0 without one.
-    - `prompt_offset`: tokens of the prompt as the server counted them - as rendered here; NaN if
-      unknown. `read_tokens`: the server's count, or else the number of tokens rendered here. If
-      vanilla's server has another offset, vanilla's row is `other_row` (else -1), and
+      `baseline_wall_s`, all 0 without such a record.
+    - `prompt_offset`: tokens of the prompt as the server counted them - tokens as rendered here;
+      NaN if unknown. `read_tokens`: the server's count, or else the tokens rendered here. If
+      vanilla's server has another offset, `other_row` is vanilla's row (else -1), and
       `baseline_row` is -1.
-    - `unit`: the pass over the prompts, or the run of a pool.
-    - `request`: the number of sample and turn, the same in every unit.
-    - `asked`: the number of the request, the same for every method.
-    - `decode_s`: by the client's clock or the server's, NaN if it is left out; `is_burst`,
-      `is_of_server` and `is_left_out` say which (see `decode_times`).
-    - `is_same`: True if the answer is vanilla's (see `answer_of`). `is_paused`: the machine paused.
+    - `unit`: the number of the pass over the prompts, or of the run of a pool.
+    - `request`: the number of the sample's turn, the same in every unit.
+    - `asked`: the number of the request, the same for every method, but not in every pass.
+    - `decode_s`: seconds by the client's clock or the server's, NaN if left out; `is_burst`,
+      `is_of_server` and `is_left_out` tell which (see `decode_times`).
+    - `is_same`: True if the answer is vanilla's (see `answer_of`). `is_paused`: True if the machine
+      paused during the answer.
     - `is_cut`: True if the last step may have accepted one more draft token than it shows.
     - `mat_emitted` and `mat_steps`: tokens that steps emitted, and steps. They are `num_emitted`
-      and `num_steps`, or, of a server that lists no steps, those of `served_steps`; 0 if unknown.
+      and `num_steps`, or those of `served_steps` if a server lists no steps; 0 if unknown.
     - `first_step`: the position of the record's first step in `accept_lengths` [steps].
     """
 
     columns: Mapping[str, NDArray[Any]]
-    """The frame's columns as arrays [records], except categories: taking a cell's column from an
-    array is ten times faster.
+    """The frame's columns as arrays [records], without the categories. To take the rows of a cell
+    from an array is ten times faster than from the frame.
     """
 
     accept_lengths: IntArray
-    """Accepted lengths of all records, one record after the other [steps]."""
+    """Tokens that each step emitted, in all records, one record after the other [steps]."""
 
     served: ServedSteps
     """The steps of answers whose server does not list them."""
@@ -103,16 +104,16 @@ class RecordTable:
     num_units: int = 1
 
     def values(self, rows: IntArray, *names: str) -> list[NDArray[Any]]:
-        """These columns at these rows: [rows] each."""
+        """Take these rows of the columns with these names, as an array each [rows]."""
         return [self.columns[name][rows] for name in names]
 
     def groups(self, rows: IntArray) -> RowGroups:
-        """The sample, the unit and the request of these rows."""
+        """Take the sample, the unit and the request of these rows."""
         clusters, units, requests = self.values(rows, "cluster", "unit", "request")
         return RowGroups(clusters, units, requests, self.num_units)
 
     def lengths(self, rows: IntArray) -> IntArray:
-        """Accept lengths [steps] of these rows, one record after the other.
+        """List the tokens that each step of these rows emitted, row after row [steps].
 
         The position of a step is the position of its row's first step + the step's number in its
         row. Two rows with 2 and 3 steps, which begin at positions 7 and 4, take the positions
@@ -125,28 +126,29 @@ class RecordTable:
 
 
 def records_frame(records: Sequence[Record]) -> DataFrame:
-    """The records as a frame: one row per record, in their order.
+    """Put records into a frame with one row per record, in their order. Its columns are:
 
-    - `method`, `task`, `sample_id`, `status`, `stop_reason`, `origin` (run that it was merged
-      from), `worker` (process of a run with --ray): categories.
-    - `turn` of a chat, `repeat` (number of the pass over all prompts), `concurrency` (requests at
-      once), `seed`, `prompt_tokens` (0: unknown), `num_tokens`, `num_steps` (that the record lists,
-      0 without) and `num_emitted` (tokens that these emitted): integers.
-    - `temperature`, `request_rate` (per second), `prefill_s` (to the first token), `decode_s`
-      (after it), `wall_s` (both), `energy_j`, `peak_memory_bytes`, and `draft_s`, `verify_s`,
-      `commit_s`, `host_s` (sums over the record's steps): floats. NaN stands for what was not
-      measured.
+    - `method`, `task`, `sample_id`, `status`, `stop_reason`, `origin` (run from which it was
+      merged), `worker` (process of a run with --ray): categories.
+    - `turn` of a chat (from 0), `repeat` (number of the pass over all prompts, from 0),
+      `concurrency` (requests at once), `seed`, `prompt_tokens` (0: unknown), `num_tokens`,
+      `num_steps` (steps that the record lists) and `num_emitted` (tokens that these emitted):
+      integers.
+    - `temperature`, `request_rate` (per second), `prefill_s` (seconds to the first token),
+      `decode_s` (seconds after it), `wall_s` (both), `energy_j` (joules), `peak_memory_bytes`, and
+      the seconds of phases `draft_s`, `verify_s`, `commit_s`, `host_s` (sums over the record's
+      steps): floats, NaN if not measured.
     - `is_measured`: True if the record has tokens and a time, or has tokens and was imported from
       another tool's file without times. Any other record counts as failed.
-    - `error`: the text, or None.
+    - `error`: the text of the error, or None.
     """
     import pandas as pd
 
     keys = [record.key for record in records]
 
     def column(name: str) -> list[Any]:
-        """The values of a field of the records, or of their keys (method and request)."""
-        holders: Sequence[object] = keys if name in _OF_KEYS else records  # those with the field
+        """List the values of a field of the records, or of their keys (method and request)."""
+        holders: Sequence[object] = keys if name in _OF_KEYS else records  # what has the field
         return [getattr(record, name) for record in holders]
 
     def integers(numbers: list[Any]) -> NDArray[np.int64]:
@@ -180,10 +182,10 @@ def make_table(
     blocks: Sequence[BlockHeader] = (),
     copied_prompts: Mapping[str, str] | None = None,
 ) -> RecordTable:
-    """The table of these records: `records_frame` with the columns that `RecordTable` explains.
+    """Make the table of these records: `records_frame` with the columns of `RecordTable`.
 
     Args:
-        records: in the order in which they ran.
+        records: the records, in the order in which they ran.
         run_of_repeat: the number of the run of each pass of a pool of runs; empty for one run.
         blocks: groups of requests that servers completed together, with the servers' counters.
         copied_prompts: id of a sample -> id of the earlier sample that has the same prompt.
@@ -194,7 +196,7 @@ def make_table(
     # Requests and samples are numbered by name: the order of records must not change an interval.
     frame["request"] = frame.groupby(["task", "sample_id", "turn"], observed=True).ngroup()
     first_of_copies = copied_prompts or {}
-    # of each record: the id of the first sample with its prompt
+    # for each record: the id of the first sample with its prompt
     first_ids = frame["sample_id"].map(lambda sample_id: first_of_copies.get(sample_id, sample_id))
     frame["cluster"] = frame.groupby(["task", first_ids], observed=True).ngroup()
     frame["asked"] = frame.groupby(REQUEST_KEY, observed=True, sort=False).ngroup()
@@ -206,26 +208,26 @@ def make_table(
     frame["is_of_server"] = times.is_of_server
     frame["is_left_out"] = times.is_left_out
     paired_rows = _baseline_rows(frame)  # vanilla's record of the request, or -1 [records]
-    # Tokens of the prompt: the server's count - the tokens rendered here; NaN if unknown.
+    # tokens of the prompt as the server counted them - tokens as rendered here; NaN if unknown
     offsets = prompt_offsets(records)
     frame["prompt_offset"] = offsets
     frame["read_tokens"] = frame["prompt_tokens"] + np.nan_to_num(offsets)
     frame["other_row"] = other_rows(offsets, paired_rows)
-    # Vanilla's record of another prompt is no baseline.
+    # Vanilla's record is no baseline if its server read another prompt.
     baseline_rows = np.where(frame["other_row"] >= 0, -1, paired_rows)
     frame["baseline_row"] = baseline_rows
     for name in _BASELINE_COLUMNS:
         baseline_column = frame[name].to_numpy()[baseline_rows]
         frame[f"baseline_{name}"] = np.where(baseline_rows >= 0, baseline_column, 0)
     frame["is_same"] = _is_same(records, baseline_rows)
-    frame["is_paused"] = [record.is_paused for record in records]  # the machine paused
+    frame["is_paused"] = [record.is_paused for record in records]  # the machine paused during it
     frame["is_cut"] = np.array([_is_cut(record) for record in records], dtype=bool)
     served = served_steps(records, blocks)
     frame["mat_emitted"] = np.array(served.emitted, dtype=np.int64)
     frame["mat_steps"] = np.array(served.steps, dtype=np.float64)  # may be shares of a block's
     frame["first_step"] = frame["num_steps"].cumsum() - frame["num_steps"]
     all_lengths = chain.from_iterable(record.accept_lengths for record in records)
-    array_columns = frame.select_dtypes(exclude="category")  # those that become arrays
+    array_columns = frame.select_dtypes(exclude="category")  # columns that become arrays
     return RecordTable(
         records,
         frame,
@@ -237,26 +239,29 @@ def make_table(
 
 
 def _baseline_rows(frame: DataFrame) -> IntArray:
-    """The row of vanilla's record of the same request on the same worker, of each record [records].
+    """Find, for each record, vanilla's row for the same request on the same worker [records].
 
-    -1 if there is no such record, or if it failed. `frame` has one row per record; `asked` is the
-    number of the request, the same for all methods, and `worker` the process that answered.
+    It is -1 if there is no such record, or if it failed. `frame` has one row per record; `asked` is
+    the number of the request, the same for all methods, and `worker` the process that answered.
     """
     request_of_row = frame["asked"].to_numpy()
     worker_of_row = frame["worker"].cat.codes.to_numpy()  # numbers of workers
     is_baseline = (frame["method"] == BASELINE) & frame["is_measured"]  # it did not fail
     baseline_rows = np.flatnonzero(is_baseline)
-    # By number of the request, of which there are at most as many as records.
+    # vanilla's row by the number of the request; there are at most as many requests as records
     baseline_of_request = np.full(len(frame), -1, dtype=np.intp)
     baseline_of_request[request_of_row[baseline_rows]] = baseline_rows
     baseline_of_row = baseline_of_request[request_of_row]  # [records]
-    # Index -1 compares with the worker of the last row, but the first condition is false then.
+    # A row -1 compares with the worker of the last row, but then the first condition is False.
     has_same_worker = (baseline_of_row >= 0) & (worker_of_row[baseline_of_row] == worker_of_row)
     return np.where(has_same_worker, baseline_of_row, -1)
 
 
 def _is_same(records: Sequence[Record], baseline_rows: IntArray) -> NDArray[np.bool_]:
-    """True for records with vanilla's answer [records]: its token ids, else its text."""
+    """Find the records with vanilla's answer: its token ids, or else its text [records].
+
+    `baseline_rows` has the row of vanilla's record of the same request, or -1 [records].
+    """
     is_same = [
         row >= 0 and answer_of(record) == answer_of(records[row])
         for record, row in zip(records, baseline_rows.tolist(), strict=True)
@@ -265,20 +270,21 @@ def _is_same(records: Sequence[Record], baseline_rows: IntArray) -> NDArray[np.b
 
 
 def answer_of(record: Record) -> object:
-    """The token ids; of an imported answer without them, its text or the text's hash."""
+    """Give the token ids of an answer, or the text or its hash if an imported answer has no ids."""
     if record.token_ids or record.imported is None:
         return record.token_ids
     return record.text or record.imported.answer_hash
 
 
 def _is_cut(record: Record) -> bool:
-    """True if the last step may have accepted one more draft token than it shows.
+    """Check if the last step may have accepted one more draft token than it shows.
 
-    EOS and the budget hide if the last token was a draft token or the target's token. A step that
-    emitted as many tokens as its draft tree has nodes accepted all draft tokens of a path.
+    If EOS or the budget ends an answer, its last token may be a draft token or the target's token.
+    It is the target's if the step emitted as many tokens as its draft tree has nodes with the root,
+    since then all draft tokens come before it.
     """
     lengths = record.accept_lengths  # emitted tokens of each step
-    num_nodes = record.num_nodes  # of each step's tree with its root; empty if unknown
+    num_nodes = record.num_nodes  # nodes of each step's tree with its root; empty if unknown
     if not lengths:
         return False
     return not num_nodes or num_nodes[-1] != lengths[-1]

@@ -1,4 +1,4 @@
-"""Steps of answers to repeated requests at temperature 0, where equal answers take equal steps."""
+"""Find methods that remember answers: at temperature 0, equal answers should take equal steps."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from specbench.log.header import RunHeader
 from specbench.types import BASELINE, Record
 
 LEAST_ANSWERS = 2
-"""Fewest answers of later passes with fewer steps that prove that a method remembers."""
+"""Fewest answers that prove that a method remembers: answers of later passes with fewer steps."""
 _BY_REQUEST = attrgetter("key.task", "key.sample_id", "key.turn")
 
 
 def fewer_steps(records: Sequence[Record], header: RunHeader) -> dict[tuple[str, float], float]:
-    """The methods that provably remember answers: steps in later passes / in the first pass.
+    """Find the methods that provably remember answers, each with a ratio of steps.
 
-    The ratios are by method and temperature, which is 0. They cover methods whose drafts depend on
-    the prompt alone (`is_repeatable`): an equal answer takes equally many steps in every pass. If
-    LEAST_ANSWERS answers of later passes or more need fewer steps than the equal answer of the
-    first pass, and none needs more, the method has memory, without a statistical test.
+    The ratios are the steps in later passes / the steps in the first pass, by method and
+    temperature (always 0). They cover methods whose drafts depend on the prompt alone
+    (`is_repeatable`), so that equal answers take equally many steps in every pass. If at least
+    LEAST_ANSWERS answers of later passes need fewer steps than the equal answer of the first pass,
+    and none needs more, the method has memory, and no statistical test is needed.
 
-    Empty on a GPU, where a step as a CUDA graph may round differently. Also empty for runs of
-    several parts or machines, merged runs, and pools of runs (which have no `uid`).
+    The result is empty on a GPU, where a step as a CUDA graph may round differently. It is also
+    empty for runs in several parts or on several machines, merged runs, and pools of runs (which
+    have no `uid`).
     """
     ratios: dict[tuple[str, float], float] = {}
     # merged from runs, resumed on another machine, on a cluster, or a pool
@@ -31,7 +33,7 @@ def fewer_steps(records: Sequence[Record], header: RunHeader) -> dict[tuple[str,
     if is_in_parts or header.environment.gpu(header.spec.values.device):
         return ratios
     for label, about in header.methods.items():  # label: the method with its options
-        if label == BASELINE or not about.is_repeatable:  # None: unknown, in older runs
+        if label == BASELINE or not about.is_repeatable:  # None if unknown, as in older runs
             continue
         answers = [
             record
@@ -39,8 +41,8 @@ def fewer_steps(records: Sequence[Record], header: RunHeader) -> dict[tuple[str,
             if record.is_ok and record.key.method == label and record.key.temperature == 0
         ]
         answers.sort(key=lambda record: (*_BY_REQUEST(record), record.key.repeat))
-        # Later answers with fewer and with more steps than the equal answer of the first pass, and
-        # the sums of steps over all pairs of equal answers.
+        # Numbers of later answers with fewer and with more steps than the equal answer of the first
+        # pass; and the steps of the first and of the later answers, summed over all such pairs.
         num_fewer = num_more = steps_of_first = steps_of_later = 0
         for _, request_answers in groupby(answers, key=_BY_REQUEST):
             first_answer, *later_answers = request_answers  # pass by pass

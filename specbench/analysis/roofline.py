@@ -1,16 +1,16 @@
-"""The bandwidth bound of a speedup, from the time to read the weights from memory.
+"""Compute the bandwidth bound of a speedup, from the time to read the weights from memory.
 
 At batch 1 a step computes little for each weight that it reads, so no step is faster than its
 bytes / the memory bandwidth. A step of vanilla reads the target's weights; a speculative step reads
-the target's and the drafter's. The measured bandwidth is a sample: if vanilla's steps read faster,
-there is no bound. Hence
+the target's and the drafter's. The measured bandwidth may be too low: if vanilla's steps read
+faster, there is no bound. Hence
 
     bandwidth bound = MAT * target bytes / (target bytes + draft bytes)
 
 times the bandwidth with the method's CPU threads / with vanilla's, if their numbers differ.
 
-In a mixture of experts, the target's bytes are what one row reads. Several rows choose more
-experts, at most all, so trees stay further below their bound than with a dense model.
+In a mixture of experts, the target's bytes are those that one row reads. Several rows choose more
+experts, up to all of them, so trees stay further below their bound than with a dense model.
 
 Keys and values are left out. The target forwards of all methods read nearly the same keys and
 values. Their bytes would change the bound by less than their share (`kv_share`), which is a few
@@ -37,16 +37,16 @@ ABOVE = Missing("above the measured bandwidth")
 UNKNOWN_DRAFT = Missing("draft bytes unknown")
 
 CACHE_MARGIN = 2.0
-"""Weights up to this many times the cache's size set no bound, since part of them stays in it."""
+"""Weights up to this many times the cache's size set no bound, since some of them stay in it."""
 MOST_VANILLA = 1.25
-"""Largest ratio of vanilla's step to a step of one row, timed in turn, that causes no warning."""
+"""Largest time of vanilla's step / time of a plain step of one row that causes no warning."""
 LEAST_SHARE = 0.6
-"""Vanilla is a slow baseline if it uses less than this share of the bandwidth."""
+"""Vanilla is a slow baseline if it uses less than this share of the measured bandwidth."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Memory speed of a run's machine and bytes that its steps read."""
+    """The memory bandwidth of a run's machine, and the bytes that its steps read."""
 
     bandwidth: float
     """The measured memory bandwidth in bytes/s."""
@@ -55,43 +55,43 @@ class Roofline:
     """Bytes of the target's weights that a step reads."""
 
     cache_bytes: int
-    """The size of the last-level cache, 0 if unknown."""
+    """The size of the processor's last-level cache, in bytes; 0 if unknown."""
 
     draft_bytes: Mapping[str, float]
-    """A method's spelling -> bytes that its drafts read per step; absent if unknown."""
+    """Bytes that a method's drafts read per step, by the method's spelling; absent if unknown."""
 
     kv_share: float
     """The bytes of keys and values / the bytes of weights, in vanilla's mean step."""
 
     no_bound: Missing | None = None
-    """The reason if there is no bandwidth bound."""
+    """Why there is no bandwidth bound; None if there is one."""
 
     speedups: Mapping[str, float] = field(default_factory=dict)
-    """Bandwidth / vanilla's of each method with its own number of CPU threads, by its spelling."""
+    """The bandwidth with a method's own number of CPU threads / with vanilla's, by its spelling."""
 
     block_bytes: int = 0
-    """The bytes read or copied to measure the bandwidth, 0 if unknown."""
+    """Bytes that were read or copied to measure the bandwidth; 0 if unknown."""
 
     copy_bandwidth: float = 0.0
-    """Bytes/s of a GPU's copies, 0 on a CPU. Older runs measured copies alone: they have 0 too."""
+    """Bytes/s of a GPU's copies; 0 on a CPU, and in older runs, which have it as `bandwidth`."""
 
     nominal_bandwidth: float = 0.0
-    """Bytes/s by the memory's clock and bus width, 0 if unknown."""
+    """The bandwidth in bytes/s that the memory's clock and bus width give; 0 if unknown."""
 
     least_bandwidth: float = 0.0
     """The smallest measured bandwidth, in bytes/s. `bandwidth` is the largest."""
 
     def step_bytes(self, method: str) -> float:
-        """The bytes of weights that a step of a method reads; 0 if unknown."""
+        """Compute the bytes of weights that a step of a method reads; 0 if unknown."""
         if self.no_bound in (IN_CACHE, EXPERTS) or method not in self.draft_bytes:
             return 0.0
         return self.target_bytes + self.draft_bytes[method]
 
     def bound(self, method: str, mat: Value) -> Value:
-        """The bandwidth bound of a method's decode speedup at its MAT.
+        """Compute the bandwidth bound of a method's decode speedup at its MAT.
 
         It is MAT * target bytes / (target bytes + draft bytes), times the bandwidth with the
-        method's number of CPU threads / with vanilla's. A missing bound has its reason.
+        method's number of CPU threads / with vanilla's. A missing bound gives the reason.
         """
         if self.no_bound:
             return self.no_bound
@@ -104,7 +104,10 @@ class Roofline:
         return Estimate(mat.value * self.target_bytes / step_bytes * bandwidth_ratio)
 
     def bandwidth_share(self, step_s: Value) -> Value:
-        """The share of the measured bandwidth that vanilla uses, whose mean step takes `step_s`."""
+        """Compute the share of the measured bandwidth that vanilla uses.
+
+        `step_s` is the mean time of vanilla's steps, in seconds.
+        """
         if self.no_bound:
             return self.no_bound
         if isinstance(step_s, Missing):
@@ -115,18 +118,18 @@ class Roofline:
 def read_roofline(
     header: RooflineHeader | None, records: Iterable[Record], threads: Threads | None = None
 ) -> Roofline | Missing:
-    """The memory speed of a run's machine and the bytes that its steps read.
+    """Read the memory bandwidth of a run's machine, and the bytes that its steps read.
 
-    `header` has the measured bandwidth and the bytes of weights; `records` are the run's, whose
-    steps of vanilla show if the bandwidth is a bound. On a CPU, `threads` has the run's number of
-    threads, and the numbers of methods that use another one. `Missing` without a measured
-    bandwidth.
+    `header` has the measured bandwidth and the bytes of weights. In the run's `records`, the times
+    of vanilla's steps show if the bandwidth is a bound. On a CPU, `threads` has the run's number of
+    threads, and the numbers of methods that use another one. The result is `Missing` without a
+    measured bandwidth.
     """
     if header is None or header.bandwidth_bytes_per_s <= 0 or header.target_bytes <= 0:
         return NO_BANDWIDTH
     # A step of a mixture of experts does not read all weights of the target.
     target_bytes = header.target_bytes - header.unread_bytes
-    no_bound = None  # the reason if the bandwidth sets no bound
+    no_bound = None  # why the bandwidth sets no bound; None if it does
     if target_bytes <= CACHE_MARGIN * header.cache_bytes:
         no_bound = IN_CACHE
     elif header.is_mixture_of_experts and not header.unread_bytes:
@@ -149,7 +152,7 @@ def read_roofline(
 
 
 def _bandwidth_ratios(header: RooflineHeader, threads: Threads) -> dict[str, float]:
-    """Memory bandwidth with a method's own number of CPU threads / with vanilla's, by method.
+    """Divide the bandwidth with a method's own number of CPU threads by vanilla's, by method.
 
     A method is absent if it uses vanilla's number of threads, or if either bandwidth was not
     measured. `threads` has the run's number of threads, which vanilla uses, and the numbers of the
@@ -166,7 +169,7 @@ def _bandwidth_ratios(header: RooflineHeader, threads: Threads) -> dict[str, flo
 
 
 def _vanilla_step_s(records: Iterable[Record]) -> float:
-    """Mean seconds of vanilla's steps; 0 without any."""
+    """Compute the mean seconds of vanilla's steps; 0 if it has none."""
     seconds = num_steps = 0.0
     for record in records:
         if record.key.method == BASELINE and record.decode_s:
@@ -176,8 +179,8 @@ def _vanilla_step_s(records: Iterable[Record]) -> float:
 
 
 def _mean_context(records: Iterable[Record]) -> float:
-    """Mean number of tokens in the cache over all steps of vanilla; 0 without any."""
-    tokens = steps = 0.0  # sums over the steps: tokens in the cache, and 1
+    """Average the number of tokens in the cache over all steps of vanilla; 0 if it has none."""
+    tokens = steps = 0.0  # sum over steps of the tokens in the cache, and number of steps
     for record in records:
         if record.key.method == BASELINE:
             num_steps = len(record.accept_lengths)
@@ -189,11 +192,11 @@ def _mean_context(records: Iterable[Record]) -> float:
 
 
 def slow_steps(header: RunHeader) -> Iterator[RunWarning]:
-    """Yield a warning if vanilla's steps take longer than steps of one row without a method.
+    """Yield a warning if vanilla's steps take longer than plain steps of one row.
 
-    Both kinds of steps were timed in turns, before and after the run; both ratios of their times
-    have to be above MOST_VANILLA. A model that fits into the processor's cache is not judged: other
-    methods change the cache, and so the times of its steps.
+    Both kinds of steps were timed in turns, before and after the run; the ratio of their times has
+    to be above MOST_VANILLA both times. A model that fits into the processor's cache is not judged:
+    other methods change what is in the cache, and so the times of its steps.
     """
     roofline = header.roofline
     if roofline is None or roofline.target_bytes <= CACHE_MARGIN * roofline.cache_bytes:

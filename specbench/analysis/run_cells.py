@@ -1,4 +1,4 @@
-"""The cells of a run: its answers, with the counters of servers and the answers without drafts."""
+"""Compute the cells of a run from its answers, the counters of servers, and counts of drafts."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,12 +22,12 @@ def measure_cells(
     bootstrap: Bootstrap,
     arithmetic: Arithmetic,
 ) -> dict[CellKey, CellMetrics]:
-    """The numbers of each method at each temperature on each task, and on all tasks pooled.
+    """Compute each method's numbers at each temperature, on each task and on all tasks pooled.
 
     Args:
-        source: cuts the rows of each cell from the table of records.
+        source: selects the rows of each cell from the table of records.
         axes: the methods, temperatures and tasks of the run.
-        costs: the costs of steps by cell, whose MAT the pooled cells take over.
+        costs: the costs of steps by cell. The pooled cells take their MAT from these.
         drafting: tells which answers of servers had drafts.
         bootstrap: the number of resamples and their seed, for intervals.
         arithmetic: the formula of the speedup.
@@ -53,14 +53,14 @@ def measure_cells(
 
 
 def _with_counters(cell: CellMetrics, key: CellKey, drafting: Drafting) -> CellMetrics:
-    """The cell with a MAT from the counters of its server, if its answers give none.
+    """Give a cell a MAT from the counters of its server, if its answers give none.
 
     A block is a group of requests that a server completed together, with the increase of its
     counters. If the counts of any block of the cell are impossible, MAT is missing. The cell stays
-    as it is if its answers give MAT, or if there are no answers or blocks; also if it is a category
-    of a task, since counters are of the whole task.
+    as it is if its answers give MAT, or if there are no answers or blocks; also if its task is a
+    category of a task, since counters cover the whole task.
     """
-    # by key of a block: a sentence on what is impossible in its counts
+    # by key of a block: a sentence about what is impossible in its counts
     contradictions = drafting.table.served.contradictions
     # The name of a task may end in BETWEEN and a category of its samples. POOLED: all tasks.
     task, *_ = key.task.partition(BETWEEN)
@@ -79,14 +79,14 @@ def _with_counters(cell: CellMetrics, key: CellKey, drafting: Drafting) -> CellM
     if task != key.task:  # a category
         return cell
     mat = mat_of_blocks(blocks)
-    # If only some answers have counts, the reason for the missing MAT says how many. This reason,
-    # or any other than NO_STEPS, is kept if the counters give no MAT either.
+    # If only some answers have counts, the reason for the missing MAT tells how many. This reason,
+    # like any except NO_STEPS, is kept if the counters give no MAT either.
     is_counted_in_part = cell.mat != NO_STEPS
     return cell if is_counted_in_part and isinstance(mat, Missing) else replace(cell, mat=mat)
 
 
 def _with_mat_of_costs(cell: CellMetrics, cost: Cost | None) -> CellMetrics:
-    """The cell of all tasks, with the MAT of its costs if both are known."""
+    """Give the cell of all tasks the MAT of its costs, if both have one."""
     if cost is None or isinstance(cost.mat, Missing) or isinstance(cell.mat, Missing):
         return cell
     return replace(cell, mat=cost.mat)

@@ -1,8 +1,8 @@
-"""Steps of answers whose server does not list them, computed from its counts.
+"""Compute the steps of answers whose server does not list them, from its counts.
 
 A step emits the accepted tokens and one more, so the counts of tokens and of accepted tokens
 give the steps. If the last accepted token of an answer was an end token, its step emitted no
-further token, so the answer took one step more than the counts give. No count says which answers
+further token, so the answer took one step more than the counts give. No count tells which answers
 these are. If every step has a draft, the number of drafts of a block is its number of steps.
 """
 
@@ -23,21 +23,22 @@ _TOO_MANY = (
 
 @dataclass(frozen=True, slots=True)
 class ServedSteps:
-    """Steps of records, as far as they are known."""
+    """The steps of records, as far as they are known."""
 
     emitted: Sequence[int]
     """Tokens that steps emitted [records]; 0 if unknown."""
 
     steps: Sequence[float]
-    """Steps [records]; 0 if unknown. If a block counts more drafts than its answers imply steps,
-    the difference is spread evenly over the answers that may have taken one step more.
+    """Numbers of steps [records]; 0 if unknown. If a block's counters show more drafts than the
+    steps that its answers imply, the difference is spread evenly over the answers that may have
+    taken one step more.
     """
 
     more: Sequence[int]
-    """1 for an answer that may have taken one step more [records]."""
+    """1 for an answer that may have taken one step more than in `steps`, else 0 [records]."""
 
     contradictions: Mapping[BlockKey, str]
-    """Contradictions in the counts of blocks whose answers do not list their steps."""
+    """By block without listed steps, a sentence about a contradiction in its counts."""
 
     has_drafts: Sequence[bool | None]
     """True if drafts were made for an answer, or in its block if it has no counts of its own; None
@@ -46,13 +47,13 @@ class ServedSteps:
 
 
 def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> ServedSteps:
-    """The steps of records: those that are listed, or those that their server's counts imply.
+    """Find the steps of records: those that are listed, or those that their server's counts imply.
 
     A block is a group of requests that a server completed together, with the increase of its
     counters, in several parts if the run was continued. If the counters show more drafts than the
     steps that the block's answers imply, the difference is spread over the answers that may have
     taken one step more. Counts of a block that cannot be right give no steps, but a sentence in
-    `contradictions`. `record.serving` has a server's figures; None for the engine in this process.
+    `contradictions`. `record.serving` has a server's numbers; None for specbench's own engine.
     """
     blocks_by_key: dict[BlockKey, list[BlockHeader]] = defaultdict(list)
     for block in blocks:
@@ -64,8 +65,8 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
         for record in records
         if _num_accepted(record) is not None and _num_drafts_of(record) is None
     }
-    # Of each record: tokens that steps emitted; steps; 1 if it may have taken a step more; True if
-    # it had drafts, None if that is unknown.
+    # For each record: tokens that steps emitted; steps; 1 if it may have taken a step more; True if
+    # it had drafts, or None if that is unknown.
     num_emitted: list[int] = []
     num_steps: list[float] = []
     num_more = [0] * len(records)
@@ -81,13 +82,13 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
         has_steps = record.accept_lengths or record.imported  # then no counters are needed
         if record.serving and record.is_ok and not has_steps:
             unlisted_rows[block_key(record.key)].append(row)
-    # By block: a sentence on what is impossible in its counters, or None.
+    # By block: a sentence about what is impossible in its counters, or None.
     sentences = {key: _contradiction(blocks_by_key[key]) for key in unlisted_rows}
     contradictions = {key: sentence for key, sentence in sentences.items() if sentence}
     for key, rows in unlisted_rows.items():
-        # Answers that may have ended with a draft token: each may have taken a step more.
+        # rows of answers that may have ended with a draft token, and so taken a step more
         end_rows = [row for row in rows if _may_have_more(records[row])]
-        # The block's drafts - the steps that its answers imply; None if unknown.
+        # drafts that the block's counters show - steps that its answers imply; None if unknown
         num_unseen = _num_unseen(records, rows, num_emitted, num_steps, blocks_by_key[key])
         # Drafts are unknown, or fewer than steps: each of these answers may have a step more.
         if num_unseen is None or num_unseen < 0:
@@ -117,22 +118,22 @@ class ImpliedSteps(NamedTuple):
 
 
 def _implied(record: Record, *, is_silent: bool) -> ImpliedSteps:
-    """The steps that a record lists, or those that its server's counts imply; zeros if unknown.
+    """Find the steps that a record lists, or that its server's counts imply; zeros if unknown.
 
-    `is_silent` is true if the server sends no counts with an answer without drafts.
+    `is_silent` is True if the server sends no counts with an answer that has no drafts.
     """
-    serving = record.serving  # a server's figures; None for the engine in this process
+    serving = record.serving  # a server's numbers; None for specbench's own engine
     if record.imported:
         counts = record.imported  # from the imported file; a number that it lacks is None
         return ImpliedSteps(counts.num_emitted or 0, counts.num_steps or 0)
     has_counts = is_silent or _num_accepted(record) is not None or _num_drafts_of(record) == 0
     if record.accept_lengths or serving is None or not (has_counts and record.is_ok):
-        # an accept length has the tokens of a listed step; zeros if there are none
+        # an accept length is the tokens that a listed step emitted; zeros if there are none
         return ImpliedSteps(sum(record.accept_lengths), len(record.accept_lengths))
     num_emitted = max(record.num_tokens - 1, 0)  # the first token is the prefill's
     num_steps = max(
         num_emitted - (serving.num_accepted or 0),  # a step emits its accepted tokens and one more
-        serving.num_drafts or 0,  # a step has one draft at most
+        serving.num_drafts or 0,  # a step has at most one draft
         min(num_emitted, 1),  # one step if any token was emitted
     )
     return ImpliedSteps(num_emitted, num_steps)
@@ -145,7 +146,7 @@ def _num_unseen(
     steps: Sequence[float],
     blocks: Sequence[BlockHeader],
 ) -> float | None:
-    """Drafts that a block counts - steps that its answers imply; None if either is unknown.
+    """Subtract the steps that answers imply from their block's drafts; None if either is unknown.
 
     `rows` are the numbers of the block's records; `emitted` and `steps` have a number per record,
     0 if unknown. `blocks` are the parts of the block, with the increase of the server's counters.
@@ -160,7 +161,7 @@ def _num_unseen(
 
 
 def _contradiction(blocks: Sequence[BlockHeader]) -> str | None:
-    """A sentence on what is impossible in the counters of these blocks; None if nothing is.
+    """Write a sentence about what is impossible in these blocks' counters; None if nothing is.
 
     It is impossible that a server accepts more tokens than it drafted, or makes more drafts than
     tokens. A block is a group of requests that the server completed together, with the increase of
@@ -168,7 +169,7 @@ def _contradiction(blocks: Sequence[BlockHeader]) -> str | None:
     """
     for block in blocks:
         counters = block.counters
-        # The default of a counter that the server lacks contradicts nothing.
+        # A counter that the server lacks gets a default that contradicts nothing.
         num_drafts = counters.get("num_drafts", 0.0)
         num_accepted = counters.get("num_accepted", 0.0)
         num_draft_tokens = counters.get("num_draft_tokens", num_accepted)
@@ -181,12 +182,12 @@ def _contradiction(blocks: Sequence[BlockHeader]) -> str | None:
 
 
 def _has_drafts(record: Record, blocks: Sequence[BlockHeader], is_silent: bool) -> bool | None:
-    """True if an answer of a server had drafts, False if it had none, None if that is unknown.
+    """Tell if an answer of a server had drafts (True or False); None if that is unknown.
 
-    The answer's own counts decide. Without them, it is the counters of the `blocks` of requests
-    that the answer belongs to: True if any of their answers had drafts. If the server `is_silent`,
-    an answer without counts had no drafts. None also for an answer that failed or is not a
-    server's.
+    The answer's own counts decide. An answer without counts had no drafts if its server is silent
+    (`is_silent`: it sends no counts with such answers). Otherwise the counters of the answer's
+    `blocks` (groups of requests) decide: True if any of their answers had drafts. None also for an
+    answer that failed or does not come from a server.
     """
     num_drafts = _num_drafts_of(record)  # None: the answer has no such count
     if record.serving is None or not record.is_ok:
@@ -209,24 +210,24 @@ def _num_drafts_of(record: Record) -> int | None:
 
 
 def _may_have_more(record: Record) -> bool:
-    """True if an accepted end token may have hidden a step, which no count of drafts shows."""
+    """Check if an accepted end token may have hidden a step, without a count of drafts to tell."""
     lacks_draft_count = _num_drafts_of(record) is None
     return record.stop_reason == "eos" and bool(_num_accepted(record)) and lacks_draft_count
 
 
 def _num_drafts(blocks: Sequence[BlockHeader], num_answers: int) -> float | None:
-    """The number of drafts of a server's recorded answers, by its counters.
+    """Count the drafts of a server's recorded answers, by its counters.
 
-    `blocks` are the groups of requests that the answers belong to, with the increase of the
-    server's counters; `num_answers` is the number of the answers. None without a counter of drafts,
-    or if the counters may include other answers.
+    `blocks` are the groups of requests to which the answers belong, with the increase of the
+    server's counters; `num_answers` is the number of answers. None without a counter of drafts, or
+    if the counters may include other answers.
     """
     if not blocks or not all("num_drafts" in block.counters for block in blocks):
         return None
     num_finished = sum(block.num_requests - block.num_failed for block in blocks)
-    num_tokens = sum(block.num_tokens for block in blocks)  # of the blocks' own answers
+    num_tokens = sum(block.num_tokens for block in blocks)  # tokens that the client received
     # The counters cover these answers alone if the numbers of requests and of tokens agree. A
-    # missing counter of tokens takes -1, which does not agree.
+    # missing counter of tokens becomes -1, which does not agree.
     num_counted_tokens = sum(block.counters.get("num_tokens", -1) for block in blocks)
     if num_finished != num_answers or num_counted_tokens != num_tokens:
         return None

@@ -1,8 +1,8 @@
-"""Acceptance by a server's counts: MAT, steps with a draft, and acceptance at each position.
+"""Compute acceptance from a server's counts: MAT, steps with a draft, acceptance at each position.
 
-The engine's MAT is 1 + accepted draft tokens / drafts. Steps without a draft do not count, and
-tokens accepted beyond the end of an answer do. Counters that include other requests, or failed
-ones, give no number.
+The engine's MAT is 1 + accepted draft tokens / drafts. It leaves out steps without a draft, but
+includes tokens accepted beyond the end of an answer. Counters that include other requests, or
+failed ones, give no number.
 """
 
 from collections import Counter
@@ -22,44 +22,44 @@ OTHERS = Missing("the server's counters count other requests too")
 HAS_FAILED = Missing("requests failed, and the server's counters count them")
 
 _LEAST_OWN = 0.98
-"""Smallest share of a server's counted tokens that must be this run's."""
+"""Smallest share of the tokens that a server counted that must belong to this run."""
 
 
 def counter_total(blocks: Iterable[BlockHeader], name: str) -> float:
-    """The increase of a counter of the server in these blocks."""
+    """Add up the increase of the server's counter with this name over these blocks."""
     return sum(block.counters.get(name, 0.0) for block in blocks)
 
 
 def mat_of_blocks(blocks: Iterable[BlockHeader]) -> Value:
-    """Tokens emitted by steps / steps (MAT) of a server's blocks, by its counters.
+    """Compute the MAT of a server's blocks (tokens emitted by steps / steps) from its counters.
 
     A block is a group of requests that the server completed together, with the increase of its
-    counters; blocks without a count of accepted draft tokens are left out. Missing with the reason
-    if no block is left, or if the counters include other or failed requests.
+    counters; blocks without a count of accepted draft tokens are left out. MAT is missing if no
+    block is left, or if the counters include other or failed requests.
     """
     counting_blocks = [block for block in blocks if "num_accepted" in block.counters]
     if not counting_blocks:
         return NO_COUNTS
-    # None if the counters are of these requests alone
+    # None if the counters cover these requests alone
     if problem := _counters_problem(counting_blocks):
         return problem
     # Without the first token of each request, which the prefill emits.
     num_emitted = sum(block.num_tokens - block.num_requests for block in counting_blocks)
     num_accepted = counter_total(counting_blocks, "num_accepted")
-    # A step emits its accepted tokens and one more, and makes one draft at most.
+    # A step emits its accepted tokens and one more, and has at most one draft.
     num_steps = max(num_emitted - num_accepted, counter_total(counting_blocks, "num_drafts"))
     return Estimate(num_emitted / num_steps) if num_steps > 0 else NO_COUNTS
 
 
 def engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
-    """1 + accepted draft tokens / drafts, as engines define MAT.
+    """Compute 1 + accepted draft tokens / drafts, as engines define MAT.
 
-    The numbers are those of the answers (`done`, the completed records). If no answer has a draft
-    by its own counts, they are those of the server's counters. A block is a group of requests that
-    the server completed together, with the increase of its counters. Missing, with the reason,
-    without drafts, or if the counters include other or failed requests.
+    The counts come from the answers (`done`, the completed records). If no answer has a draft by
+    its own counts, they come from the server's counters. A block is a group of requests that the
+    server completed together, with the increase of its counters. The result is missing without
+    drafts, or if the counters include other or failed requests.
     """
-    # the server's figures of each answer with drafts
+    # the server's numbers for each answer with drafts
     drafted_answers = [
         record.serving for record in done if record.serving and record.serving.num_drafts
     ]
@@ -68,7 +68,7 @@ def engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
     if num_drafts:
         return Estimate(1 + num_accepted / num_drafts)
     drafting_blocks = [block for block in blocks if block.counters.get("num_drafts")]
-    # None if the counters are of these requests alone
+    # None if the counters cover these requests alone
     problem = _counters_problem(drafting_blocks) if drafting_blocks else None
     if problem:
         return problem
@@ -81,7 +81,7 @@ def engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
 def drafting_share(
     blocks: Sequence[BlockHeader], done: Sequence[Record], steps: FloatArray
 ) -> float | None:
-    """The share of steps with a draft, by the counts of answers, or else by the server's counters.
+    """Compute the share of steps with a draft, by counts of answers, or else by server's counters.
 
     None if neither gives it. `done` are the completed records, `steps` their numbers of steps
     [done], 0 if unknown. A block is a group of requests that the server completed together, with
@@ -108,24 +108,24 @@ def drafting_share(
 
 
 class LengthShare(NamedTuple):
-    """Drafts of one length."""
+    """The share of drafts of one length."""
 
     num_tokens: int
-    """Tokens of a draft."""
+    """The length: number of tokens of a draft."""
     share: float
     """Steps with a draft of this length / all steps."""
 
 
 def draft_lengths(done: Sequence[Record], steps: FloatArray) -> tuple[LengthShare, ...]:
-    """Each length of drafts with its share of steps, the most frequent first.
+    """List the lengths of drafts, each with its share of steps, the most frequent first.
 
-    Empty if no answer lists its drafts. `done` are the completed records, `steps` their numbers of
-    steps [done], 0 if unknown. Only answers that list drafts and have known steps count.
+    The list is empty if no answer lists its drafts. `done` are the completed records, `steps` their
+    numbers of steps [done], 0 if unknown. Only answers that list drafts and have known steps count.
     """
     num_by_length: Counter[int] = Counter()  # tokens of a draft -> number of drafts
     num_steps = 0.0
     for record, record_steps in zip(done, steps, strict=True):
-        # numbers of drafts with 1, 2 and more tokens
+        # the number of drafts with 1 token, with 2 tokens, and so on
         histogram = record.serving.drafts_by_length if record.serving else UNSET
         if histogram is not UNSET and record_steps:
             num_by_length.update(dict(enumerate(histogram, start=1)))
@@ -140,12 +140,12 @@ def draft_lengths(done: Sequence[Record], steps: FloatArray) -> tuple[LengthShar
 def acceptance_rates(
     blocks: Sequence[BlockHeader], done: Sequence[Record] = ()
 ) -> tuple[float, ...]:
-    """Accepted tokens at each draft position / drafts: a rate for position 1, 2 and so on.
+    """Divide accepted tokens at each draft position by drafts: a rate for position 1, 2 and so on.
 
-    The numbers are those of the server's counters: `accepted_at_2` counts accepted second tokens of
-    drafts. Without a counter of drafts, they are those of the completed records `done`. Empty if
-    neither counts them, or if the counters include other or failed requests. A block is a group of
-    requests that the server completed together, with the increase of its counters.
+    The numbers come from the server's counters: `accepted_at_2` counts accepted second tokens of
+    drafts. Without a counter of drafts, they come from the completed records `done`. The result is
+    empty if neither counts them, or if the counters include other or failed requests. A block is a
+    group of requests that the server completed together, with the increase of its counters.
     """
     num_drafts = counter_total(blocks, "num_drafts")
     if not num_drafts:
@@ -163,14 +163,14 @@ def acceptance_rates(
 
 
 def _rates_of_answers(done: Sequence[Record]) -> tuple[float, ...]:
-    """Accepted tokens at each draft position / drafts, by the histograms of completed records.
+    """Divide accepted tokens at each position by drafts, from the histograms of completed records.
 
-    A rate for each position from 1 to the most accepted tokens of a draft. A draft with 3 accepted
-    tokens has them at the positions 1, 2 and 3.
+    There is a rate for each position from 1 to the most accepted tokens of a draft. A draft with 3
+    accepted tokens has them at the positions 1, 2 and 3.
     """
     num_by_accepted: Counter[int] = Counter()  # accepted tokens of a draft -> number of drafts
     for record in done:
-        # numbers of drafts with 0, 1 and more accepted tokens
+        # the number of drafts with 0 accepted tokens, with 1, and so on
         histogram = record.serving.drafts_by_accepted if record.serving else UNSET
         if histogram is not UNSET:
             num_by_accepted.update(dict(enumerate(histogram)))
@@ -183,9 +183,9 @@ def _rates_of_answers(done: Sequence[Record]) -> tuple[float, ...]:
 
 
 def _counters_problem(blocks: Sequence[BlockHeader]) -> Missing | None:
-    """The reason why counters do not count the blocks' answers alone; None if they do.
+    """Tell why counters do not cover the blocks' answers alone; None if they do.
 
-    They count failed requests as well, or clearly more tokens than these answers have.
+    They may include failed requests, or clearly more tokens than these answers have.
     """
     if any(block.num_failed for block in blocks):
         return HAS_FAILED

@@ -1,12 +1,12 @@
-"""The numbers of a method on a server at one load: throughput, latency, goodput and acceptance.
+"""Compute a method's numbers on a server at one load: throughput, latency, goodput, acceptance.
 
 Names and definitions are as in `vllm bench serve`: TTFT is the time to the first token,
 TPOT the time per token after it, ITL the time between arrivals of tokens, E2E the time of the
 whole request. Times are the client's, except decode times of answers that arrived in a burst (see
 `decode_times`): their TPOT and ITL are the server's, or left out. Throughputs are sums over blocks
-/ the blocks' durations. Interrupted blocks are left out: their rest ran at a lower load.
+/ the blocks' durations. Interrupted blocks are left out, since their rest ran at a lower load.
 
-MAT is that of the steps that a server lists, or that its counts imply (see `served_steps`).
+MAT is computed from the steps that a server lists, or that its counts imply (see `served_steps`).
 """
 
 from collections import defaultdict
@@ -42,17 +42,17 @@ from specbench.types import Serving
 
 NO_GOODPUT = Missing("no --goodput")
 _MOST_CLIENT = 0.02
-"""Largest share of a latency that the client may take."""
+"""Largest share of a request's time that may be the client's own work and wait."""
 _MOST_UTILISATION = 0.99
-"""Cap on the client's utilisation, so that the wait stays finite."""
+"""Largest assumed utilisation of the client, so that the wait stays finite."""
 
 LatencyBounds = Mapping[str, float]
-"""Largest seconds of a good request by the name of the time: ttft, tpot, e2e."""
+"""Largest times of a good request in seconds, by the name of the time: ttft, tpot or e2e."""
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Mean and percentiles of times in seconds."""
+    """The mean and percentiles of times, in seconds."""
 
     mean: Value
     percentiles: Percentiles
@@ -60,7 +60,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class ServingMetrics:
-    """A method at one load, over all tasks. Throughputs are per second."""
+    """A method's numbers at one load, over all tasks. Throughputs are per second."""
 
     ttft: Times
     tpot: Times
@@ -81,7 +81,7 @@ class ServingMetrics:
     """The MAT if every answer that may have taken one more step did take it."""
 
     draft_length: float = 0.0
-    """The mean of the tokens of a draft, by the server's counters."""
+    """The mean number of tokens of a draft, by the server's counters; 0 without."""
 
     drafting_share: float | None = None
     """Steps with a draft / all steps; None if unknown."""
@@ -93,7 +93,7 @@ class ServingMetrics:
     """Accepted tokens at each draft position / drafts [positions]."""
 
     contradictions: tuple[tuple[str, str], ...] = ()
-    """Pairs of a task and a contradiction in the counts of its blocks."""
+    """Pairs of a task and a sentence about a contradiction in the counts of its blocks."""
 
     client_share: float = 0.0
     """The client's own share of a request's time, from 0 to 1."""
@@ -110,10 +110,10 @@ class ServingMetrics:
 def measure_serving(
     header: RunHeader, table: RecordTable, bootstrap: Bootstrap, bounds: LatencyBounds
 ) -> dict[tuple[str, float], ServingMetrics]:
-    """The numbers of each method's server over all tasks, by method and temperature.
+    """Compute the numbers of each method's server over all tasks, by method and temperature.
 
-    `header` and `table` are of one load, and the table has a row per record. Empty if the run has
-    no blocks; a block is a group of requests that a server completed together.
+    `header` and `table` have one load only, and the table has a row per record. The result is empty
+    if the run has no blocks; a block is a group of requests that a server completed together.
     A request is good if its latencies are within `bounds`, in seconds. `bootstrap` has the seed and
     the number of resamples of blocks.
     """
@@ -141,28 +141,28 @@ def _measure(
     draws: Draws,
     bounds: LatencyBounds,
 ) -> ServingMetrics:
-    """The numbers of a method's server at a temperature, from its blocks and its answers.
+    """Compute the numbers of a method's server at a temperature, from its blocks and its answers.
 
     `rows` are the numbers of the method's records, `baseline_blocks` vanilla's blocks. `draws`
-    resamples blocks. `bounds` has the most seconds of a good request (empty: there is no goodput).
+    resamples blocks. `bounds` has the most seconds of a good request (empty for no goodput).
     """
     done_rows = rows[[table.records[row].is_ok for row in rows]]  # completed
     done = [table.records[row] for row in done_rows]
-    answers = [record.serving for record in done if record.serving]  # figures by servers
-    # [done rows]: seconds to the first token, after it and of the request; numbers of tokens.
+    answers = [record.serving for record in done if record.serving]  # the servers' numbers
+    # For each done row: seconds to the first token, after it and in all; output and prompt tokens.
     ttft_s, decode_s, e2e_s, num_tokens, prompt_tokens = table.values(
         done_rows, "prefill_s", "decode_s", "wall_s", "num_tokens", "read_tokens"
     )
-    # tokens of the prompt (server's count - ours), and vanilla's row if it read another one, or -1
+    # prompt tokens (server's count - ours), and vanilla's row if it read another prompt, or -1
     prompt_columns = table.values(done_rows, "prompt_offset", "other_row")
     prompts = prompts_read(table.records, done_rows, *prompt_columns)  # as servers read them
     tpot_s = decode_s / np.maximum(num_tokens - 1, 1)  # per token after the first; NaN if left out
     has_tpot = (num_tokens > 1) & ~np.isnan(tpot_s)
-    over_blocks = partial(throughput, blocks, draws)  # of an amount per block
+    over_blocks = partial(throughput, blocks, draws)  # sum of an amount / seconds of the blocks
     output_throughput = over_blocks(lambda block: block.num_tokens)
     goodput: Value = NO_GOODPUT
     if bounds:
-        # Requests/s * share of good ones among requests with a record (others keep up the load)
+        # Requests/s * share of good ones among those with a record (others only keep up the load)
         seconds_by_name = {"ttft": ttft_s, "tpot": tpot_s, "e2e": e2e_s}
         num_unknown = int(np.isnan(tpot_s).sum()) if "tpot" in bounds else 0  # TPOT left out
         share_good = _share_good(seconds_by_name, bounds, len(rows) - num_unknown)
@@ -196,33 +196,33 @@ def _measure(
 
 
 def _share_good(times: Mapping[str, FloatArray], bounds: LatencyBounds, num_asked: int) -> float:
-    """The share of `num_asked` requests, failed ones included, that kept all bounds in seconds.
+    """Compute the share of `num_asked` requests, also failed ones, that kept all bounds.
 
-    `times` and `bounds` are by name; the times are those of completions [completions].
+    `times` [completions] and `bounds` are in seconds, by the name of the time.
     """
     is_good = np.all([times[name] <= bound_s for name, bound_s in bounds.items()], axis=0)
     return float(is_good.sum() / max(num_asked, 1))
 
 
 def _scaled(value: Value, factor: float) -> Value:
-    """The number times a factor, without an interval."""
+    """Multiply a number by a factor; the product has no interval."""
     return Estimate(value.value * factor) if isinstance(value, Estimate) else value
 
 
 def _draft_length(blocks: Sequence[BlockHeader]) -> float:
-    """The mean of the tokens of a draft, by the server's counters; 0 without."""
+    """Compute the mean number of tokens of a draft, by the server's counters; 0 without."""
     num_drafts = counter_total(blocks, "num_drafts")
     return counter_total(blocks, "num_draft_tokens") / num_drafts if num_drafts else 0.0
 
 
 def _num_cached_tokens(blocks: Sequence[BlockHeader], answers: Sequence[Serving]) -> int:
-    """Tokens of prompts from a cache, by the server's counters, else by its answers."""
+    """Count the prompt tokens that came from a cache, by the server's counters, else by answers."""
     num_counted = int(counter_total(blocks, "num_cached_tokens"))
     return num_counted or sum(answer.cached_prompt_tokens or 0 for answer in answers)
 
 
 def _least_mat(table: RecordTable, rows: IntArray) -> Value:
-    """The MAT if every answer that may have taken one more step did take it."""
+    """Compute the MAT if every answer that may have taken one more step did take it."""
     served = table.served
     num_emitted = sum(served.emitted[row] for row in rows)
     most_steps = sum(served.steps[row] + served.more[row] for row in rows)
@@ -232,7 +232,7 @@ def _least_mat(table: RecordTable, rows: IntArray) -> Value:
 def _contradictions(
     table: RecordTable, blocks: Sequence[BlockHeader]
 ) -> tuple[tuple[str, str], ...]:
-    """Pairs of a task and a contradiction in the counts of its blocks."""
+    """List pairs of a task and a sentence about a contradiction in the counts of its blocks."""
     contradictions = []
     for block in blocks:
         if contradiction := table.served.contradictions.get(block_key(block)):
@@ -241,16 +241,16 @@ def _contradictions(
 
 
 def _num_restarted(blocks: Sequence[BlockHeader]) -> int:
-    """Blocks without counters, if others of the method have some."""
+    """Count the blocks without counters, if other blocks of the method have some; else 0."""
     num_without = sum(not block.counters for block in blocks)
     return num_without if num_without < len(blocks) else 0
 
 
 def _client_share(blocks: Sequence[BlockHeader], e2e_s: FloatArray) -> float:
-    """The client's own share of the requests' time; 0 without requests.
+    """Estimate the client's own share of the requests' time, from 0 to 1; 0 without requests.
 
-    Work and wait of the client are as in a queue with one server (M/M/1): work / (1 - utilisation).
-    `e2e_s` has the seconds of each completed request.
+    Work and wait of the client are taken as in a queue with one server (M/M/1):
+    work / (1 - utilisation). `e2e_s` has the seconds of each completed request.
     """
     client_s = sum(block.client_s for block in blocks)  # CPU seconds
     duration_s = sum(block.duration_s for block in blocks)
@@ -270,5 +270,5 @@ TIMES = ("ttft", "tpot", "itl", "e2e")
 
 
 def is_slow_client(metrics: ServingMetrics) -> bool:
-    """True if the client itself takes a share of latencies that shows."""
+    """Check if the client itself takes a noticeable share of the latencies."""
     return metrics.client_share > _MOST_CLIENT

@@ -1,4 +1,4 @@
-"""Acceptance of drafts by the step's position in the answer, context length and turn."""
+"""Compute the acceptance of drafts by a step's position in the answer, context length and turn."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from specbench.analysis.stats.estimates import Missing, Value
 from specbench.analysis.stats.variance import EXACT
 
 Axis = Literal["position", "context", "turn"]
-"""position: tokens of the answer before the step. context: position + prompt tokens. turn: from 1.
+"""The number by which steps are binned. position: tokens of the answer before the step. context:
+position + prompt tokens. turn: number of the turn, from 1.
 """
 LEAST_PROMPTS = 5
-"""Prompts that a bin needs for a number."""
+"""Fewest prompts in a bin for which its numbers are given."""
 _FIRST_EDGE: dict[Axis, int] = {"position": 32, "context": 128}
 """The end of the first bin of tokens; each further bin ends at twice the end of the one before."""
 
@@ -30,7 +31,7 @@ class Bin:
     """A range of an axis."""
 
     axis: Axis
-    """The binned number."""
+    """The number by which steps are binned."""
     low: int
     """The first position, length or turn of the bin."""
     high: int
@@ -38,7 +39,7 @@ class Bin:
 
     @property
     def range_text(self) -> str:
-        """The range: 32-63, or the number of a turn."""
+        """The range as a text, such as 32-63; for a turn, its number."""
         return str(self.low) if self.axis == "turn" else f"{self.low}-{self.high - 1}"
 
 
@@ -47,11 +48,11 @@ class StepBin(Bin):
     """The steps of a method in a range of an axis."""
 
     num_prompts: int
-    """Prompts with steps in the bin."""
+    """Number of prompts with steps in the bin."""
     num_steps: int
-    """Steps of all their answers in the bin."""
+    """Number of steps in the bin, over all answers to these prompts."""
     mat: Value
-    """Mean accepted tokens of these steps."""
+    """Mean accepted tokens of these steps (tokens that they emitted / steps)."""
     acceptance: Value
     """The share of these steps that accepted a draft token."""
 
@@ -60,7 +61,7 @@ class Steps(NamedTuple):
     """The steps of answers, one after the other."""
 
     row_of_step: IntArray
-    """The row of each step, from 0 [steps]."""
+    """The index of the row (answer) of each step, from 0 [steps]."""
     emitted: IntArray
     """Tokens that each step emitted [steps]."""
     places: dict[Axis, IntArray]
@@ -68,12 +69,12 @@ class Steps(NamedTuple):
 
 
 def bin_steps(table: RecordTable, rows: IntArray, draws: Draws) -> tuple[StepBin, ...]:
-    """The bins of each axis with the steps of these rows, in order. Empty bins are left out.
+    """Bin the steps of these rows on each axis, in order. Empty bins are left out.
 
-    Intervals are over prompts: the steps of all answers to a prompt are drawn together.
+    `draws` resamples prompts for intervals: the steps of all answers to a prompt stay together.
     """
     (samples,) = table.values(rows, "cluster")
-    _, prompts = np.unique(samples, return_inverse=True)  # [rows], numbered from 0
+    _, prompts = np.unique(samples, return_inverse=True)  # number of the prompt, from 0 [rows]
     steps = locate_steps(table, rows)
     return tuple(
         step_bin
@@ -83,12 +84,12 @@ def bin_steps(table: RecordTable, rows: IntArray, draws: Draws) -> tuple[StepBin
 
 
 def locate_steps(table: RecordTable, rows: IntArray) -> Steps:
-    """The steps of the answers in these rows of the table, one answer after the other.
+    """List the steps of the answers in these rows of the table, one answer after the other.
 
     There are no context lengths if the number of prompt tokens of any row with steps is unknown
     (0), as in some imported files. An answer that failed has no steps.
     """
-    # of each row; `turns` are numbered from 0
+    # for each row; `turns` are numbers of turns, from 0
     num_steps, prompt_tokens, turns = table.values(rows, "num_steps", "prompt_tokens", "turn")
     emitted = table.lengths(rows)  # tokens of each step [steps]
     emitted_before = emitted.cumsum() - emitted  # tokens of all steps before, of all rows [steps]
@@ -96,7 +97,7 @@ def locate_steps(table: RecordTable, rows: IntArray) -> Steps:
     row_of_step = np.repeat(np.arange(len(rows)), num_steps)  # [steps]
     # Tokens of the steps of all earlier rows [rows]. The 0 is for rows without steps at the end.
     emitted_before_row = np.append(emitted_before, 0)[first_steps]
-    # Tokens of the answer before the step: the one of the prefill, and those of earlier steps.
+    # Tokens of the answer before the step: the one from the prefill, and those of earlier steps.
     positions = 1 + emitted_before - emitted_before_row[row_of_step]  # [steps]
     places: dict[Axis, IntArray] = {  # of each step on each axis [steps]
         "position": positions,
@@ -111,25 +112,25 @@ def locate_steps(table: RecordTable, rows: IntArray) -> Steps:
 def _bins(
     axis: Axis, numbers: IntArray, prompts: IntArray, emitted: IntArray, draws: Draws
 ) -> Iterator[StepBin]:
-    """The bins of an axis that have steps, in ascending order. Arrays are [steps].
+    """Yield the bins of an axis that have steps, in ascending order. Arrays are [steps].
 
     `numbers` has the position, context length or turn of each step, `prompts` the number of its
-    prompt, and `emitted` the number of its tokens. `draws` resamples prompts, for intervals.
+    prompt, and `emitted` the tokens that it emitted. `draws` resamples prompts, for intervals.
     """
     edges = bin_edges(axis, int(numbers.max(initial=0)))
-    # The index of the bin with edges[index] <= number < edges[index + 1]: [steps].
+    # the index of each step's bin, with edges[index] <= number < edges[index + 1] [steps]
     bin_of_step = np.searchsorted(edges, numbers, side="right") - 1
     for index, (low, high) in enumerate(pairwise(edges)):
         is_inside = bin_of_step == index
         if not is_inside.any():
             continue
-        # Of each step: a 1 that counts the step, its tokens, and 1 if it accepted a draft token.
+        # For each step: a 1 that counts it, its tokens, and True if it accepted a draft token.
         columns = (np.ones_like(emitted), emitted, emitted > 1)
         # The sums of these columns over the steps of each prompt in the bin [all prompts, 3].
         all_sums = np.stack(
             [np.bincount(prompts[is_inside], column[is_inside]) for column in columns], axis=1
         )
-        sums = all_sums[all_sums[:, 0] > 0]  # of prompts with steps in the bin [prompts, 3]
+        sums = all_sums[all_sums[:, 0] > 0]  # only prompts with steps in the bin [prompts, 3]
         yield StepBin(
             axis=axis,
             low=low,
@@ -141,7 +142,7 @@ def _bins(
 
 
 def bin_edges(axis: Axis, largest: int) -> list[int]:
-    """The first number of each bin of an axis, and the end of the last bin.
+    """List the first number of each bin of an axis, and the end of the last bin.
 
     `largest` is the largest position, context length or turn that the bins have to cover. A turn is
     a bin of its own; other bins begin at 0, and each ends at twice the end of the bin before.
@@ -155,14 +156,14 @@ def bin_edges(axis: Axis, largest: int) -> list[int]:
 
 
 def too_few(num_prompts: int) -> Missing | None:
-    """The reason why a bin has no number; None if it has."""
+    """Tell why a bin with this number of prompts has no numbers; None if it has."""
     if num_prompts < LEAST_PROMPTS:
         return Missing(f"{num_prompts} of {LEAST_PROMPTS} prompts")
     return None
 
 
 def _numbers(sums: IntArray, draws: Draws) -> dict[str, Value]:
-    """`mat` and `acceptance` of a bin: mean tokens per step, and the share of accepting steps.
+    """Compute `mat` and `acceptance` of a bin: mean tokens per step, and share of accepting steps.
 
     `sums` has a row per prompt [prompts, 3]: the numbers of its steps, of the tokens that they
     emitted, and of the steps that accepted a draft token. Both are missing with too few prompts.
@@ -170,7 +171,7 @@ def _numbers(sums: IntArray, draws: Draws) -> dict[str, Value]:
     if missing := too_few(len(sums)):
         return {"mat": missing, "acceptance": missing}
     steps, emitted, accepting = np.hsplit(sums.astype(np.float64), 3)  # [prompts, 1] each
-    # [num_resamples] each
+    # numbers of accepting steps, and of all steps, in each resample [num_resamples]
     drawn_accepting, drawn_steps = draws.sums(np.hstack([accepting, steps])).T
     return {
         "mat": draws.estimate(Ratio(emitted, steps, machine=EXACT)),

@@ -1,4 +1,4 @@
-"""Rules about the number of steps that a method needs: remembered and known answers."""
+"""Judge methods by the number of steps that they need: do they remember or know answers?"""
 
 from __future__ import annotations
 
@@ -17,29 +17,30 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 LEAST_STEPS = 0.95
-"""Smallest honest ratio of steps per token in later passes to those in the first pass."""
+"""Smallest honest ratio of the steps per token in later passes to those in the first pass."""
 
 
 class Compared(NamedTuple):
-    """Ratios of subjects, and the ratios they are compared with: 1 if there are none."""
+    """The ratios of subjects, and the references with which they are compared (None: all are 1)."""
 
     ratios: Mapping[Subject, Ratio]
     references: Mapping[Subject, Ratio] | None = None
 
 
 def claimed(compared: Compared, allowed: float = 1 / LEAST_STEPS - 1) -> dict[Subject, float]:
-    """The quotients ratio / reference that are significantly below 1, by more than `allowed`.
+    """Find the quotients ratio / reference that are significantly below 1, by more than `allowed`.
 
-    That is, below 1 / (1 + allowed), which is LEAST_STEPS by default. Input and result are by
+    That means below 1 / (1 + allowed), which is LEAST_STEPS by default. Input and result are by
     subject (a method and a temperature); other subjects are left out. Without references, each
-    reference is 1. The test takes the machine's variance as 0, since `allowed` covers its noise.
+    reference is 1. The test assumes that the machine adds no variance, since `allowed` covers its
+    noise.
     """
-    # Two independent random streams by their names, since ratios and references come from different
-    # completions.
+    # Random streams with different names are independent, as ratios and references are: they come
+    # from different completions.
     draws = Draws(Bootstrap(), "first")
     reference_draws = Draws(Bootstrap(), "second")
     quotients: dict[Subject, float] = {}
-    # of "the quotient is at least 1 / (1 + allowed)"; None: too few samples for a test
+    # p-values of "the quotient is at least 1 / (1 + allowed)"; None if too few samples for a test
     p_values: dict[Subject, float | None] = {}
     for subject, ratio in compared.ratios.items():
         estimate = draws.estimate(ratio)
@@ -56,19 +57,19 @@ def claimed(compared: Compared, allowed: float = 1 / LEAST_STEPS - 1) -> dict[Su
 
 
 def subjects(frame: DataFrame) -> Iterator[tuple[Subject, DataFrame]]:
-    """Each method and temperature with its rows."""
+    """Yield each method and temperature with its rows."""
     groups = frame.groupby(["method", "temperature"], observed=True, sort=False)
     for (method, temperature), rows in groups:
         yield (str(method), float(temperature)), rows
 
 
 def later_passes(used: DataFrame) -> Compared:
-    """Each method's steps per token in later passes / its steps per token in the first pass.
+    """Divide each method's steps per token in later passes by its steps per token in the first.
 
-    Only requests count that the method answered in the first pass and in a later one. The ratios
+    Only requests that the method answered in the first pass and in a later one count. The ratios
     are by subject (method and temperature); a subject without such a request is left out. `used`
-    has a row per completion with its pass (`repeat`, from 0) and the number of its request, the
-    same in all passes.
+    has a row per completion with its pass (`repeat`, from 0) and the number of its `request`, which
+    is the same in all passes.
     """
     ratios = {}
     for subject, rows in subjects(used):
@@ -94,13 +95,13 @@ def later_passes(used: DataFrame) -> Compared:
 
 
 def _by_order(first_pass: DataFrame) -> Compared:
-    """Each method's steps per token on requests that vanilla answered first, and on the others.
+    """Compare a method's steps per token on requests that vanilla answered first, and on others.
 
-    By subject (method and temperature), the result has the numbers on the requests that vanilla
-    answered first as `ratios`, and those on the others as `references`. A subject without requests
-    of both kinds is left out. `first_pass` has a row per completion; its index numbers the rows in
-    the order in which they ran. `baseline_row` is the row of vanilla's answer to the same request,
-    or -1.
+    For each subject (method and temperature), the result has the number for the requests that
+    vanilla answered first in `ratios`, and that for the others in `references`. A subject without
+    requests of both kinds is left out. `first_pass` has a row per completion; its index numbers the
+    rows in the order in which they ran. `baseline_row` is the row of vanilla's answer to the same
+    request, or -1.
     """
     after = {}  # by subject: steps / tokens of the requests that vanilla answered first
     before = {}  # by subject: steps / tokens of the requests that the method answered first
@@ -113,7 +114,11 @@ def _by_order(first_pass: DataFrame) -> Compared:
 
 
 def known_answers(first_pass: DataFrame) -> dict[Subject, float]:
-    """Ratios of `_by_order` that are significantly low both by intervals and by random orders."""
+    """Find subjects with fewer steps after vanilla answered, by intervals and by random orders.
+
+    The result has each such subject's quotient: steps per token on requests that vanilla answered
+    first / on the others. `first_pass` is as in `_by_order`.
+    """
     allowed = 1 / LEAST_STEPS - 1
     ratios = claimed(_by_order(first_pass), allowed)
     paired = first_pass[first_pass["baseline_row"] >= 0]

@@ -1,4 +1,4 @@
-"""The requests that every ranked method finished: methods are compared on these alone."""
+"""Find the requests that every ranked method finished: methods are compared on these alone."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 LEAST_DONE = 0.5
-"""Share of a task's requests that a method must finish to be compared on it."""
+"""Smallest share of a task's requests that a method must finish to be ranked on the task."""
 
 _OVER_METHODS = ["temperature", "task"]
 """The key columns that the cells of all methods on a task share."""
 
 
 class Finished(NamedTuple):
-    """The requests of a task that a method finished, and those that any method finished."""
+    """Numbers of a task's requests: those that a method finished, and those that any finished."""
 
     num_done: int
     num_by_any: int
@@ -30,28 +30,26 @@ class Finished(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Survivors:
-    """The rows of a table that every ranked method has, and the methods that are not ranked."""
+    """The rows of requests that every ranked method finished, and the methods without a rank."""
 
     is_shared: BoolArray
-    """True for rows that methods are compared on [records]."""
+    """True for rows on which methods are compared [records]."""
 
     unranked: Mapping[tuple[str, float, str], Finished] = field(default_factory=dict)
-    """By method, temperature and task, without methods that finished nothing there."""
+    """What each unranked method finished, by method, temperature and task; absent if nothing."""
 
     num_requests: int = 0
-    """Requests that any method finished."""
+    """Number of requests that any method finished."""
 
     num_shared: int = 0
-    """Requests that every ranked method finished."""
+    """Number of requests that every ranked method finished, also with pauses of the machine."""
 
     num_paused: int = 0
-    """Requests that every ranked method finished, but with a pause of the machine. Methods are not
-    compared on them.
-    """
+    """How many of these had a pause of the machine. Methods are not compared on them."""
 
 
 def find_survivors(frame: DataFrame) -> Survivors:
-    """The records of requests that every ranked method finished, and the methods not ranked.
+    """Find the records of requests that every ranked method finished, and the methods not ranked.
 
     A method is ranked on a task (at a temperature) if it finished at least LEAST_DONE of the
     requests that any method finished; vanilla is a method too. Requests during which the machine
@@ -62,12 +60,12 @@ def find_survivors(frame: DataFrame) -> Survivors:
     done_rows = frame[is_measured]
     if not len(done_rows):
         return Survivors(is_shared=is_measured)  # all False
-    # Of each done row: the number of requests that its method finished on the task (CELL_KEY has
+    # For each done row: the number of requests that its method finished on the task (CELL_KEY has
     # the columns method, temperature and task), and the number that any method finished.
     num_done = done_rows.groupby(CELL_KEY, observed=True)["asked"].transform("size")
-    num_by_any = done_rows.groupby(_OVER_METHODS, observed=True)["asked"].transform("nunique")
-    is_ranked = num_done >= LEAST_DONE * num_by_any
-    # a row per method, temperature and task without a rank
+    num_asked = done_rows.groupby(_OVER_METHODS, observed=True)["asked"].transform("nunique")
+    is_ranked = num_done >= LEAST_DONE * num_asked
+    # one row per method, temperature and task where the method is not ranked
     unranked_cells = done_rows[~is_ranked].drop_duplicates(CELL_KEY)
     unranked = {
         (method, temperature, task): Finished(
@@ -76,14 +74,14 @@ def find_survivors(frame: DataFrame) -> Survivors:
         for row, method, temperature, task in unranked_cells[CELL_KEY].itertuples()
     }
     ranked_rows = done_rows[is_ranked]
-    # Of each ranked row: the number of methods ranked on its task, and of answers to its request.
+    # For each ranked row: the number of methods ranked on its task, and of answers to its request.
     methods_of_tasks = ranked_rows.groupby(_OVER_METHODS, observed=True)["method"]
     num_ranked_methods = methods_of_tasks.transform("nunique")
     num_answers = ranked_rows.groupby("asked")["method"].transform("size")
     finished_by_all = ranked_rows[num_answers == num_ranked_methods]
-    # By request: a flag per method, True if the machine paused during its answer.
+    # by request: a flag per method, True if the machine paused during its answer
     pauses_by_request = finished_by_all.groupby("asked")["is_paused"]
-    is_paused = pauses_by_request.transform("any")  # during any answer to the row's request
+    is_paused = pauses_by_request.transform("any")  # in any answer to the row's request
     is_shared = np.zeros(len(frame), dtype=bool)
     is_shared[finished_by_all.index[~is_paused]] = True
     return Survivors(

@@ -1,4 +1,4 @@
-"""Tables of a run's records, each made once and handed down."""
+"""Make tables of a run's records, each only once."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class RunTables:
     _by_load: dict[Load, TabledRun] = field(default_factory=dict)
 
     def at(self, load: Load) -> TabledRun:
-        """The part of the run at one load, with its table."""
+        """Give the part of the run at one load, with its table."""
         if load not in self._by_load:
             self._by_load[load] = tabled(self.run.at(load))
         return self._by_load[load]
 
     @property
     def whole(self) -> TabledRun:
-        """The whole run with its table: that at its load, if it has one load."""
+        """The whole run with its table, which is that of `at` if the run has a single load."""
         loads = self.run.loads
         return self.at(loads[0]) if len(loads) == 1 else tabled(self.run)

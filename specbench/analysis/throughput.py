@@ -1,7 +1,7 @@
-"""Throughputs of a server: amounts over its blocks / the blocks' durations.
+"""Compute throughputs of a server: amounts over its blocks / the blocks' durations.
 
 A block has the requests of one task in one pass over the prompts, which the server completed
-together. Interrupted blocks are left out: their rest ran at a lower load.
+together. Interrupted blocks are left out, since their rest ran at a lower load.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,13 +22,14 @@ INTERRUPTED = Missing("all blocks were interrupted")
 def throughput(
     blocks: Sequence[BlockHeader], draws: Draws, amount: Callable[[BlockHeader], float]
 ) -> Value:
-    """Requests/s or tokens/s of a server: the sum of amounts over its blocks / the sum of seconds.
+    """Compute requests/s or tokens/s of a server: a sum of amounts over blocks / their seconds.
 
-    `amount` gives the number of requests or of tokens of a block. `draws` resamples blocks, for the
-    interval. A block in which everything failed has the amount 0: its seconds count, and there is
-    no interval then. Missing if all blocks were interrupted, or if all amounts are 0.
+    `amount` returns the number of requests or of tokens of a block. `draws` resamples blocks, for
+    the interval. A block in which everything failed has the amount 0: its seconds count, but then
+    there is no interval. The result is missing if all blocks were interrupted, or if all amounts
+    are 0.
     """
-    # An interrupted block has requests done before the interruption (`num_before`).
+    # an interrupted block has requests that were done before the interruption (`num_before`)
     whole_blocks = [block for block in blocks if not block.num_before]
     if blocks and not whole_blocks:
         return INTERRUPTED
@@ -44,14 +45,14 @@ def throughput(
 def throughput_ratio(
     blocks: Sequence[BlockHeader], baseline_blocks: Sequence[BlockHeader], draws: Draws
 ) -> Value:
-    """Output tokens/s of a server / those of vanilla's server, with an interval over blocks.
+    """Divide a server's output tokens/s by those of vanilla's server, with an interval over blocks.
 
-    A block counts if it and vanilla's block of the same task and pass have tokens and seconds, and
-    were not interrupted. Missing if there is no such pair.
+    A block counts if it and vanilla's block of the same task and pass have tokens and were not
+    interrupted. The result is missing if there is no such pair. `draws` resamples the pairs.
     """
     baseline_by_key = _comparable(baseline_blocks)  # by task and pass
-    # A row per pair of blocks. Ratio = (tokens * vanilla's seconds) / (seconds * vanilla's tokens),
-    # each summed over the pairs.
+    # Factors of the ratio, a row for each pair of blocks. The ratio is (tokens * vanilla's seconds)
+    # / (seconds * vanilla's tokens), each summed over the pairs.
     top_rows = []
     bottom_rows = []
     for key, block in _comparable(blocks).items():
@@ -64,23 +65,21 @@ def throughput_ratio(
 
 
 def total_throughput(output: Value, num_tokens: IntArray, prompt_tokens: IntArray) -> Value:
-    """Prompt and output tokens/s of a server, from its output tokens/s.
+    """Compute a server's prompt and output tokens/s from its output tokens/s.
 
-    `num_tokens` and `prompt_tokens` [completions] are the output and prompt tokens of the completed
-    requests. Missing if the prompt tokens of any request are unknown (0).
+    `num_tokens` and `prompt_tokens` are numbers of output and prompt tokens of completed requests
+    [completions]. The result is missing if the prompt tokens of any request are unknown (0).
     """
     if isinstance(output, Missing) or not output.value or not num_tokens.any():
         return NOT_RUN
     if not prompt_tokens.all():
         return NO_PROMPT_TOKENS
     # output tokens/s * (prompt and output tokens / output tokens)
-    rate_per_token = output.value / int(num_tokens.sum())
+    rate_per_token = output.value / int(num_tokens.sum())  # rate / number of output tokens
     return Estimate(int((num_tokens + prompt_tokens).sum()) * rate_per_token)
 
 
 def _comparable(blocks: Sequence[BlockHeader]) -> dict[tuple[str, int], BlockHeader]:
-    """Blocks with tokens and seconds that were measured in one go, by task and pass."""
-    whole = [
-        block for block in blocks if block.num_tokens and block.duration_s and not block.num_before
-    ]
+    """Select the blocks with tokens that were not interrupted, by task and pass."""
+    whole = [block for block in blocks if block.num_tokens and not block.num_before]
     return {(block.task, block.repeat): block for block in whole}

@@ -1,4 +1,4 @@
-"""Work of methods that their own times leave out: hidden from the clock, or outside completions."""
+"""Find work that the times of methods leave out: hidden from the clock, or outside completions."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Subject: TypeAlias = tuple[str, float]
-"""A method and a temperature."""
+"""A method and a temperature, where 0.0 may mean all temperatures."""
 
 MOST_HIDDEN = 0.1
-"""The outer clock may exceed a completion's own time by this share of it."""
+"""The outer clock's time may exceed a completion's own time by this share of it."""
 HIDDEN_S = 1e-3
-"""The outer clock may exceed a completion's own time by this many seconds in addition."""
+"""The outer clock's time may exceed a completion's own time by this many seconds in addition."""
 LEAST_HIDDEN = 0.2
-"""A method is suspect if the outer clock exceeds the allowed time in more than this share of its
-completions.
+"""A method is suspect if the outer clock's time exceeds the allowed time in more than this share of
+its completions.
 """
 HIDDEN_ALPHA = 0.001
-"""Chance that any honest method of a run is said to hide time."""
+"""Largest chance that any honest method of a run is said to hide time."""
 MOST_UNTIMED = 0.05
-"""Largest untimed work beyond the usual / decode time of a method that causes no warning."""
+"""Largest ratio of a method's unusual untimed seconds to its decode seconds without a warning."""
 BUILD_S = 0.5
 """Seconds that building a method may take, besides loading its weights."""
 LOADED_BYTES_PER_S = 50e6
@@ -38,41 +38,42 @@ LOADED_BYTES_PER_S = 50e6
 _BYTES_PER_NUMBER = 4
 """Bytes of a number in weights that are made in memory."""
 USUAL_UNTIMED = 2.0
-"""Untimed completions may take this many times the time of their steps and prefills in the run:
-they are checked, and do not yet use the method's own number of threads.
+"""Untimed completions may take this many times as long as timed ones with as many steps and
+prefills, since they are checked and do not yet use the method's own number of threads.
 """
 FIRST_USE_S = 0.5
 """Seconds that a method's untimed completions may take in addition, for work done only once."""
 FIRST_USE_GPU_S = 10.0
-"""FIRST_USE_S on a GPU, where kernels are compiled and loaded. It has not been measured yet."""
+"""FIRST_USE_S on a GPU, where kernels are compiled and loaded. This guess was not measured yet."""
 
 
 def hidden_time(table: RecordTable) -> dict[Subject, float]:
-    """The methods that hide time from the clock: seconds by the outer clock / by their own times.
+    """Find methods that hide time from the clock, with their outer clock's / their own seconds.
 
     The ratios are by subject, a method and a temperature. The decoding loop measures a completion's
-    own time; the outer clock runs outside the loop, and may exceed the own time by a share of it
-    and a fixed time (MOST_HIDDEN, HIDDEN_S). A method is named if the outer clock exceeds this
-    allowed time in sum and in more than LEAST_HIDDEN of its completions, since bursts of other
-    programs hit only a few completions. Such bursts hit vanilla too, so the method also needs
-    significantly more of these completions than vanilla at its temperature (Fisher's exact test,
-    one-sided, corrected by Holm).
+    own time; the outer clock runs outside the loop, and its time may be longer by a share of the
+    own time and a fixed time (MOST_HIDDEN, HIDDEN_S). A method is suspect if the outer clock
+    exceeds this allowed time both in sum and in more than LEAST_HIDDEN of its completions, since
+    bursts of other programs hit only a few completions. Such bursts hit vanilla too, so the method
+    must also have a significantly larger share of such long completions than vanilla at its
+    temperature (Fisher's exact test, one-sided, corrected by Holm).
     """
-    # By subject: seconds of each completion by the outer clock, and by its own.
+    # by subject: each completion's seconds by the outer clock, and by its own
     seconds_by_subject: dict[Subject, list[tuple[float, float]]] = defaultdict(list)
     for record in table.records:
-        # Failed records have no `wall_s`, servers and older runs no `outer_s`.
+        # Failed records have no `wall_s`; records of servers and older runs have no `outer_s`.
         if record.outer_s is not None and record.wall_s is not None:
             subject = record.key.method, record.key.temperature
             seconds_by_subject[subject].append((record.outer_s, record.wall_s))
-    # By subject: True for completions whose outer time exceeds the allowed time [completions].
+    # by subject: True for completions whose outer time exceeds the allowed time [completions]
     is_long_by_subject: dict[Subject, BoolArray] = {}
-    ratios: dict[Subject, float] = {}  # of methods that are suspect before the test against vanilla
+    ratios: dict[Subject, float] = {}  # of suspect subjects, before the test against vanilla
     for (method, temperature), second_pairs in seconds_by_subject.items():
         outer_s, own_s = np.array(second_pairs).T  # seconds [completions]
         is_long = outer_s > own_s * (1 + MOST_HIDDEN) + HIDDEN_S  # [completions]
         is_long_by_subject[method, temperature] = is_long
-        allowed_s = own_s.sum() * (1 + MOST_HIDDEN) + HIDDEN_S * len(second_pairs)  # in sum
+        # the allowed seconds of all completions together
+        allowed_s = own_s.sum() * (1 + MOST_HIDDEN) + HIDDEN_S * len(second_pairs)
         is_suspect = outer_s.sum() > allowed_s and is_long.mean() > LEAST_HIDDEN
         if method != BASELINE and is_suspect:
             ratios[method, temperature] = float(outer_s.sum() / own_s.sum())
@@ -87,35 +88,35 @@ def hidden_time(table: RecordTable) -> dict[Subject, float]:
 
 
 def _more_than_vanilla(is_long_by_subject: Mapping[Subject, BoolArray], subject: Subject) -> float:
-    """The p-value of "the method has no larger share of long completions than vanilla".
+    """Compute the p-value of "the method has no larger share of long completions than vanilla".
 
-    A completion is long (`is_long`) if the outer clock exceeds its own time by more than is
-    allowed. `is_long_by_subject` has a flag per completion, by method and temperature.
+    A completion is long if the outer clock exceeds its own time by more than is allowed.
+    `is_long_by_subject` has a flag for each completion, by method and temperature.
 
-    Fisher's exact test, one-sided: the method and vanilla have N completions, K of which are long;
-    the method has n of the N, and k of the K. The result is P(at least k), which is hypergeometric;
-    1 if vanilla has no completions at the temperature.
+    The test is Fisher's exact one, one-sided: the method and vanilla have N completions, K of which
+    are long; the method has n of the N, and k of the K. The result is P(at least k) of the
+    hypergeometric distribution, or 1 if vanilla has no completions at the temperature.
     """
     from scipy.stats import hypergeom
 
     _, temperature = subject
-    is_long = is_long_by_subject[subject]  # of the method [n]
+    is_long = is_long_by_subject[subject]  # flags of the method's completions [n]
     is_long_of_vanilla = is_long_by_subject.get((BASELINE, temperature))  # [N - n]
     if is_long_of_vanilla is None:
         return 1.0
     num_both = len(is_long) + len(is_long_of_vanilla)  # N
     num_long_of_both = int(is_long.sum() + is_long_of_vanilla.sum())  # K
-    # sf(k - 1) = P(more than k - 1)
+    # sf(k - 1) = P(more than k - 1) = P(at least k)
     return float(hypergeom.sf(is_long.sum() - 1, num_both, num_long_of_both, len(is_long)))
 
 
 def untimed_work(frame: DataFrame, header: RunHeader) -> dict[Subject, float]:
-    """The ratio of untimed to timed work, by method: of methods with much untimed work.
+    """Find methods with much untimed work, each with its ratio of untimed to timed work.
 
     The ratio is the seconds outside completions beyond what is usual (`_untimed_seconds`) / decode
-    seconds. Only ratios above MOST_UNTIMED are in the result, by method and 0.0, which stands for
-    all temperatures; vanilla has none. `frame` has one row per record; `header` has the seconds
-    that methods spent outside completions.
+    seconds. Only ratios above MOST_UNTIMED are in the result, by method and 0.0, which means all
+    temperatures; vanilla has none. `frame` has one row per record; `header` has the seconds that
+    methods spent outside completions.
     """
     measured = frame[frame["is_measured"]]  # without failed records
     decode_s_of_method = measured.groupby("method", observed=True)["decode_s"].sum()
@@ -128,7 +129,7 @@ def untimed_work(frame: DataFrame, header: RunHeader) -> dict[Subject, float]:
 
 
 def add_speedups(entries: list[dict[str, Any]], frame: DataFrame, header: RunHeader) -> None:
-    """Add two speedups to the entry of each method: without and with its untimed work.
+    """Add two speedups to each method's entry in a warning: without and with its untimed work.
 
     A speedup is vanilla's seconds per token / the method's, over the requests that both answered.
     `entry["timed"]` leaves out untimed work. `entry["counted"]` adds the method's untimed seconds
@@ -136,8 +137,8 @@ def add_speedups(entries: list[dict[str, Any]], frame: DataFrame, header: RunHea
     added if there are no times.
 
     Args:
-        entries: of the warning about untimed work. Each has the "method", which is never vanilla,
-            and gets the speedups.
+        entries: the entries of the warning about untimed work. Each has the "method", which is
+            never vanilla, and gets the speedups.
         frame: the frame of a record table. Columns `baseline_...` have the numbers of vanilla's
             answer to the same request.
         header: has the seconds that methods spent outside completions.
@@ -145,7 +146,7 @@ def add_speedups(entries: list[dict[str, Any]], frame: DataFrame, header: RunHea
     untimed_seconds = _untimed_seconds(frame, header)  # by method
     for entry in entries:
         method = entry["method"]
-        # Neither the method nor vanilla failed; -1: there is no answer of vanilla to compare with.
+        # The answer did not fail, and there is an answer of vanilla to compare with (else -1).
         is_paired = frame["is_measured"] & (frame["baseline_row"] >= 0)
         rows = frame[(frame["method"] == method) & is_paired]
         wall_s, base_wall_s = rows["wall_s"].sum(), rows["baseline_wall_s"].sum()
@@ -158,15 +159,16 @@ def add_speedups(entries: list[dict[str, Any]], frame: DataFrame, header: RunHea
 
 
 def _untimed_seconds(frame: DataFrame, header: RunHeader) -> dict[str, float]:
-    """Seconds that each method worked outside the run's completions, beyond what is usual.
+    """Compute the seconds that each method worked outside the run's completions, beyond the usual.
 
-    Usual are a build of BUILD_S, the time to load the weights, and untimed completions that take up
-    to USUAL_UNTIMED times as long as timed ones, and FIRST_USE_S (FIRST_USE_GPU_S) more. They are
-    those of the warm-up, and on a GPU the first tokens of each request, which are completed before
-    it is timed. Without timed steps of a method, its untimed completions are not judged. All
-    seconds in the method's own code after completions (`remember`) and before passes (`forget`)
-    count. Vanilla is left out, since methods are compared with it. `frame` has one row per record;
-    `header.hooks` has each method's seconds, and the numbers of its untimed steps and prefills.
+    It is usual that a method is built in BUILD_S, that its weights take time to load, and that
+    untimed completions take up to USUAL_UNTIMED times as long as timed ones, and FIRST_USE_S
+    (FIRST_USE_GPU_S on a GPU) more. Untimed completions are those of the warm-up, and on a GPU the
+    first tokens of each request, which are completed once before it is timed. They are not judged
+    for a method without timed steps. All seconds in the method's own code after completions
+    (`remember`) and before passes (`forget`) count. Vanilla is left out, since methods are compared
+    with it. `frame` has one row per record; `header.hooks` has each method's seconds, and the
+    numbers of its untimed steps and prefills.
     """
     measured = frame[frame["is_measured"]]  # without failed records
     untimed_seconds = {}  # by method
@@ -178,7 +180,7 @@ def _untimed_seconds(frame: DataFrame, header: RunHeader) -> dict[str, float]:
         untimed_seconds[method] = build_excess_s + hooks.remember_s + hooks.forget_s
         rows = measured[(measured["method"] == method) & (measured["num_steps"] > 0)]
         if len(rows):
-            step_s = rows["decode_s"].sum() / rows["num_steps"].sum()  # mean over timed steps
+            step_s = rows["decode_s"].sum() / rows["num_steps"].sum()  # mean seconds of timed steps
             # seconds of the untimed completions, by the mean step and the slowest prefill
             usual_s = (
                 hooks.untimed_steps * step_s + hooks.untimed_prefills * rows["prefill_s"].max()
@@ -191,7 +193,7 @@ def _untimed_seconds(frame: DataFrame, header: RunHeader) -> dict[str, float]:
 
 
 def _weight_bytes(header: RunHeader, method: str) -> int:
-    """The bytes of a method's weights, in files and made in memory."""
+    """Count the bytes of a method's weights, both in files and made in memory; 0 if unknown."""
     method_header = header.methods.get(method)
     weights = method_header.weights if method_header else None
     if weights is None:

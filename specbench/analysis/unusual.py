@@ -1,4 +1,4 @@
-"""Unusual answers of a run: they may be right, but a reader should know of them."""
+"""Find unusual answers of a run: they may be right, but a reader should know of them."""
 
 import math
 from collections import Counter, defaultdict
@@ -7,34 +7,34 @@ from collections.abc import Iterable, Iterator, Sequence
 from specbench.types import Record
 
 UNLIKELY = 1e-3
-"""Equal times are reported if the probability of so many by chance is below this. Of 230,000 pairs
-of honest answers, none was equal in both times.
+"""Equal times are reported if the probability of so many by chance is below this. None of 230,000
+pairs of honest answers had both times equal.
 """
 MOST_BY_CHANCE = 2
-"""Equal pairs are reported if there are more than this many times as many as chance explains. Three
-equal answers are three pairs, so pairs vary more than independent events.
+"""Equal pairs are reported if their number is more than this many times what chance explains. Three
+equal answers are three pairs, so numbers of pairs vary more than those of independent events.
 """
 LEAST_TOKENS = 8
 """Fewest tokens of an answer whose decode time is long enough to differ from other answers'."""
 _ITERATIONS = 50
-"""Iterations that solve the equation of `_by_chance`; each makes the error smaller."""
+"""Number of iterations that solve the equation of `_by_chance`; each makes the error smaller."""
 
 
 def find_unusual(records: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each kind of answers that are unusual."""
+    """Yield a sentence for each kind of unusual answers."""
     answers = [record for record in records if record.is_ok]
     yield from _other_texts(answers)
     yield from _equal_times(answers)
 
 
 def _other_texts(answers: Sequence[Record]) -> Iterator[str]:
-    """A sentence if answers with equal token ids have different texts.
+    """Yield a sentence if answers with equal token ids have different texts.
 
-    It counts the answers whose text differs from that of the first answer with their token ids, and
-    names the first. Answers without token ids (imported ones) are left out, and so are answers with
-    a number of tokens that the server reported: it sent text, from which the ids were made.
+    It counts the answers whose text differs from that of the first answer with the same token ids,
+    and names the first of them. Answers without token ids (imported ones) are left out, and so are
+    answers with a number of tokens that the server reported: their ids were made from the text.
     """
-    first_by_ids: dict[tuple[int, ...], Record] = {}  # token ids -> first answer with these
+    first_by_ids: dict[tuple[int, ...], Record] = {}  # token ids -> first answer with these ids
     deviating: list[Record] = []  # answers whose text is not that of the first answer
     for answer in answers:
         if answer.token_ids and (answer.serving is None or answer.serving.reported_tokens is None):
@@ -51,12 +51,12 @@ def _other_texts(answers: Sequence[Record]) -> Iterator[str]:
 
 
 def _num_pairs(group_sizes: Iterable[int]) -> int:
-    """The pairs within groups of these sizes."""
+    """Count the pairs of members within groups of these sizes."""
     return sum(math.comb(size, 2) for size in group_sizes)
 
 
 def _equal_times(answers: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each method with too many pairs of answers whose times are equal.
+    """Yield a sentence for each method with too many pairs of answers whose times are equal.
 
     Two answers are equal if their prefill times and their decode times are both the same, to the
     last digit. There are too many such pairs if chance makes their number unlikely, and if they are
@@ -73,7 +73,7 @@ def _equal_times(answers: Sequence[Record]) -> Iterator[str]:
         by_times: dict[tuple[float | None, float | None], list[Record]] = defaultdict(list)
         for answer in timed_answers:
             by_times[answer.prefill_s, answer.decode_s].append(answer)
-        # pairs of answers with both times equal, and the number of pairs that chance explains
+        # number of pairs of answers with both times equal, and (below) the part due to chance
         num_both = _num_pairs([len(equal_answers) for equal_answers in by_times.values()])
         if not num_both:
             continue
@@ -83,7 +83,7 @@ def _equal_times(answers: Sequence[Record]) -> Iterator[str]:
             num_decode=_num_pairs(Counter(answer.decode_s for answer in timed_answers).values()),
             num_pairs=math.comb(len(timed_answers), 2),
         )
-        # P(at least num_both pairs), with the mean `num_by_chance` of a Poisson distribution
+        # P(at least num_both pairs), for a Poisson distribution with the mean `num_by_chance`
         is_unlikely = pdtrc(num_both - 1, num_by_chance) < UNLIKELY
         if is_unlikely and num_both > MOST_BY_CHANCE * num_by_chance:
             earlier, later, *_ = next(equal for equal in by_times.values() if len(equal) > 1)
@@ -95,7 +95,7 @@ def _equal_times(answers: Sequence[Record]) -> Iterator[str]:
 
 
 def _by_chance(num_both: int, *, num_prefill: int, num_decode: int, num_pairs: int) -> float:
-    """The number of pairs of answers in which both times are equal by chance, with a coarse clock.
+    """Estimate the number of pairs of answers in which a coarse clock makes both times equal.
 
     Of all `num_pairs` pairs, `num_prefill` have equal prefill times, `num_decode` equal decode
     times, and `num_both` both. A pair with equal times is a copy or a coincidence. If the two times

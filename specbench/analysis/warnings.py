@@ -1,10 +1,10 @@
-"""Warnings about a run's numbers, each with its size and what to do about it.
+"""Warn about numbers of a run that a reader should distrust.
 
 Warnings about an unsteady machine come first, then those about speedups that the numbers do
 not support. A warning does not change a number: intervals and medians stay as they are.
 
-Times are compared as seconds per step, which hardly depend on what was accepted, and only
-between completions of one method on the same turn of one task.
+Times are compared as seconds per step, which hardly depend on how many draft tokens were accepted,
+and only between completions of one method for the same turn and task.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 LEAST_SLOWER = 0.05
-"""A warning needs steps slower by more than this: less is usual on machines without fixed
-clocks.
+"""A warning needs steps that are slower by more than this share: less is usual on machines without
+fixed clocks.
 """
 _LEAST_GROUP = 8
-"""Completions that a median needs: with fewer, the worst one may be the median."""
+"""Fewest completions for a median: with fewer, one bad completion may decide it."""
 LEAST_DISAGREEMENT = 0.05
-"""Smallest log ratio of a decode speedup to its robust companion that is reported."""
+"""Smallest |log(robust speedup / decode speedup)| that is reported (see `_disagreements`)."""
 
 
 class RunWarning(NamedTuple):
-    """A reason to distrust numbers of a run; the report's table of texts makes its sentence."""
+    """A reason to distrust numbers of a run. The report has a text for each key."""
 
     key: str
     numbers: Mapping[str, Any]
@@ -57,24 +57,24 @@ def find_warnings(
     *,
     has_clocks: bool = False,
 ) -> tuple[RunWarning, ...]:
-    """The warnings about a run that its table of records and its cells show.
+    """Collect the warnings about a run that its table of records and its cells give.
 
-    The records of `table` stand in the order in which they ran. `cells` are by method, temperature
+    The records of `table` are in the order in which they ran. `cells` are by method, temperature
     and task, `rankings` by temperature. `survivors` has the requests that every ranked method
-    finished. `has_clocks` is true if the GPU's driver reported clocks: then the run itself warns of
-    lowered ones, and no warning of throttling is made from times.
+    finished. `has_clocks` is True if the GPU's driver reported its clock rates: then the run itself
+    warns about lowered rates, and there is no warning about throttling from times.
     """
     warnings: list[RunWarning] = []
-    # Requests that every ranked method finished, those of them with a pause of the machine, and
-    # those that any method finished.
+    # Numbers of requests: those that every ranked method finished, those among them with a pause of
+    # the machine, and those that any method finished.
     num_shared = survivors.num_shared
     num_paused = survivors.num_paused
     num_requests = survivors.num_requests
     if num_paused:
         warnings.append(RunWarning("pauses", {"paused": num_paused, "requests": num_shared}))
-    # Sentences: equal tokens with different texts, or too many equal times.
+    # sentences about equal tokens with different texts, or too many equal times
     warnings += (RunWarning("unusual", {"text": text}) for text in find_unusual(table.records))
-    # A burst: an answer's tokens reached the client too close together.
+    # in a burst, an answer's tokens reached the client too close together
     if bursts := count_bursts(table.frame):  # the warning's numbers; empty without a burst
         warnings.append(RunWarning("bursts", bursts))
     if not has_clocks:
@@ -103,21 +103,23 @@ _GROUP = [
 def _throttling(frame: DataFrame) -> Iterable[RunWarning]:
     """Yield a warning if vanilla's steps became slower during the run by more than LEAST_SLOWER.
 
-    Only vanilla's steps cost the same each time. The last third of the completions of each group is
-    compared with the first third; a group (`_GROUP`) has completions whose steps should take
-    equally long. Times are relative to the median of the group. `frame` has one row per record, in
-    the order in which they ran. The warning's `change` is the share by which steps became slower.
+    Only vanilla's steps should always take equally long. In each group, the last third of the
+    completions is compared with the first third; a group (`_GROUP`) has completions whose steps
+    should take equally long. Times are relative to the median of the group. `frame` has one row per
+    record, in the order in which they ran. The warning's `change` is the share by which steps
+    became slower.
     """
     # `is_measured`: the answer has tokens and did not fail
     is_timed = frame["is_measured"] & (frame["num_steps"] > 0) & (frame["decode_s"] > 0)
     vanilla_rows = frame[is_timed & (frame["method"] == BASELINE)]
-    log_step_s = np.log(vanilla_rows["decode_s"] / vanilla_rows["num_steps"])  # seconds of a step
+    # logarithm of the seconds of a step, and its median over the row's group [vanilla_rows]
+    log_step_s = np.log(vanilla_rows["decode_s"] / vanilla_rows["num_steps"])
     group_columns = [vanilla_rows[name] for name in _GROUP]
     log_median_s = log_step_s.groupby(group_columns, observed=True).transform("median")
     # A row counts as a single completion.
     rows = vanilla_rows.assign(completions=1.0, relative_time=np.exp(log_step_s - log_median_s))
     group_times = rows.groupby(_GROUP, observed=True, sort=False)["relative_time"]
-    # Of each completion: the share of its group that ran before, from 0 to 1.
+    # for each completion, the share of its group that ran before it, from 0 to 1
     share_earlier = group_times.cumcount() / group_times.transform("size")
     first_third = rows[share_earlier < 1 / 3]
     last_third = rows[share_earlier >= 2 / 3]
@@ -126,14 +128,14 @@ def _throttling(frame: DataFrame) -> Iterable[RunWarning]:
     # Random streams with different names are independent.
     first_speed = _speed(first_third, "first")
     last_speed = _speed(last_third, "last")
-    # p-value of "slower by LEAST_SLOWER at most"; EXACT: the machine adds no variance
+    # p-value of "slower by at most LEAST_SLOWER"; EXACT: the machine adds no variance
     p_value = slower(last_speed, first_speed, LEAST_SLOWER, EXACT)
     if p_value is not None and p_value <= ALPHA:  # None: too few samples
         yield RunWarning("throttling", {"change": first_speed.value / last_speed.value - 1})
 
 
 def _speed(rows: DataFrame, stream: str) -> Estimate:
-    """Completions / the sum of their relative times. `stream` names the random stream."""
+    """Divide completions by the sum of their relative times. `stream` names the random stream."""
     return Draws(Bootstrap(), stream).estimate(
         column_ratio(rows, ["completions"], ["relative_time"])
     )
@@ -144,18 +146,18 @@ def _few_samples(
 ) -> Iterable[RunWarning]:
     """Yield a warning if tasks have too few samples for a claim.
 
-    Its numbers are for a text with parts that may be left out (None or empty). `bare` is the
-    smallest number of samples of a task if no cell has an interval to show. If cells have intervals
-    to show: `few` is the number of samples if all tasks have too few and the same number; if not,
-    `tasks` has the number of each task with too few. `methods` have a mean speedup without an
-    interval, since one task decides it. `needed` samples per task would be enough.
+    The parts of its text are left out where a number is None or empty. `bare` is the smallest
+    number of samples of a task if no cell has an interval to show. If cells have intervals to show,
+    `few` is the number of samples if all tasks have too few and the same number; if not, `tasks`
+    has the number of samples of each task with too few. `methods` lists methods whose mean speedup
+    has no interval, since one task decides it. `needed` samples per task would be enough.
     """
-    fewest_samples: dict[str, int] = {}  # of any method, by task that has too few
-    num_needed = MIN_DEGREES + 2  # one more than with equal lengths, since samples' lengths differ
+    fewest_samples: dict[str, int] = {}  # by task with too few samples: the fewest of any method
+    num_needed = MIN_DEGREES + 2  # samples; one more than if all had the same length
     has_interval = False  # True if any cell has an interval to show
     for key, cell in cells.items():
         estimates = [number for number in (cell.speedup, cell.mat) if isinstance(number, Estimate)]
-        # An empty task is all tasks together.
+        # An empty task means all tasks together.
         if not key.task or key.method == BASELINE or not estimates:
             continue
         estimate, *_ = estimates  # the speedup, or else MAT
@@ -192,11 +194,11 @@ def _few_samples(
 
 
 def _not_significant(rankings: Mapping[float, Ranking]) -> Iterable[RunWarning]:
-    """Warnings about methods whose mean speedup does not differ significantly from 1.
+    """Yield warnings about methods whose mean speedup does not differ significantly from 1.
 
-    Each method has the factor on the number of prompts that would show the difference. More prompts
-    reduce the variance of prompts, but not the machine's: if passes or runs differ too much, no
-    number of prompts is enough.
+    For each method, a warning has the factor by which more prompts would show the difference. More
+    prompts reduce the variance from prompts, but not the machine's: if passes or runs differ too
+    much, no number of prompts is enough.
     """
     for temperature, ranking in rankings.items():
         factors = {
@@ -211,10 +213,11 @@ def _not_significant(rankings: Mapping[float, Ranking]) -> Iterable[RunWarning]:
 
 
 def not_significant(temperature: float, factors: Mapping[str, float]) -> RunWarning:
-    """The warning on these methods; a factor is infinite if no number of prompts would do.
+    """Make the warning about methods whose speedup does not differ significantly from 1.
 
-    With a factor of 1 or less, the difference is significant before Holm's correction, and no
-    factor is shown.
+    `factors` has the factor on the number of prompts that each method needs, infinite if no number
+    is enough. With a factor of 1 or less, the difference is significant before Holm's correction,
+    and no factor is shown.
     """
     numbers = {
         "temperature": temperature,
@@ -230,9 +233,9 @@ def not_significant(temperature: float, factors: Mapping[str, float]) -> RunWarn
 
 
 def _factor(speedup: Estimate) -> float:
-    """The approximate factor on the number of prompts that puts 1 outside a speedup's interval.
+    """Estimate the factor on the number of prompts that puts 1 outside a speedup's interval.
 
-    Infinite if the machine's variance alone keeps 1 inside.
+    It is infinite if the machine's variance alone keeps 1 inside the interval.
     """
     # variances of log(speedup): from prompts, from the machine, and from both
     prompts = speedup.prompts
@@ -249,13 +252,13 @@ def _factor(speedup: Estimate) -> float:
 def _disagreements(
     frame: DataFrame, survivors: Survivors, cells: Mapping[CellKey, CellMetrics]
 ) -> Iterable[RunWarning]:
-    """Warnings about decode speedups that a few completions decide, one per temperature.
+    """Yield a warning per temperature about decode speedups that a few completions decide.
 
     The robust speedup of a cell is MAT / the median cost of a step. A warning names the cells whose
     robust speedup is outside the interval of the decode speedup, and far from the decode speedup.
     The cost of a step is its seconds / the seconds of vanilla's step in the same request. `frame`
     has one row per record, with vanilla's numbers of the request as `baseline_...`;
-    `survivors.is_shared` [records] is true for the rows that methods are compared on.
+    `survivors.is_shared` [records] is True for the rows on which methods are compared.
     """
     has_steps = (frame["num_steps"] > 0) & (frame["baseline_num_steps"] > 0)
     has_times = (frame["decode_s"] > 0) & (frame["baseline_decode_s"] > 0)
@@ -264,19 +267,19 @@ def _disagreements(
     step_s = counted_rows["decode_s"] / counted_rows["num_steps"]
     base_step_s = counted_rows["baseline_decode_s"] / counted_rows["baseline_num_steps"]
     step_costs = step_s / base_step_s
-    # temperature -> the warning's numbers of each cell that disagrees
+    # temperature -> the warning's numbers for each cell whose two speedups disagree
     disagreements: dict[float, list[dict[str, Any]]] = defaultdict(list)
     rows_by_cell = counted_rows.groupby(CELL_KEY, observed=True, sort=False)
     for (method, temperature, task), cell_rows in rows_by_cell:
         cell = cells.get(CellKey(method, temperature, task))
         speedup = cell.decode_speedup if cell else None
-        # Too few completions for a median, or no interval to compare it with.
+        # too few completions for a median, or no interval with which to compare it
         if len(cell_rows) < _LEAST_GROUP or not isinstance(speedup, Estimate):
             continue
         if speedup.interval is None:
             continue
         mat = cell_rows["num_emitted"].sum() / cell_rows["num_steps"].sum()
-        # without the first token of each answer, which the prefill emits
+        # tokens without the first of each answer, which the prefill emits
         base_num_emitted = (cell_rows["baseline_num_tokens"] - 1).sum()
         base_mat = base_num_emitted / cell_rows["baseline_num_steps"].sum()  # about 1
         robust_speedup = float(mat / base_mat / step_costs[cell_rows.index].median())

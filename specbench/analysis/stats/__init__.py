@@ -1,1 +1,1 @@
-"""Statistics of plain arrays: intervals and tests."""
+"""Compute intervals and tests from plain arrays."""

@@ -1,4 +1,4 @@
-"""Types of numpy's arrays."""
+"""Define types of numpy arrays."""
 
 from typing import TypeAlias
 

@@ -1,8 +1,8 @@
-"""Ratios of sums with their intervals, by resampling clusters.
+"""Compute ratios of sums with their intervals, by resampling clusters.
 
-The input is arrays of sums per cluster. The bootstrap resamples whole clusters, since the turns and
-passes of one sample depend on each other. Passes or runs (`units`) are a second random effect:
-their variance is added to the bootstrap's.
+The inputs are arrays of sums, one row per cluster. The bootstrap resamples whole clusters, since
+the turns and passes of one sample depend on each other. Passes or runs (`units`) are a second
+random effect: their variance is added to the bootstrap's.
 """
 
 import math
@@ -19,14 +19,14 @@ from specbench.analysis.stats.variance import EXACT, Variance
 NUM_RESAMPLES = 2000
 
 _COUNTS_AT_ONCE = 4_000_000
-"""Number of counts turned into floats at once, which bounds the memory."""
+"""Most counts that are turned into floats at once, to limit memory."""
 _DRAWN_AT_ONCE = 2**15
-"""Numbers of clusters drawn at once: few enough for the processor's cache."""
+"""Most clusters that are drawn at once: few enough for the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """Number of resamples and their seed."""
+    """The number of resamples, and the seed of their random streams."""
 
     num_resamples: int = NUM_RESAMPLES
     seed: int = 0
@@ -34,7 +34,7 @@ class Bootstrap:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ratio:
-    """prod(column sums of `top`) / prod(column sums of `bottom`). All entries are positive."""
+    """A ratio: prod(column sums of `top`) / prod(column sums of `bottom`). Entries are positive."""
 
     top: FloatArray
     """Sums per cluster [clusters, k]."""
@@ -43,10 +43,10 @@ class Ratio:
     """Sums per cluster [clusters, k]."""
 
     units: tuple[FloatArray, ...] = ()
-    """The ratio's logarithms in each pass or run [units]: an array per run or pool."""
+    """The ratio's logarithm in each pass or run [units]; one array for each run or pool."""
 
     machine: Variance | None = EXACT
-    """The variance that the machine adds, if there are no units."""
+    """The variance that the machine adds to the logarithm, if there are no units."""
 
     @property
     def estimate(self) -> Estimate:
@@ -60,8 +60,9 @@ class Ratio:
 class Draws:
     """Clusters drawn with replacement, the same ones for all numbers measured on them.
 
-    Seed, stream and number of clusters fix the draws: methods measured on one stream are
-    paired, and different streams are independent. Draws are kept as counts, a byte each.
+    The seed, the name of the stream and the number of clusters fix the draws, so methods on the
+    same stream are paired, and different streams are independent. Draws are kept as counts, a byte
+    each.
     """
 
     def __init__(self, bootstrap: Bootstrap, stream: str) -> None:
@@ -70,20 +71,20 @@ class Draws:
         self._counts: dict[int, NDArray[np.uint8]] = {}
 
     def estimate(self, ratio: Ratio) -> Estimate:
-        """The ratio prod(sums of top columns) / prod(sums of bottom columns), with its interval.
+        """Estimate the ratio prod(sums of top columns) / prod(sums of bottom columns).
 
         `ratio.top` and `ratio.bottom` [clusters, k] have a row of sums per cluster. A cluster is a
-        group of answers that depend on each other. The spread of the resamples is widened by
-        sqrt(n / (n - 1)) on the log scale, because resampling n clusters gives a variance with the
-        divisor n. As clusters differ in weight, n is their effective number (Kish 1965). There is
-        no interval if n - 1, the degrees of freedom, is too small to show one (SHOWN_DEGREES).
+        group of answers that depend on each other. The interval comes from resamples. Their spread
+        is widened by sqrt(n / (n - 1)) on the log scale, because resampling n clusters gives a
+        variance with the divisor n. As clusters differ in weight, n is their effective number (Kish
+        1965). There is no interval if n - 1, the degrees of freedom, is below SHOWN_DEGREES.
         """
-        plain_estimate = ratio.estimate  # without interval
+        plain_estimate = ratio.estimate  # without an interval
         if len(ratio.top) < 2:
             return plain_estimate
         num_top_columns = ratio.top.shape[1]  # k
         columns = np.hstack([ratio.top, ratio.bottom])  # [clusters, 2 k]
-        # Sums of each column in each resample: [num_resamples, k] each.
+        # the sum of each column in each resample [num_resamples, k]
         top_sums, bottom_sums = np.hsplit(self.sums(columns), [num_top_columns])
         resamples = top_sums.prod(1) / bottom_sums.prod(1)  # [num_resamples]
         num_effective = effective_number(columns)
@@ -94,7 +95,7 @@ class Draws:
         return with_interval(replace(plain_estimate, resamples=resamples, degrees=degrees))
 
     def sums(self, columns: FloatArray) -> FloatArray:
-        """The sum of each column over the drawn clusters, in each resample [num_resamples, k].
+        """Add up each column over the drawn clusters, in each resample [num_resamples, k].
 
         `columns` are [clusters, k]; a cluster that a resample drew twice counts twice.
         """
@@ -103,16 +104,16 @@ class Draws:
             self._counts[num_clusters] = self._draw(num_clusters)
         # how often each resample drew each cluster [num_resamples, clusters]
         counts = self._counts[num_clusters]
-        # Counts become floats for some resamples (a chunk) at a time, which bounds the memory.
+        # Counts become floats for some resamples (a chunk) at a time, to limit memory.
         chunk_size = max(1, _COUNTS_AT_ONCE // num_clusters)  # resamples
-        sums_of_chunks = []  # [resamples of the chunk, k] each
+        sums_of_chunks = []  # for each chunk, the sums [resamples of the chunk, k]
         for start in range(0, self._num_resamples, chunk_size):
             counts_in_chunk = counts[start : start + chunk_size].astype(np.float64)
             sums_of_chunks.append(counts_in_chunk @ columns)
         return np.concatenate(sums_of_chunks)
 
     def _draw(self, num_clusters: int) -> NDArray[np.uint8]:
-        """How often each resample draws each cluster: [num_resamples, num_clusters].
+        """Draw how often each resample contains each cluster [num_resamples, num_clusters].
 
         A resample draws `num_clusters` clusters with replacement.
         """
@@ -121,7 +122,7 @@ class Draws:
         chunk_size = max(1, _DRAWN_AT_ONCE // num_clusters)  # resamples that are drawn at once
         for start in range(0, self._num_resamples, chunk_size):
             chunk = counts[start : start + chunk_size]  # a view [resamples, clusters]
-            # the numbers of the drawn clusters, a row per resample
+            # numbers of the drawn clusters, a row per resample [resamples, clusters]
             drawn = generator.integers(num_clusters, size=chunk.shape)
             # Cells of the chunk: cluster c of resample r is cell r * num_clusters + c.
             cells = drawn + np.arange(len(chunk))[:, None] * num_clusters
@@ -130,6 +131,6 @@ class Draws:
 
 
 def effective_number(columns: FloatArray) -> float:
-    """The number of equally heavy clusters that are as informative as these [clusters, columns]."""
-    shares = (columns / columns.sum(0)).mean(1)  # [clusters]
+    """Compute how many clusters of equal weight would tell as much as these [clusters, columns]."""
+    shares = (columns / columns.sum(0)).mean(1)  # each cluster's mean share of a column [clusters]
     return float(1 / (shares**2).sum())

@@ -1,4 +1,4 @@
-"""Means and quotients of numbers, with the intervals that follow from theirs."""
+"""Compute means and quotients of numbers, with the intervals that follow from theirs."""
 
 from collections.abc import Sequence
 
@@ -10,17 +10,17 @@ from specbench.analysis.stats.variance import Variance, largest, total
 
 
 def mean(estimates: Sequence[Estimate]) -> Estimate:
-    """The arithmetic mean of independent estimates of one run, with its interval.
+    """Compute the arithmetic mean of independent estimates of one run, with its interval.
 
     The estimates are independent if they were resampled on different random streams. The mean has
     no interval if any of them lacks `resamples` [num_resamples], whose degrees of freedom are
     `degrees`. `machine` is the variance that passes or runs (units) add to a number's logarithm. A
-    pool is several runs taken as one.
+    pool is several runs treated as one.
     """
     mean_value = sum(estimate.value for estimate in estimates) / len(estimates)
-    # `estimate.units` has an array of logarithms [units] per run or pool; here, the arrays of all
-    # estimates by run or pool. `zip` gives nothing if an estimate has no such array, because it
-    # does not depend on the machine.
+    # `estimate.units` has an array of logarithms [units] for each run or pool. `zip` groups the
+    # arrays of all estimates by run or pool. It gives nothing if an estimate has no such array,
+    # because it does not depend on the machine.
     logs_of_groups = zip(*(estimate.units for estimate in estimates), strict=False)
     unit_logs = tuple(_log_of_mean(logs) for logs in logs_of_groups)
     machine = largest([estimate.machine for estimate in estimates])  # None if any is unknown
@@ -39,18 +39,18 @@ def mean(estimates: Sequence[Estimate]) -> Estimate:
 
 
 def _log_of_mean(logs: Sequence[FloatArray]) -> FloatArray:
-    """The logarithm of the mean in each unit, from those of the parts: [units] each."""
+    """Compute the logarithm of the mean in each unit [units], from those of the numbers [units]."""
     mean_per_unit = np.mean(np.exp(np.stack(logs)), axis=0)
     log_per_unit: FloatArray = np.log(mean_per_unit)
     return log_per_unit
 
 
 def _degrees_of_mean(resamples: Sequence[FloatArray], degrees: Sequence[float]) -> float:
-    """Welch and Satterthwaite's degrees of freedom for a mean of independent numbers.
+    """Compute Welch and Satterthwaite's degrees of freedom for a mean of independent numbers.
 
-    `resamples` [num_resamples] and `degrees` are those of each number.
+    `resamples` has an array [num_resamples] for each number, `degrees` its degrees of freedom.
     """
-    variances = np.array([numbers.var() for numbers in resamples])
+    variances = np.array([numbers.var() for numbers in resamples])  # [numbers]
     if not variances.any():  # no number varies
         return float(sum(degrees))
     # (sum of variances)^2 / sum of (variance^2 / degrees)
@@ -59,19 +59,19 @@ def _degrees_of_mean(resamples: Sequence[FloatArray], degrees: Sequence[float]) 
 
 
 def quotient(top: Estimate, bottom: Estimate, *, is_one_run: bool = True) -> Estimate:
-    """The estimate of `top` / `bottom`, with its interval if both have resamples [num_resamples].
+    """Estimate `top` / `bottom`, with an interval if both have resamples [num_resamples].
 
     Resamples are paired by prompts if both numbers were resampled on the same random stream. A unit
-    is a pass or a run. `is_one_run` is true for numbers of the same run or pool of runs: their
-    units are paired too. Units of two runs are independent. `machine` is the
-    variance that units add to a number's logarithm. A pool is several runs taken as one.
+    is a pass or a run. `is_one_run` is True for numbers of the same run or pool of runs: their
+    units are paired too. Units of two runs are independent. `machine` is the variance that units
+    add to a number's logarithm. A pool is several runs treated as one.
     """
     ratio_value = top.value / bottom.value
-    # Arrays of logarithms [units]: of the quotient in one run or pool, or of both sides of two
-    # runs, whose variances add up.
+    # Arrays of logarithms [units]. They are those of the quotient within one run or pool; for two
+    # runs, those of both numbers, whose variances add up.
     unit_logs: tuple[FloatArray, ...]
     if is_one_run:
-        # Not strict: no pair is left if one side has no units.
+        # not strict, since no pair is left if one number has no units
         pairs_of_logs = zip(top.units, bottom.units, strict=False)
         unit_logs = tuple(top_logs - bottom_logs for top_logs, bottom_logs in pairs_of_logs)
         machine = largest([top.machine, bottom.machine])  # None if either is unknown
@@ -92,7 +92,7 @@ def quotient(top: Estimate, bottom: Estimate, *, is_one_run: bool = True) -> Est
 
 
 def _sum_of_two(top: Variance | None, bottom: Variance | None) -> Variance | None:
-    """The sum of both variances; None if either is unknown."""
+    """Add up both variances; None if either is unknown."""
     if top is None or bottom is None:
         return None
     return total([top, bottom])

@@ -1,9 +1,9 @@
-"""The confidence level of intervals, and the quantiles of Student's t that give their widths."""
+"""Define the confidence level of intervals, and the quantiles that give their widths."""
 
 import math
 
 LEVEL = 0.95
-"""Share of intervals that hold the true value."""
+"""Share of intervals that contain the true value."""
 
 UPPER_END = (1 + LEVEL) / 2
 """The probability below the upper end of an interval."""
@@ -11,17 +11,20 @@ UPPER_END = (1 + LEVEL) / 2
 MIN_DEGREES = 4
 """Degrees of freedom that a claim needs: about six samples of different lengths.
 
-With fewer, intervals miss the truth more often than they claim (simulated).
+With fewer, intervals miss the true value more often than they should, by a simulation.
 """
 
 SHOWN_DEGREES = 2 + 1e-6
 """Degrees of freedom that an interval needs to be shown: four samples, since three have 2 or less.
-With fewer, one sample or task decides.
+With fewer, one sample or task decides the result.
 """
 
 
 def quantile(degrees: float, probability: float = UPPER_END) -> float:
-    """Student's t, by default at an interval's upper end; the normal's with infinite degrees."""
+    """Compute a quantile of Student's t, or of the normal distribution for infinite degrees.
+
+    By default it is the one at the upper end of an interval.
+    """
     from scipy.special import ndtri, stdtrit
 
     if math.isfinite(degrees):

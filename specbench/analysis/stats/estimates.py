@@ -1,4 +1,4 @@
-"""Numbers with their confidence intervals, and missing numbers with their reasons."""
+"""Define numbers with their confidence intervals, and missing numbers with their reasons."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from specbench.analysis.stats.variance import EXACT, Variance, of_groups, of_mea
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A confidence interval, both ends included."""
+    """A confidence interval that includes both ends."""
 
     low: float
     high: float
@@ -28,37 +28,37 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A missing number, with the reason."""
+    """A missing number, with the reason why it is missing."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number with its interval. `resamples`, `degrees` and `units` serve to combine numbers."""
+    """A number with its interval, and what is needed to combine it with other numbers."""
 
     value: float
     interval: Interval | None = None
-    """None if there are too few clusters for a claim."""
+    """The confidence interval; None if there are too few clusters for a claim."""
 
     resamples: FloatArray | None = field(default=None, repr=False, compare=False)
-    """The bootstrap's values of the number [num_resamples]."""
+    """The number's value in each resample of the bootstrap [num_resamples]."""
 
     degrees: float = field(default=0.0, repr=False, compare=False)
     """Degrees of freedom of the resamples."""
 
     units: tuple[FloatArray, ...] = field(default=(), repr=False, compare=False)
-    """Logarithms of the number in each pass or run [units]: an array per run or pool behind it."""
+    """The number's logarithm in each pass or run [units]; one array for each run or pool."""
 
     machine: Variance | None = field(default=EXACT, repr=False, compare=False)
-    """The variance that passes or runs add to the logarithm; None if unknown, as after one pass."""
+    """The variance that passes or runs add to the logarithm. None if unknown, as after one pass."""
 
     wide_interval: Interval | None = field(default=None, compare=False)
     """An interval to show if there are too few clusters for `interval`; it supports no claim."""
 
     @property
     def shown_interval(self) -> Interval | None:
-        """The interval to show, also a wide one; None if one sample or task decides."""
+        """The interval to show, also a wide one; None if one sample or task decides the number."""
         return self.interval or self.wide_interval
 
     @property
@@ -81,12 +81,12 @@ Value: TypeAlias = Estimate | Missing
 
 
 def without_spread(number: float) -> Estimate:
-    """A number that is the same for all prompts and on every machine."""
+    """Make the estimate of a number that is the same for all prompts and on every machine."""
     return Estimate(number, resamples=np.full(1, number), degrees=math.inf)
 
 
 def with_interval(estimate: Estimate) -> Estimate:
-    """The estimate with its interval, over prompts, and over units (passes or runs) if it has two.
+    """Give an estimate its interval over prompts, and over units (passes or runs) if it has two.
 
     With fewer units, the interval leaves out the variance that the machine adds. Without resamples,
     the estimate stays as it is.
@@ -100,7 +100,7 @@ def with_interval(estimate: Estimate) -> Estimate:
 
 
 def with_machine(estimate: Estimate, machine: Variance | None) -> Estimate:
-    """The estimate with this variance of the machine, and an interval that includes the variance.
+    """Give an estimate this variance of the machine, and an interval that includes it.
 
     `machine` is the variance of the number's logarithm between units (passes over the prompts, or
     runs). The estimate stays as it is if `machine` is None (unknown), or if the number has no
@@ -109,7 +109,7 @@ def with_machine(estimate: Estimate, machine: Variance | None) -> Estimate:
     """
     if machine is None or not estimate.units:
         return estimate
-    # without its interval, which leaves out the variance of the machine
+    # without its interval, which leaves out the machine's variance
     estimate_without_interval = _placed(replace(estimate, machine=machine), None)
     variance = estimate_without_interval.variance  # of the logarithm, from prompts and machine
     if variance is None or estimate.degrees < SHOWN_DEGREES:  # degrees of freedom of the prompts
@@ -122,7 +122,7 @@ def with_machine(estimate: Estimate, machine: Variance | None) -> Estimate:
 
 
 def _placed(estimate: Estimate, interval: Interval | None) -> Estimate:
-    """The number with this interval, which is a wide one if there are too few clusters."""
+    """Give an estimate this interval, as `wide_interval` if there are too few clusters."""
     is_wide = not estimate.degrees >= MIN_DEGREES
     return replace(
         estimate,
@@ -132,32 +132,32 @@ def _placed(estimate: Estimate, interval: Interval | None) -> Estimate:
 
 
 def interval(resamples: FloatArray, degrees: float) -> Interval | None:
-    """The expanded percentile interval of resamples [num_resamples].
+    """Compute the expanded percentile interval of resamples [num_resamples].
 
-    The plain percentile interval of few clusters is too narrow by the factor between a normal's and
-    a t-distribution's quantile. None with fewer degrees of freedom than SHOWN_DEGREES, or NaN.
+    With few clusters, the plain percentile interval is too narrow by the ratio of a normal quantile
+    to one of Student's t. None if the degrees of freedom are fewer than SHOWN_DEGREES, or NaN.
     Source: Hesterberg 2015, "What Teachers Should Know about the Bootstrap", section 5.3.
     """
     if not degrees >= SHOWN_DEGREES:
         return None
     from scipy.special import ndtr, stdtrit
 
-    # The normal's probability below -t, in place of (1 - LEVEL) / 2.
+    # the probability of a normal variable below -t, instead of (1 - LEVEL) / 2
     tail = float(ndtr(-stdtrit(degrees, UPPER_END)))
     low, high = np.quantile(resamples, [tail, 1 - tail])
     return Interval(float(low), float(high))
 
 
 def unit_sd(value: Value) -> float | None:
-    """The standard deviation of a number's logarithm between the units (passes or runs) of its run.
+    """Compute the standard deviation of a number's logarithm between the passes or runs (units).
 
     None if the number is missing, depends on several runs, or is known in fewer than two units.
     """
-    # `value.units` has an array of logarithms [units] per run or pool that the number depends on.
+    # `value.units` has an array of logarithms [units] for each run or pool behind the number.
     if not isinstance(value, Estimate) or len(value.units) != 1:
         return None
     (logs,) = value.units  # NaN in units in which the number is unknown
-    mean_variance = of_mean(logs)  # variance of a unit / number of units; None below two units
+    mean_variance = of_mean(logs)  # variance of a unit / number of units; None if fewer than two
     if mean_variance is None:
         return None
     num_units = np.isfinite(logs).sum()

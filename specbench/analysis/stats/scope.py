@@ -1,13 +1,13 @@
-"""The scope of the intervals of a run's times: the choice of prompts, and passes or runs."""
+"""Describe what the intervals of a run's times cover: the choice of prompts, and passes or runs."""
 
 from typing import Literal, NamedTuple
 
-PROMPTS_ONLY = "prompts only, not the machine's variance"
-"""The label of every interval of one pass."""
+PROMPTS_ONLY = "prompts only; machine variance not estimated"
+"""The label of intervals from a single pass."""
 
 
 class Scope(NamedTuple):
-    """Sources of variance in intervals of times besides prompts: passes of one run, or runs."""
+    """What intervals of times cover besides prompts: a number of passes of one run, or of runs."""
 
     kind: Literal["passes", "runs"] = "passes"
     number: int = 1
@@ -19,7 +19,7 @@ class Scope(NamedTuple):
 
     @property
     def text(self) -> str:
-        """In words: "prompts and 3 passes"."""
+        """The scope in words, such as "prompts and 3 passes"."""
         if not self.is_estimated:
             return PROMPTS_ONLY
         return f"prompts and {self.number} {self.kind}"

@@ -1,10 +1,10 @@
-"""The sign test of paired numbers: is one side worse more often than the other?"""
+"""Test by the signs of paired differences if one side is worse more often than the other."""
 
 
 def sign_test(num_worse: int, num_better: int) -> float:
-    """The p-value of "worse is as likely as better", against "worse is likelier".
+    """Compute the p-value of "worse is as likely as better", against "worse is more likely".
 
-    Pairs that are equal count for neither side.
+    `num_worse` and `num_better` count pairs; equal pairs are in neither number.
     """
     num_pairs = num_worse + num_better
     if not num_pairs:

@@ -1,8 +1,8 @@
-"""The one test of "A is slower than B", corrected for the number of tests.
+"""Test "A is slower than B", and correct p-values for the number of tests.
 
-The logarithm of a ratio is compared with that of an allowed ratio by Student's t, with the
-variance from prompts (of the bootstrap's resamples) and from the machine. A bootstrap quantile
-would need a hundred thousand resamples to reach the tails that many tests ask for.
+The logarithm of a ratio is compared with that of an allowed ratio by Student's t. Its variance is
+that from prompts (the variance of the bootstrap's resamples) plus the machine's. A bootstrap
+quantile would need a hundred thousand resamples to reach the tails that many tests need.
 """
 
 import math
@@ -15,14 +15,14 @@ from specbench.analysis.stats.estimates import Missing, Value
 from specbench.analysis.stats.variance import Variance, total
 
 ALPHA = 0.05
-"""Chance of any false claim about the methods of a run, or about one comparison of two runs."""
+"""Largest chance of any false claim about the methods of a run, or a comparison of two runs."""
 GATE_ALPHA = 0.01
-"""Chance of any false alarm of the gate: each makes somebody search for a cause that does not
-exist.
+"""Largest chance of any false alarm of the gate. It is small, since each false alarm makes somebody
+search for a cause that does not exist.
 """
 _NO_SPREAD = 1e-9
-"""Standard deviations and distances of logarithms below this count as 0, such as those of MAT if
-no step changed.
+"""Standard deviations and distances of logarithms below this are treated as 0, such as those of MAT
+if no step changed.
 """
 
 Key = TypeVar("Key")
@@ -33,27 +33,27 @@ class LogRatio(NamedTuple):
 
     value: float
     variance: Variance
-    """From prompts and machine."""
+    """The variance of the logarithm, from prompts and from the machine."""
 
 
 def slower(a: Value, b: Value, allowed: float, machine: Variance | None) -> float | None:
-    """The p-value of "`a` is slower than `b` by at most the share `allowed`".
+    """Compute the p-value of "`a` is slower than `b` by at most the share `allowed`".
 
-    The test is Student's t of log(a / b), or the normal's with infinite degrees of freedom. None
-    if nothing can be claimed: a number or the machine's variance is unknown, or there are too few
-    samples.
+    The test compares log(a / b) with Student's t, or with the normal distribution if the degrees of
+    freedom are infinite. None if nothing can be claimed: a number or the machine's variance is
+    unknown, or there are too few samples.
 
     Args:
-        a: a speed, or another number of which higher is better.
-        b: the number that `a` is compared with, paired by prompts.
+        a: a speed, or another number that is better if it is higher.
+        b: the number with which `a` is compared, paired by prompts.
         allowed: a share such as 0.05: `a` is slower by at most this share if b / a <= 1 + allowed.
-        machine: the variance that passes or runs add to log(a / b); None if unknown. `EXACT`, a
-            variance of 0, if `allowed` covers the variation of the machine.
+        machine: the variance that passes or runs add to log(a / b); None if unknown. It is `EXACT`
+            (a variance of 0) if `allowed` covers the variation of the machine.
     """
     log_ratio = _log_ratio(a, b, machine)  # log(a / b), with the variance of prompts and machine
     if log_ratio is None:
         return None
-    # score = (log(a / b) + log(1 + allowed)) / standard deviation
+    # score = distance / standard deviation, with distance = log(a / b) + log(1 + allowed)
     distance = log_ratio.value + math.log1p(allowed)
     standard_deviation = math.sqrt(log_ratio.variance.value)
     if standard_deviation < _NO_SPREAD:  # the ratio is the same in every sample
@@ -68,9 +68,10 @@ def slower(a: Value, b: Value, allowed: float, machine: Variance | None) -> floa
 
 
 def margin(a: Value, b: Value, machine: Variance | None, level: float) -> float | None:
-    """The distance of log(a / b) from the allowed logarithm at which `slower` gives p = `level`.
+    """Compute how far log(a / b) is below the allowed logarithm if `slower` gives p = `level`.
 
-    None as for `slower`. `machine` is the variance that passes or runs add to log(a / b).
+    None in the same cases as `slower`. `machine` is the variance that passes or runs add to
+    log(a / b).
     """
     log_ratio = _log_ratio(a, b, machine)
     if log_ratio is None:
@@ -80,7 +81,7 @@ def margin(a: Value, b: Value, machine: Variance | None, level: float) -> float 
 
 
 def _log_ratio(a: Value, b: Value, machine: Variance | None) -> LogRatio | None:
-    """log(a / b) with its variance; None if either is unknown, or with too few samples.
+    """Compute log(a / b) with its variance; None if either is unknown, or with too few samples.
 
     `machine` is the variance that passes or runs add to log(a / b); None if unknown.
     """
@@ -94,7 +95,10 @@ def _log_ratio(a: Value, b: Value, machine: Variance | None) -> LogRatio | None:
 
 
 def differs(a: Value, b: Value, machine: Variance | None) -> float | None:
-    """The two-sided p-value of "`a` is as fast as `b`"; None as for `slower`."""
+    """Compute the two-sided p-value of "`a` is as fast as `b`"; None in the same cases as `slower`.
+
+    `machine` is the variance that passes or runs add to log(a / b); None if unknown.
+    """
     p_value = slower(a, b, 0.0, machine)
     if p_value is None:
         return None
@@ -102,7 +106,7 @@ def differs(a: Value, b: Value, machine: Variance | None) -> float | None:
 
 
 def holm(p_values: Mapping[Key, float | None]) -> dict[Key, float | None]:
-    """The p-values, corrected for the number of tests (Holm 1979); keys name the tests.
+    """Correct p-values for the number of tests (Holm 1979); keys identify the tests.
 
     A test without a p-value keeps None, and is not counted. If every test with a corrected p-value
     below alpha leads to a claim, the chance that any claim is wrong is at most alpha, however the
@@ -111,7 +115,7 @@ def holm(p_values: Mapping[Key, float | None]) -> dict[Key, float | None]:
     given_p_values = {key: p_value for key, p_value in p_values.items() if p_value is not None}
     corrected: dict[Key, float | None] = dict.fromkeys(p_values)
     # The smallest of n p-values is multiplied by n, the next by n - 1, and so on. A corrected
-    # p-value is at least as large as those before, so that the order of the tests stays.
+    # p-value is at least as large as those before it, so that their order stays the same.
     largest_so_far = 0.0
     for index, key in enumerate(sorted(given_p_values, key=given_p_values.__getitem__)):
         num_left = len(given_p_values) - index

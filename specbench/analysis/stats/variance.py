@@ -1,4 +1,4 @@
-"""Variances of logarithms with their degrees of freedom, and sums of independent variances."""
+"""Compute variances of logarithms with their degrees of freedom, and sums of such variances."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -21,22 +21,22 @@ EXACT = Variance(0.0, math.inf)
 
 
 def of_mean(logs: FloatArray) -> Variance | None:
-    """The variance of the mean of these logarithms [units].
+    """Estimate the variance of the mean of these logarithms [units].
 
-    NaN stands for an unknown logarithm, which does not count. None with fewer than two logarithms.
+    An unknown logarithm is NaN and does not count. None with fewer than two known logarithms.
     """
     finite_logs = logs[np.isfinite(logs)]
     num_units = len(finite_logs)
     if num_units < 2:
         return None
-    unit_variance = float(finite_logs.var(ddof=1))  # of a single unit
+    unit_variance = float(finite_logs.var(ddof=1))  # variance of a single unit's logarithm
     return Variance(unit_variance / num_units, num_units - 1)
 
 
 def total(variances: Iterable[Variance]) -> Variance:
-    """The sum of independent variances, with its degrees of freedom.
+    """Add up independent variances, and compute the degrees of freedom of the sum.
 
-    These are Welch and Satterthwaite's (1946), infinite if no variance is above 0.
+    The degrees are Welch and Satterthwaite's (1946); they are infinite if no variance is above 0.
     """
     positive = [variance for variance in variances if variance.value > 0]
     variance_sum = math.fsum(variance.value for variance in positive)
@@ -49,14 +49,14 @@ def total(variances: Iterable[Variance]) -> Variance:
 
 
 def of_groups(groups: Sequence[FloatArray]) -> Variance | None:
-    """The sum of the variances of the means of independent groups of logarithms.
+    """Add up the variances of the means of independent groups of logarithms.
 
-    A group has the logarithm of a speed in each pass over a run's prompts, or in each run of a
-    pool: [units]. NaN is unknown. None without groups, or if any has fewer than two known ones.
+    A group has the logarithm of a number in each pass over a run's prompts, or in each run of a
+    pool [units], NaN if unknown. None without groups, or if one has fewer than two known numbers.
     """
     if not groups:
         return None
-    variances = []  # of the mean of each group
+    variances = []  # of each group's mean
     for logs in groups:
         variance = of_mean(logs)
         if variance is None:  # fewer than two
@@ -66,7 +66,7 @@ def of_groups(groups: Sequence[FloatArray]) -> Variance | None:
 
 
 def largest(variances: Sequence[Variance | None]) -> Variance | None:
-    """The largest variance; None if any is unknown."""
+    """Find the largest variance; None if any is unknown."""
     given = [variance for variance in variances if variance is not None]
     if len(given) < len(variances):
         return None
