@@ -39,15 +39,15 @@ def is_order_telling(rows: DataFrame, allowed: float) -> bool:
         allowed: a share such as 0.05, by which the steps on requests that vanilla answered first
             are increased, since the ratio of an honest method may be below 1 by about as much.
     """
-    is_after = (rows["baseline_row"] < rows.index).to_numpy()  # True: vanilla was first [requests]
+    is_vanilla_first = (rows["baseline_row"] < rows.index).to_numpy()  # [requests]
     num_tokens = rows["num_emitted"].to_numpy(dtype=float)  # [requests]
     num_steps = rows["num_steps"].to_numpy(dtype=float)  # [requests]
-    weighted_steps = np.where(is_after, (1 + allowed) * num_steps, num_steps)
+    weighted_steps = np.where(is_vanilla_first, (1 + allowed) * num_steps, num_steps)
     generator = np.random.default_rng(SEED)
     # each random order shuffles the real one; True: vanilla was first [orders, requests]
-    random_orders = generator.permuted(np.tile(is_after, (NUM_ORDERS, 1)), axis=1)
-    is_other = (random_orders != is_after).any(axis=1)  # False for the real order [orders]
-    real_ratio = _ratio(is_after[None], weighted_steps, num_tokens)  # [1]
+    random_orders = generator.permuted(np.tile(is_vanilla_first, (NUM_ORDERS, 1)), axis=1)
+    is_other = (random_orders != is_vanilla_first).any(axis=1)  # False for the real order [orders]
+    real_ratio = _ratio(is_vanilla_first[None], weighted_steps, num_tokens)  # [1]
     random_ratios = _ratio(random_orders[is_other], weighted_steps, num_tokens)
     return int((random_ratios <= real_ratio).sum()) <= MOST_AS_LOW
 

@@ -84,15 +84,16 @@ class DrawnPrompts:
         """
         # `effective_number` turns each side's column into shares and averages the sides' shares, so
         # one side may have seconds and the other tokens.
-        heaviness = np.zeros((len(self.index_of), len(sides)))  # [prompts, sides]
+        amount_of_prompt = np.zeros((len(self.index_of), len(sides)))  # [prompts, sides]
         for side, pairs in enumerate(sides):
             prompt_of_row = [self.index_of[prompt] for prompt in prompts_of(pairs)]
             answers = pairs.method
             amounts = np.where(np.isnan(answers.wall_s), answers.tokens, answers.wall_s)  # [rows]
-            np.add.at(heaviness[:, side], prompt_of_row, amounts)  # sums over a prompt's rows
-        is_counted = heaviness.any(axis=1)  # True for prompts with answers [prompts]
+            # sums over each prompt's rows
+            np.add.at(amount_of_prompt[:, side], prompt_of_row, amounts)
+        is_counted = amount_of_prompt.any(axis=1)  # True for prompts with answers [prompts]
         num_strata = len(np.unique(self.stratum_of[is_counted]))
-        return max(0.0, effective_number(heaviness[is_counted]) - num_strata)
+        return max(0.0, effective_number(amount_of_prompt[is_counted]) - num_strata)
 
 
 def prompts_of(pairs: AnswerPairs) -> list[Prompt]:

@@ -64,7 +64,9 @@ def find_idle_drafts(records: Iterable[Record], header: RunHeader) -> Iterable[R
         # Drafts whose first token was accepted; without that counter, all accepted tokens.
         counts.num_accepting += counters.get("accepted_at_1", counters.get("num_accepted", 0.0))
         counts.num_drafts += counters.get("num_drafts", 0.0)
-    trained = [method for method, about in header.methods.items() if about.has_trained_drafts]
+    trained_methods = [
+        method for method, about in header.methods.items() if about.has_trained_drafts
+    ]
     for subject, counts in (*recorded_counts.items(), *served_counts.items()):
         method, temperature = subject
         drafts = counts.drafts_by_request  # numbers of drafts in the first answer to each request
@@ -72,7 +74,7 @@ def find_idle_drafts(records: Iterable[Record], header: RunHeader) -> Iterable[R
         least_drafts = LEAST_DRAFTS
         if subject in served_counts and not counts.num_accepting:
             least_drafts = 1
-        elif method in trained and has_enough and not counts.num_accepting:
+        elif method in trained_methods and has_enough and not counts.num_accepting:
             least_drafts = LEAST_TRAINED_DRAFTS
         is_idle = counts.num_accepting < LEAST_ACCEPTING * counts.num_drafts
         if is_idle and counts.num_drafts >= least_drafts:

@@ -41,10 +41,12 @@ def find_changed_pools(frame: DataFrame) -> Iterator[RunWarning]:
     timed_rows = rows.assign(log_token_s=np.log(rows["wall_s"] / rows["num_tokens"]))
     # log seconds per token: a row per request, a column per pass
     log_times = timed_rows.pivot_table("log_token_s", _REQUEST, "repeat", observed=True)
-    pass_times = log_times.dropna().mean()  # of each pass, over the requests that all passes have
-    times_by_run = pass_times.groupby(run_of_pass)
-    between_runs = times_by_run.mean().max() - times_by_run.mean().min()
-    within_runs = (times_by_run.max() - times_by_run.min()).max()
+    # by pass: the mean over the requests that all passes have
+    log_time_of_pass = log_times.dropna().mean()
+    log_times_by_run = log_time_of_pass.groupby(run_of_pass)
+    # Differences of log times: between the runs, and the largest between passes of one run.
+    between_runs = log_times_by_run.mean().max() - log_times_by_run.mean().min()
+    within_runs = (log_times_by_run.max() - log_times_by_run.min()).max()
     if between_runs > within_runs:
         numbers = {"change": float(np.expm1(between_runs)), "passes": float(np.expm1(within_runs))}
         yield RunWarning("changed_pool", numbers)

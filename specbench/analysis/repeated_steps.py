@@ -49,12 +49,12 @@ def fewer_steps(records: Sequence[Record], header: RunHeader) -> dict[tuple[str,
             for later_answer in later_answers:
                 if later_answer.token_ids != first_answer.token_ids:
                     continue
-                num_first = len(first_answer.accept_lengths)  # an accept length per step
-                num_later = len(later_answer.accept_lengths)
-                num_fewer += num_later < num_first
-                num_more += num_later > num_first
-                steps_of_later += num_later
-                steps_of_first += num_first
+                num_first_steps = len(first_answer.accept_lengths)  # an accept length per step
+                num_later_steps = len(later_answer.accept_lengths)
+                num_fewer += num_later_steps < num_first_steps
+                num_more += num_later_steps > num_first_steps
+                steps_of_later += num_later_steps
+                steps_of_first += num_first_steps
         if num_fewer >= LEAST_ANSWERS and not num_more:
             ratios[label, 0.0] = steps_of_later / steps_of_first
     return ratios

@@ -72,10 +72,10 @@ def engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
     problem = _counters_problem(drafting_blocks) if drafting_blocks else None
     if problem:
         return problem
-    num_counted = int(counter_total(drafting_blocks, "num_drafts"))
-    if not num_counted:
+    num_counted_drafts = int(counter_total(drafting_blocks, "num_drafts"))
+    if not num_counted_drafts:
         return NO_COUNTS
-    return Estimate(1 + counter_total(drafting_blocks, "num_accepted") / num_counted)
+    return Estimate(1 + counter_total(drafting_blocks, "num_accepted") / num_counted_drafts)
 
 
 def drafting_share(
@@ -189,6 +189,6 @@ def _counters_problem(blocks: Sequence[BlockHeader]) -> Missing | None:
     """
     if any(block.num_failed for block in blocks):
         return HAS_FAILED
-    num_received = sum(block.num_tokens for block in blocks)
-    num_counted = sum(block.counters.get("num_tokens", block.num_tokens) for block in blocks)
-    return OTHERS if num_received < _LEAST_OWN * num_counted else None
+    num_received_tokens = sum(block.num_tokens for block in blocks)
+    num_counted_tokens = sum(block.counters.get("num_tokens", block.num_tokens) for block in blocks)
+    return OTHERS if num_received_tokens < _LEAST_OWN * num_counted_tokens else None

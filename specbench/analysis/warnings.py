@@ -173,9 +173,10 @@ def _few_samples(
             num_needed = max(num_needed, math.ceil(factor * cell.num_samples))
     if not fewest_samples:
         return
-    # pairs of a method and its mean speedup, at each temperature
+    # pairs of a method and its mean speedup over tasks, from all temperatures
     means = [pair for ranking in rankings.values() for pair in ranking.speedups.items()]
     tasks = {key.task for key in cells if key.task}
+    # methods whose mean speedup has no interval to show
     undecided = [method for method, mean in means if len(tasks) > 1 and not mean.shown_interval]
     task_samples = [
         {"task": task, "samples": num_samples} for task, num_samples in fewest_samples.items()
