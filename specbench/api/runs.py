@@ -120,9 +120,9 @@ class Run:
     ) -> DataFrame:
         """The factors of the ratio this run / reference for each common method, or of its speedups.
 
-        Each factor has a row. Further rows are parts of cost and of MAT: `part_of` then names the
-        factor. `subject` and `reference` are its values. `effect` is what it multiplies the ratio
-        by, with the ends of its interval. `causes` are the settings that differ and can move it.
+        A row per factor, and per line under cost and place of MAT's steps (`part_of`): `subject`
+        and `reference` are its values, `effect` is what it multiplies the ratio by, with the ends
+        of its interval, and `causes` are the settings that differ and can change it.
 
         Args:
             reference: the run to compare with; None explains speedups from their MAT down.

@@ -31,7 +31,7 @@ _BY_MODEL_OR_ENGINE = (MAT, COST, PREFILL, IN_FLIGHT)
 _BY_MACHINE = (COST, IN_FLIGHT)
 _BY_NEIGHBOURS = (COST, PREFILL, IN_FLIGHT)
 _BY_PROMPTS = (MAT, PREFILL)
-"""Factors that the model or engine, the machine, other programs, and the prompts can move."""
+"""Factors that the model or engine, the machine, other programs on it, and prompts can change."""
 _MOVED_BY_FIELD: Mapping[str, tuple[str, ...]] = {
     "methods.vanilla.*": _BY_MACHINE,
     "methods.*": (MAT, COST),
@@ -50,7 +50,7 @@ _MOVED_BY_FIELD: Mapping[str, tuple[str, ...]] = {
     "spec.*": (),  # method, temperature and load are compared separately
     "*": _BY_MACHINE,
 }
-"""Pattern of a header's field -> the factors that the field can move; the first match counts."""
+"""Pattern of a header's field -> the factors that the field can change; the first match counts."""
 _HASHED = {
     "prompts.*": "texts of the prompts",
     "model.files.*": "weights of the model",
@@ -80,13 +80,13 @@ class Setting(NamedTuple):
     text: str
     """The setting with both values, the subject's first."""
     factors: tuple[str, ...]
-    """The factors that it can move."""
+    """The factors that it can change."""
 
 
 def settings_that_differ(
     subject: ExplainedSide, reference: ExplainedSide, product: Product
 ) -> list[Setting]:
-    """The settings that differ and can move a factor of `product`, the ratio of both sides."""
+    """The settings that differ and can change a factor, with both values in words."""
     listed = [
         *_of_keys(subject, reference),
         *_of_headers(subject, reference),
@@ -102,7 +102,7 @@ def settings_that_differ(
 
 
 def _of_headers(subject: ExplainedSide, reference: ExplainedSide) -> Iterator[Setting]:
-    """A setting for each field, known in both headers, that differs and can move a factor.
+    """A setting for each field, known in both headers, that differs and can change a factor.
 
     Only vanilla and the explained method count. Records spell a method "NAME:OPTIONS"; both sides'
     methods get the subject's name, so that different methods are compared field by field.
@@ -225,7 +225,7 @@ _TEXTS: Mapping[str, tuple[Callable[[ExplainedSide], str], tuple[str, ...]]] = {
     "other processes on the GPU": (_gpu_neighbours, _BY_NEIGHBOURS),
 }
 """Name of a setting in words -> the function that writes a side's value (empty if unknown), and the
-factors that the setting can move. `_of_headers` does not compare these.
+factors that the setting can change. `_of_headers` does not compare these.
 """
 
 
@@ -268,7 +268,7 @@ def _of_measurements(subject: ExplainedSide, reference: ExplainedSide) -> Iterat
             means.append(float(known_sizes.sum()) / max(len(known_sizes), 1))
         are_both_known = min(means) > 0
         if are_both_known and abs(means[0] - means[1]) > _LEAST_CHANGE * max(means):
-            # a prefill has no draft, so nodes of a step cannot move it
+            # a prefill has no draft, so nodes of a step cannot change it
             factors = (COST,) if name == NODES_OF_STEP else (COST, PREFILL)
             yield Setting(f"{name}: {means[0]:.1f} against {means[1]:.1f}", factors)
 
@@ -278,7 +278,7 @@ def _of_counting(
 ) -> Iterator[Setting]:
     """A setting for each of these that differs between the sides: the average behind the printed
     number, the prompts and turns, the tasks, and the rule by which tokens are counted. A rule that
-    both share is a setting too, if it is not specbench's and moves the ratio.
+    both share is a setting too, if it is not ours and changes the ratio.
 
     `product` is the ratio of the sides' printed numbers (speedups or speeds), as factors.
     """

@@ -1,7 +1,7 @@
 """The explanation of a speedup, or of the ratio of two: its factors and their possible causes.
 
 `analysis.factors` has the arithmetic. Here runs become sides, differences of times are tested,
-and each factor gets the settings that differ and can move it.
+and each factor gets the settings that differ and can change it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Explanation:
     compared in neither.
     """
     settings: Sequence[Setting] = ()
-    """Settings that differ and can move a factor."""
+    """Settings that differ and can change a factor."""
     bins: Sequence[BinRatio] = ()
     """The ratio of MAT by the step's position, context and turn; empty if steps are not listed."""
     work: Sequence[str] = ()
@@ -124,7 +124,7 @@ class Explanation:
         return [factor.name for factor in factors if abs(factor.effect.value - 1) > _ROUNDING]
 
     def causes(self, name: str) -> list[str]:
-        """The settings that differ and can move a factor."""
+        """The settings that differ and can change a factor."""
         return [setting.text for setting in self.settings if name in setting.factors]
 
     def is_claimed(self, name: str) -> bool:
@@ -132,7 +132,7 @@ class Explanation:
         return is_claimed(self.p_values.get(name))
 
     def is_without_cause(self, name: str) -> bool:
-        """True if a factor differs from 1 although no setting that can move it differs.
+        """True if a factor differs from 1 although no setting that can change it differs.
 
         Averaging and prefill follow from other factors: the same average weighs their changes by
         task, and a shorter decode makes the prefill's share larger. Files of other tools do not

@@ -68,15 +68,14 @@ def sentence(explanation: Explanation) -> str:
 def _evidence(explanation: Explanation) -> str:
     """The end of the sentence on the largest factor: whether the factor is shown to differ from 1.
 
-    A factor is claimed if it differs significantly from 1. A claimed factor gets a sentence on the
-    settings that can move it, and one on the other claimed factors. A factor that was tested but is
-    not claimed gets only the sentence on the others; an untested factor, only the one on settings.
-    A claimed factor that no differing setting can move is "without a cause" and gets no sentence,
-    unless a run is imported or the factor follows from others (averaging, and the prefill if
-    decoding changed).
+    A factor is claimed if it differs significantly from 1. After a claimed factor follow sentences
+    on the settings that can change it and on other claimed factors; after a tested one only the
+    latter; after an untested one only the former. A claimed factor of runs that are not imported is
+    without a cause if no setting that can change it differs: then no sentence follows. Averaging,
+    and the prefill beside changed decoding, need no cause: they follow from other factors.
     """
     largest, *others = explanation.factors
-    causes = explanation.causes(largest.name)  # settings that differ and can move it, in words
+    causes = explanation.causes(largest.name)  # settings that differ and can change it, in words
     named = [*causes[:_MOST_NAMED]]
     if len(causes) > _MOST_NAMED:
         named.append(f"and {len(causes) - _MOST_NAMED} more")

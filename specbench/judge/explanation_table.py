@@ -194,7 +194,7 @@ def _phase_rows(explanation: Explanation, num_columns: int) -> Iterator[Row]:
 
 
 def _cause_notes(settings: Sequence[Setting], names: Sequence[str]) -> Iterator[Note]:
-    """A note for each of these factors that a setting can move, with all settings that can."""
+    """A note for each of these factors that a setting can change, with all settings that can."""
     for name in names:
         if texts := [setting.text for setting in settings if name in setting.factors]:
             yield Note(f"Can change {name}", "; ".join(texts))
@@ -216,7 +216,7 @@ def _doubts(explanation: Explanation) -> Iterator[Note]:
 def not_separable(explanation: Explanation) -> list[str]:
     """The factors and settings whose effects cannot be told apart, each with the reason, in words.
 
-    Two or more settings that differ and can move the same claimed factor (which differs
+    Two or more settings that differ and can change the same claimed factor (which differs
     significantly from 1) are not separable either. A side is the method in one of the two runs.
     """
     product = explanation.product
@@ -250,6 +250,6 @@ def _definitions(explanations: Sequence[Explanation]) -> Iterator[Note]:
     untested = "" if explanations[0].scope.is_estimated else " Nothing is claimed about times."
     yield Note(
         "Intervals",
-        f"95 %; intervals of times cover {'; or '.join(scopes)}. Colours show tests, corrected for "
-        f"the number of tests.{untested}",
+        f"95 %; intervals of times cover {'; or '.join(scopes)}. Colours show test results, "
+        f"corrected for the number of tests.{untested}",
     )

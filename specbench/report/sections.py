@@ -169,7 +169,7 @@ _THROUGHPUT = (
     Field("output\ntok/s", _served(lambda server: formats.rate(server.output_throughput))),
     Field("total\ntok/s", _served(lambda server: formats.rate(server.total_throughput)), 3),
     Field("requests/s", _served(lambda server: formats.figures(server.request_throughput))),
-    Field("in flight\n(most)", _served(_in_flight), 1),
+    Field("in flight\n(max)", _served(_in_flight), 1),
     Field("goodput\nrequests/s", _served(lambda server: formats.figures(server.goodput))),
     Field("accepted per\ndraft + 1", _served(lambda server: formats.mat(server.engine_mat)), 2),
     Field("accepted by\nposition", _served(_by_position), 5),
