@@ -71,8 +71,8 @@ class GpuUse(Struct, frozen=True):
             num_others = self.other_processes_most
             others = "1 other process" if num_others == 1 else f"{num_others} other processes"
             sentences.append(
-                f"The GPU was shared with {others}: times are noisy, and energy is not this run's "
-                "alone."
+                f"The GPU was shared with {others}: times are noisy, and the energy is not only "
+                "this run's."
             )
         elif (self.percent_busy_before or 0) >= BUSY_PERCENT:
             sentences.append(

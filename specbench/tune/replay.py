@@ -183,7 +183,7 @@ def _drafts_of(profile: Profile, setting: str) -> DraftAt:
             reasons.append(reason)
     if reasons:
         raise UserError(
-            f"{method.label} is outside the profile: {reasons[0]}.",
+            f"The profile does not cover {method.label}: {reasons[0]}.",
             f"Make another: specbench tune profile --method '{method.label}' --out DIR",
         )
     # Nothing is recorded of the method. This raises unless its drafts follow from the tokens.

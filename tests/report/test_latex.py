@@ -195,7 +195,7 @@ def test_a_bibliography_has_the_papers_of_the_methods_and_of_those_that_they_use
     records = [record(method) for method in described["methods"]]
     text = render(make_run(records, described), "bibtex")
     assert re.findall(r"^@\w+\{(\w+),", text, re.MULTILINE) == ["specbench", "sps", "sam", "eagle3"]
-    assert "knows no paper of Mine" in text and __version__ in text
+    assert "No paper is known for Mine" in text and __version__ in text
     assert text.count("{") == text.count("}")
     assert files_of_bibtex(make_report(make_run(records, described))) == {"methods.bib": text}
 

@@ -16,7 +16,7 @@ def render(report: Report) -> str:
     """An entry for each method, with the method's name as its key, and one for specbench."""
     texts = [papers()["specbench"].replace("VERSION", VERSION)]
     for name, title in _methods(report).items():
-        unknown = f"% specbench knows no paper of {title}; its key would be {name}.\n"
+        unknown = f"% No paper is known for {title}; its key would be {name}.\n"
         texts.append(papers().get(name, unknown))
     return "\n".join(texts)
 
