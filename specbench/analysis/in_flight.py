@@ -34,7 +34,10 @@ def requests_in_flight(blocks: Sequence[BlockHeader], done: Iterable[Record]) ->
     a group of requests of one method, temperature, task, pass and load that the server completed
     together; interrupted blocks are left out. Without such a block, all numbers are 0.
     """
-    # Seconds of each uninterrupted block (`num_before`: requests done before an interruption).
+    # An interrupted block has several parts with one key. In later parts `num_before` counts the
+    # requests that were done before.
+    interrupted_keys = {block_key(block) for block in blocks if block.num_before}
+    # Seconds of each uninterrupted block.
     duration_of_block = {
         block_key(block): block.duration_s
         for block in blocks

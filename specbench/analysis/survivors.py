@@ -63,8 +63,8 @@ def find_survivors(frame: DataFrame) -> Survivors:
     # For each done row: the number of requests that its method finished on the task (CELL_KEY has
     # the columns method, temperature and task), and the number that any method finished.
     num_done = done_rows.groupby(CELL_KEY, observed=True)["asked"].transform("size")
-    num_asked = done_rows.groupby(_OVER_METHODS, observed=True)["asked"].transform("nunique")
-    is_ranked = num_done >= LEAST_DONE * num_asked
+    num_by_any = done_rows.groupby(_OVER_METHODS, observed=True)["asked"].transform("nunique")
+    is_ranked = num_done >= LEAST_DONE * num_by_any
     # one row per method, temperature and task where the method is not ranked
     unranked_cells = done_rows[~is_ranked].drop_duplicates(CELL_KEY)
     unranked = {

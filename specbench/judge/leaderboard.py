@@ -94,7 +94,7 @@ def _machine(header: RunHeader) -> Iterator[str]:
     if header.segments:
         yield "The run was continued on another machine or with other versions."
     # Servers are other programs too. With servers, only the load before the run counts, which a
-    # warning with this beginning reports.
+    # warning with this beginning reports. The two warnings of a resumed run are joined.
     if header.servers:
         yield from (
             warning

@@ -183,8 +183,8 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
     most_chat_tokens = max(len(render([user(" ".join(prompt.turns))])) for prompt in prompts)
     most_context = most_chat_tokens + most_chat_turns * plan.max_new_tokens
     # A request needs an answer that is long enough for the steps that are timed in it: either the
-    # target's steps, which emit a token each, or the steps of a visit (a completion by a
-    # size's drafter). The sum is enough for both. Vanilla's steps come before the steps of each number of
+    # target's steps, which emit a token each, or the steps of a visit (a completion by a size's
+    # drafter). The sum is enough for both. Vanilla's steps come before the steps of each number of
     # rows (tokens that a step computes), and after the last (+ 1).
     target_steps = (len(grids.STEP_ROWS) + 1) * (VANILLA_STEPS + STEPS_PER_TURN)
     # The right tokens that are put into a draft, the target's own token, and one to spare.

@@ -78,8 +78,8 @@ def tune(
         model: a known model, a folder or a Hub id.
         methods: their options bound the settings that are tried; if empty, a plain run's methods.
         output: the folder of the tune.
-        minutes: a goal for the whole tune. It decides how many settings are drawn, and how many
-            blocks the cost curve has (a block measures every step and draft).
+        minutes: a goal for the whole tune. It decides how many settings are drawn, and how often
+            all steps and drafts are measured (in blocks).
         offline: use no network.
         say: receives a line per finished sample and message.
         progress: receives the events, in place of `say`.
