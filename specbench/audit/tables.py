@@ -6,7 +6,7 @@ from typing import NamedTuple
 from specbench.log.audit import AuditStatus, AuditTest, MethodAudit
 from specbench.report.table import METHOD, Cell, Column, Group, Row, Table, Tone
 
-PRINTED_SUBJECTS = {"guesses": "drafts", "tokens": "tokens", "rule": "rule"}
+SUBJECTS = {"guesses": "drafts", "tokens": "tokens", "rule": "rule"}
 """Subjects of tests that have p-values, with their names on a terminal."""
 
 _TONES: dict[AuditStatus, Tone] = {"bug": "bad", "numerics": "unsure", "lossy": "unsure"}
@@ -70,5 +70,5 @@ class TestTexts(NamedTuple):
         elif test.limit is not None:
             bound = f"<= {test.limit:.3g}"
         effect = f"{test.effect:.3g} {test.unit}".strip()
-        name = f"{PRINTED_SUBJECTS.get(test.subject, test.subject)}: {test.name}"
+        name = f"{SUBJECTS.get(test.subject, test.subject)}: {test.name}"
         return cls(name, str(test.num), effect, bound)

@@ -6,13 +6,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from specbench.audit.results import ALPHA, Audit, Difference, GreedyAudit, is_idle
-from specbench.audit.tables import (
-    PRINTED_SUBJECTS,
-    TestTexts,
-    group_table,
-    status_row,
-    tests_table,
-)
+from specbench.audit.tables import SUBJECTS, TestTexts, group_table, status_row, tests_table
 from specbench.audit.token_tests import POWER
 from specbench.judge.printer import BLANK, Line, Part, print_page
 from specbench.log.audit import MethodAudit
@@ -245,7 +239,7 @@ def _method_texts(method_audit: MethodAudit) -> dict[str, str]:
         "T": f"{method_audit.level:g}",
         "same\nagain": same_again,
         "logits\n(epsilon)": f"{max(deviations):.3g}" if deviations else "",
-        **{f"p of\n{name}": _p_value(method_audit, key) for key, name in PRINTED_SUBJECTS.items()},
+        **{f"p of\n{name}": _p_value(method_audit, key) for key, name in SUBJECTS.items()},
         "tokens\ntested": str(method_audit.num_tokens or ""),
         "smallest\nTV": ""
         if method_audit.smallest_tv is None

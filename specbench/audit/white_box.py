@@ -273,9 +273,8 @@ class _Tester:
     def _allowed_deviation(self) -> float:
         """The largest deviation of logits from a plain forward that rounding explains.
 
-        In epsilons of the dtype times the logits' scale: the largest magnitude among the best
-        logits of a row. It follows from the largest deviation of the model's own steps over chains
-        of recorded tokens, where nothing but rounding differs.
+        In epsilons of the dtype times the scale of a row, the largest magnitude of its best logits.
+        It follows from the model's own steps over chains of recorded tokens, which only round.
         """
         # of the lowest temperature: vanilla's records, or without them another method's
         records_by_method = next(iter(self._records.values()))
