@@ -111,7 +111,7 @@ class _Findings:
         if self.audit:  # its result in words; empty without an audit
             yield Note("Audit", self.audit)
         names = ", ".join(_NEED_A_BASELINE)  # of checks that compare the run with another one
-        yield Note("Skipped", f"{names}: these need a run to compare with, `--baseline RUN`")
+        yield Note("Skipped", f"{names}: these need a run to compare with (`--baseline RUN`)")
 
 
 def check_files(path: Path, *, for_leaderboard: bool = False) -> CheckedRun:
