@@ -111,7 +111,7 @@ def draw_prompts(sides: Sequence[AnswerPairs], bootstrap: Bootstrap) -> DrawnPro
     prompts_of_sides = [{*prompts_of(pairs)} for pairs in sides]  # a set per side
     all_prompts = sorted(set().union(*prompts_of_sides))
     index_of = {prompt: index for index, prompt in enumerate(all_prompts)}
-    # (task, True or False per side: has it the prompt) -> indices of the stratum's prompts
+    # (task, for each side True if it has the prompt) -> indices of the stratum's prompts
     strata: dict[tuple[str, tuple[bool, ...]], list[int]] = defaultdict(list)
     for prompt, index in index_of.items():
         is_on_side = tuple(prompt in side_prompts for side_prompts in prompts_of_sides)

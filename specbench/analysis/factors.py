@@ -266,7 +266,7 @@ def _logs_of_units(
     fewer (such as an interrupted pass), or if it has no rows that count (`is_counted` [rows], see
     `explain`). A factor that the side lacks is NaN in all units.
     """
-    turns = pairs.turns  # of each row
+    turns = pairs.turns  # the prompt and turn of each row
     turns_of_unit: dict[int, set[PromptTurn]] = {}
     for turn, unit in zip(turns, pairs.units.tolist(), strict=True):
         turns_of_unit.setdefault(unit, set()).add(turn)

@@ -189,7 +189,7 @@ def _has_drafts(record: Record, blocks: Sequence[BlockHeader], is_silent: bool) 
     `blocks` (groups of requests) decide: True if any of their answers had drafts. None also for an
     answer that failed or does not come from a server.
     """
-    num_drafts = _num_drafts_of(record)  # None: the answer has no such count
+    num_drafts = _num_drafts_of(record)  # None if the answer has no such count
     if record.serving is None or not record.is_ok:
         return None
     if num_drafts is not None:

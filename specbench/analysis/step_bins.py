@@ -99,7 +99,7 @@ def locate_steps(table: RecordTable, rows: IntArray) -> Steps:
     emitted_before_row = np.append(emitted_before, 0)[first_steps]
     # Tokens of the answer before the step: the one from the prefill, and those of earlier steps.
     positions = 1 + emitted_before - emitted_before_row[row_of_step]  # [steps]
-    places: dict[Axis, IntArray] = {  # of each step on each axis [steps]
+    places: dict[Axis, IntArray] = {  # each step's number on each axis [steps]
         "position": positions,
         "context": prompt_tokens[row_of_step] + positions,
         "turn": 1 + turns[row_of_step],

@@ -130,7 +130,7 @@ def _throttling(frame: DataFrame) -> Iterable[RunWarning]:
     last_speed = _speed(last_third, "last")
     # p-value of "slower by at most LEAST_SLOWER"; EXACT: the machine adds no variance
     p_value = slower(last_speed, first_speed, LEAST_SLOWER, EXACT)
-    if p_value is not None and p_value <= ALPHA:  # None: too few samples
+    if p_value is not None and p_value <= ALPHA:  # None if too few samples
         yield RunWarning("throttling", {"change": first_speed.value / last_speed.value - 1})
 
 

@@ -65,7 +65,7 @@ def merged(runs: Sequence[Run]) -> Run:
     for run in runs:
         offsets = dict(num_passes)  # prompt -> passes in the runs before this one
         offsets_of_runs.append(offsets)
-        trace_lines = store.read_trace(run.path) if run.path else ()  # None: not from a folder
+        trace_lines = store.read_trace(run.path) if run.path else ()  # None if not from a folder
         traces = {line.key: line.steps for line in trace_lines}  # key -> steps with draft trees
         for record in run.records:
             prompt = _prompt_of(record)

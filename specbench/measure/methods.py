@@ -130,7 +130,7 @@ def select_methods(
         if num_parameters is not None:
             # The paper's options for this size; options that the user gave stay.
             method = method.for_target(num_parameters)
-        method = replace(method, weights=resolved.weights)  # None: see `ResolveWeights`
+        method = replace(method, weights=resolved.weights)  # may be None (see `ResolveWeights`)
         # `exists` is False if the method needs weights, and the model has none for it.
         (running if resolved.exists else missing).append(method)
     # None of the methods that the user named can run, except vanilla: nothing is left to compare.

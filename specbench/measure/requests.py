@@ -56,7 +56,7 @@ def warm_up_requests(plan: Plan) -> list[Request]:
     codec = plan.setup.codec
     budget = plan.max_new_tokens  # of an answer
     first_turns: list[str] = []  # the text of each prompt's first turn
-    whole_chats: list[_ChatSize] = []  # of each prompt
+    whole_chats: list[_ChatSize] = []  # one per prompt, with all its turns
     for prompt_set in plan.prompt_sets:
         for prompt in prompt_set.prompts:
             # All turns as a single message have about the length of the chat without its answers,

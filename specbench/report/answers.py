@@ -146,7 +146,7 @@ def pick_answers(run: Run) -> tuple[Answers, ...]:
 def _turns(run: Run) -> dict[str, Sequence[str]]:
     """The texts of each sample's turns, by the sample's id, if this machine has the prompts."""
     turns_by_sample: dict[str, Sequence[str]] = {}
-    for header in run.header.prompts:  # of each task's prompts
+    for header in run.header.prompts:  # a header for each task's prompts
         prompt_set = prompts_of_run(run.header, header)  # None if this machine lacks the texts
         if prompt_set is not None:
             turns_by_sample |= {prompt.sample_id: prompt.turns for prompt in prompt_set.prompts}

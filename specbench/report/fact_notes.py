@@ -71,7 +71,7 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     yield "cpu_trees", slow_on_cpu(run)  # methods slower than vanilla on a CPU
     yield "processor", _processor(info)  # load and clock
     yield "gpu", _gpu(info)  # clocks, temperature and power
-    yield "energy", _energy(info)  # of each method while it ran alone
+    yield "energy", _energy(info)  # energy of each method while it ran alone
 
 
 def _settings(info: RunHeader) -> Numbers:

@@ -68,7 +68,7 @@ def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
     # for all methods; missing numbers; the mark "*" for methods that are not lossless.
     kept_keys = ("cpu_trees", "alone", "missing", "lossy")
     kept_notes = [note for note in notes if note.key in kept_keys]
-    warnings = [note for note in notes if note.is_warning]  # of each run, the gravest first
+    warnings = [note for note in notes if note.is_warning]  # run after run, the gravest first
     # what the intervals cover: "over prompts and 3 passes"
     scopes = [note.numbers["scope"] for note in notes if note.key == "intervals"]
     shown_notes = [

@@ -111,7 +111,7 @@ def _failed(run: RunMetrics) -> Iterator[_Warning]:
         yield _Warning(
             "failed_completions",
             {
-                "methods": [{"method": m, "failed": num} for m, num in num_by_method.items()],
+                "methods": [{"method": name, "failed": num} for name, num in num_by_method.items()],
                 "error": first_line(first_error, most=len(first_error)),
             },
         )

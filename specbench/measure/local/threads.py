@@ -200,7 +200,7 @@ def choose_for_methods(
         """Complete the request with a method again and again, until its trial is over."""
         trial = Trial(counts, kept=usual, seconds=trial_s)
         has_steps = True  # False if a completion ends or fails without a timed step
-        while has_steps and trial.next() is not None:  # None: the trial is over
+        while has_steps and trial.next() is not None:  # None at the trial's end
             watch = TrialWatch(trial)  # times steps, and ends the completion with the trial
             with suppress(Exception):  # TrialOver; or the method failed, and its samples will too
                 decode(method, watch)

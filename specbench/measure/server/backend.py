@@ -115,7 +115,7 @@ class BlockRunner:
         if counters_before:
             await asyncio.sleep(SETTLE_S)  # until the counters include the last answer
             growth = increase(counters_before, await server.counters())
-        new_records = list(self._records.values())[num_records_before:]  # those of this block
+        new_records = list(self._records.values())[num_records_before:]  # records of this block
         header = block_header(block, clock, new_records, client_s, growth)
         self.backend.blocks.append(replace_header(header, **meter_fields, num_repeats=num_repeats))
 

@@ -84,7 +84,7 @@ class AnswerCounts:
         while self.counters.get("num_tokens", 0.0) < num_expected and perf_counter() < deadline:
             await asyncio.sleep(_POLL_S)
             self.counters = await self.read()
-        growth = increase(before, self.counters)  # of each counter, by name
+        growth = increase(before, self.counters)  # increase of each counter, by name
         serving = record.serving  # fields that only a server's answer has; None without an answer
         if serving is None or growth.get("num_tokens") != record.num_tokens:
             return record

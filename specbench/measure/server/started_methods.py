@@ -69,7 +69,7 @@ def engine_choices(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
 def choices_in_version(
     choices: Sequence[MethodChoice], engine: Engine, version: str, *, is_named: bool
 ) -> list[MethodChoice]:
-    """Those of the methods that this version of the engine has; all if it is unknown ("").
+    """Keep the methods that this version of the engine has; all if the version is unknown ("").
 
     Raises:
         UserError: the version lacks a method that the user named (`is_named`), or its option.

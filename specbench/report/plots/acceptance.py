@@ -43,7 +43,7 @@ def positions(report: Report) -> Plot | None:
     for title, run in report.panels:
         # The numbers over all tasks, by method.
         pooled_cells = {method.method: method.overall.pooled for method in run.methods}
-        # Those of methods that accepted a draft token: otherwise `acceptance_by_depth` is empty.
+        # Only methods that accepted a draft token: otherwise `acceptance_by_depth` is empty.
         cells = {
             method: cell
             for method, cell in pooled_cells.items()

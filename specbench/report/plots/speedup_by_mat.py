@@ -116,7 +116,7 @@ def _draw(report: Report) -> Figure:
     # Axes beyond the panels only fill up the last row, and stay hidden.
     for axes, (title, run) in zip(axes_list, report.panels, strict=False):
         for method in run.methods:
-            if look := drafting_looks.get(method.method):  # None: vanilla, or no numbers
+            if look := drafting_looks.get(method.method):  # None for vanilla, or without numbers
                 _draw_tasks(axes, method, report.tasks, look)
                 _draw_mean(axes, method, look)
         _draw_equality(axes)  # the line, and vanilla's mark
