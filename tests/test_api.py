@@ -95,7 +95,7 @@ def test_generating_from_anything_else_is_refused_with_what_is_right(
     ("given", "message"),
     [
         ({"methods": "pld"}, "No value 'methods'"),
-        ({"method": ["pld"]}, "load takes method as a text"),
+        ({"method": ["pld"]}, "load takes method as a string"),
         ({"method": "pld,lookahead"}, "names 2 methods"),
     ],
 )

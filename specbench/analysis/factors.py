@@ -7,17 +7,17 @@ For one side (a method in a run), over pairs of its answer and vanilla's to the 
     printed number = S * prompts * counting * averaging * in flight
 
 T are tokens, E tokens that steps emitted, K steps, W and D seconds of the request and of decoding;
-0 marks vanilla's numbers, whose steps emit a token each. The printed number is what the side's own
-report or imported file gives. The factors lead from it back to the sums over the shared pairs, in
-this order:
+0 marks vanilla's numbers, whose steps emit a token each. The printed number is a report's or an
+imported file's. The factors lead from it back to the sums over the shared pairs:
 
 1. averaging: the printed number / S of the sums over all pairs;
 2. counting: S of all pairs by the side's own counts of tokens / by our counts;
 3. prompts: S over all pairs / over the prompts and turns that both sides have;
 4. MAT, cost and prefill of the shared pairs.
 
-A throughput is tokens / seconds of blocks (B): T / B = (T / W) * in flight, with in flight = W / B.
-The product is exact by construction, so it proves no cause.
+A throughput is T / B = (T / W) * in flight, with in flight = W / B. B are seconds of blocks: the
+requests that a server completed together. Each answer has a part of its block's seconds. The
+product is exact by construction, so it proves no cause.
 """
 
 from __future__ import annotations
@@ -225,9 +225,8 @@ def _effects_of_steps(
         effect of MAT = E / K    effect of cost = (D0 / K0) / (D / K)
         effect of prefill = (T / E * D / W) / (T0 / E0 * D0 / W0)
 
-    T are tokens, E tokens that steps emitted, K steps, D and W seconds of decoding and of the whole
-    request; 0 marks vanilla's numbers. If `available` lacks the prefill, D is W; if it lacks
-    emitted tokens, E is T.
+    The module's docstring has the letters; 0 marks vanilla's numbers. If `available` lacks the
+    prefill, D is W; if it lacks emitted tokens, E is T.
 
     Args:
         sums: sums over the answers [1 + resamples], by column; vanilla's begin with "base_".

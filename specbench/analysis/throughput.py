@@ -47,8 +47,8 @@ def throughput_ratio(
 ) -> Value:
     """Divide a server's output tokens/s by those of vanilla's server, with an interval over blocks.
 
-    A block counts if it and vanilla's block of the same task and pass have tokens and were not
-    interrupted. The result is missing if there is no such pair. `draws` resamples the pairs.
+    A block counts if it and vanilla's block of the same task and pass have tokens and seconds, and
+    were not interrupted. The result is missing if there is no such pair. `draws` resamples pairs.
     """
     baseline_by_key = _comparable(baseline_blocks)  # by task and pass
     # Factors of the ratio, a row for each pair of blocks. The ratio is (tokens * vanilla's seconds)
@@ -80,6 +80,8 @@ def total_throughput(output: Value, num_tokens: IntArray, prompt_tokens: IntArra
 
 
 def _comparable(blocks: Sequence[BlockHeader]) -> dict[tuple[str, int], BlockHeader]:
-    """Select the blocks with tokens that were not interrupted, by task and pass."""
-    whole = [block for block in blocks if block.num_tokens and not block.num_before]
+    """Select the blocks with tokens and seconds that were not interrupted, by task and pass."""
+    whole = [
+        block for block in blocks if block.num_tokens and block.duration_s and not block.num_before
+    ]
     return {(block.task, block.repeat): block for block in whole}

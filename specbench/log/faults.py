@@ -243,8 +243,7 @@ def _too_short_runs(header: RunHeader, records: Sequence[Record]) -> Iterator[st
     """A sentence if a run took less time than the answers of one worker, which come one after the
     other, or if its start or end is wrong. A merged run took the time of all runs in it.
 
-    Starts (`created`) and ends (`finished`) are texts in ISO 8601. The end of an unfinished run is
-    None.
+    Starts (`created`) and ends (`finished`) are in ISO 8601. An unfinished run has no end (None).
     """
     parts_of_run = header.origins or [header]  # the runs that a merged run consists of, or the run
     try:
@@ -261,8 +260,7 @@ def _too_short_runs(header: RunHeader, records: Sequence[Record]) -> Iterator[st
         return
     if len(durations_s) < len(parts_of_run):  # some part is not finished
         return
-    # Worker -> seconds of all its answers. Workers answer at the same time. "" is the only worker
-    # of a run without a cluster.
+    # Worker -> seconds of all its answers; "" is the only worker without a cluster.
     seconds_by_worker: dict[str, float] = defaultdict(float)
     for record in records:
         seconds_by_worker[record.worker] += record.wall_s or 0.0  # None if the answer failed

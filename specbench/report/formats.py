@@ -84,7 +84,7 @@ def no_interval(estimate: Value) -> str:
 
 def one_decides(num_tasks: int) -> str:
     """The words that replace a missing interval of a number over `num_tasks` tasks."""
-    return f"±? (one {'task' if num_tasks > 1 else 'prompt'} decides)"
+    return f"±? (one {'task' if num_tasks > 1 else 'prompt'} dominates)"
 
 
 def num_bytes(size: float) -> str:

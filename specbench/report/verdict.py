@@ -144,4 +144,4 @@ def _doubt(
 
 def alone_text(num_comparisons: int) -> str:
     """The words for a difference that an interval shows, but the corrected test does not."""
-    return f"significant on its own, not after correcting for {num_comparisons} comparisons"
+    return f"significant on its own, but not after correcting for {num_comparisons} comparisons"

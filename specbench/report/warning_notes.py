@@ -54,8 +54,7 @@ def _warnings(run: RunMetrics) -> Iterator[_Warning]:
     if run.missing_text:  # records that it lacks, in words
         yield _Warning("incomplete", {"missing": run.missing_text})
     yield from _failed(run)  # completions that failed, and lines that could not be read
-    # sentences; those about a method begin with "METHOD: "
-    recorded = with_one_start(run.info.warnings)
+    recorded = with_one_start(run.info.warnings)  # sentences; some begin with "METHOD: "
     method_warnings = [text for text in recorded if text.partition(": ")[0] in run.info.methods]
     yield from _recorded(method_warnings)  # early, because a method's acceptance may be wrong
     for computed in run.warnings:

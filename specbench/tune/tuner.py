@@ -78,8 +78,7 @@ def tune(
         model: a known model, a folder or a Hub id.
         methods: their options bound the settings that are tried; if empty, a plain run's methods.
         output: the folder of the tune.
-        minutes: a goal for the whole tune. It decides how many settings are drawn, and how often
-            all steps and drafts are measured (in blocks).
+        minutes: a goal for the whole tune; it decides how many settings and measurements it has.
         offline: use no network.
         say: receives a line per finished sample and message.
         progress: receives the events, in place of `say`.
@@ -144,8 +143,7 @@ def _profile_in(folder: Path, engine_plan: EnginePlan, progress: Progress) -> Pr
     (`is_named=False`). `progress` receives messages.
 
     Raises:
-        UserError: the stored profile does not fit the plan (see `_check_profile`), or a new one is
-            too large or cannot be written.
+        UserError: the stored profile does not fit the plan, or a new one cannot be written.
         SpecbenchError: vanilla failed, or no method reproduced its answers.
     """
     if (folder / PROFILE_FILE).is_file():
@@ -193,8 +191,7 @@ def _curve_in(
     Args:
         folder: folder of the curve.
         engine_plan: the model, the methods and the prompts.
-        minutes: measuring a new curve begins no block (all steps and drafts, measured once more)
-            after this time; None for no such bound.
+        minutes: no block (a measurement of everything) begins after this time; None: no such bound.
         progress: receives messages.
 
     Raises:

@@ -34,7 +34,7 @@ def test_the_command_ends_with_1_for_a_fault_and_lists_it_as_json(
     ]
     first, second = json.loads(said.out)["runs"]
     assert first["is_eligible"] and not second["is_sound"]
-    assert "the seed 1" in second["faults"][0]
+    assert "seed 1 does not follow" in second["faults"][0]
     store(tmp_path / "pool" / "run-1")
     said = specbench("check", tmp_path / "pool", "--json")
     assert said.code == 1

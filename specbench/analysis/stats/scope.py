@@ -2,7 +2,7 @@
 
 from typing import Literal, NamedTuple
 
-PROMPTS_ONLY = "prompts only; machine variance not estimated"
+PROMPTS_ONLY = "prompts only, not the machine's variance"
 """The label of intervals from a single pass."""
 
 

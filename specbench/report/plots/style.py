@@ -1,8 +1,7 @@
 """The common parts of all plots: a look for each method, panels and figures.
 
-A method has the same colour in every report. The colours in `methods/` can be told apart with any
-colour vision, and are visible on white, which a test checks. Variants of a method have its colour,
-and are numbered.
+A method has the same colour in every report; its variants have this colour and a number. Colours
+in `methods/` differ for any colour vision and are visible on white, which a test checks.
 """
 
 from __future__ import annotations
@@ -205,9 +204,9 @@ def tiles(
     """A figure with a title, a subtitle, axes of equal size and a legend below, and its axes.
 
     Each of the `num_axes` axes has `height` inches, with `most_columns` or fewer side by side;
-    hidden axes fill up the last row, and are returned too. The figure is `WIDTH` inches wide, and
-    has `spare` inches of height beside its axes, head and legend.
-    `handles` are named in the legend. `shared` goes to `Figure.subplots`: `sharex`, `sharey`.
+    hidden axes fill up the last row, and are returned too. The figure is `WIDTH` inches wide; its
+    axes, head and legend leave `spare` inches of its height. `handles` are named in the legend.
+    `shared` goes to `Figure.subplots`: `sharex`, `sharey`.
     """
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
