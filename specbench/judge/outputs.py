@@ -14,6 +14,7 @@ from specbench.analysis.stats.arrays import FloatArray
 from specbench.analysis.stats.sign_test import sign_test
 from specbench.analysis.stats.significance import GATE_ALPHA
 from specbench.analysis.tables import TabledRun
+from specbench.errors import first_line
 from specbench.judge.checks import Check, Status
 from specbench.log.header import RunHeader
 from specbench.log.run import Load
@@ -157,7 +158,7 @@ def _check_samples(key: CellKey, cell_rows: DataFrame) -> Check:
     problems = []
     if len(failed):
         # the first failed completion's, in one line
-        error = (failed["error"].iloc[0] or "no reason given").strip().splitlines()[0]
+        error = first_line(failed["error"].iloc[0] or "") or "no reason given"
         problems.append(
             f"{len(failed)} of {len(cell_rows)} completions failed, but not in the baseline: "
             f"{error}"

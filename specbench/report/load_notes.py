@@ -126,7 +126,8 @@ def _ttft_change(serving: ServingMetrics, vanilla: ServingMetrics | None) -> str
         return None
     if not vanilla_ttft.value:
         return None
-    return f"{ttft.value / vanilla_ttft.value - 1:+.0%}".replace("%", " %")
+    percent = round(100 * (ttft.value / vanilla_ttft.value - 1))
+    return f"{percent:+} %" if percent else "unchanged"
 
 
 def break_even_numbers(ratios: Mapping[int, Estimate]) -> Numbers:
@@ -156,7 +157,7 @@ def break_even_numbers(ratios: Mapping[int, Estimate]) -> Numbers:
     if math.isinf(crossing.load):
         return {"everywhere": crossing.last_faster, "interval": interval_text}
     return {
-        "crossing": crossing.load,
+        "crossing": float(f"{crossing.load:.2g}"),  # two digits, without an exponent
         "last_faster": crossing.last_faster,
         "first_slower": crossing.first_slower,
         "interval": interval_text,

@@ -156,15 +156,15 @@ def read_source(path: Path) -> SourceFile:
         ) from error
     # Lines with content, each after its number, from 1.
     lines = [(number, line) for number, line in enumerate(file_text.split("\n"), 1) if line.strip()]
-    if not lines:
-        raise source.error("", "the file is empty")
-    if path.suffix in _READERS:  # CSV or YAML
+    if lines and path.suffix in _READERS:  # CSV or YAML
         source.entries = tuple(_READERS[path.suffix](source, file_text))
-        return source
-    # The file is one value over several lines if the text of its first line alone is not JSON.
-    is_one_value = len(lines) > 1 and not _is_json(lines[0][1])
-    texts = [(0, file_text)] if is_one_value else lines  # 0 stands for the whole file
-    source.entries = tuple(_fields(source, number, json_text) for number, json_text in texts)
+    else:
+        # The file is one value over several lines if the text of its first line alone is not JSON.
+        is_one_value = len(lines) > 1 and not _is_json(lines[0][1])
+        texts = [(0, file_text)] if is_one_value else lines  # 0 stands for the whole file
+        source.entries = tuple(_fields(source, number, json_text) for number, json_text in texts)
+    if not source.entries:  # a CSV file may have a heading without rows
+        raise source.error("", "the file has no values")
     return source
 
 

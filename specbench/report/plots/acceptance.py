@@ -72,7 +72,11 @@ def _described(report: Report, panels: list[_Panel]) -> list[str]:
     texts = []
     for title, cells in panels:
         for method, cell in cells.items():
-            shares = [f"{depth.conditional.value:.0%}" for depth in cell.acceptance_by_depth[:3]]
+            shares = [
+                f"{depth.conditional.value:.0%}"
+                for depth in cell.acceptance_by_depth[:3]
+                if depth.num_reached >= _LEAST_STEPS  # those that are drawn
+            ]
             texts.append(f"{title}, {all_looks[method].label}: {', '.join(shares)}")
     return texts
 

@@ -33,7 +33,7 @@ def test_a_bare_nan_is_named_and_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        (b"", "a.json: the file is empty"),
+        (b"", "a.json: the file has no values"),
         (b'{"a": 1}\n{"a": \n', "line 2, column 7: expected JSON, found expecting value"),
         (b'{\n"a": 1\n"b": 2}', "line 3, column 1: expected JSON"),
         (b'{"a": 1, "a": 2}', "the key 'a' occurs twice in one object"),
@@ -52,6 +52,13 @@ def test_a_damaged_file_is_one_message(raw: bytes, message: str, tmp_path: Path)
     with pytest.raises(UserError, match=message) as raised:
         imported(tmp_path, str(path))
     assert "\n" not in raised.value.message
+
+
+def test_a_csv_file_with_a_heading_alone_is_one_message(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("model,method\n")
+    with pytest.raises(UserError, match=r"a\.csv: the file has no values"):
+        imported(tmp_path, str(path))
 
 
 def test_a_missing_file_and_a_copy_are_refused(tmp_path: Path) -> None:
