@@ -56,8 +56,8 @@ def convert(
     """Read result files of other tools into a run, and print their publishers' numbers first.
 
     With --to, write runs as a folder of result files, one per method and pass.
-    Totals without answers become a published table, RUN.toml and RUN.csv. With --to table, so do
-    the publishers' numbers of imported runs.
+    Totals without answers become a published table, RUN.toml and RUN.csv. --to table makes such a
+    table of the publishers' numbers of imported runs.
 
     A file's format is recognised by its content. docs/convert.md has the formats.
     """

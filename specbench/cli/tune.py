@@ -192,7 +192,7 @@ def profile(values: dict[str, Any], call: Call, out: Out) -> None:
 @commands.command(cls=Part)
 @takes(*_WORK, *_DRAWN[:1], *_ENGINE, *_TIMED, *_OFFLINE)
 def cost(values: dict[str, Any], call: Call, out: Out, minutes: Minutes = None) -> None:
-    """Measure the time of a step by rows and context, and of drafts."""
+    """Measure the time of drafts, and of a step by rows and context."""
     quiet_libraries()
     from specbench.report.build import plot_files, write_files
     from specbench.tune import cost as measure_cost

@@ -91,7 +91,7 @@ class SpecValues(Struct, frozen=True):
         "Time the phases of a step; the run has no speedup.", "decoding", "work",
         backend="engine", is_compared=True)] = False
     energy: Annotated[bool, option(
-        "Also measure each method's energy, alone, for at least 6 s.", "measure", "note",
+        "Also run each method alone for 6 s or more to measure energy.", "measure", "note",
         backend="engine")] = False
     weights: Annotated[str, option(
         "hub, or stand-in: tiny's weights in the model's shape, no download.", "model", "work",
