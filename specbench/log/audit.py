@@ -47,7 +47,7 @@ class AuditTest(Struct, frozen=True, omit_defaults=True):
     limit: float | None = None
     """Largest effect that passes; absent with a p-value."""
     is_failed: bool = False
-    """The difference is larger than chance and rounding explain."""
+    """True if the difference is larger than chance and rounding explain."""
 
 
 class MethodAudit(Struct, frozen=True, omit_defaults=True):

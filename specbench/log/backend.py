@@ -73,7 +73,7 @@ class RooflineHeader(Struct, frozen=True, omit_defaults=True):
     block_bytes: int = 0
     """Bytes read to measure the bandwidth, or copied in older runs on a GPU; 0 if unknown."""
     unread_bytes: int = 0
-    """Bytes of experts that a token does not choose, of target_bytes; 0 if dense or unknown."""
+    """Part of target_bytes: experts that a token does not choose; 0 if dense or unknown."""
     bandwidth_samples: tuple[float, ...] = ()
     """Bandwidth before and after the run; absent if measured once."""
     nominal_bytes_per_s: float = 0.0
@@ -165,7 +165,7 @@ class Arrangement(Struct, frozen=True, omit_defaults=True):
     """How the servers that the run started took turns, and the memory that decided it."""
 
     is_side_by_side: bool
-    """True if all servers run at once and get blocks in turns; else one server runs per pass."""
+    """True if all servers run at once and take turns by block; else one runs at a time, by pass."""
     needed_bytes: int = 0
     """Estimated bytes of all servers' weights, caches and processes; absent if not counted."""
     free_bytes: int = 0

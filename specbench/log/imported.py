@@ -96,7 +96,7 @@ class ImportedHeader(Struct, frozen=True, omit_defaults=True):
     arithmetic: str
     """Arithmetic of the files' publisher."""
     average: Average = "totals"
-    """The average that the publisher's speeds are; absent for totals."""
+    """Kind of average of the publisher's speeds; absent for totals."""
     told: tuple[str, ...] = ()
     """Options of the run that the files or the user give; the others are unknown."""
     given: dict[str, str] = {}

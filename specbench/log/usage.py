@@ -112,7 +112,7 @@ class MethodEnergy(Struct, frozen=True, omit_defaults=True):
     duration_s: float = 0.0
     """Seconds between the readings."""
     tick_j: float = 0.0
-    """Median joules of a tick, by which the counters advance at once."""
+    """Median step of the counters, in joules."""
     idle_w: float = 0.0
     """Watts of the idle machine, before the first method."""
     meters: tuple[str, ...] = ()

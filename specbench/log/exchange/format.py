@@ -133,7 +133,7 @@ class Format:
     read: Callable[[SourceFile], FileContent]
     """Reads the answers of a file."""
     average: Average = "totals"
-    """The average that the publisher's speeds are."""
+    """Kind of average of the publisher's speeds."""
     figures: Figures = no_figures
     """Computes the publisher's numbers."""
     write: Callable[[WrittenAnswers], str] | None = None
