@@ -52,7 +52,7 @@ class SpecValues(Struct, frozen=True):
         "Sample among the K most likely tokens; 0: off.", "decoding", "work", "K",
         least=0, is_compared=True)] = 0
     max_new_tokens: Annotated[int | None, option(
-        "Tokens per answer", "decoding", "work", least=1,
+        "Most tokens per answer", "decoding", "work", least=1,
         unset="128 for tiny and stand-ins, else 512", is_compared=True)] = None
     repeats: Annotated[int | None, option(
         "Passes over all prompts", "measure", "draw", least=1,
