@@ -18,12 +18,12 @@ class Audit(Struct, frozen=True):
 
     # fmt: off
     method: Annotated[str | None, option(
-        "Audit a method, such as pld:ngram=2, with planted drafts, not a run.",
+        "Audit a method, such as pld:ngram=2, instead of a run, with planted drafts.",
         "measure", "note", "METHOD")] = None
     model: Annotated[str, option(
         "The model to audit a method on.", "model", "note", "MODEL")] = "tiny"
     dtype: Annotated[str | None, option(
-        "Audit in this dtype, and repeat differing steps; float32 finds the most.",
+        "Audit in this dtype, and rerun steps that differ; float32 finds the most.",
         "model", "note", "DTYPE")] = None
     device: Annotated[str | None, option(
         "Audit on cpu, cuda or cuda:1", "model", "note", "DEVICE", unset="the run's")] = None
