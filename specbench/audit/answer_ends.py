@@ -18,8 +18,8 @@ def ends(subject: Subject) -> Iterator[AuditTest]:
     Yields a test of the budget and a test of the end token, which count wrong answers of the method
     under test. With `Planted`, the method's trees also get right tokens, some of them beyond the
     end of the answer. `subject` has the method's drafter, the target, and prompts with the target's
-    greedy answers as token ids. Unless a call here sets them, completions have no end tokens and
-    the budget of the greedy answers.
+    greedy answers as token ids. By default, completions have no end tokens and the budget of the
+    greedy answers.
     """
     prompts_and_answers = [*zip(subject.prompts, subject.answers, strict=True)]
     num_answers = num_wrong = 0  # wrong: answers with fewer or more tokens than the budget

@@ -82,7 +82,7 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
     mat_ratio = task_mat.value / unseen_mat.value
     name = "tokens per step on task prompts, relative to new prompts"
     num = len(subject.task_prompts)  # answers tested
-    # "guesses": the subject of the test is the drafts
+    # "guesses": the test is about drafts
     yield AuditTest("guesses", name, num, effect=mat_ratio, unit="times", p_value=p_value)
     # Also compare each prompt of a task with the unseen prompt made from the same task: the mean
     # over all prompts would hide a method that knows only a few tasks.
@@ -127,7 +127,7 @@ def _num_steps(subject: Subject, drafter: Drafter, prompt: tuple[int, ...]) -> i
 
 
 def greedy(subject: Subject) -> Iterator[AuditTest]:
-    """Own drafts at temperature 0: every token is the best one, and the counts add up.
+    """The method's drafts at temperature 0: every token is the best one, and the counts add up.
 
     The method under test completes each prompt of the subject with its own drafts. Yields a test
     that counts answers with wrong tokens, and a test that counts answers whose numbers of tokens,
@@ -203,7 +203,7 @@ def _named(tests: Iterable[AuditTest], suffix: str) -> Iterator[AuditTest]:
 
 
 def sampled(subject: Subject) -> Iterator[AuditTest]:
-    """Tokens and drafts as draws, in several settings.
+    """Sampled tokens and drafts, in several settings.
 
     In each of the sampling settings of `NUM_TOKENS`, the method under test answers the subject's
     prompts until enough tokens are drawn. Yields tests that the answers' tokens are draws from the
@@ -267,8 +267,8 @@ def sizes(subject: Subject) -> Iterator[AuditTest]:
 
     For CUDA graphs a drafter announces that all its trees have one size, or gives an example tree
     of each padded size. Yields a test at temperature 0 and a test at temperature 1. Each counts the
-    wrong sizes among the trees of the method under test: if there should be one size, all sizes but
-    one; otherwise the padded sizes that were not announced.
+    wrong sizes among the method's trees: all sizes but one if there should be one size, otherwise
+    the padded sizes that were not announced.
     """
     drafter = subject.drafter
     for sampling in (Sampling(), Sampling(1.0)):  # greedy, and temperature 1
@@ -327,8 +327,8 @@ def run_contract(
             traceback = debug_traceback(error)  # "" without --debug
             if traceback and len(faults) == 1:  # of the first error alone
                 say(traceback)
-    # Each test sets its own temperatures. The two zeros are placeholders for the temperature of a
-    # run and that of tested answers (`level`).
+    # Each test sets its own temperatures. The two zeros stand in for the temperature of a run and
+    # the temperature of tested answers (`level`).
     raw_audit = MethodAudit(name, temperature=0.0, level=0.0, tests=tuple(tests))
     (method_audit,) = corrected([raw_audit])  # p-values corrected for their number
     # `smallest_tv` is the smallest error (total variation) that a test of the tokens sampled at

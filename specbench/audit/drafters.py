@@ -37,7 +37,7 @@ class WatchedDrafter(WrappedDrafter):
         """Watch a method's `drafter`. `seed` fixes the random numbers that place each draft token
         within its own share of q (see `draft_numbers`).
 
-        The needs, the acceptance rule and the trees' sizes are the method's.
+        The needs, the acceptance rule and the sizes of trees stay those of the method.
         """
         super().__init__(drafter)
         self.trees: list[ProposedTree] = []  # one per step: tokens and parents of its nodes
@@ -128,11 +128,11 @@ class Planted(WrappedDrafter):
     first_drafts: dict[int, list[int]]
     """The method's own draft tokens for the next position, by the number of tokens before it."""
     num_planted: list[int]
-    """Right tokens in the tree of each step, but at most as many as the rest of the budget has room
-    for beside the target's own token.
+    """Right tokens in the tree of each step, at most as many as the remaining budget can take. One
+    token of the budget is left for the target's own.
     """
     depths: list[int]
-    """The levels below the root in the tree of each step, with the same bound."""
+    """The levels below the root in the tree of each step, with the same maximum."""
 
     def __init__(self, drafter: Drafter, right_ids: Sequence[int], first_step: int = 0) -> None:
         """Take a method's drafter, and the right token ids with the prompt's.
@@ -167,7 +167,7 @@ class Planted(WrappedDrafter):
         self.first_drafts[num_tokens] = [token for token, parent in nodes if parent == 0]
         # right token ids of the levels below the root
         level_ids = self._right_ids[num_tokens : num_tokens + tree.layout.max_depth]
-        # draft tokens that fit into the rest of the budget, with one left for the target's own
+        # draft tokens that fit into the remaining budget; one is left for the target's own token
         most_accepted = state.remaining - 1
         depth = min(int(tree.layout.depths[:num_nodes].max()), most_accepted)
         is_deepest_yet = depth > max(self.depths, default=0)

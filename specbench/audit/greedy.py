@@ -30,8 +30,8 @@ def agreement_with_ours(
     """Compare the greedy answers of a server with vanilla's answers in this process.
 
     Returns the number of answers compared, and the first difference of each answer that differs.
-    Every request (a turn of a sample) that did not fail is compared once. The model here gives as
-    many tokens as the server gave, so an answer of the server that ends too early is not noticed.
+    Every request (a turn of a sample) that did not fail is compared once. The model here
+    generates as many tokens as the server sent, so an answer that a server ends early is not found.
     If a server sent only text, the tokens compared are those of its text.
 
     Args:
@@ -140,7 +140,7 @@ class Examiner:
         # first step begins at 1. `accept_lengths`: tokens emitted per step.
         ends_of_steps = accumulate(record.accept_lengths)
         first_indices = [1, *(1 + end for end in ends_of_steps)]
-        # of the step that has the position; 1 for position 0 too, for which only the prefill runs
+        # of the step that emitted the token at the position; 1 for position 0, which has no step
         first_index = max(
             (first_index for first_index in first_indices if first_index <= position), default=1
         )
@@ -154,7 +154,7 @@ class Examiner:
         for index, (vanilla_id, method_id) in enumerate(zip(vanilla_ids, method_ids, strict=True)):
             if vanilla_id != method_id:
                 logits = self._model.logits(context_ids + vanilla_ids[:index])
-                # of the token that lies further below the best token
+                # the larger gap of the two tokens
                 gap = max(_below_best(logits, vanilla_id), _below_best(logits, method_id))
                 largest_tie = near_tie(self._audit_dtype, _scale(logits))
                 return _Rerun(is_same=False, is_bug=gap > largest_tie)
@@ -167,6 +167,6 @@ def _below_best(logits: FloatArray, token: int) -> float:
 
 
 def _scale(logits: FloatArray) -> float:
-    """The largest magnitude among the best logits. The others may be anything, such as masked."""
+    """The largest magnitude among the best logits. The others may be masked."""
     best = np.partition(logits, -min(NUM_BEST, len(logits)))[-NUM_BEST:]
     return float(np.abs(best).max())

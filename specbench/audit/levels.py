@@ -4,7 +4,7 @@ from specbench.audit.recorded import Records
 from specbench.log.header import RunHeader
 
 RAISED = 2.0
-"""The least raised temperature: residuals and bonus tokens are rare if the target is sure."""
+"""The lowest raised temperature. At lower ones, residuals and bonus tokens are rare."""
 
 
 def levels(temperature: float) -> tuple[float, ...]:

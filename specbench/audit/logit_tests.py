@@ -16,11 +16,11 @@ def logit_tests(
 
     Yields up to three tests, or none if there are no rows. A row is the logits for one token.
     - The largest deviation from a plain forward may not exceed a limit.
-    - The share of flips, rows with another best token than the plain forward's, may not be
-      significantly larger than vanilla's share.
-    - No row may have other bits than the engine's steps over chains of the same tokens. Rows with
-      unknown `is_exact` are left out. This is tested only if all rows of vanilla have these bits.
-      In that case a deviation is allowed if it is no larger than that of a row with these bits.
+    - The share of flips, rows whose best token is not the plain forward's, may not be significantly
+      larger than vanilla's share.
+    - Every row must equal, bit for bit, the row of the engine's steps over chains of the same
+      tokens. Rows with unknown `is_exact` are left out. This is tested only if all rows of vanilla
+      are equal. In that case deviations up to the largest of an equal row are allowed.
 
     Args:
         logits: numbers about the method's rows.

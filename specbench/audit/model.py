@@ -92,7 +92,7 @@ class RunModel:
             "settings": PAPER,  # replaced by the methods' options in the run (`before` below)
             **_NO_SERVER,
         }
-        if device:  # the run's way of execution may not be possible there
+        if device:  # it may not support the run's execution mode
             spec_values |= {"device": device, "execution": "auto"}
         plan = make_plan(RunSpec(**spec_values), is_offline=is_offline)
         assert isinstance(plan.setup, EngineSetup)  # since no option of a server is set
@@ -158,7 +158,7 @@ class RunModel:
     @without_cudnn_attention()
     def logits(self, token_ids: Sequence[int]) -> FloatArray:
         """The target's logits [vocab] after these tokens, in one pass over all of them."""
-        with self.target.execution.paused():  # not padded, as prompts of captured graphs are
+        with self.target.execution.paused():  # no padding, unlike in captured graphs
             logits = self.target.prefill(token_ids).logits[0]
         return logits.double().cpu().numpy().copy()
 

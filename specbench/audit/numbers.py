@@ -90,8 +90,8 @@ class LogitNumbers(Columns):
     is_flipped: Array
     """True if the best token differs."""
     is_exact: Array
-    """1 if all logits have the bits that the engine's own steps over the plain answer give, 0 if
-    not; UNKNOWN where bits depend on the shape of a step, or were not compared.
+    """1 if all logits equal, bit for bit, those of the engine's steps over chains of the answer; 0
+    if not; UNKNOWN where bits depend on the shape of a step, or were not compared.
     """
 
 

@@ -1,4 +1,4 @@
-"""Results of an audit, by difference and by method: rounding (numerics) or a bug."""
+"""Results of an audit: is a difference, or a method's result, due to rounding or to a bug?"""
 
 from dataclasses import dataclass
 
@@ -23,8 +23,8 @@ def near_tie(dtype: str, scale: float) -> float:
     epsilon times the size of the logits (`scale`: the largest magnitude among the 100 best). The
     multiple was measured on `tiny` between prefill, tree and single tokens: the gap between two of
     the 20 best tokens moved by up to 6 epsilon x scale in bfloat16, 4 in float16 and 31 in float32.
-    The last is larger because sums are rounded to float32 like all else; half precision also sums
-    in float32, which is much finer than its own epsilon. The thresholds, 8 and 64, leave some room,
+    The last is larger because float32 also rounds the sums; half precision sums in float32, whose
+    epsilon is much smaller. The thresholds, 8 and 64, leave some room,
     since rounding errors grow like the square root of the number of layers.
 
     In bfloat16 the gap can be a whole logit, which may hide a bug. In float32
@@ -40,8 +40,8 @@ def allowed_deviation(dtype: str, calibrated: float | None = None) -> float:
     but at least the factor of `near_tie`, and at most sixteen times this factor. Without such a
     measurement it is four times the factor.
 
-    On `tiny` in float32, with torch's operations, a sound tree stayed below 57 in 77,000 sampled
-    tokens. Stale keys in one layer gave 56,000, wrong positions 390,000.
+    On `tiny` in float32, with torch's operations, correct trees deviated by less than 57 over
+    77,000 sampled tokens; with stale keys in one layer by 56,000, with wrong positions by 390,000.
     """
     factor = _FACTOR[dtype]
     measured = factor if calibrated is None else calibrated

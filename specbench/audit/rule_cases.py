@@ -31,9 +31,9 @@ _NEXT = np.array(
 _Q_ROOT = np.array([0.15, 0.35, 0.1, 0.4])
 """q after the root: [4]. The next three are other choices, for some cases."""
 _Q_CLOSE = np.array([0.48, 0.33, 0.15, 0.04])
-"""Likely tokens have a little more mass than in p. It shows a rule that rejects too rarely."""
+"""Likely tokens have a little more mass than in p, to expose a rule that rejects too rarely."""
 _Q_FAR = np.array([0.02, 0.02, 0.02, 0.94])
-"""The first sibling is almost always rejected, and after it one second sibling in seven."""
+"""The first sibling is almost always rejected, and then the second in one case in seven."""
 _Q_REJECTED = np.array([0.02, 0.21, 0.08, 0.69])
 """With top-p, q's likeliest token is rejected, and applying top-p again would cut the residual."""
 _Q_NEXT = _NEXT[[2, 3, 1, 0]]
@@ -164,7 +164,7 @@ def _draw_tree(case: RuleCase, generator: np.random.Generator) -> _Drafts:
         parent = case.parents[node]
         elder_siblings = [elder for elder in range(1, node) if case.parents[elder] == parent]
         taken_tokens = [tokens[elder] for elder in elder_siblings]
-        # What elder siblings leave of q, not normalized [4]. `_q_after` takes None for the root.
+        # q without earlier siblings' tokens [4], not normalized. None: `_q_after` of the root.
         left_q = _q_after(case, tokens[parent] if parent else None)
         left_q[taken_tokens] = 0
         if case.is_drawn and left_q.sum():
@@ -175,7 +175,7 @@ def _draw_tree(case: RuleCase, generator: np.random.Generator) -> _Drafts:
             tokens[node] = int((cdf / cdf[-1]).searchsorted(uniform, side="right"))
             continue
         free_tokens = [token for token in range(VOCAB) if token not in taken_tokens]
-        # Any free token would do as a fixed one; this choice varies with the node.
+        # A fixed token may be any free one; this choice varies with the node.
         index = 0 if case.is_drawn else (node + parent) % len(free_tokens)
         tokens[node] = free_tokens[index]
         q[node, tokens[node]] = 1.0
@@ -185,7 +185,7 @@ def _draw_tree(case: RuleCase, generator: np.random.Generator) -> _Drafts:
 def _q_after(case: RuleCase, token: int | None) -> Array:
     """A copy of q [4] after a drafted token, or after the root if `token` is None.
 
-    At the root, `support` may cut it, and then it is not normalized.
+    At the root, `support` may cut q, which is then not normalized.
     """
     if token is not None:
         return _Q_NEXT[token].copy()

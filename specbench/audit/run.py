@@ -51,7 +51,7 @@ def audit(
     """Audit a run: compare greedy answers with vanilla's, and test what every method emits.
 
     Args:
-        run: the run; it may have vanilla alone if its answers were sampled.
+        run: the run. A run of vanilla alone must have sampled answers.
         open_model: loads the run's model, with all methods (True) or with vanilla alone (False).
         is_recheck: run steps that emitted other tokens than vanilla again, in the model's dtype.
         effort: size of the tests; with 0 tokens, only greedy answers are compared.
@@ -75,7 +75,7 @@ def audit(
             "Audit a run with vanilla and at least one other method.",
         )
     model = None  # stays None if there is nothing to examine
-    if header.servers:  # vanilla's server, or else every server, is compared with vanilla here
+    if header.servers:  # only vanilla's server is compared if there is one, else every server
         labels = [BASELINE] if BASELINE in header.methods else [*header.methods]
         say(f"{', '.join(labels)}: comparing the server's answers with vanilla in this process …")
         model = open_model(False)  # vanilla alone

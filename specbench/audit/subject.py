@@ -50,7 +50,7 @@ class Subject:
     task_prompts: Sequence[tuple[int, ...]] = ()
     """Prompts of tasks, to which a method might have answers."""
     unseen_prompts: Sequence[tuple[int, ...]] = ()
-    """A prompt of no task for each of `task_prompts`, made of prompts of the same task."""
+    """For each of `task_prompts`, a new prompt mixed from prompts of the same task."""
     eos_ids: frozenset[int] = frozenset()
     """End tokens of the model. An answer that a method knows in advance would end with one."""
     drawn: list[TokenNumbers] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Subject:
 
     @property
     def dtype(self) -> str:
-        """Name of the target's dtype; "float32" for others than EPSILON has, such as float64."""
+        """Name of the target's dtype; "float32" for a dtype that EPSILON lacks, such as float64."""
         name = str(self.target.dtype).removeprefix("torch.")
         return name if name in EPSILON else "float32"
 

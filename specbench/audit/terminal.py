@@ -84,9 +84,9 @@ def _contract_page(method_audit: MethodAudit, *, is_full: bool) -> Iterator[Part
     yield Line(sentence, style=f"bold {colour}")
     if method_audit.smallest_tv is not None:  # None: no tokens were sampled
         yield Line(
-            f"Power: an error that moves a mean total variation of {method_audit.smallest_tv:.3f} "
-            f"to or from the likeliest token would show in {POWER:.0%} of audits with "
-            f"{method_audit.num_tokens} sampled tokens. --full shows every test."
+            f"Power: {POWER:.0%} of audits with {method_audit.num_tokens} sampled tokens would "
+            f"find an error that moves a probability of {method_audit.smallest_tv:.3f} on average "
+            "to or from the likeliest token. --full shows every test."
         )
 
 
@@ -275,7 +275,7 @@ def _sentences(audit: Audit) -> Iterator[str]:
         yield f"Not judged: {methods_and_reason}."
     if audit.greedy and audit.statuses & {"numerics", "bug"}:  # there may be gaps in a table
         yield (
-            "gap: the target's largest logit minus its logit of the method's token. Rounding "
+            "gap: the target's largest logit minus its logit for the method's token. Rounding "
             "explains gaps up to the limit for near-ties, but no larger ones."
         )
         if not audit.recheck_dtype and audit.dtype != "float32":  # no step was run again
@@ -294,7 +294,7 @@ def _sentences(audit: Audit) -> Iterator[str]:
     if any(method_audit.num_tokens for method_audit in audit.methods):  # tokens were sampled
         yield (
             f"p: corrected for all tests (Holm); a test fails below {ALPHA}. smallest TV: the "
-            f"smallest error that {POWER:.0%} of audits would find, measured as the mean total "
-            "variation moved to or from the likeliest token. --power TV draws enough tokens to "
+            f"smallest error that {POWER:.0%} of audits would find, as the mean probability (total "
+            "variation) moved to or from the likeliest token. --power TV draws enough tokens to "
             "find a smaller one."
         )

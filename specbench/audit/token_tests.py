@@ -220,8 +220,8 @@ def smallest_tv(tokens: TokenNumbers, error_rate: float) -> float:
     """The smallest mean total variation that a test of these tokens finds in POWER of all audits.
 
     The error considered moves probability to or from the likeliest token of each distribution; the
-    test is the one of how often the likeliest token is drawn. `error_rate` is the test's rate of
-    false alarms.
+    test checks how often the likeliest token is drawn. `error_rate` is the test's rate of false
+    alarms.
     """
     # A test at `error_rate` finds a mean difference d with probability POWER if
     #   d = (z(error_rate / 2) + z(1 - POWER)) * sqrt(sum(b * (1 - b))) / n

@@ -4,9 +4,9 @@ At temperature 0 the logits along the accepted paths are compared with a plain f
 temperature 0, tokens and drafts are also tested as draws, at the run's temperature and at a raised
 one, and each acceptance rule is tested on trees with known probabilities. Vanilla is the control.
 
-The tested answers are recorded ones, which are completed again and watched, and newly drawn ones.
-A recorded answer is completed again with the seed it had, so that caches and memories are as in
-the run. Its recorded tokens are tested even if other tokens come out now.
+Some of the tested answers are recorded ones, which are completed again and watched; others are
+newly drawn. A recorded answer is completed again with its seed, so that caches and memories are as
+in the run. Its recorded tokens are tested even if other tokens come out now.
 """
 
 import hashlib
@@ -72,7 +72,7 @@ class Effort:
     num_tokens: int = 2000
     """Tokens per method and temperature; with 0, only recorded greedy answers are compared."""
     power: float | None = None
-    """Total variation that the tests should find, for which more tokens may be drawn."""
+    """Total variation that the tests should find; more tokens are drawn if this needs them."""
     num_outcomes: int = 40_000
     """Number of times that each acceptance rule is run on small trees."""
 

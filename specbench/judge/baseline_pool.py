@@ -77,7 +77,7 @@ def check_speeds(
         run: the checked run at one load, with its table of records.
         baselines: runs at the same load, whose spread shows how far equal runs differ.
         max_slowdown: the share by which a time per token may rise.
-        load: the load that cells name; it has no text if only one load is checked.
+        load: the load in the keys of the checked cells; without text if only one load is checked.
         num_loads: the number of loads that are checked, each by a call of this function.
 
     Raises:
@@ -214,7 +214,7 @@ def _check(
         # slower than allowed, but not significantly; or only a slowdown above 20 % would fail
         status = "skipped"
         phrase = f"{CANNOT_TELL}: {phrase}"
-    # as wide as the test's level, so wider than 95 %
+    # an interval at the test's level, so wider than a 95 % interval
     interval = Interval(math.expm1(change - half_width), math.expm1(change + half_width))
     slowdown = Estimate(math.expm1(change), interval)  # the share by which the time rose
     return Check("speed", status, phrase, key, value=slowdown, allowed=rule.max_slowdown)

@@ -278,7 +278,7 @@ def _of_counting(
 ) -> Iterator[Setting]:
     """A setting for each of these that differs between the sides: the average behind the printed
     number, the prompts and turns, the tasks, and the rule by which tokens are counted. A rule that
-    both share is a setting too, if it is not ours and changes the ratio.
+    both share is a setting too, if it is not specbench's and changes the ratio.
 
     `product` is the ratio of the sides' printed numbers (speedups or speeds), as factors.
     """

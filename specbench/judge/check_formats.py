@@ -59,8 +59,8 @@ def _check_values(check: Check) -> dict[str, Any]:
 
 
 def to_junit(runs: Sequence[CheckedRun]) -> bytes:
-    """The XML document: a case for each cell with checks, and for the checks of each name that are
-    about the whole run.
+    """The XML document: a case per cell with checks, and a case per name of checks of the whole
+    run.
 
     A cell is a method on a task; its case has all checks of the cell. A case fails if any of its
     checks fails. It is skipped if all its checks of numbers (MAT and speed) are skipped or, without

@@ -278,8 +278,8 @@ def _unshared_loads(run_a: Run, run_b: Run) -> Iterator[str]:
 def _unshared(reference: Side, subject: Side) -> Iterator[str]:
     """Methods, tasks, temperatures, runs and passes that only one side has, in words.
 
-    A side's `tasks` map names to titles. `num_runs` is 1 unless both sides are pools of runs, whose
-    `num_passes` over the prompts are those of each run.
+    A side's `tasks` map names to titles. `num_runs` is 1 unless both sides are pools of runs; then
+    `num_passes` counts the passes of each run over the prompts.
     """
     for side, other_side in ((reference, subject), (subject, reference)):
         header = side.run.header

@@ -16,8 +16,8 @@ from specbench.log.run import Load, Run
 from specbench.types import Record, RecordKey
 
 LEAST_ANSWERS = 2
-"""Fewest answers with more or fewer steps than before that fail a check. A single answer may differ
-by rounding.
+"""A check fails only if at least this many answers take more or fewer steps than before. A single
+answer may differ by rounding.
 """
 
 
@@ -85,9 +85,9 @@ def _repeats_drafts(method: str, baseline: RunHeader, header: RunHeader) -> bool
 
 
 def _exact_pairs(run: Run, baseline: Run) -> Iterator[_ExactPair]:
-    """Pairs of an answer at temperature 0 and the baseline's answer to the same request, if the
-    tokens of both are equal, and the answers to all earlier turns of the chat are equal too: the
-    method's, and those of the run's first method, which a shared history has.
+    """Pairs of an answer at temperature 0 and the baseline's answer to the same request, if both
+    have equal tokens and the answers to all earlier turns of the chat are equal too. These are the
+    method's answers, and those of the run's first method, which may be the history of all methods.
 
     Answers without recorded steps are left out.
     """

@@ -83,7 +83,7 @@ class ExplainedSide:
 
     @property
     def counts(self) -> set[AnswerCounts]:
-        """The tokens and steps of each answer, whatever its pass."""
+        """The tokens and steps of each answer, in any pass."""
         method = self.pairs.method
         return {*map(AnswerCounts, self.pairs.turns, method.tokens.tolist(), method.steps.tolist())}
 

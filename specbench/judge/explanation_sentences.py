@@ -68,11 +68,11 @@ def sentence(explanation: Explanation) -> str:
 def _evidence(explanation: Explanation) -> str:
     """The end of the sentence on the largest factor: whether the factor is shown to differ from 1.
 
-    A factor is claimed if it differs significantly from 1. After a claimed factor follow sentences
-    on the settings that can change it and on other claimed factors; after a tested one only the
-    latter; after an untested one only the former. A claimed factor of runs that are not imported is
-    without a cause if no setting that can change it differs: then no sentence follows. Averaging,
-    and the prefill beside changed decoding, need no cause: they follow from other factors.
+    A factor is claimed if it differs significantly from 1. Then sentences follow on the settings
+    that can change it and on other claimed factors. If it was tested but is not claimed, only the
+    others are named; if it was not tested, only the settings. If no setting that can change a
+    claimed factor differs, it has no cause and no sentence follows, except in imported runs and for
+    averaging and a prefill that follows from changed decoding.
     """
     largest, *others = explanation.factors
     causes = explanation.causes(largest.name)  # settings that differ and can change it, in words

@@ -168,7 +168,7 @@ def _row(label: str, factor: Factor, explanation: Explanation) -> Row:
     interval = factor.effect.interval
     interval_text = f"{interval.low:.3f}–{interval.high:.3f}" if interval else formats.NONE
     effect_text = f"x{factor.effect.value:.3f}"
-    if is_step_below_cost and explanation.reference is None:  # one run: the seconds say all
+    if is_step_below_cost and explanation.reference is None:  # one run: seconds alone
         effect_text = interval_text = ""
     tone: Tone = "unsure"  # the colour of the effect
     if explanation.is_claimed(factor.name):  # the effect differs significantly from 1

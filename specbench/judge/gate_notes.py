@@ -149,8 +149,8 @@ def _remedy(skipped: Sequence[Check]) -> str:
 
 
 def _passed_notes(checks: Sequence[Check]) -> Iterator[Note]:
-    """A note on MAT and a note on speed: how many numbers passed, and which of them became worse
-    by most. There is no note if none passed.
+    """A note on MAT and a note on speed: how many numbers passed, and which of them worsened most.
+    There is no note if none passed.
     """
     for kind, loss in (("MAT", "drop"), ("speed", "slowdown")):
         # Shares by which numbers became worse, with their checks; a negative share is better.
@@ -173,7 +173,7 @@ def _passed_notes(checks: Sequence[Check]) -> Iterator[Note]:
 
 
 def _capitalized(words: str) -> str:
-    """The words with a capital first letter; `str.capitalize` would make the others small."""
+    """The words with a capital first letter; `str.capitalize` would lower-case the rest."""
     return words[0].upper() + words[1:]
 
 

@@ -34,8 +34,8 @@ def publisher_notes(explanation: Explanation) -> Iterator[Note]:
 
 
 def file_notes(explanation: Explanation) -> Iterator[Note]:
-    """Notes on the files of imported runs: how tokens are counted and numbers averaged, what is
-    remarkable, and which facts are missing.
+    """Notes on the files of imported runs: how tokens are counted and numbers averaged, oddities,
+    and missing facts.
 
     If both sides are of one run, its files get one set of notes.
     """
@@ -51,8 +51,8 @@ def file_notes(explanation: Explanation) -> Iterator[Note]:
                 yield Note(f"Seen in {letter}", "; ".join(remarks))
             yield Note(f"Not in {letter}", f"{', '.join(imported.lacks)} (not estimated)")
     names = {header.model.name for header in headers}
-    # The names differ, but a name does not show that the models differ if a run's files do not tell
-    # it (`untold_patterns` are the header fields that they do not tell).
+    # The names differ, but the models need not: `untold_patterns` are the header fields that a
+    # run's files do not give, here the model's name.
     if len(names) > 1 and any("model.name" in header.untold_patterns for header in headers):
         yield Note(
             "Model",
@@ -62,8 +62,8 @@ def file_notes(explanation: Explanation) -> Iterator[Note]:
 
 
 def steps_by_counters(side: ExplainedSide) -> str:
-    """MAT of all answers by the counters of a server that does not give steps of single answers, in
-    words; empty if it is unknown.
+    """MAT of all answers in words, by the counters of a server that does not report the steps of
+    each answer; empty if it is unknown.
     """
     blocks = [block for block in side.run.header.blocks if block.method == side.key.method]
     mat = mat_of_blocks(blocks)

@@ -82,8 +82,8 @@ def _machine(header: RunHeader) -> Iterator[str]:
     These are a checkout with changes, other programs, throttling, several machines, and a load or
     GPU that was not recorded.
     """
-    # What was measured on one machine each: the workers and the merged runs that make up the run,
-    # or else the run itself. Each has an environment, and the use of its CPU and its GPU.
+    # Parts that were each measured on one machine. A part has an environment, and the use of its
+    # CPU and its GPU.
     machine_parts = _measured_parts(header)
     environments = [machine_part.environment for machine_part in machine_parts]
     # A segment is the rest of a run that was resumed on another machine or version.
@@ -93,8 +93,8 @@ def _machine(header: RunHeader) -> Iterator[str]:
         yield "The checkout had uncommitted changes. Commit them, and repeat the run."
     if header.segments:
         yield "The run was continued on another machine or with other versions."
-    # Servers are other programs too. With servers, only the load before the run counts, which a
-    # warning with this beginning reports. The two warnings of a resumed run are joined.
+    # Servers count as other programs during the run, so only the load before it counts: a warning
+    # that starts with BUSY_AT_START. A resumed run has two, which are joined.
     if header.servers:
         yield from (
             warning
@@ -114,8 +114,8 @@ def _machine(header: RunHeader) -> Iterator[str]:
 
 
 def _measured_parts(header: RunHeader) -> Sequence[RunHeader | Origin | WorkerHeader]:
-    """The parts measured on one machine each: the workers, merged runs without workers, or else the
-    run itself.
+    """The parts that were each measured on one machine: the workers and the merged runs without
+    workers, or else the run itself.
     """
     merged_with_workers = {name.rpartition("/")[0] for name in header.workers}
     origins = [origin for origin in header.origins if origin.id not in merged_with_workers]
@@ -137,7 +137,7 @@ def _audit(header: RunHeader, audit: StoredAudit | None) -> Iterator[str]:
                 f"{label} failed the audit at T={method_audit.level:g}: "
                 f"{audit_failure(method_audit)}."
             )
-    # A label is the method with its temperature; the temperature in the middle is not needed.
+    # `label` names the method and its temperature, so the second field is not needed.
     unjudged = [f"{label} ({reason})" for label, _, reason in find_unjudged(audit, header)]
     if unjudged:
         yield (

@@ -22,8 +22,7 @@ from specbench.judge.pairs import CellPair, Pair
 MOST_TIMES = 10
 """A number is judged only if its test would find this many times the allowed change."""
 MOST_UNSEEN = 0.2
-"""A test need not find a smaller change than this share, even if MOST_TIMES the allowed change is
-less.
+"""No test has to find a change below this share, even if MOST_TIMES the allowed change is smaller.
 """
 LEAST_SAMPLES = 8
 """Samples per task that have enough degrees of freedom for a test, regardless of their lengths."""
@@ -83,9 +82,7 @@ class _NumberTest:
 
     @property
     def _sides(self) -> list[tuple[Value, Value]]:
-        """The new and the old number of each pair, as `slower` takes them: for a rise, the two
-        change places.
-        """
+        """The new and the old number of each pair, as `slower` takes them; swapped for a rise."""
         if self.is_rise:
             return [(pair.reference, pair.subject) for pair in self.pairs]
         return [(pair.subject, pair.reference) for pair in self.pairs]

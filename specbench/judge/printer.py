@@ -29,7 +29,7 @@ class Line(NamedTuple):
     style: str = ""
     """Its colour and weight as rich spells them."""
     indent: int = 0
-    """Blanks before the text."""
+    """Spaces before the text."""
 
 
 BLANK = Line("")
@@ -51,7 +51,7 @@ def print_page(parts: Iterable[Part], console: Console | None = None) -> None:
             renderables.append(page_part)
         elif not isinstance(page_part, Line):  # notes
             renderables.append(notes_grid(page_part))
-        elif page_part.indent:  # blanks before the text
+        elif page_part.indent:  # spaces before the text
             renderables.append(Prose(page_part.text, page_part.style, indent=page_part.indent))
         else:
             renderables.append(Text(page_part.text, style=page_part.style))

@@ -112,7 +112,7 @@ def _is_equal(field_value: object, wanted: str) -> bool:
     try:
         is_same_number = isinstance(field_value, float) and field_value == float(wanted)
         return is_same_number or str(field_value) == wanted
-    except ValueError:  # the field has a number, and the wanted value is none
+    except ValueError:  # the field is a number, but the wanted value is not
         return False
 
 

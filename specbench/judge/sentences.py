@@ -42,14 +42,14 @@ def change_sentences(
         temperature: the sampling temperature.
         task: the name of a task, or "mean" for the mean over tasks.
     """
-    # Method -> its numbers in both runs; the methods but vanilla stay in `cells`.
+    # Method -> its numbers in both runs. Vanilla's are taken out of `cells`.
     cells = {method: comparison.cell(method, temperature, task) for method in comparison.methods}
     vanilla = cells.pop(BASELINE, None)
     sentences = []
     if vanilla:
         sentences.append(_vanilla_sentence(comparison, letters, vanilla))
         is_compared = not isinstance(vanilla.tokens_per_s.ratio, Missing)
-        # is_judged: there are runs or passes enough to judge speed. If not, and no sentence on
+        # is_judged: there are enough runs or passes to judge speed. If not, and no sentence on
         # another method says why, this one does.
         if is_compared and not cells and not comparison.repetition.is_judged:
             sentences.append(no_verdict(comparison))
@@ -130,7 +130,7 @@ def cross_sentence(comparison: Comparison, letters: Letters, key: CellKey) -> st
 
 
 def _places(subject: RunHeader, reference: RunHeader, letters: Letters) -> tuple[str, str]:
-    """The places of the two measurements, with a blank before each: their machines if they differ,
+    """The places of the two measurements, with a space before each: their machines if they differ,
     otherwise their runs; nothing if they are one run.
     """
     if subject == reference:

@@ -50,8 +50,8 @@ def check_sources(run: RunTables, baseline: RunTables) -> Iterator[Check]:
 def check_sources_alone(run: TabledRun) -> Iterator[Check]:
     """The checks of `check_sources` for a run without a baseline.
 
-    Untimed work that leaves a speedup is skipped. So is the warning about several methods whose
-    steps are faster than vanilla's: vanilla itself may be slow.
+    Skipped are untimed work that takes no method below a speedup of 1, and the warning about
+    several methods with steps faster than vanilla's: vanilla itself may be slow.
     """
     header = run.run.header
     warnings = _find_in_table(header, run.table)
@@ -93,8 +93,8 @@ def _find_cheats(tables: RunTables) -> tuple[RunWarning, ...]:
 
 
 def _find_in_table(header: RunHeader, table: RecordTable) -> tuple[RunWarning, ...]:
-    """The warnings about a table of records. Most rules are for the engine in this process: for
-    servers, only a baseline that drafts is found, and for other tools nothing.
+    """The warnings about a table of records. Most rules are for the engine in this process: runs on
+    servers are only checked for a baseline that drafts, runs of other tools for nothing.
     """
     if header.imported:
         return ()
