@@ -81,7 +81,7 @@ class Command(WithHeadings, TyperCommand):
         """Parse the words of a call; click removes the words that it understands.
 
         Raises:
-            UserError: a word that means something under another name.
+            UserError: an option that has another name here, or a word too many.
         """
         words = with_address(args)
         flags = {flag for param in self.params for flag in param.opts}

@@ -1,4 +1,4 @@
-"""`specbench audit`: check that a run, or a method on drafts planted for it, is lossless."""
+"""`specbench audit`: check that a run, or a method with planted drafts, is lossless."""
 
 from collections.abc import Mapping
 from functools import partial

@@ -1,6 +1,6 @@
-"""`specbench list` and `specbench show`: what there is, as tables of text.
+"""`specbench list` and `specbench show`: methods, models, datasets and runs as tables of text.
 
-Both must answer at once: torch is imported only to show a single method.
+Both must be fast: torch is imported only to show a single method.
 """
 
 import json

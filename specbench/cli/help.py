@@ -22,11 +22,11 @@ class WithHeadings:
 
 
 class Part(WithHeadings, TyperCommand):
-    """A command of a command, such as `tune profile`."""
+    """A subcommand, such as `tune profile`."""
 
 
 class CommandWithParts(WithHeadings, TyperGroup):
-    """A command with commands of its own, which its help lists last."""
+    """A command with subcommands, which its help lists last."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         super().format_options(ctx, formatter)

@@ -53,10 +53,10 @@ class InterruptibleGroup(TyperGroup):
 
 
 def interrupt_once(received: int, _frame: Any) -> None:
-    """Ignore these signals from now on: a second one must not disturb the end.
+    """Ignore these signals from now on, so that a second one does not disturb the shutdown.
 
-    A first one that arrives in a finalizer is sent again. After a hang-up, what a command writes
-    to its terminal is dropped: the terminal is gone.
+    If Python drops the first one because it arrives in a finalizer, it is sent again. After a
+    hang-up the terminal is gone, so what a command writes to it is dropped.
     """
     send_dropped_interrupts()
     for signal_number in _SIGNALS:

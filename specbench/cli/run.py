@@ -115,8 +115,8 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
     from specbench.measure.suite.recipe import equal_runs
 
     if call.resume and call.output and (first := call.output / "run-1" / HEADER).exists():
-        # The other runs have the first one's options, except that they read the settings that
-        # `auto` found from its folder: `settings` then differs, and must not be compared.
+        # The other runs have the first one's options, but read from its folder the settings that
+        # `auto` found. Then `settings` differs, and must not be compared.
         _, spec, given = resumed_run(spec, names, first.parent, RUNS)
         names = [name for name in given if name != "settings" or spec.settings != AUTO]
     suite_of_runs = equal_runs(spec, names, call.runs)

@@ -23,7 +23,7 @@ MEASURE_HINT = "Measure it here: specbench tune cost --model M --method A,B --ou
 
 
 class MethodCost(msgspec.Struct, frozen=True):
-    """Times of a method in addition to the target's: of its drafts, and of its prefill."""
+    """Times that a method's drafts and its prefill take in addition to the target's times."""
 
     kind: ProfileKind
     """The kind of its profile, whose axes decide the time of a draft."""
@@ -71,7 +71,7 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
     """Number of settings that were measured with two drafters."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers that no measurement gives; msgspec names the file's field."""
+        """Refuse numbers that no measurement can give; msgspec's error names the field."""
         problem = next(_problems(self), None)
         if problem:
             raise ValueError(problem)

@@ -98,7 +98,7 @@ class CostModel:
         Args:
             label: the method as the curve spells it; None for vanilla.
             options: options of the method's setting, by name.
-            walk: the steps of the answer, the tokens of its prompt, and of each step the nodes of
+            walk: the steps of the answer, the tokens of its prompt, and for each step the nodes of
                 its tree, how often it is expected, and the answer's tokens before it.
 
         Raises:

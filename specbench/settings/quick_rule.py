@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from specbench.engine.drafter import Drafter
 
 EQUAL = 1.03
-"""Settings that cost at most this factor of the cheapest count as equally fast. If the paper's
+"""Settings that cost at most this many times the cheapest count as equally fast. If the paper's
 settings are among them, they are chosen, or else the settings with the fewest rows.
 """
 LIKELY = 1.2
-"""Settings that cost more than this factor of the cheapest are not tried again: the error of a
+"""Settings that cost more than this many times the cheapest are not tried again: the error of a
 trial is smaller than that.
 """
 LEAST_MAT = 1.15

@@ -49,7 +49,7 @@ class RunMethod:
     loaded: LoadedMethod | None = None
     """The method with its options, if other options than those in `asked` are in effect."""
     has_hash: bool = False
-    """True if the label has the hash of its files, because another method's have the same names."""
+    """True if the label has the hash of its files, as another method's files have equal names."""
 
     @cached_property
     def _loaded(self) -> LoadedMethod:
@@ -90,7 +90,7 @@ class RunMethod:
         return replace(self, loaded=LoadedMethod(self.method, options))
 
     def for_target(self, num_parameters: float) -> RunMethod:
-        """The method with its paper's options for a target of this size. User's options stay."""
+        """The method with its paper's options for a target of this size. The user's stay."""
         given = {name: getattr(self.options, name) for name in self.asked.given}
         options = self.options.for_target(num_parameters).replaced(**given)
         return self if options == self.options else self.with_options(options)
@@ -136,9 +136,9 @@ class RunMethod:
 
     @property
     def decided_by_user(self) -> frozenset[str]:
-        """Options that the user gave, and those whose meaning they replace.
+        """Options that the user gave, and those that they decide too.
 
-        A given tree also fixes the number of its nodes.
+        A given tree, for example, also decides the number of nodes.
         """
         given = frozenset(self.asked.given)
         alternatives = self.method.alternatives_with(self.options)

@@ -80,7 +80,7 @@ def estimate(weighed: DataFrame, model: CostModel, label: str) -> SpeedupEstimat
     mean_speedups = np.mean(speedups, axis=0)  # [1 + resamples]: the estimate, then resamples
     num_samples = len(weighed)
     degrees = max(1, num_samples - len(speedups))  # of freedom: samples less tasks
-    # Drawing from n clusters has the variance of dividing by n.
+    # Resampling n samples gives the variance with divisor n instead of the degrees of freedom.
     drawn_variance = float(np.log(mean_speedups[1:]).var()) * (num_samples / degrees)
     prompts_variance = Variance(drawn_variance, degrees)
     # The variance of the logarithm of a step's time between two measurements of one setting. Its
@@ -107,7 +107,7 @@ def _speedups_by_task(
 ) -> list[FloatArray]:
     """The speedup of each task: the estimate, then its resamples [1 + resamples].
 
-    Prompts and blocks of the curve are drawn together; both sides of a ratio have the same.
+    Prompts and blocks of the curve are drawn together; both sides of a ratio have the same draws.
 
     Args:
         weighed: how often vanilla ("baseline") and a setting ("own") pay each cost, a row per

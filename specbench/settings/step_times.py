@@ -23,8 +23,8 @@ class StepTimes(NamedTuple):
     def at(self, rows: float) -> float:
         """Seconds of a step over `rows` rows, with the fastest number of threads.
 
-        Between measured numbers of rows, the times are interpolated linearly. Beyond the largest,
-        the last line continues.
+        Between measured numbers of rows, the times are interpolated linearly. The last segment is
+        extended beyond the largest number.
         """
         # pairs of a number of rows and the seconds of its step
         points = [(size, min(by_threads.values())) for size, by_threads in self.seconds.items()]

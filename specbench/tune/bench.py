@@ -56,8 +56,8 @@ class TimedSize(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """A completion by the drafter of a size: the times of its steps, in units of vanilla's steps
-    beside them, and the extra time of its prefill.
+    """A completion by the drafter of one size: the times of its steps, in units of vanilla's step
+    just before and after, and the extra time of its prefill.
     """
 
     block: int
@@ -157,7 +157,7 @@ class Bench:
             for thread_index in range(num_thread_counts):
                 row_times = self._time_rows(length_index, thread_index)
                 step_ratios[thread_index, length_index] = row_times.ratios
-                if thread_index == 0:  # vanilla is timed beside each number of threads: keep one
+                if thread_index == 0:  # vanilla is timed with each number: keep one time
                     vanilla_s[length_index] = row_times.vanilla_s
             prefill_ratios[length_index] = self._time_drafts_and_prefill(length_index)
         # Stored steps of all lengths are ratios to vanilla's step at the middle length. The factors

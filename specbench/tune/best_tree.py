@@ -24,7 +24,7 @@ class _TriedTree(NamedTuple):
 def best_tree(
     profile: Profile, label: str, num_nodes: int, prompts: Container[str] | None = None
 ) -> list[Ranks]:
-    """The static tree of at most `num_nodes` nodes with the fewest steps, of those that are tried.
+    """The static tree of at most `num_nodes` nodes that takes the fewest steps of all trees tried.
 
     Returns the paths of all nodes but the root; none if no token of an answer has a rank. A path is
     a tuple of ranks, one per depth, and the best token has rank 0: (0, 2) is the third best token

@@ -193,7 +193,7 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
     num_repeated_ids = min(most_context, target.context - num_new_tokens)
     num_copies = num_repeated_ids // len(longest_ids) + 1
     repeated_ids = (longest_ids * num_copies)[:num_repeated_ids]
-    # by number of tokens; of two equal numbers, the last prompt stays
+    # by number of tokens; of prompts with equally many tokens, the last stays
     ids_by_length = {len(ids): ids for ids in (shortest_ids, median_ids, repeated_ids)}
     sampling = plan.spec.sampling(plan.spec.temperatures[0])
     return [

@@ -9,7 +9,7 @@ from specbench.tune.profile_file import Answer
 
 
 class Outcome(NamedTuple):
-    """A number of draft tokens that may be accepted along the answer, with its chance."""
+    """A possible number of accepted draft tokens along the answer, with its probability."""
 
     num_accepted: int
     """Accepted draft tokens."""
@@ -61,7 +61,7 @@ def num_accepted(tokens: Sequence[int], parents: Sequence[int], answer: Sequence
 
 
 class AcceptedShare(NamedTuple):
-    """A number of tokens of a chain that may be accepted, and the chance that exactly these are."""
+    """A possible number of accepted tokens of a chain, and the chance of exactly this number."""
 
     num_accepted: int
     chance: float
@@ -72,7 +72,7 @@ def shares(chances: Sequence[float]) -> Iterator[AcceptedShare]:
 
     `chances` has the chance that each token is accepted if all tokens before it are accepted.
     """
-    # P(a) = chance_1 * ... * chance_a * (1 - chance_{a+1}), and nothing follows the last token
+    # P(a) = chance_1 * ... * chance_a * (1 - chance_{a+1}), where the chance after the last is 0
     chance_so_far = 1.0  # that all tokens before this token are accepted
     for num_accepted, chance in enumerate([*chances, 0]):
         if chance < 1 and chance_so_far:

@@ -181,7 +181,7 @@ def _steps_of(visits: Sequence[Visit]) -> DataFrame:
 
 
 def variance_of_pairs(differences: Sequence[float]) -> float:
-    """The variance of the log time of one setting, from log differences of pairs of equal ones."""
+    """The variance of a setting's log time, from log differences between equal settings."""
     if not differences:
         return 0.0
     # var(a - b) = 2 * var(a)

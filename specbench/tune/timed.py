@@ -27,8 +27,8 @@ class EnoughSteps(Exception):
 class TimedDrafter(WrappedDrafter):
     """Times the first steps of a completion, from draft to draft, and then ends it.
 
-    The drafter's trees get right tokens in place of its own ("planted"), so that steps accept them:
-    `PLANTED_TOKENS` says how many, step by step.
+    Right tokens are planted in the drafter's trees, so that steps accept them: `PLANTED_TOKENS`
+    says how many, step by step.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class TimedDrafter(WrappedDrafter):
         """Return the draft of the next step, with right tokens planted in it.
 
         A step is timed from one call to the next: this call ends the step before, and begins the
-        next one. Planting takes no time of the step.
+        next one. Planting is not timed.
 
         Raises:
             EnoughSteps: `num_steps` steps have been timed.

@@ -162,8 +162,8 @@ class PathKind(Kind):
     def chances(self, arrays: Arrays, position: int, num_drafted: int) -> list[float]:
         """The chance that each token of a chain is accepted, if all tokens before it are.
 
-        The chain follows the first `position` tokens of an answer, from 1: the prefill gives the
-        first. `arrays` has the recorded chains, which may be longer than `num_drafted`.
+        The chain follows the first `position` tokens of an answer, at least one: the prefill gives
+        it. `arrays` has the recorded chains, which may be longer than `num_drafted`.
         """
         path = arrays["path"]  # number of right tokens [positions]; or chances [positions, tokens]
         if path.ndim == 1:  # a chain that is not drawn: its right tokens, and a wrong one

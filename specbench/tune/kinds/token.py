@@ -17,7 +17,7 @@ from specbench.tune.recorder import Recorder
 
 
 class TokenRecorder(ChainRecorder):
-    """Keeps if the first token of each chain is right, or its chance; a replay needs no more."""
+    """Keeps whether each chain's first token is right, or its chance; a replay needs no more."""
 
     @property
     def arrays(self) -> Arrays:

@@ -109,7 +109,7 @@ def tuned_methods(choices: Iterable[MethodChoice], engine: Engine) -> list[Tuned
     """The methods to tune, each with the draft sizes to try.
 
     The longest chain has as many draft tokens as the user gave (`num_tokens`), otherwise
-    `_LARGEST_BY_DEFAULT` times the engine's default. A tree has at most as many steps of drafting.
+    `_LARGEST_BY_DEFAULT` times the engine's default. A tree has at most this many drafting steps.
 
     Args:
         choices: methods with the options that the user gave, as texts by name; vanilla is ignored.

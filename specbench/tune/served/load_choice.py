@@ -146,10 +146,9 @@ def _size_between(choice: LoadChoice, following: LoadChoice, load: int) -> Draft
     """The size for a load between the measured loads of `choice` (lower) and `following` (higher).
 
     Candidates are the sizes chosen at the two loads, and the sizes that pay at both. The fastest of
-    them is returned. Its time per token is interpolated: the time per token of one request is taken
-    to lie on a straight line over the load, since each request adds rows to a step. If plain
-    decoding was chosen at one of the loads, it is returned: drafts are recommended only where they
-    were measured to pay.
+    them is returned. The time per token of one request is assumed to be linear in the load, since
+    each request adds rows to a step. If plain decoding was chosen at one of the loads, it is
+    returned: drafts are recommended only between loads at which they were measured to pay.
     """
     chosen_sizes = {choice.chosen.size, following.chosen.size}
     if PLAIN in chosen_sizes:

@@ -142,7 +142,7 @@ def candidates(
     """
     chosen: set[DraftSize] = set()
     for load in loads:
-        # Predicted with `acceptance`, and 0 without drafts; else measured. 0 without blocks.
+        # Predicted from `acceptance` if it is known, else measured. 0 without blocks or drafts.
         tokens_per_s_of = {
             size: predicted_tokens_per_s(size, acceptance, blocks.at(size, load))
             for size in method.sizes

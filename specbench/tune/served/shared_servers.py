@@ -107,8 +107,8 @@ class SharedServers:
     async def open(self, method: str) -> OpenServer:
         """The server of a label, whose requests ask for the draft size of this label.
 
-        All sizes of a method share one running server, which is the largest size's. `method` is the
-        label of a method with one size, or of plain decoding.
+        All sizes of a method share the running server of the largest size. `method` is the label of
+        a method with one size, or of plain decoding.
 
         Raises:
             SpecbenchError: the server did not start, or died more than once.
@@ -123,7 +123,7 @@ class SharedServers:
         return self._sized_servers.get(method, server)  # `server` itself for plain decoding
 
     async def end_pass(self) -> None:
-        """End what the servers remember, so that the next pass begins without it."""
+        """Clear what the servers remember, so that the next pass begins without it."""
         await self.source.end_pass()
 
     async def close(self) -> None:

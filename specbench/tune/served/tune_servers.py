@@ -20,7 +20,7 @@ from specbench.tune.served.run_bench import RunBench
 LOADS = (1, 2, 4, 8)
 """Requests at once, unless the user names others."""
 LEAST_PROMPTS = 8
-"""Fewest prompts per task without --limit: a load of more requests at once has as many prompts."""
+"""Fewest prompts per task without --limit; larger loads have one per request at once."""
 
 
 def tune_servers(
