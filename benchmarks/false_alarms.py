@@ -64,7 +64,7 @@ def honest_runs(folder: Path, num_runs: int) -> Iterator[Run]:
 
 
 def resampled(run: Run, draw: Random) -> list[Record]:
-    """The records of as many requests, each with as many passes, drawn with repetition.
+    """Records of as many samples and passes as the run has, drawn with replacement.
 
     They are in the order of a run: pass by pass, and in a pass request by request.
     """

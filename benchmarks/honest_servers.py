@@ -183,7 +183,7 @@ class Draw:
 def drifting(generator: np.random.Generator, drift: float) -> FloatArray:
     """The machine's factor on times in each second.
 
-    Its logarithm has the standard deviation `drift` and forgets within about DRIFT_S seconds.
+    Its logarithm has the standard deviation `drift` and a correlation time of DRIFT_S seconds.
     """
     correlation = math.exp(-1 / DRIFT_S)  # of one second with the next
     steps = generator.normal(0, drift * math.sqrt(1 - correlation**2), NUM_SECONDS)

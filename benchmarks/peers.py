@@ -8,7 +8,7 @@
 
 Our methods are vanilla, SpS and PLD. The other programs are transformers' `generate`, its assisted
 generation and its prompt lookup, and, if they are named, the servers of llama.cpp and vLLM. With
-`--stand-in`, they are vanilla on that model's stand-in and llama.cpp on the same weights.
+`--stand-in`, only vanilla on that model's stand-in and llama.cpp on the same weights are measured.
 Everything is greedy, in one dtype, one prompt at a time, on an idle machine and beside a process
 with two busy threads. Each prompt is completed by all of them one after the other, and the first
 round is not counted.

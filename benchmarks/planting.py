@@ -85,7 +85,7 @@ def random_ground(methods: Iterable[str], layers: int = 8) -> Ground:
 
 
 def audit_bug(bug: Variant, ground: Ground, effort: Effort = EFFORT) -> Figures:
-    """Figures of a planted bug: is it found by its check, and if it shows in outputs, by the audit?
+    """Figures of a planted bug: does its check find it, and if it shows in outputs, the audit too?
 
     P-values are corrected for NUM_CHECKS tests.
     """

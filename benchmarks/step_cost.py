@@ -3,7 +3,7 @@
     python -m benchmarks.step_cost [--model M] [--dtype bfloat16] [--rows N ...] [--threads N ...]
                                    [--neighbour] [--gguf FILE]
 
-M is `tiny`, a folder, or a model of `specbench list models`, whose shape then has random weights.
+M is `tiny`, a folder, or a model of `specbench list models`, which gets random weights.
 A drafter proposes chains of wrong tokens, so that each step verifies its rows and emits one token.
 Every round times steps over each number of rows, with our kernels and with torch's operations. A
 ratio is the median over rounds. The limit of a step is the longer of two times: to read the weights
@@ -65,7 +65,7 @@ LlamaCpp: TypeAlias = Callable[[Sequence[int]], float]
 
 
 class WrongTokens(Drafter):
-    """Proposes a chain of one token that the target hardly chooses."""
+    """Proposes a chain of one token that the target is unlikely to choose."""
 
     def __init__(self, rows: int, token: int) -> None:
         self._draft = [token] * (rows - 1)

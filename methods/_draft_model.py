@@ -28,7 +28,7 @@ class DraftModelDrafter(Drafter):
         self.num_positions = getattr(model.config, "max_position_embeddings", None) or 0
         head = getattr(model.model.get_output_embeddings(), "weight", None)
         if head is not None and not head.any():
-            self.weights_notes = ("Its output layer is all zeros, so its drafts fit no text.",)
+            self.weights_notes = ("Its output layer is all zeros, so its drafts are useless.",)
 
     def start(self, state: State, prefill: Forward) -> None:
         self._model.crop(0)

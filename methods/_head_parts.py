@@ -69,7 +69,7 @@ def _token_ids(checkpoint: Checkpoint, head: HeadConfig, size: int) -> Tensor:
         if is_small and "t2d" not in checkpoint and not offsets.any():
             checkpoint.notes.append(
                 f"Its d2t is all zeros, so it drafts only the tokens 0 to {size - 1}. If the map "
-                "was never filled, its drafts fit no text: ask its publisher."
+                "was never filled, its drafts are useless: ask its publisher."
             )
         ids = ids + offsets
     is_inside = ids.min() >= 0 and ids.max() < vocab_size

@@ -49,9 +49,9 @@ class Lookahead(Drafter):
     Source: Fu et al. 2024, "Break the Sequential Dependency of LLM Inference Using Lookahead
     Decoding"; behaviour checked against Spec-Bench's copy of hao-ai-lab/LookaheadDecoding.
 
-    Deviation: a fully matched n-gram keeps its bonus token here. Officially it loses it, because
-    the match counter stops one token early. The window's first tokens are drawn from the prompt
-    with the request's seed (officially a fixed seed), in the first step (officially in the
+    Deviation: a fully matched n-gram keeps its bonus token here. The official code drops it,
+    because its match counter stops one token early. The window's first tokens are drawn from the
+    prompt with the request's seed (officially a fixed seed), in the first step (officially in the
     prefill).
     """
 

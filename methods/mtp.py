@@ -67,8 +67,7 @@ class MtpModel(FeatureModel):
         self._layer = _layer(checkpoint, self._prefix, target, _one_layer(config))
         self._is_masked = config._attn_implementation != "sdpa"  # sdpa is causal without a mask
         checkpoint.close()
-        # If the target is spread over devices, its last layer and its embedding are on different
-        # ones.
+        # In a target that is spread over devices, the last layer and the embedding are on two.
         last_shape = target.cache.shape(num_layers - 1)
         self.cache = KVCache([replace(last_shape, device=target.device)])
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu [--model M ...] [--output DIR] [--device cuda] [--seconds N]
     python -m benchmarks.gpu --list
-    python -m benchmarks.gpu --dry-run                          # each row in small, on a CPU
+    python -m benchmarks.gpu --dry-run                          # small rows, on a CPU
 
 Run it from the repository's root. It needs no installation and no network: the models are stand-ins
 in the shapes of real ones, with the tokens of tiny. Each row is a run or a command, in a process of

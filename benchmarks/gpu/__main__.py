@@ -25,7 +25,7 @@ def main() -> int:
     """Run the suite, unless packages are missing."""
     if names := missing():
         words = " ".join(names)
-        print(f"Not installed: {words}. docs/gpu.md says how to bring them.", file=sys.stderr)
+        print(f"Not installed: {words}. docs/gpu.md says how to install them.", file=sys.stderr)
         return 2
     from benchmarks.gpu.suite import main as run
 

@@ -40,7 +40,7 @@ ROWS = (1, 6, 10, 16, 26, 60, 64)
 CACHED, TOP = 500, 10
 """Rows in the cache, and tokens of a top-k."""
 PROCESSORS = 132
-"""Processors of the GPU that is not there: an H100's."""
+"""Number of processors that is assumed without a GPU: an H100's."""
 NOWHERE = torch.device("meta")
 """The device of the operations' tensors, without memory: kernels are compiled and not run."""
 
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", action="append", default=[])
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--capability", type=int, help="of a GPU that is not there, such as 90")
+    parser.add_argument("--capability", type=int, help="needs no GPU; such as 90")
     parser.add_argument("--most", type=int, help="number of kernels")
     given = parser.parse_args(argv)
     if given.capability:

@@ -10,7 +10,7 @@ import msgspec
 from specbench.errors import UserError
 
 MANIFEST = "pieces.json"
-_AGAIN = "Bring the pieces again."
+_AGAIN = "Send the pieces again."
 
 
 class Piece(msgspec.Struct, frozen=True):

@@ -74,7 +74,7 @@ EAGER = Part("eager", "steps without graphs", 60, {"execution": "eager"})
 
 
 def all_rows(given: argparse.Namespace) -> list[Row]:
-    """Every row, the most important first: the rows of half an hour, then the others."""
+    """Every row, the most important first: rows that fit into half an hour, then the others."""
     first, *others = given.model
     rows = [
         *_preparing(given),

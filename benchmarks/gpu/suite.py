@@ -116,7 +116,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--list", action="store_true", help="show the rows without running them")
     parser.add_argument("--plan", type=float, metavar="MINUTES", help="show what fits, by call")
-    parser.add_argument("--dry-run", action="store_true", help="each row in small, on a CPU")
+    parser.add_argument("--dry-run", action="store_true", help="small rows, on a CPU")
     parser.add_argument("--only", action="append", help="a row, or a kind of rows")
     parser.add_argument("--seconds", type=float, default=math.inf, help="time for this call")
     parser.add_argument("--device", default="cuda")

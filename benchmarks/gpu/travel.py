@@ -68,7 +68,7 @@ def size_text(root: Path, carried: Sequence[str] = ()) -> str:
     largest = ", ".join(f"{name} {count / MIB:.1f}" for name, count in by_folder.most_common(4))
     text = f"{total_mib:.1f} MiB travel to a machine with a GPU: {largest}."
     if total_mib >= MANY_MIB:
-        text += f" It takes {MOST_MIB}. `python -m benchmarks.gpu.travel aside` makes room."
+        text += f" The limit is {MOST_MIB}. `python -m benchmarks.gpu.travel aside` makes room."
     return text
 
 

@@ -171,7 +171,7 @@ class Checkpoint:
         """Add a note if the tensor of that name is all zeros."""
         if not tensor.any():
             self.notes.append(
-                f"Its {self.published(key)} is all zeros, so its drafts fit no text. Copy or "
+                f"Its {self.published(key)} is all zeros, so its drafts are useless. Copy or "
                 "download the checkpoint again, or ask its publisher."
             )
 

@@ -118,11 +118,11 @@ class Run:
     def explain(
         self, reference: Run | None = None, methods: tuple[str, str] | None = None
     ) -> DataFrame:
-        """The factors of the ratio this run / reference for each common method, or of its speedups.
+        """The factors of the ratio this run / reference per common method, or of speedups here.
 
-        A row per factor, and per line under cost and place of MAT's steps (`part_of`): `subject`
-        and `reference` are its values, `effect` is what it multiplies the ratio by, with the ends
-        of its interval, and `causes` are the settings that differ and can change it.
+        There is a row per factor, per line under cost, and per bin of MAT (`part_of` names the
+        factor). `subject` and `reference` are its values, `effect` is what it multiplies the ratio
+        by, with the ends of its interval, and `causes` are the settings that can change it.
 
         Args:
             reference: the run to compare with; None explains speedups from their MAT down.

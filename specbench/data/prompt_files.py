@@ -83,7 +83,7 @@ def parse_prompts(path: Path, task: str) -> tuple[Prompt, ...]:
 
 
 def is_blank(text: str) -> bool:
-    """True if a text has no visible character: spaces and, say, U+200B alone."""
+    """True if a text has no visible character, but for example only spaces and U+200B."""
     return all(character.isspace() or unicodedata.category(character) == "Cf" for character in text)
 
 

@@ -34,8 +34,8 @@ class Execution:
     def wrap(self, function: Function) -> Function:
         """The same function, run this way. Its outputs are valid until the next call.
 
-        The function may run more often than it is called. So, given the same inputs, it must always
-        write the same values to other memory.
+        The function may run more often than it is called. So what it writes to other memory must
+        depend only on its inputs.
         """
         return function
 

@@ -22,7 +22,6 @@ Each size has its own graphs. A GPU multiplies 16 rows at once, so more sizes wo
 PROMPT_SIZES = (*(size for size in NUM_NODES if size >= 16), 192, 256)
 """Numbers of tokens that prompts are padded to with captured graphs. Longer prompts are not padded.
 
-
 With long prompts the GPU is the bottleneck, not the host, so a graph would save little.
 """
 

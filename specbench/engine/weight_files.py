@@ -198,7 +198,7 @@ def holders_text(weights: WeightFiles, names: Collection[str]) -> str:
     for path in sorted(weights.paths[0].parent.iterdir()) if weights.paths else ():
         if is_weight_name(path.name) and path not in weights.paths:
             present: set[str] = set()
-            with suppress(Exception):  # the clause is only a help
+            with suppress(Exception):  # the clause is optional
                 present = tensor_names(path) & {*names}
             if present:
                 clauses.append(f"; {path.name}, which is not read, has {few(sorted(present))}")

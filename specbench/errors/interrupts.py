@@ -48,9 +48,9 @@ def send_dropped_interrupts() -> None:
 
 @contextmanager
 def lasting_interrupts() -> Iterator[None]:
-    """End the block by KeyboardInterrupt if it is interrupted, also in a finalizer.
+    """End the block with KeyboardInterrupt if it is interrupted, even in a finalizer.
 
-    A program that exits with 0 before the interrupt is sent again ends by KeyboardInterrupt, too.
+    This also holds if the program exits with 0 before the interrupt is sent again.
     """
     outer_hook, outer_handler = sys.unraisablehook, signal.getsignal(_AGAIN)
     hook = _SendAgain()
@@ -69,7 +69,7 @@ def lasting_interrupts() -> Iterator[None]:
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """True for KeyboardInterrupt, and for an error that a library made of one."""
+    """True for KeyboardInterrupt, and for an error that a library made from one."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None

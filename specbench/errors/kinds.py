@@ -8,7 +8,7 @@ from typing import Self
 from specbench.errors.safe_text import without_password
 
 _MOST_NAMES = 30
-"""Largest number of available names to list. Of more names, only the closest are listed."""
+"""Largest number of available names to list. If there are more, only the closest are listed."""
 _OTHER_NAMES = {
     "fp16": "float16",
     "half": "float16",
@@ -103,7 +103,7 @@ class ContractFault(MethodFault):
 
 
 def same_name(name: str, available: Iterable[str]) -> str:
-    """The available name that differs from `name` at most in case, hyphens, underscores and blanks,
+    """The available name that differs from `name` at most in case, hyphens, underscores and spaces,
     as "EAGLE-2" from "eagle2". The name itself if there is none, or if there are several.
     """
     names = {*available}

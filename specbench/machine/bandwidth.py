@@ -92,7 +92,7 @@ def _fastest(work: Callable[[], Tensor], timed: Callable[[Callable[[], Tensor]],
     began = time.perf_counter()
     while len(times) < MOST_CALLS and (not times or time.perf_counter() - began < MOST_SECONDS):
         times.append(timed(work))
-    # A clock that went back once spoils one time.
+    # If the clock jumps back, only one of the times is wrong.
     return checked_seconds(min((seconds for seconds in times if seconds > 0), default=0.0), _READS)
 
 
@@ -110,7 +110,7 @@ def block_bytes(device: torch.device, weights: int = 0) -> int:
 
 
 def _reader(device: torch.device) -> Callable[[Tensor], Tensor]:
-    """Sums of all numbers of a block on a GPU: a kernel of ours if it is right here, else torch."""
+    """Sums all numbers of a block on a GPU: our own kernel if it is right here, else torch's."""
     with suppress(Exception):  # no Triton, no compiler, or a GPU that is too old
         from specbench.engine.read_kernel import READ_BLOCK, block_sums
 

@@ -81,7 +81,7 @@ class EnergyMeter:
 
 
 class TickSampler(Sampler):
-    """Samples the energy and the ticks of some of a meter's counters in a thread, from now on."""
+    """Samples some of a meter's counters in a thread, from now on: their energy and their ticks."""
 
     interval_s = 0.02
 

@@ -1,6 +1,5 @@
 """Sample a GPU during a run: clocks, heat, power, throttling, and other processes on the card.
 
-
 A thread queries the driver ten times per second during the run. The run does not wait for the
 answers, and continues without them.
 """

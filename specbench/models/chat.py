@@ -234,7 +234,7 @@ def render(
         raise UserError("A prompt has no tokens.", "Give it text, or use a chat template.")
     # A BOS that the template alone writes may begin each message, as <|im_start|> of SmolLM2 does.
     for bos_id in added_bos(tokenizer):
-        if ids.count(bos_id) > 1:  # in front, or of later turns, as in LLaMA-2's template
+        if ids.count(bos_id) > 1:  # two in front, or one per turn, as in LLaMA-2's template
             front = _text_before_user(template, tokenizer, marked.messages)
             num_in_front = _first_ids(tokenizer, front).count(bos_id)
             places = [i for i, token_id in enumerate(ids) if token_id == bos_id]

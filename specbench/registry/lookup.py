@@ -121,7 +121,7 @@ def get(name: str) -> Method:
     plugin = _plugin_of(name)
     location = plugin.value if plugin else f"{GROUP}.{name}"
     doing = f"importing {location}"
-    importlib.import_module("specbench.engine.drafter")  # torch may take long, not the method
+    importlib.import_module("specbench.engine.drafter")  # untimed: it imports torch
     try:
         with containing(doing), time_limit(IMPORT_LIMIT_S, doing):
             method = plugin.load() if plugin else importlib.import_module(location).METHOD

@@ -22,7 +22,6 @@ class LinearMap(NamedTuple):
 class VocabularyHead(Head):
     """A head over the target's most frequent tokens, or over all of its tokens.
 
-
     Positions where the target would choose another token are left out, as in EAGLE-3's official
     code.
     """
@@ -49,7 +48,7 @@ class VocabularyHead(Head):
         return head_ids + self.d2t[head_ids]
 
     def projection(self) -> LinearMap:
-        """The target's rows for the draft vocabulary, which a loaded head may bring."""
+        """The rows of the target's projection for the draft vocabulary."""
         weight, bias = self._head
         if len(self.d2t) == len(weight):
             return self._head

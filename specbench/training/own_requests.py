@@ -1,4 +1,4 @@
-"""The rules for requests that a target writes itself: not short, repeated or like a task's."""
+"""The rules for requests that a target writes itself: none short, repeated or close to a task's."""
 
 import re
 from collections import Counter
@@ -81,7 +81,10 @@ class OwnText:
         return None
 
     def overlaps(self, request: str, answer: str) -> bool:
-        """True, and forget the request, if either shares a run of words with a task's prompt."""
+        """Forget a request if it or its answer shares a run of words with a task's prompt.
+
+        True if it was forgotten.
+        """
         runs = (run for text in (request, answer) for run in word_runs(text))
         if not any(run in self._avoided for run in runs):
             return False

@@ -74,8 +74,8 @@ class Stack:
         last layer's stands for its output, before the final norm. Without `tree_mask`, the
         tokens begin a sequence.
 
-        Joined layers take few tokens that begin a sequence as a chain, so that a token has the
-        same bits in a prefill and in a step.
+        If few tokens begin a sequence, joined layers run over them as over a chain, so that a token
+        has the same bits in a prefill and in a step.
         """
         hidden = self._embed(ids)  # the layers work in place
         rotaries = self._rotaries.values()

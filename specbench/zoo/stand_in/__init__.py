@@ -6,7 +6,6 @@ tiny's, and the time is the real model's. Importing this package imports no torc
 
 The corner is kept apart from the noise as follows (D is the big width, d the small width):
 
-
 - **Few zeros.** A channel of the residual stream that the small model lacks is always zero, so
   the columns that read it may hold noise. A row whose result has to be zero is noise in these
   columns, and zero in the few columns whose channels are not always zero. The rows of `v_proj`
