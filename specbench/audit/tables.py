@@ -13,7 +13,7 @@ _TONES: dict[AuditStatus, Tone] = {"bug": "bad", "numerics": "unsure", "lossy": 
 
 
 def group_table(headings: Sequence[str], rows: Iterable[Row], heading: str = METHOD) -> Table:
-    """A table of one group, with these headings beside the heading of the labels."""
+    """A table of one group, with these headings after the heading of the labels."""
     return Table(
         title="",
         columns=tuple(map(Column, headings)),

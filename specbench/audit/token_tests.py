@@ -16,7 +16,7 @@ POWER = 0.8
 _MAX_SKEW = 0.5
 """Largest skewness of a sum that is tested; if larger, too few tokens are uncertain."""
 _SURE = 0.9
-"""If the likeliest token is more probable, the draw hardly depends on the random number."""
+"""If the likeliest token is more probable than this, the draw hardly depends on chance."""
 _LEAST = 50
 """Fewest draws, or pairs of draws, for a test."""
 _FIXED = 1 - 1e-6

@@ -276,7 +276,7 @@ class _Tester:
         In epsilons of the dtype times the scale of a row, the largest magnitude of its best logits.
         It follows from the model's own steps over chains of recorded tokens, which only round.
         """
-        # of the lowest temperature: vanilla's records, or without them another method's
+        # vanilla's records at the lowest temperature, or another method's if vanilla has none
         records_by_method = next(iter(self._records.values()))
         records = spread(records_by_method.get(BASELINE) or next(iter(records_by_method.values())))
         largest_deviation = 0.0

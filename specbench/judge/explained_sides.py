@@ -128,7 +128,7 @@ class ExplainedSide:
 
     @property
     def no_times(self) -> str:
-        """The reason why its times are no evidence; empty if they are evidence."""
+        """The reason not to use its times as evidence; empty if they may be used."""
         if self.phases:
             return "the phases of steps were timed, which slows them down"
         has_times = bool(np.isfinite([self.pairs.method.wall_s, self.pairs.vanilla.wall_s]).all())

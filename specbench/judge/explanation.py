@@ -84,7 +84,7 @@ class Explanation:
 
     @property
     def no_times(self) -> str:
-        """The reason why times are no evidence; empty if they are evidence."""
+        """The reason not to use times as evidence; empty if they may be used."""
         return next(filter(None, (side.no_times for side in self.sides)), "")
 
     @property

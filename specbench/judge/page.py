@@ -181,7 +181,7 @@ def _write_run(run: Run, report: Report, folder: Path) -> tuple[str, ...]:
     with os_errors(f"{run.folder} cannot be read", "Make it readable."):
         raw_paths = [run.folder / name for name in _RAW]
         raw_files = {file.name: file.read_bytes() for file in raw_paths if file.is_file()}
-    # the header of the run, whose addresses of servers may hold a password
+    # the run's header, whose server addresses may contain a password
     raw_files[HEADER] = without_password(raw_files[HEADER].decode()).encode()
     write_files(folder, report_files | raw_files)
     return tuple(raw_files)

@@ -19,8 +19,8 @@ MOST_FALL = 0.5
 always read. It bounds slopes that noise made too steep.
 """
 LEAST_STEP = 0.6
-"""A fit over all contexts may not give less than this share of the step measured at the middle
-context, so that disturbed measurements at other lengths lower it no further.
+"""A fit over all contexts gives at least this share of the step measured at the middle context,
+however disturbed the measurements at other lengths are.
 """
 
 

@@ -68,7 +68,7 @@ def test_the_sum_counts_new_files_and_ignored_ones_that_are_carried(checkout: Pa
     fill(checkout, {"build/wheels/torch.whl": 9 * MIB, "new.txt": MIB})
     assert size_text(checkout).startswith("61.0 MiB travel")
     text = size_text(checkout, ["build/wheels", "build/absent"])
-    assert text.startswith("70.0 MiB travel") and "It takes 64" in text and "aside" in text
+    assert text.startswith("70.0 MiB travel") and "The limit is 64" in text and "aside" in text
 
 
 def test_what_the_suite_does_not_read_is_set_aside_and_put_back(checkout: Path) -> None:

@@ -58,9 +58,9 @@ def result_table(result: MethodResult) -> TextTable:
 def result_lines(result: MethodResult) -> Iterator[str]:
     """The lines below a method's table: acceptance, break-even load, noise, and sizes by load.
 
-    A load is a number of requests at once. The lines on noise say by how much two equal servers
-    may differ at each load, and where a slower size was chosen because of that; if the noise of any
-    load is unknown, one line says so.
+    A load is a number of requests at once. The lines on noise say by how much two equal servers may
+    differ at each load, and at which loads a slower size was chosen because of that. If the noise
+    of any load is unknown, one line says so.
     """
     # the share of drafts whose first i tokens are accepted, i = 1, 2, ...; may be empty
     if result.acceptance:
