@@ -161,13 +161,14 @@ def _few_samples(
         if not key.task or key.method == BASELINE or not estimates:
             continue
         estimate, *_ = estimates  # the speedup, or else MAT
-        # An interval is shown with fewer samples than a claim needs (`interval`).
+        # An interval is shown with fewer samples than a claim needs; `interval` is None then.
         has_interval |= estimate.shown_interval is not None
         if estimate.interval is None:  # too few samples for a claim
             fewest_samples[key.task] = min(
                 cell.num_samples, fewest_samples.get(key.task, cell.num_samples)
             )
             # The effective number of samples is degrees + 1. It grows with the number of samples.
+            # The degrees of freedom are NaN if a sum is 0; this counts as 0, as for one sample.
             degrees = estimate.degrees if estimate.degrees > 0 else 0.0
             factor = (MIN_DEGREES + 1) / (degrees + 1)
             num_needed = max(num_needed, math.ceil(factor * cell.num_samples))

@@ -163,7 +163,8 @@ def _predict_setting(profile: Profile, model: CostModel, setting: str) -> Predic
     label = curve_label(curve, method)  # the method as the curve spells it
     options = asdict(method.options)  # all options of the setting, by name
     walks = replay(profile, setting)  # per answer: the setting's steps over it
-    # how often vanilla and the setting pay each cost of the curve, a row per sample
+    # How often vanilla and the setting pay each cost of the curve: a row per sample, with the sum
+    # over the answers to all turns of the prompt.
     cost_weights = weigh(walks, model, label, options)
     estimated = estimate(cost_weights, model, label)
     # expansions of dynamic trees (nodes whose children were drafted), and those not recorded
