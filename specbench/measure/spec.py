@@ -43,7 +43,6 @@ class RunSpec(SpecValues, frozen=True, dict=True):
     Without `methods`, the papers' methods, training-free methods and plug-ins run. Without `tasks`,
     the papers' six tasks run.
 
-
     Raises:
         UserError: a value is out of range.
     """

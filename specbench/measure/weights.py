@@ -1,6 +1,5 @@
 """Find the weights of a method for a model: who names them, and where they are.
 
-
 A `WeightsSource` is known without importing the method, so that files on this machine are checked
 before torch is loaded. `find_checkpoint` then finds or downloads the files.
 """
