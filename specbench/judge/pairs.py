@@ -90,7 +90,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class CellPair:
-    """One cell in both runs."""
+    """One cell in both runs: a method at a temperature, on a task or on all tasks pooled."""
 
     tokens_per_s: Pair
     speedup: Pair
@@ -167,7 +167,8 @@ def pair_cell(
     Args:
         rows: one for each request of the cell that both runs finished, with the columns of the
             subject and those of the reference, which end in `_reference`.
-        draws: resamples of samples, for intervals; None for numbers without intervals.
+        draws: resamples of the task's samples, for intervals; None (all tasks pooled) for numbers
+            without intervals.
         no_times: why the times of a run are no evidence; None if they are.
         repetition: says how many passes or runs both sides have, and if both are the same run.
     """

@@ -157,7 +157,7 @@ def break_even_numbers(ratios: Mapping[int, Estimate]) -> Numbers:
     if math.isinf(crossing.load):
         return {"everywhere": crossing.last_faster, "interval": interval_text}
     return {
-        "crossing": float(f"{crossing.load:.2g}"),  # two digits, without an exponent
+        "crossing": crossing.load,
         "last_faster": crossing.last_faster,
         "first_slower": crossing.first_slower,
         "interval": interval_text,

@@ -144,7 +144,7 @@ class TurnDrafter(Drafter):
         """
         self.needs = vanilla.needs
         self.rule = vanilla.rule
-        self.tree_sizes = vanilla.tree_sizes
+        self.tree_sizes = vanilla.tree_sizes  # nodes of a tree; with one size nothing is padded
         # the turn of each step of the completion
         self._turns_by_step = [turn for turn in turns for _ in range(turn.num_steps)]
         self._num_begun = 0  # steps that have begun

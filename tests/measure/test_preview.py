@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from specbench.errors import UserError
+from specbench.errors import CheckpointError, UserError
 from specbench.measure.local.engine_setup import make_engine_setup
 from specbench.measure.spec import RunSpec, make_spec
 from specbench.measure.suite.preview import Preview, preview
@@ -89,6 +89,12 @@ def test_a_stand_in_has_the_tree_of_its_shape_and_given_options_stay(
     options_of = {method.label: method.options for method in make_engine_setup(spec).methods}
     assert options_of["eagle2:total_tokens=30"].total_tokens == 30
     assert (options_of["eagle3"].total_tokens, options_of["eagle3"].depth) == (50, 7)
+
+
+def test_a_stand_in_with_a_method_whose_datastore_is_missing_is_refused() -> None:
+    spec = make_spec(model="vicuna-13b", weights="stand-in", methods=("rest:datastore=/none",))
+    with pytest.raises(CheckpointError, match="/none is not a file"):
+        make_engine_setup(spec)
 
 
 @pytest.mark.parametrize(

@@ -349,16 +349,20 @@ def _stand_in_setup(
     `named` are the methods that the user named. With `has_graphs`, memory is kept for CUDA graphs.
 
     Raises:
-        UserError: the model has no stand-in, or no named method has weights.
+        UserError: the model has no stand-in, no named method has weights, weights were named, or
+            two methods have one label.
+        CheckpointError: a datastore is missing or damaged.
         TooLarge: the stand-in does not fit on the device.
     """
     card = spec.card  # the card of the model whose shape the stand-in has
     stand_in = stand_in_of(card)  # plans of the weights of target and draft models
+    # finds a method's weights without a download: the stand-in's plan, or the path of a datastore
     resolve_weights = partial(find_checkpoint, card, is_offline=True, stand_in=stand_in)
     num_parameters = stand_in.shape.num_parameters  # the target's
     selected = select_methods(  # methods that run, lack weights, or are broken
         spec, named, resolve_weights=resolve_weights, num_parameters=num_parameters
     )
+    _raise_all(selected.errors)  # such as a datastore that does not exist
     model_folder = Path(card.repo) if Path(card.repo).is_dir() else None  # None: a model of the Hub
     dtype = _dtype(spec, device, model_folder)
     what = f"The stand-in of {stand_in.name}"  # the name in errors

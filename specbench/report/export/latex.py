@@ -74,14 +74,10 @@ def files(report: Report) -> Mapping[str, str]:
 
 
 def _caption(report: Report) -> str:
-    """The caption in LaTeX: the report's title, and what the numbers and bold type mean.
-
-    A sentence about intervals is cut from the definition of the speedup, because the table does not
-    show them.
-    """
+    """The caption in LaTeX: the report's title, and what the numbers and bold type mean."""
     # A note of the report is a text with a label. The note labelled "Speedup" has its definition.
     text_by_label = {note.label: note.text for note in report.notes}
-    speedup_definition = text_by_label.get("Speedup", "").partition(" Intervals")[0].rstrip(".")
+    speedup_definition = text_by_label.get("Speedup", "").rstrip(".")
     sentences = [f"{escape(report.caption)}."]  # model, machine, dtype and prompts
     parts = _parts(report)  # the numbers that each task has columns for: speedup, MAT or both
     if SPEEDUP in parts:

@@ -41,7 +41,6 @@ def test_a_method_that_pays_at_larger_loads_only_is_not_said_to_pay_nowhere() ->
     slower, faster = Estimate(0.9), Estimate(1.2)
     assert break_even_numbers({1: slower, 4: faster}) == {}
     assert break_even_numbers({1: slower, 4: slower})["nowhere"] == 1
-    assert break_even_numbers({64: Estimate(1.5), 256: Estimate(0.5)})["crossing"] == 130
 
 
 def test_the_plot_has_a_line_for_each_size_that_was_measured_in_turns() -> None:
