@@ -45,7 +45,7 @@ def recommendation(run: RunMetrics, temperature: float) -> str:
     if obstacles := [*_obstacles(run, ranking)]:
         reasons = " and ".join(obstacle.reason for obstacle in obstacles)
         remedies = "; ".join(obstacle.remedy for obstacle in obstacles)
-        return f"Nothing is recommended, because {reasons}. Next: {remedies}."
+        return f"Nothing is recommended: {reasons}. Next: {remedies}."
     left_out = _left_out(run)  # a method that is never recommended -> the reason in words
     # The speedups over vanilla of methods that may be recommended.
     speedups = {

@@ -91,7 +91,7 @@ CASES: Mapping[str, tuple[Callable[[], Run], str, str]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_where_nothing_is_recommended_the_reason_is_named(name: str) -> None:
     make, reason, step = CASES[name]
-    assert recommended(make()) == f"Nothing is recommended, because {reason}. Next: {step}."
+    assert recommended(make()) == f"Nothing is recommended: {reason}. Next: {step}."
 
 
 def named_by_a_rule() -> RunMetrics:
