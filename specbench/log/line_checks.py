@@ -110,7 +110,8 @@ def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
     """A sentence for each contradiction in a line of an answer. It begins with a field's name.
 
     `budget` is the most tokens of an answer, None if unknown. `accept_lengths` has the tokens that
-    each step emitted, and `num_nodes`, which may be empty, the nodes of each step's tree [steps].
+    each step emitted, and `num_nodes`, which may be empty, the nodes of each step's tree with its
+    root [steps].
     `token_ends`, which may be empty, has the ends of the tokens in the text [tokens]. `serving` has
     a server's figures; None for the engine in this process.
     """
@@ -121,7 +122,7 @@ def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
     if line.num_tokens != num_tokens:
         yield f"num_tokens: {line.num_tokens}, but the answer has {num_tokens}"
     if line.status == "error":
-        if num_tokens or line.accept_lengths or line.prefill_s is not None:
+        if num_tokens or line.accept_lengths or {line.prefill_s, line.decode_s} != {None}:
             yield "status: 'error', but the line has tokens or times"
         return
     if line.prefill_s is None or line.decode_s is None:

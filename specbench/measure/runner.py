@@ -61,9 +61,9 @@ class SampleRunner:
     def _complete(self, key: RecordKey, prompt: Prompt, history: Sequence[Record]) -> Record:
         """Complete one request with a method, and return its record.
 
-        Any exception becomes an error record. The key names the method, prompt, turn, pass,
-        temperature and load; `key.request` is the same without the method. `history` has the
-        records of the answers to the prompt's earlier turns.
+        An exception of the chat, request or method becomes an error record. The key names the
+        method, prompt, turn, pass, temperature and load; `key.request` is the same without the
+        method. `history` has the records of the answers to the prompt's earlier turns.
         """
         codec = self.work.codec
         seed = seed_of(self.work.spec.seed, key.request)

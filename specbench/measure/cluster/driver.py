@@ -74,7 +74,7 @@ class ClusterBackend:
         """
         # The idle actors, by Ray's reference to the description that `close` will return.
         closing = {actor.close.remote(): actor for actor in self._idle}
-        # The references whose description came within CLOSE_S seconds.
+        # The references whose call ended or failed within CLOSE_S seconds.
         closed, _ = self._ray.wait([*closing], num_returns=len(closing), timeout=CLOSE_S)
         for reference in closed:
             worker_name = self._names[closing[reference]]

@@ -22,7 +22,7 @@ def check_engine_args(engine: Engine, arguments: Sequence[str], command: Sequenc
     Raises:
         UserError: an argument is a flag of speculation, or a flag that specbench sets. It may be
             spelt `--flag=value`, `--no-flag` or with underscores. The beginning of such a flag's
-            name is refused too, since engines complete it.
+            name is refused too, since engines complete it, but not of `speculation_flags`.
     """
     # The names of the flags that specbench sets.
     taken_names = {_name(word) for word in command if word.startswith("-")}
@@ -34,7 +34,7 @@ def check_engine_args(engine: Engine, arguments: Sequence[str], command: Sequenc
         name = _name(word)
         flag = word.partition("=")[0]
         is_long = word.startswith("--")  # engines do not complete short names, such as -c
-        is_beginning = is_long and any(full.startswith(name) for full in _SPECULATION_BEGINNINGS)
+        is_beginning = is_long and any(text.startswith(name) for text in _SPECULATION_BEGINNINGS)
         if is_beginning or name in speculation_names or name.startswith(_SPECULATION_BEGINNINGS):
             raise UserError(
                 f"--engine-args: {flag} sets the speculation of {engine.title} for all methods, "

@@ -42,7 +42,7 @@ _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 def engine_choices(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
-    """The methods that run, with vanilla first: the named methods, or the engine's defaults.
+    """The methods that run, vanilla first if it runs: those named, or the engine's defaults.
 
     A choice is a method's name with the options that the user gave. `spec.choices` are the named
     methods, empty if there are none. `spec.is_baseline_run` is True if vanilla, the baseline, is
@@ -152,7 +152,7 @@ def make_launches(
     for choice in choices:
         method = engine.methods[choice.name]
         weights = _weights(card, choice, method, is_offline=is_offline)  # a folder, or None
-        # `method.weights` is the kind of weights that it reads, or None.
+        # `method.weights` is the name of the method whose weights it reads, or None.
         if method.weights and method.needs_weights and weights is None:
             launches.missing.append(choice)
             continue
@@ -188,7 +188,7 @@ def _weights(
 ) -> Path | None:
     """The folder of a method's draft weights: as the user gave it, or from the model card.
 
-    None if the method reads no weights, or if the card has none for it.
+    None if the method reads no weights, or the card has none. Raises CheckpointError.
 
     Args:
         card: the model, with the repositories of draft weights by method.
