@@ -84,8 +84,8 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
     num = len(subject.task_prompts)  # answers tested
     # "guesses": the test is about drafts
     yield AuditTest("guesses", name, num, effect=mat_ratio, unit="times", p_value=p_value)
-    # Also compare each prompt of a task with the unseen prompt made from the same task: the mean
-    # over all prompts would hide a method that knows only a few tasks.
+    # Also compare each prompt of a task with its own unseen prompt, which is mixed from prompts of
+    # the same task: the mean over all prompts would hide a method that knows only a few tasks.
     unseen_mats, task_mats = _mats(unseen_ratio), _mats(task_ratio)  # [prompts]
     # Pairs in which the task's prompt is suspiciously fast, and pairs in which the unseen prompt
     # is: the latter happens only by chance.

@@ -203,8 +203,8 @@ class EngineBackend:
     def warm_up(self, requests: Sequence[Request]) -> None:
         """Choose settings and threads, let every method decode a little, and capture graphs.
 
-        `requests` have the run's sizes and temperatures; the usual request is the first. A method's
-        error is not raised: its samples will fail too. Notes execution and seconds for the header.
+        `requests` give the run's sizes and temperatures; only the first, the usual one, is decoded.
+        A method's error is not raised: its samples will fail too. Notes facts for the header.
         """
         from specbench.engine.layers.torch_attention import without_cudnn_attention
 
@@ -213,7 +213,7 @@ class EngineBackend:
         with without_cudnn_attention():
             if self._choices.are_settings_open and self._choices.threads:  # to be chosen here
                 self._choose_settings(requests[0], self._choices.threads)
-            # By label, why the method's steps cannot be graphs; None if they can.
+            # By label, why the method's steps cannot be graphs; None if they can, or need not.
             eager_reasons = warm_up(self.target, self.drafters, self._check, requests=requests)
             self._choose_threads(requests[0])
         self._usual_request = requests[0]
