@@ -42,7 +42,7 @@ def measure_cells(
                 cell = source.measure_cell(key, draws, arithmetic)
                 # `without_part` removes a MAT that covers only some of the answers. If MAT is
                 # missing, `_with_counters` takes it from the server's counters, if they give it.
-                # `checked_cell` removes numbers that mix answers with and without drafts.
+                # `checked_cell` removes numbers if drafts were off in answers, or vanilla drafted.
                 cell = drafting.without_part(cell, key)
                 cell = _with_counters(cell, key, drafting)
                 cell = drafting.checked_cell(cell, key)

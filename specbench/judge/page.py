@@ -201,7 +201,7 @@ def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteR
         cells = _cells(run, method, temperature)  # of each task; of several, then of their mean
         for task, cell in cells.items():
             is_over_all = task == [*cells][-1]  # the mean over tasks, or the only task
-            # a server's throughput over all tasks; None for a single task or without a server
+            # a server's throughput over all tasks; None for one of several tasks, or no server
             serving = run.serving.get((method, temperature)) if is_over_all else None
             if not cell.num_done:  # nothing was measured
                 continue

@@ -88,8 +88,8 @@ def _method_cost(
 ) -> MethodCost:
     """The times that a method adds to steps and prefills, in vanilla's steps at the middle length.
 
-    The time added to a step is the step's time less the target's part of it; the curve has it per
-    block, number of threads and knot. The time added to a prefill is per block and prompt length.
+    The time added to a step is the step's time less the target's part, per block (a measurement of
+    everything), number of threads and knot. The time added to a prefill is per block and length.
 
     Args:
         measured: the method's kind of profile, and the knots of its curve.

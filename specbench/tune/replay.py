@@ -137,8 +137,8 @@ def misfit(label: str, recorded: ProfiledMethod, method: RunMethod) -> str:
     """The first option of a setting that a profiled method does not cover, as a clause of an error.
 
     "" if the method covers all. The setting's options may differ from the recorded ones as the
-    method's kind of profile allows: a bounded option may be smaller, a free option may have any
-    value. Another option must be equal if the user named it for the setting or for the profile.
+    method's kind of profile allows: a free option may have any value, a bounded one none that is
+    larger. Another option must be equal if the user named it for the setting or for the profile.
 
     Args:
         label: the method as it was profiled.

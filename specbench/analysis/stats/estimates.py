@@ -112,7 +112,8 @@ def with_machine(estimate: Estimate, machine: Variance | None) -> Estimate:
     # without its interval, which leaves out the machine's variance
     estimate_without_interval = _placed(replace(estimate, machine=machine), None)
     variance = estimate_without_interval.variance  # of the logarithm, from prompts and machine
-    if variance is None or estimate.degrees < SHOWN_DEGREES:  # degrees of freedom of the prompts
+    # `degrees` are the prompts' degrees of freedom, which may be NaN
+    if variance is None or not estimate.degrees >= SHOWN_DEGREES:
         return estimate_without_interval
     # log value +/- t * sqrt(variance of prompts + variance of units)
     half_width = quantile(variance.degrees) * math.sqrt(variance.value)

@@ -230,7 +230,7 @@ def _accept_lengths(method: str, answer: Answer, num_tokens: int) -> tuple[int, 
     steps.
 
     Args:
-        method: the method's label; BASELINE is decoding without drafts.
+        method: the method as records spell it; BASELINE is decoding without drafts.
         answer: what the server sent, with its counts of drafts (None for a count that it lacks).
         num_tokens: number of the answer's tokens.
 
@@ -240,10 +240,11 @@ def _accept_lengths(method: str, answer: Answer, num_tokens: int) -> tuple[int, 
     counts = answer.counts
     num_remaining = num_tokens - 1  # tokens of steps still to come; the prefill emits the first
     if method == BASELINE:
-        if num_drafts := answer_drafts(counts):
+        # the largest of its counts of drafts, draft tokens and accepted tokens; 0 without counts
+        if largest_count := answer_drafts(counts):
             raise RequestFailed(
-                f"The server of {BASELINE} counted {num_drafts} drafts: it must run without "
-                "speculation."
+                f"The server of {BASELINE} counted {largest_count} drafts or draft tokens: it must "
+                "run without speculation."
             )
         return (1,) * num_remaining
     if counts.accepted_per_step is None:
