@@ -38,7 +38,7 @@ NUM_TOKENS = {
 }
 """Least number of tokens to draw with each sampling setting."""
 NUM_OUTCOMES = 20_000
-"""Number of times that the acceptance rule is run on small trees."""
+"""Number of times that the acceptance rule is run, over all small trees together."""
 MOST_MAT_RATIO = 2.0
 """Largest ratio of MAT on task prompts to MAT on unseen prompts that an honest drafter reaches."""
 MOST_PAIR_RATIO = 2.5

@@ -74,7 +74,7 @@ class Effort:
     power: float | None = None
     """Total variation that the tests should find; more tokens are drawn if this needs them."""
     num_outcomes: int = 40_000
-    """Number of times that each acceptance rule is run on small trees."""
+    """Number of times that each acceptance rule is run, over all small trees together."""
 
 
 def audit_methods(
@@ -151,7 +151,7 @@ class _Tester:
         yield from token_tests(answers.tokens)
         is_raised = answers.level != answers.temperature
         if answers.method != BASELINE and not is_raised and not answers.fault:
-            num_outcomes = self._effort.num_outcomes
+            num_outcomes = self._effort.num_outcomes  # over all small trees together
             # how often the rule emits each token on small trees
             yield from rule_tests(self._model.rule_outcomes(answers.method, num_outcomes))
 

@@ -45,7 +45,7 @@ def tone(result: TaskResult) -> Tone:
     """What is claimed about the speedup of a method on a task, which gives its colour.
 
     It is "good" or "bad" if the speedup is significantly above or below 1, after correcting for all
-    methods of the column; "unsure" if it is not significant; "" if it was not tested, as in a
+    methods of the task; "unsure" if it is not significant; "" if it was not tested, as in a
     single pass, or has no interval; "missing" if there is no speedup.
     """
     speedup = result.speedup

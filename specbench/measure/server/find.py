@@ -172,7 +172,8 @@ def _served_model(
         models_json: the server's answer at `/v1/models`.
         address: the server's address, for messages.
         card: the model: its name for `--model`, and its repository (a Hub id or a path).
-        served_model: the model's name at the server, if it is known; else empty.
+        served_model: the model's name at the server, by `--served-model` or as specbench started
+            the server; else empty.
 
     Raises:
         UserError: the answer is not a list of models, the list lacks the model, or the length of

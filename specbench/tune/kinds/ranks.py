@@ -47,7 +47,8 @@ class RanksKind(Kind):
         return RanksRecorder(drafter, answer)
 
     def replay(self, profile: Profile, label: str, method: RunMethod) -> DraftAt:
-        """A function that returns a setting's tree at a position of a stored answer.
+        """A function that returns a setting's draft at a position of a stored answer: its size and
+        its accepted tokens.
 
         Args:
             profile: has the ranks of the answers' tokens among the method's draft tokens.
@@ -55,14 +56,15 @@ class RanksKind(Kind):
             method: the method with the options of the setting, which name the tree.
 
         Raises:
-            UserError: the tree needs ranks that are not recorded.
+            UserError: the tree needs ranks that are not recorded, or `tree` names no tree.
         """
         tree = _tree_within(profile, label, method.options)
-        ranks_of_nodes = tree.ranks.tolist()  # rank of each node among its siblings
+        # rank of each node among the best tokens after its parent, the root (0) first
+        ranks_of_nodes = tree.ranks.tolist()
         parents = tree.layout.parents.tolist()  # index of each node's parent
 
         def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
-            """The tree after `position` tokens of an answer, and its number of accepted tokens.
+            """The size of the tree after `position` tokens of an answer, and its accepted tokens.
 
             The tree is the same everywhere. `wanted_length` is not used: it is for chains.
             """
