@@ -149,7 +149,12 @@ def test_the_process_at_a_port_is_the_server_and_not_what_forwards_to_it(
         SimpleNamespace(status=psutil.CONN_LISTEN, laddr=SimpleNamespace(port=8000), pid=pid),
     ]
     monkeypatch.setattr(psutil, "net_connections", lambda kind: connections)
-    monkeypatch.setattr(psutil, "Process", lambda pid: SimpleNamespace(name=lambda: name))
+    this_process = psutil.Process()  # a sampler's thread may still ask for it
+    monkeypatch.setattr(
+        psutil,
+        "Process",
+        lambda pid=None: SimpleNamespace(name=lambda: name) if pid else this_process,
+    )
     assert listening_process(8000) == expected
     assert listening_process(1) == 0
 
