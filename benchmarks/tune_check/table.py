@@ -53,7 +53,7 @@ def table_lines(sweep: Sweep, rows: Sequence[Row]) -> list[str]:
         lines.append(f"| median error {error_name} | {error:.1%} |")
     lines += [
         f"| vanilla's step, run / curve | {ratio:.2f} |",
-        f"| median error by the cost, with all steps longer like vanilla's | {longer_error:.1%} |",
+        f"| median error by cost, with the same extra time in every step | {longer_error:.1%} |",
         f"| error of an A/A pair | {aa_error:.1%} |",
         f"| goal | {goal:.1%} |",
         f"| within twice the goal | {share_within:.0%} |",

@@ -101,7 +101,7 @@ def load_text(run: RunMetrics) -> str:
         return text
     mean = sum(requests.mean for requests in in_flight) / len(in_flight)
     most = max(requests.most for requests in in_flight)
-    return f"{text} ({mean:.1f} in flight, at most {most})"
+    return f"{text} (in flight: mean {mean:.1f}, maximum {most})"
 
 
 def is_on_gpu(info: RunHeader) -> bool:
