@@ -26,5 +26,5 @@ else:
 
 
 def __dir__() -> list[str]:
-    """The public names, also those imported on first use."""
+    """List the public names, including those that are imported on first use."""
     return sorted(__all__)

@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from specbench.data.cache import cache_dir, file_sha256, paper_file
 from specbench.data.prompt_files import Prompt as Prompt
@@ -85,14 +84,12 @@ class PromptSet:
 
     def _copies(self) -> dict[str, str]:
         """The ids of prompts with the same turns as an earlier prompt, and that prompt's id."""
-        first_id_by_turns: dict[tuple[str, ...], str] = {}
-        for prompt in self.prompts:
-            first_id_by_turns.setdefault(prompt.turns, prompt.sample_id)
-        first_ids = {p.sample_id: first_id_by_turns[p.turns] for p in self.prompts}
+        # The first of several prompts with the same turns comes last here, and stays.
+        first_ids = {prompt.turns: prompt.sample_id for prompt in reversed(self.prompts)}
         return {
-            sample_id: first_id
-            for sample_id, first_id in first_ids.items()
-            if sample_id != first_id
+            prompt.sample_id: first_ids[prompt.turns]
+            for prompt in self.prompts
+            if first_ids[prompt.turns] != prompt.sample_id
         }
 
 
@@ -148,8 +145,10 @@ def load_prompt_sets(
     Raises:
         UserError: the source is missing or broken.
     """
-    limit = _Limit(num_prompts, is_spread)
-    return tuple(_load_set(task, source, limit, offline) for task in tasks)
+    return tuple(
+        _load_set(task, source, num_prompts=num_prompts, is_spread=is_spread, offline=offline)
+        for task in tasks
+    )
 
 
 def prompts_of_run(header: RunHeader, prompts: PromptsHeader) -> PromptSet | None:
@@ -179,29 +178,15 @@ def prompts_of_run(header: RunHeader, prompts: PromptsHeader) -> PromptSet | Non
     return prompt_set.drawn(spec_values.sample, spec_values.seed)
 
 
-class _Limit(NamedTuple):
-    """The rule that chooses prompts of a task."""
-
-    num_prompts: int | None
-    """Largest number of prompts; None: all."""
-    is_spread: bool
-    """True for the first of `spread_order`, False for the first of the file."""
-
-    def take(self, prompts: tuple[Prompt, ...]) -> tuple[Prompt, ...]:
-        """The chosen prompts, in the order of the file."""
-        if not self.is_spread:
-            return prompts[: self.num_prompts]
-        order = spread_order([prompt.category for prompt in prompts])
-        return tuple(prompts[i] for i in sorted(order[: self.num_prompts]))
-
-
-def _load_set(task: Task, source: str, limit: _Limit, offline: bool) -> PromptSet:
-    """The prompts of a task from the card's source, or from a user's own file."""
+def _load_set(
+    task: Task, source: str, *, num_prompts: int | None, is_spread: bool, offline: bool
+) -> PromptSet:
+    """Load the prompts of a task from the card's source, or from a user's own file."""
     card = _require_source(task, source) if task.card else None
     if card and card.hub and source == "hub":
         from specbench.data.hub_prompts import hub_prompts
 
-        rows = hub_prompts(task.name, card.hub, num_prompts=limit.num_prompts, offline=offline)
+        rows = hub_prompts(task.name, card.hub, num_prompts=num_prompts, offline=offline)
         return PromptSet(task, source, rows.origin, None, rows.num_available, rows.prompts)
     if card and card.paper and source == "paper":
         hint = f"With network access, run `specbench fetch --dataset {card.name}`."
@@ -219,13 +204,16 @@ def _load_set(task: Task, source: str, limit: _Limit, offline: bool) -> PromptSe
     if not prompts:
         categories = ", ".join(task.categories)
         raise UserError(f"{path} holds no prompt of {task.name}: no category is {categories}.")
+    order: Sequence[int] = range(len(prompts))
+    if is_spread:
+        order = spread_order([prompt.category for prompt in prompts])
     return PromptSet(
         task,
         source if card else "file",
         origin,
         sha256,
         num_available=len(prompts),
-        prompts=limit.take(prompts),
+        prompts=tuple(prompts[i] for i in sorted(order[:num_prompts])),
     )
 
 

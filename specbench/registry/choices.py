@@ -48,12 +48,10 @@ def parse_choices(texts: Sequence[str]) -> list[MethodChoice]:
             choices.append(MethodChoice(name))
         if option:
             choices[-1] = _with_option(choices[-1], option)
-    by_text: dict[str, MethodChoice] = {}
-    for choice in choices:
-        for given in _sweep(choice.given):
-            swept = MethodChoice(choice.name, given)
-            by_text[str(swept)] = swept
-    return list(by_text.values())
+    swept = [
+        MethodChoice(choice.name, given) for choice in choices for given in _sweep(choice.given)
+    ]
+    return list({str(choice): choice for choice in swept}.values())
 
 
 def split_list(text: str) -> list[str]:

@@ -79,14 +79,11 @@ def _check_range(method: str, option: Field[Any], hint: Any, value: Any, text: s
     smallest = option.metadata.get("min", value)
     default_largest = MAX_INTEGER if hint is int and method in described() else value
     largest = option.metadata.get("max", default_largest)
-    if smallest <= value <= largest:
-        return
-    is_large = value > largest
-    size = "large" if is_large else "small"
-    raise UserError(
-        f"Option {option.name}={text} of method {method!r} is too {size}.",
-        f"Give at most {largest}." if is_large else f"Give at least {smallest}.",
-    )
+    what = f"Option {option.name}={text} of method {method!r}"
+    if value > largest:
+        raise UserError(f"{what} is too large.", f"Give at most {largest}.")
+    if value < smallest:
+        raise UserError(f"{what} is too small.", f"Give at least {smallest}.")
 
 
 def _read_value(method: str, name: str, hint: Any, text: str) -> Any:

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from specbench.engine.load import load_target
 from specbench.errors import UserError, unknown_name
-from specbench.log.files import LineFile, write_whole
+from specbench.log.files import write_whole
 from specbench.models.chat import ChatCodec
 from specbench.models.checkpoints import check_checkpoint, identify
 from specbench.registry import get
@@ -86,38 +86,26 @@ def train_head(
             read_head(head, start)
         say(about_training := _about_training(head, batches, held_out, options))
         write_settings(log, settings)
-        plan = _plan(options, log, say)
+        plan = TrainingPlan(
+            options.schedule, log, on_log=lambda line: say(_progress(line, options))
+        )
         rates = fit(head, target.model, options, batches, held_out, plan, out)
         card = _card(method, source or str(model_dir), about_training, about_text, rates)
         write_whole(out / "README.md", card.encode())
-
-
-def _plan(options: TrainingOptions, log: LineFile, say: Say) -> TrainingPlan:
-    """The plan of a training that reports its progress."""
-    return TrainingPlan(options.schedule, log, on_log=lambda line: say(_progress(line, options)))
-
-
-_CARD = """# A head of {method} for {name}
-
-Made by `specbench train {method}`. {training}
-
-{text}
-
-On the held-out examples, {rates}.
-"""
 
 
 def _card(
     method: str, name: str, about_training: str, about_text: str, rates: Mapping[str, float]
 ) -> str:
     """The README.md of a head for the model of this name."""
-    return _CARD.format(
-        method=method,
-        name=name,
-        training=about_training,
-        text=about_text,
-        rates=_rates_text(rates),
-    )
+    return f"""# A head of {method} for {name}
+
+Made by `specbench train {method}`. {about_training}
+
+{about_text}
+
+On the held-out examples, {_rates_text(rates)}.
+"""
 
 
 def _settings(

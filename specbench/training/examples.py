@@ -267,6 +267,8 @@ def _example(row: object, left_out: Counter[str]) -> Example | None:
 
 def _are_tokens(ids: object) -> TypeGuard[list[int]]:
     """True for a list of token ids that is not empty."""
-    if not isinstance(ids, list) or not ids:
-        return False
-    return all(type(token) is int and token >= 0 for token in ids)
+    return (
+        isinstance(ids, list)
+        and bool(ids)
+        and all(type(token) is int and token >= 0 for token in ids)
+    )

@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from itertools import takewhile
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -69,12 +70,9 @@ def check_template(codec: ChatCodec) -> None:
 
 def _common_start(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
     """The longest common beginning."""
-    common = []
-    for first_id, second_id in zip(first, second, strict=False):
-        if first_id != second_id:
-            break
-        common.append(first_id)
-    return tuple(common)
+    pairs = zip(first, second, strict=False)
+    common_pairs = takewhile(lambda pair: pair[0] == pair[1], pairs)
+    return tuple(token_id for token_id, _ in common_pairs)
 
 
 def read_openings(path: Path) -> list[str]:
@@ -188,9 +186,7 @@ def _complete_chunks(file: LineFile) -> list[dict[str, Any]]:
     """
     lines = file.path.read_bytes().splitlines(keepends=True)
     rows = [json.loads(line) for line in lines]
-    num_complete = 0
-    for number, row in enumerate(rows, start=1):
-        if "left_out" in row:
-            num_complete = number
+    last_numbers = [number for number, row in enumerate(rows, start=1) if "left_out" in row]
+    num_complete = max(last_numbers, default=0)
     file.cut(sum(len(line) for line in lines[:num_complete]))
     return rows[:num_complete]

@@ -46,11 +46,11 @@ def continued(
         next_ids = _next_ids(output.logits[:, -1], is_sampled[open_rows], draws)
         for row, token in zip(open_rows, next_ids.tolist(), strict=True):
             continuations[row].append(token)
-        kept = []  # indices among the open rows
-        for index, row in enumerate(open_rows):
-            continuation = continuations[row]
-            if continuation[-1] not in ends and len(continuation) < most:
-                kept.append(index)
+        kept = [  # indices among the open rows
+            index
+            for index, row in enumerate(open_rows)
+            if continuations[row][-1] not in ends and len(continuations[row]) < most
+        ]
         cache = output.past_key_values
         if 0 < len(kept) < len(open_rows):
             cache.batch_select_indices(torch.tensor(kept, device=model.device))

@@ -19,7 +19,7 @@ from pathlib import Path
 from PIL import Image
 
 from specbench.analysis.metrics import BASELINE
-from specbench.analysis.stats.estimates import Estimate, Value
+from specbench.analysis.stats.estimates import Estimate
 from specbench.log.store import read_run
 from specbench.machine.environment import with_one_start
 from specbench.report import formats
@@ -96,31 +96,34 @@ def table_of(report: Report) -> str:
     )
 
 
-def _with_interval(speedup: Value) -> str:
-    return formats.speedup(speedup) + formats.brackets(speedup)
-
-
 def _speedups(report: Report) -> Table:
     """Speedups at all temperatures; decoding alone, MAT and each task at the first one."""
-    first_block, *other_blocks = report.blocks
-    tasks = [task for task in report.tasks if task.name != MEAN]
-    columns = [Column(f"Mean, T={block.temperature:g}") for block in report.blocks]
-    columns += [Column("Decode only"), Column("MAT")]
-    columns += [Column("", task.head) for task in tasks]
+    columns = (
+        *(Column(f"Mean, T={block.temperature:g}") for block in report.blocks),
+        Column("Decode only"),
+        Column("MAT"),
+        *(Column("", task.head) for task in report.tasks if task.name != MEAN),
+    )
     rows = []
-    for method, *others in zip(
-        first_block.methods, *(block.methods for block in other_blocks), strict=True
-    ):
-        cells = [Cell(_with_interval(results.overall.speedup)) for results in (method, *others)]
-        cells.append(Cell(formats.speedup(method.overall.decode_speedup)))
-        cells.append(Cell(formats.mat(method.overall.mat)))
-        cells += [
-            Cell(formats.speedup(result.speedup) + formats.plus_minus(result.speedup))
+    for by_temperature in zip(*(block.methods for block in report.blocks), strict=True):
+        speedups = [method.overall.speedup for method in by_temperature]
+        method = by_temperature[0]
+        results_of_tasks = [
+            result
             for task, result in zip(report.tasks, method.tasks, strict=True)
             if task.name != MEAN
         ]
-        rows.append(Row(method.method, method.label, tuple(cells)))
-    return Table("", tuple(columns), (Group("", tuple(rows)),))
+        cells = (
+            *(Cell(formats.speedup(speedup) + formats.brackets(speedup)) for speedup in speedups),
+            Cell(formats.speedup(method.overall.decode_speedup)),
+            Cell(formats.mat(method.overall.mat)),
+            *(
+                Cell(formats.speedup(result.speedup) + formats.plus_minus(result.speedup))
+                for result in results_of_tasks
+            ),
+        )
+        rows.append(Row(method.method, method.label, cells))
+    return Table("", columns, (Group("", tuple(rows)),))
 
 
 def _step_costs(report: Report) -> Table:

@@ -34,12 +34,12 @@ class ChatBatches:
     @property
     def rows(self) -> list[Row]:
         """The rows of the first batches of an endless sequence."""
-        rows = []
-        for index in range(_COUNTED):
-            batch = self[index]
-            for ids, weights in zip(batch.ids, batch.weights, strict=True):
-                rows.append(Row(ids.tolist(), weights.tolist()))
-        return rows
+        batches = (self[index] for index in range(_COUNTED))
+        return [
+            Row(ids.tolist(), weights.tolist())
+            for batch in batches
+            for ids, weights in zip(batch.ids, batch.weights, strict=True)
+        ]
 
     def __getitem__(self, index: int) -> Batch:
         options = self.options

@@ -20,6 +20,7 @@ columns.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -82,11 +83,8 @@ def placed(used: Tensor, size: int, *, is_rest_live: bool) -> Channels:
 
 def concat(activations: Sequence[Channels]) -> Channels:
     """The channels of activations side by side, with the constant of the first activation."""
-    used: list[Tensor] = []
-    start = 0
-    for channels in activations:
-        used.append(start + channels.used)
-        start += channels.size
+    starts = accumulate((channels.size for channels in activations), initial=0)
+    used = [start + channels.used for start, channels in zip(starts, activations, strict=False)]
     live = torch.cat([channels.live for channels in activations])
     return Channels(torch.cat(used), live, activations[0].constant)
 

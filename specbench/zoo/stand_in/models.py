@@ -8,7 +8,7 @@ paper's plain heads, like tiny's: published heads differ in depth.
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -172,19 +172,6 @@ def eagle3(folder: Path, big: Shape, *, name: str, seed: int) -> Blueprint:
     return Blueprint(name, folder, config, pieces, seed)
 
 
-class Projection(NamedTuple):
-    """A matrix of a decoder layer."""
-
-    out: Channels
-    """The channels that it writes."""
-
-    into: Channels
-    """The channels that it reads."""
-
-    scale: float = 1.0
-    """The factor on the small model's matrix."""
-
-
 def _decoder_layer(
     placement: Placement,
     name: str,
@@ -195,19 +182,25 @@ def _decoder_layer(
     """A layer without its input norm. `source` is the small layer's name, None for an added one."""
     inner = placement.layer(is_added=source is None)
     update = placement.update
-    projections = {
-        "self_attn.q_proj": Projection(inner.queries, attention_input, placement.query_scale),
-        "self_attn.k_proj": Projection(inner.keys, attention_input),
-        "self_attn.v_proj": Projection(inner.values, attention_input),
-        "self_attn.o_proj": Projection(update, inner.attended),
-    }
-    pieces = {}
-    for module, (out, into, scale) in projections.items():
-        pieces[f"{name}.{module}.weight"] = matrix(out, into, _key(source, module), scale=scale)
-    pieces |= _mlp(inner, update, f"{name}.mlp", source and f"{source}.mlp", num_experts)
+    attention = source and f"{source}.self_attn"
+    queries = matrix(
+        inner.queries, attention_input, _key(attention, "q_proj"), scale=placement.query_scale
+    )
     norm = "post_attention_layernorm"
-    pieces[f"{name}.{norm}.weight"] = placement.norm(_key(source, norm))
-    return pieces
+    return {
+        f"{name}.self_attn.q_proj.weight": queries,
+        f"{name}.self_attn.k_proj.weight": matrix(
+            inner.keys, attention_input, _key(attention, "k_proj")
+        ),
+        f"{name}.self_attn.v_proj.weight": matrix(
+            inner.values, attention_input, _key(attention, "v_proj")
+        ),
+        f"{name}.self_attn.o_proj.weight": matrix(
+            update, inner.attended, _key(attention, "o_proj")
+        ),
+        **_mlp(inner, update, f"{name}.mlp", source and f"{source}.mlp", num_experts),
+        f"{name}.{norm}.weight": placement.norm(_key(source, norm)),
+    }
 
 
 def _mlp(
