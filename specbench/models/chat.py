@@ -1,8 +1,8 @@
-"""Dialogues as the token ids of a prompt, and answers back as text.
+"""Turn dialogues into the token ids of a prompt, and answers back into text.
 
-Special tokens in the text of a prompt are encoded as text, not as control tokens: each is
-replaced by a mark before the template is rendered. The rendered text is cut at the marks, and
-the special token's own text is encoded between the pieces.
+Special tokens in the text of a prompt are encoded as text, not as control tokens. For this, a mark
+replaces each of them before the template is rendered. The rendered text is then cut at the marks,
+and each special token's text is encoded between the pieces.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,6 @@ from specbench.models.tokenizers import (
     TURN_ENDS,
     answer_text,
     end_tokens,
-    eos_ids,
     load_tokenizer,
     vocab_size,
 )
@@ -48,12 +47,12 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _OF_TEMPLATE = "chat template"
-"""The source of an end token that a chat template writes."""
+"""The key in `ChatCodec.ends` for an end token that a chat template writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatCodec:
-    """Messages to prompt tokens, and tokens back to text, for one model and template."""
+    """Turns messages into prompt tokens and tokens into text, for one model and template."""
 
     tokenizer: PreTrainedTokenizerBase
     """Tokenizer of the model."""
@@ -62,17 +61,17 @@ class ChatCodec:
     eos_ids: frozenset[int]
     """Tokens that end an answer."""
     vocab_size: int = 0
-    """Tokens that the model can emit; 0 if unknown."""
+    """The number of tokens that the model can emit, or 0 if it is unknown."""
     num_rows: int = 0
-    """Rows of the model's embedding; 0 if unknown."""
+    """The number of rows in the model's embedding, or 0 if it is unknown."""
     ends_beyond: tuple[int, ...] = ()
     """End tokens that are left out because the embedding has no row for them."""
     ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """The `eos_ids` by their sources."""
+    """The end tokens that each source names."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences about the template and the end tokens."""
+        """Return sentences about the template and the end tokens that a user should know."""
         warnings = [self.template.warning] if self.template.warning else []
         if self.ends_beyond:
             ids = ", ".join(map(str, self.ends_beyond))
@@ -84,7 +83,7 @@ class ChatCodec:
         return f"the model's embedding has the rows 0 to {self.num_rows - 1}"
 
     def beyond_text(self, token_ids: Sequence[int]) -> str:
-        """A clause on the first token that has no row in the embedding; empty if all have one."""
+        """Return a clause about the first token that has no row in the embedding, or ""."""
         beyond = [i for i in token_ids if i >= self.num_rows > 0]
         if not beyond:
             return ""
@@ -93,16 +92,19 @@ class ChatCodec:
 
     @property
     def end_id(self) -> int | None:
-        """The token that ends an answer: what the template writes after a turn, else the EOS."""
+        """Return the token that ends an answer: the one that the template writes, else the EOS."""
         added_tokens = {str(token): i for i, token in self.tokenizer.added_tokens_decoder.items()}
         jinja = self.template.jinja or ""
-        candidates = [added_tokens.get(token) for token in TURN_ENDS if token in jinja]
-        candidates = [*self.ends.get(_OF_TEMPLATE, ()), *candidates]
-        candidates += [self.tokenizer.eos_token_id, min(self.eos_ids, default=None)]
+        candidates = [
+            *self.ends.get(_OF_TEMPLATE, ()),
+            *(added_tokens.get(token) for token in TURN_ENDS if token in jinja),
+            self.tokenizer.eos_token_id,
+            min(self.eos_ids, default=None),
+        ]
         return next((token_id for token_id in candidates if token_id in self.eos_ids), None)
 
     def describe(self) -> ChatHeader:
-        """Facts about prompts and how they are made from chats, for the header of a run."""
+        """Describe for the header of a run how prompts are made from chats."""
         prompt_ids = self.render([{"role": "user", "content": "a"}])
         bos_ids = {*added_bos(self.tokenizer), self.tokenizer.bos_token_id} - {None}
         in_front = [*takewhile(bos_ids.__contains__, prompt_ids)]
@@ -125,9 +127,9 @@ class ChatCodec:
         return answer_text(self.tokenizer, token_ids)
 
     def reply(self, record: Record) -> Message:
-        """The message of an answer in a later prompt: its content, and its reasoning apart.
+        """Return an answer as a message for a later prompt, with its reasoning in a separate field.
 
-        The template decides what is kept of the reasoning. An answer without think marks and
+        The template decides how much of the reasoning it keeps. An answer without think marks and
         channels stays as it is.
         """
         special = special_tokens(self.tokenizer)
@@ -147,7 +149,7 @@ class ChatCodec:
         return message
 
     def control_tokens(self, text: str) -> tuple[str, ...]:
-        """Special tokens in a user's text that stay control tokens in a prompt.
+        """Return the special tokens in a user's text that stay control tokens in a prompt.
 
         With a template, these are only the tokens that the tokenizer cannot encode as text.
         """
@@ -162,24 +164,24 @@ class ChatCodec:
         )
 
     def token_ids(self, text: str) -> tuple[int, ...]:
-        """The tokens of an answer's text, without special tokens around it."""
+        """Return the tokens of an answer's text, without special tokens around it."""
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def load_codec(path: Path, card: ModelCard, template: str, template_args: str = "") -> ChatCodec:
-    """The codec of a checkpoint folder for `--template template` and `--template-args`."""
+    """Load the codec of a checkpoint folder for `--template template` and `--template-args`."""
     tokenizer = load_tokenizer(path)
     chosen = choose_template(template, card, tokenizer)
     check_powers(chosen)
     chosen = replace(chosen, args=parse_template_args(template_args))
     chosen = with_measured_thinking(chosen, tokenizer, card.name)
     turn_end = turn_end_of(chosen, tokenizer)
-    num_rows = embedding_rows(path)
-    every_end = eos_ids(path, tokenizer).union(() if turn_end is None else (turn_end,))
-    ends_beyond = tuple(sorted(i for i in every_end if i >= num_rows > 0))
     ends = end_tokens(path, tokenizer)
     if turn_end is not None:
         ends[_OF_TEMPLATE] = (turn_end,)
+    every_end = frozenset(chain.from_iterable(ends.values()))
+    num_rows = embedding_rows(path)
+    ends_beyond = tuple(sorted(i for i in every_end if i >= num_rows > 0))
     return ChatCodec(
         tokenizer,
         chosen,
@@ -192,10 +194,10 @@ def load_codec(path: Path, card: ModelCard, template: str, template_args: str = 
 
 
 def turn_end_of(template: Template, tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """The special token that a template writes after an assistant's message at the end of a chat.
+    """Return the special token that a template writes after the last assistant message of a chat.
 
-    None if another text follows the message. Only the end of a chat is read: inside a chat, gpt-oss
-    ends its analysis with such a token, too.
+    It is None if the message is followed by other text. Only the end of a chat counts, because
+    gpt-oss also ends its analysis inside a chat with such a token.
     """
     mark = next(unused_characters([]))
     chat = [{"role": "user", "content": "a"}, {"role": "assistant", "content": mark}]
@@ -212,11 +214,11 @@ def turn_end_of(template: Template, tokenizer: PreTrainedTokenizerBase) -> int |
 def render(
     template: Template, tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]
 ) -> list[int]:
-    """The prompt's token ids with exactly one BOS in front, ready for an answer.
+    """Return the prompt's token ids with exactly one BOS in front, ready for an answer.
 
-    Special tokens in the text of a message are encoded as text. Without a template they are
-    control tokens, since the text is sent unchanged: an answer directly follows its user turn,
-    and a blank line separates later user turns.
+    Special tokens in the text of a message are encoded as text. Without a template, the text is
+    sent unchanged, so they are control tokens. An answer then directly follows its user turn, and a
+    blank line separates later user turns.
     """
     special = () if template.jinja is None else tuple(special_tokens(tokenizer))
     marked = mark_special(messages, special)
@@ -244,7 +246,7 @@ def render(
 
 
 def added_bos(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Tokens that the tokenizer puts in front of each text, whether it names a BOS or not."""
+    """Return the tokens that the tokenizer puts in front of each text, even if it names no BOS."""
     whole_ids = tokenizer("a")["input_ids"]
     text_ids = tokenizer("a", add_special_tokens=False)["input_ids"]
     return [*takewhile(lambda token_id: token_id not in text_ids, whole_ids)]
@@ -253,7 +255,7 @@ def added_bos(tokenizer: PreTrainedTokenizerBase) -> list[int]:
 def _text_before_user(
     template: Template, tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]
 ) -> str:
-    """The text that a template writes before the first text of the user."""
+    """Return the text that a template writes before the user's first text."""
     mark = next(unused_characters(messages))
     roles = [message["role"] for message in messages]
     with_mark = [*map(dict, messages)]
@@ -263,8 +265,9 @@ def _text_before_user(
 
 
 def _first_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """Token ids of the beginning of a prompt: one BOS, if the tokenizer has one, and no EOS
-    that is not in the text.
+    """Return the token ids of the beginning of a prompt.
+
+    They have one BOS if the tokenizer has one, and an EOS only if the text ends with one.
     """
     eos_text, eos_id = tokenizer.eos_token, tokenizer.eos_token_id
     bos_id = tokenizer.bos_token_id
@@ -272,7 +275,7 @@ def _first_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     has_bos = text.startswith(tuple(tokenizer.convert_ids_to_tokens(bos_ids)))
     ids: list[int] = tokenizer(text, add_special_tokens=not has_bos)["input_ids"]
     if isinstance(eos_text, str) and not text.endswith(eos_text):
-        while ids and ids[-1] == eos_id:  # a tokenizer that ends every text with EOS
+        while ids and ids[-1] == eos_id:  # some tokenizers end every text with EOS
             ids = ids[:-1]
     while bos_id is not None and ids[:2] == [bos_id, bos_id]:
         ids = ids[1:]

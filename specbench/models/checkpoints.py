@@ -1,6 +1,6 @@
-"""Checks of checkpoint folders: completeness and consistency, before anything is loaded.
+"""Check that checkpoint folders are complete and consistent before anything is loaded.
 
-Loads no weights and imports no torch.
+This module loads no weights and imports no torch.
 """
 
 import json
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _SMALL_FILE_SUFFIXES = (".json", ".model", ".jinja", ".txt", ".gguf")
-"""Suffixes of the other files that a checkpoint is identified by."""
+"""Suffixes of the files, besides the weights, whose hashes identify a checkpoint."""
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "vocab.txt")
-"""Files of tokenizers. A folder with a tokenizer has at least one of them."""
+"""Names of tokenizer files. A folder with a tokenizer has at least one of them."""
 _LARGEST_SIZES = {
     "num_hidden_layers": 10_000, "n_layer": 10_000, "num_attention_heads": 2**16, "n_head": 2**16,
     "num_key_value_heads": 2**16, "head_dim": 2**16, "hidden_size": 2**24, "n_embd": 2**24,
@@ -47,7 +47,7 @@ def check_checkpoint(
 ) -> None:
     """Raise CheckpointError for the first fault that would make loading this folder fail.
 
-    `kind` is the name of a drafter's weights on a model card, empty for a target.
+    `kind` is the name that a model card gives a drafter's weights; it is empty for a target.
     """
     if not path.is_dir():
         raise CheckpointError(f"{what}: the folder {path} does not exist.", DOWNLOAD_AGAIN)
@@ -65,7 +65,7 @@ def check_checkpoint(
 
 
 def read_config(path: Path, what: str) -> dict[str, Any]:
-    """The folder's config.json, with sizes that a model can have."""
+    """Read the folder's config.json, and check that its sizes are possible."""
     file = path / "config.json"
     if not file.is_file():  # a named pipe would be read for ever
         hint = "Give the folder that holds config.json and the weights."
@@ -77,7 +77,7 @@ def read_config(path: Path, what: str) -> dict[str, Any]:
 
 
 def config_if_readable(path: Path) -> dict[str, Any]:
-    """The folder's config.json; empty if `read_config` refuses it."""
+    """Read the folder's config.json, or return {} if `read_config` refuses it."""
     try:
         return read_config(path, "")
     except CheckpointError:
@@ -85,7 +85,7 @@ def config_if_readable(path: Path) -> dict[str, Any]:
 
 
 def quantization_of(config: dict[str, Any]) -> str:
-    """The quantisation method of a checkpoint, such as "awq"; empty without one."""
+    """Return the quantisation method of a checkpoint, such as "awq", or "" if it has none."""
     quantization = config.get("quantization_config")
     if not isinstance(quantization, dict):
         return ""
@@ -93,9 +93,9 @@ def quantization_of(config: dict[str, Any]) -> str:
 
 
 def stored_format(config: dict[str, Any]) -> str:
-    """The quantisation method and the numbers it stores, such as "bitsandbytes nf4" or "awq int4".
+    """Return the quantisation with its numbers, such as "bitsandbytes nf4" or "awq int4".
 
-    Only the method if the config does not say more; empty without quantisation.
+    If the config does not say more, return the method alone. Without quantisation, return "".
     """
     method = quantization_of(config)
     if not method:
@@ -111,7 +111,7 @@ def stored_format(config: dict[str, Any]) -> str:
 
 
 def _check_config(config: Any) -> None:
-    """Raise ValueError for the first value of a wrong type or out of range."""
+    """Raise ValueError for the first value that has a wrong type or is out of range."""
     if not isinstance(config, dict):
         raise ValueError("it is not a JSON object")
     for name, largest in _LARGEST_SIZES.items():
@@ -131,7 +131,7 @@ def _check_config(config: Any) -> None:
 
 
 def missing_files(path: Path, *, needs_tokenizer: bool, kind: str = "") -> list[str]:
-    """Names of missing files; a description where several names are possible."""
+    """Return the names of missing files, or a description where several names are possible."""
     missing = [] if (path / "config.json").is_file() else ["config.json"]
     weights = weight_files(path, kind)
     missing += [file.name for file in weights if not file.is_file()]
@@ -143,12 +143,12 @@ def missing_files(path: Path, *, needs_tokenizer: bool, kind: str = "") -> list[
 
 
 def has_tokenizer(path: Path) -> bool:
-    """True if the folder has the file of a tokenizer."""
+    """Return True if the folder has a tokenizer file."""
     return any((path / name).is_file() for name in _TOKENIZER_FILES)
 
 
 def weight_files(path: Path, kind: str = "", *, prefers_index: bool = False) -> Sequence[Path]:
-    """The weight files of a folder that are read, in one format.
+    """Return the weight files that are read from a folder. All have one format.
 
     Files named by an index may be missing. Training state and copies in other formats are left out.
     If no file has a name for this kind of weights, as for the method of a plug-in, all weight files
@@ -164,7 +164,7 @@ def weight_files(path: Path, kind: str = "", *, prefers_index: bool = False) -> 
 
 
 def count_parameters(folder: Path) -> int:
-    """Parameters in the folder's weight files. Pickled heads are float16: two bytes each."""
+    """Count the parameters in the folder's weight files. A pickled head has two bytes for each."""
     num_parameters = 0
     for file in weight_files(folder):
         if file.suffix == ".safetensors":
@@ -177,7 +177,10 @@ def count_parameters(folder: Path) -> int:
 
 
 def identify(path: Path, kind: str = "", *, prefers_index: bool = False) -> WeightsHeader:
-    """The commit of a folder and the hashes of the files that are read, or of a single file."""
+    """Return the commit of a folder, and the hashes of the files in it that are read.
+
+    The path may also be a single file.
+    """
     if path.is_dir():
         is_snapshot = path.parent.name == "snapshots"  # in the cache of the Hub
         revision = path.name if is_snapshot else None
@@ -195,7 +198,7 @@ def identify(path: Path, kind: str = "", *, prefers_index: bool = False) -> Weig
 
 
 def hash_of(files: Mapping[str, FileHeader]) -> str:
-    """One hash of a checkpoint's files."""
+    """Return one hash for all files of a checkpoint."""
     hashes = sorted((name, file.sha256 or str(file.bytes)) for name, file in files.items())
     return sha256(json.dumps(hashes).encode()).hexdigest()
 
@@ -211,11 +214,12 @@ def check_same_vocabulary(
     target_tokens = {i: token for token, i in target.get_vocab().items()}
     draft_tokens = {i: token for token, i in draft.get_vocab().items()}
     special = set(target.added_tokens_decoder) | set(draft.added_tokens_decoder)
-    different: list[int] = []
-    for token_id, token in target_tokens.items():
-        is_other = draft_tokens.get(token_id) != token and token_id not in special
-        if token_id not in draft_tokens or is_other:
-            different.append(token_id)
+    different = [
+        token_id
+        for token_id, token in target_tokens.items()
+        if token_id not in draft_tokens
+        or (draft_tokens[token_id] != token and token_id not in special)
+    ]
     if not different:  # the draft model's own tokens, which the target does not have
         different = [i for i in draft_tokens if i not in target_tokens and i not in special]
     if not different:

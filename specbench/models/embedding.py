@@ -1,4 +1,4 @@
-"""The rows of a model's embedding, read from the headers of its weight files."""
+"""Read the number of rows in a model's embedding from the headers of its weight files."""
 
 from pathlib import Path
 
@@ -6,14 +6,14 @@ from specbench.models.checkpoints import config_if_readable, weight_files
 from specbench.models.tensor_header import safetensors_header
 
 _NAMES = (".embed_tokens.weight", ".embed_in.weight", ".word_embeddings.weight", ".wte.weight")
-"""The ends of the names of input embeddings in transformers' classes."""
+"""Name endings of input embeddings in the classes of transformers."""
 
 
 def embedding_rows(folder: Path) -> int:
-    """The number of token ids that the model can read; 0 if unknown.
+    """Return the number of token ids that the model can read, or 0 if it is unknown.
 
-    Pickles have no header. For them the config gives the number, and loading refuses an embedding
-    with another number of rows.
+    Pickles have no header, so the config gives their number. Loading refuses an embedding with
+    another number of rows.
     """
     rows: list[int] = []
     for file in weight_files(folder):

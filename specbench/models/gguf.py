@@ -1,4 +1,4 @@
-"""GGUF files as targets: dequantised once, into a folder of the cache that loads like any other."""
+"""Dequantise a GGUF file once, into a folder of the cache that loads like any other."""
 
 import importlib.util
 import json
@@ -26,15 +26,15 @@ from specbench.models.gguf_metadata import differences, scales_rotary, unread_te
 _DTYPE_OF_PLAIN = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """Type of weights that are not quantised -> the dtype that they keep."""
 _HASHES = "converted.sha256"
-"""The file with the hashes of converted files, by name, in JSON."""
+"""The JSON file that holds the hash of each converted file by its name."""
 _AGAIN = "Copy or download it again."
 _HINT = "Give the model's folder or Hub id instead."
 _CHECKS = 2
-"""Version of the checks of a file. A folder made under an earlier version is not used."""
+"""Version of the checks that a file must pass. Folders from an earlier version are not used."""
 
 
 def file_in_wheel(address: str) -> Path | None:
-    """The file of an installed package at the address PACKAGE/FILE; None if it is missing."""
+    """Find the file PACKAGE/FILE of an installed package. Return None if it is missing."""
     package, _, name = address.partition("/")
     spec = importlib.util.find_spec(package) if package else None
     folders = (spec.submodule_search_locations if spec else None) or ()
@@ -43,13 +43,14 @@ def file_in_wheel(address: str) -> Path | None:
 
 
 def gguf_folder(file: Path, *, what: str) -> Path:
-    """The folder with the file's weights in bfloat16, its config, tokenizer and chat template.
+    """Return the folder with the file's weights, config, tokenizer and chat template.
 
-    Files of plain weights keep their dtype. The folder holds a link to the file, for the hash in a
-    run's header and for engines that read GGUF. A conversion that was killed is repeated.
+    Quantised weights become bfloat16, and others keep their dtype. The folder holds a link to the
+    file, for the hash in a run's header and for engines that read GGUF. A killed conversion is done
+    again.
 
     Raises:
-        CheckpointError: the file is broken, one part of several, or of an architecture that
+        CheckpointError: the file is broken, is one of several parts, or has an architecture that
             does not run here.
         UserError: the cache cannot be written.
     """
@@ -83,7 +84,7 @@ def _check_unchanged(folder: Path, what: str) -> None:
     """Refuse converted files that have changed since they were written.
 
     Raises:
-        CheckpointError: its hash has changed.
+        CheckpointError: the hash of a file has changed.
     """
     with reading(folder / _HASHES, what, f"Remove {folder}."):
         hashes: dict[str, str] = json.loads((folder / _HASHES).read_text(encoding="utf-8"))
@@ -106,12 +107,12 @@ class _Contents(NamedTuple):
 
     architecture: str
     fields: Mapping[str, Any]
-    """Metadata of the architecture, without its prefix."""
+    """The metadata of the architecture, with the prefix removed from its keys."""
     tensor_names: list[str]
     dtype: str
-    """The dtype that most weights keep or get."""
+    """The dtype that most of the weights keep or are converted to."""
     quantisation: str
-    """The file's own type, such as Q4_K_M; "" without packed weights."""
+    """The file's own type, such as Q4_K_M, or "" if no weights are packed."""
 
 
 def _convert(file: Path, folder: Path, what: str) -> None:
@@ -168,7 +169,7 @@ def _check_is_read(contents: _Contents, model: Any, file: str) -> None:
 
 
 def _checked_contents(file: Path, what: str) -> _Contents:
-    """The contents of a file's header. Refuses a file that cannot be converted."""
+    """Return the contents of a file's header. Refuse a file that cannot be converted."""
     from gguf import GGUFReader
     from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
 
@@ -209,7 +210,7 @@ def _checked_contents(file: Path, what: str) -> _Contents:
 
 
 def _quantisation(file_type: int | None, num_weights: Counter[str]) -> str:
-    """The type that the file states, or else the type of most of its packed weights."""
+    """Return the type that the file states, or else the type of most of its packed weights."""
     from gguf import LlamaFileType
 
     packed = [kind for kind, _ in num_weights.most_common() if kind not in _DTYPE_OF_PLAIN]

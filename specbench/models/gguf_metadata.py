@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 _EPSILONS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
-"""Names of the norms' epsilon in configs."""
+"""Names that configs use for the epsilon of norms."""
 _LAYERS_OF_27B = {"gemma2": 46, "gemma3": 62}
 """Architecture -> number of layers by which llama.cpp recognises its 27B model."""
 _SCALE = "query_pre_attn_scalar (attention scale ** -2)"
 _UNUSED_TENSORS = ("attn_rot_embd",)
-"""Parts of the names of tensors that llama.cpp skips, too."""
+"""Parts of the names of tensors that llama.cpp also skips."""
 _ALLOWED_GAP = 1e-3
-"""Relative difference up to which numbers count as equal: files have them in float32."""
+"""Largest relative difference of equal numbers, since files store them in float32."""
 
 
 class Difference(NamedTuple):
@@ -29,9 +29,10 @@ class Difference(NamedTuple):
 def differences(
     architecture: str, fields: Mapping[str, Any], config: Any, model: Any
 ) -> Iterator[Difference]:
-    """The metadata of a file that differ from the loaded config, or from the model's rotaries.
+    """Yield the metadata of a file that differ from the loaded config or from the model's rotaries.
 
-    `fields` are the file's, without the architecture's prefix. Absent fields are not compared.
+    `fields` are the file's fields without the prefix of the architecture. Only fields that exist
+    are compared.
     """
     loaded = _loaded(config, model)
     fields = dict(fields)
@@ -40,7 +41,7 @@ def differences(
     for key in fields.keys() & loaded.keys():
         in_file = fields[key]
         if key == "attention.sliding_window" and in_file >= config.max_position_embeddings:
-            in_file = 0  # limits nothing
+            in_file = 0  # such a window limits nothing
         if key == "attention.sliding_window_pattern":
             in_file = _is_sliding(in_file, config.num_hidden_layers)
         if not _is_equal(in_file, loaded[key]):
@@ -48,12 +49,12 @@ def differences(
 
 
 def _loaded(config: Any, model: Any) -> dict[str, Any]:
-    """The loaded values of a file's keys, without those that the model has no use for."""
+    """Return the loaded value for each key of a file, without keys that the model does not use."""
     from specbench.engine.layers.config_fields import declared
     from specbench.engine.layers.torch_attention import SLIDING, attention_kinds
 
     head_dim = None
-    if not getattr(config, "is_heterogeneous", False):  # Gemma 4: not one size for all layers
+    if not getattr(config, "is_heterogeneous", False):  # Gemma 4's layers differ in size
         head_dim = declared(config, "head_dim") or config.hidden_size // config.num_attention_heads
     epsilon = next((declared(config, name) for name in _EPSILONS if declared(config, name)), None)
     layer_types = declared(config, "layer_types")
@@ -82,14 +83,17 @@ def _loaded(config: Any, model: Any) -> dict[str, Any]:
 
 
 def _inverse_square_of_scale(architecture: str, fields: Mapping[str, Any], config: Any) -> float:
-    """The scale of Gemma's attention in llama.cpp, to the power of -2. Files do not state it."""
+    """Return llama.cpp's scale of Gemma's attention, to the power of -2. Files do not state it."""
     is_27b = fields.get("block_count") == _LAYERS_OF_27B[architecture]
     width: float = config.hidden_size / config.num_attention_heads
     return width if is_27b else fields.get("attention.key_length", width)
 
 
 def _is_sliding(pattern: Any, num_layers: int) -> list[bool]:
-    """True for each layer with a window: all but every `pattern`-th, or as an array says."""
+    """Return for each layer whether it has a window.
+
+    A list says so for each layer. A number means all layers but every `pattern`-th.
+    """
     if isinstance(pattern, list):
         return [bool(is_sliding) for is_sliding in pattern]
     return [pattern == 0 or (layer + 1) % pattern != 0 for layer in range(num_layers)]
@@ -103,7 +107,7 @@ def _is_equal(in_file: Any, loaded: Any) -> bool:
 
 
 def scales_rotary(fields: Mapping[str, Any]) -> bool:
-    """True if the file scales its rotary embedding, which transformers does not read."""
+    """Return True if the file scales its rotary embedding, which transformers does not read."""
     kind = fields.get("rope.scaling.type")
     factors = [fields.get(f"rope.{key}", 0) for key in ("scaling.factor", "scale_linear")]
     is_scaled = kind is None and any(factor not in (0, 1) for factor in factors)
@@ -111,7 +115,7 @@ def scales_rotary(fields: Mapping[str, Any]) -> bool:
 
 
 def unread_tensors(architecture: str, names: list[str], model: Any) -> list[str]:
-    """The file's tensors that transformers has no place for in the model, and would skip."""
+    """Return the tensors of the file that have no place in the model. transformers skips them."""
     from transformers.modeling_gguf_pytorch_utils import (
         TENSOR_PROCESSORS,
         TensorProcessor,

@@ -1,6 +1,6 @@
-"""Checkpoints from the Hugging Face Hub: found in the local cache, or downloaded.
+"""Find checkpoints of the Hugging Face Hub in the local cache, or download them.
 
-Converts errors of the Hub and of the network to CheckpointError.
+Errors of the Hub and of the network become CheckpointErrors.
 """
 
 import errno
@@ -23,15 +23,15 @@ DOWNLOAD_LIMIT_S = 6 * 3600.0
 _TEXT_FILES = ("*.json", "*.model", "*.jinja", "vocab.txt", "merges.txt")
 
 BeforeDownload = Callable[[], object] | None
-"""Called once the Hub has answered; it may raise UserError to refuse the download."""
+"""Called once the Hub has answered. It may raise UserError to refuse the download."""
 
 
 def resolve_model(
     card: ModelCard, *, offline: bool, before_download: BeforeDownload = None
 ) -> Path:
-    """The folder with a target's config, weights and tokenizer, checked for completeness.
+    """Return the folder with a target's config, weights and tokenizer, after checking it.
 
-    A GGUF file is converted, also one in an installed package that the card names.
+    A GGUF file is converted first, even if it is in an installed package that the card names.
     """
     what = f"Model {card.name}"
     path = _converted(card, what=what) or resolve(
@@ -47,7 +47,7 @@ def resolve_model(
 
 
 def _converted(card: ModelCard, *, what: str) -> Path | None:
-    """The folder of the card's GGUF file, converted; None if the card has none.
+    """Convert the card's GGUF file and return the new folder, or None if there is no such file.
 
     The file may be in an installed package.
     """
@@ -60,7 +60,7 @@ def _converted(card: ModelCard, *, what: str) -> Path | None:
 
 
 def resolve_tokenizer(card: ModelCard, *, offline: bool) -> Path:
-    """The folder with a model's tokenizer and configuration; its weights may be missing."""
+    """Return the folder with a model's tokenizer and config. Its weights may be missing."""
     what = f"The tokenizer of {card.name}"
     if is_gguf(card.repo) and (folder := _converted(card, what=what)):
         return folder
@@ -70,7 +70,7 @@ def resolve_tokenizer(card: ModelCard, *, offline: bool) -> Path:
 
 
 def resolve_weights(card: ModelCard, weights: DraftWeights, *, offline: bool) -> Path:
-    """The folder with a drafter's config and weights (and, for a draft model, its tokenizer)."""
+    """Return the folder with a drafter's config and weights, and a draft model's tokenizer."""
     what = f"The {weights.method} drafter of {card.name}"
     is_model = weights.is_model
     path = resolve(
@@ -91,11 +91,11 @@ def resolve(
     alias: str = "NAME",
     before_download: BeforeDownload = None,
 ) -> Path:
-    """The local folder of a repository, downloaded if needed; a folder's path is taken as it is.
+    """Return the local folder of a repository, after a download if needed. `repo` may be a folder.
 
-    Only what is loaded is downloaded: one weight format, config, tokenizer. Without network
-    the cache is used, if it is complete. `what` and `alias` name the checkpoint in the
-    CheckpointError that says what is missing and how to get it.
+    A download holds only the files that are loaded: one weight format, config and tokenizer.
+    Without a network, a complete copy in the cache is used. `what` and `alias` name the checkpoint
+    in the CheckpointError that says what is missing and how to get it.
     """
     folder = local_folder(repo, what=what)
     if folder:
@@ -109,22 +109,19 @@ def resolve(
         except Exception as error:  # errors of Hub, network and disk share no base class
             failure = error
     cached = _cached(repo, revision)
-    missing = ["config.json"]
-    if cached is not None:
-        missing = missing_files(cached, needs_tokenizer=needs_tokenizer) if needs_weights else []
-        if not missing:
-            return cached
+    missing: list[str] = []
+    if cached and needs_weights:
+        missing = missing_files(cached, needs_tokenizer=needs_tokenizer)
+    if cached and not missing:
+        return cached
     if failure is not None:
         _raise_refusal(failure, repo, revision, what)
     if cached is not None:
         cache_state = f"the Hugging Face cache has {repo} without {', '.join(missing)}"
     else:
-        needed = ["config.json"]
-        if needs_weights:
-            needed.append("weights")
-        if needs_tokenizer:
-            needed.append("tokenizer")
-        cache_state = f"{repo} is not in the Hugging Face cache (needed: {', '.join(needed)})"
+        parts = {"config.json": True, "weights": needs_weights, "tokenizer": needs_tokenizer}
+        needed = ", ".join(name for name, is_needed in parts.items() if is_needed)
+        cache_state = f"{repo} is not in the Hugging Face cache (needed: {needed})"
     reason = "the run is offline" if failure is None else failure_reason(failure)
     raise CheckpointError(
         f"{what}: {cache_state}, and {reason}.",
@@ -135,7 +132,7 @@ def resolve(
 
 
 def local_folder(repo: str, *, what: str) -> Path | None:
-    """The folder at the path `repo`; None if `repo` is an id of the Hub.
+    """Return the folder at the path `repo`, or None if `repo` is an id of the Hub.
 
     Raises:
         CheckpointError: `repo` is neither.
@@ -157,7 +154,7 @@ def local_folder(repo: str, *, what: str) -> Path | None:
 def _from_hub(
     repo: str, revision: str, what: str, needs_weights: bool, before_download: BeforeDownload
 ) -> Path:
-    """The folder with the wanted files of a repository, downloaded if they are not here."""
+    """Return the folder with the wanted files of a repository, downloading what is missing."""
     from huggingface_hub import HfApi
 
     try:
@@ -180,11 +177,10 @@ def _from_hub(
 
 
 def _download(repo: str, revision: str, names: Collection[str], *, what: str) -> Path:
-    """The cache's folder with these files, downloaded one after the other.
+    """Download these files one after the other, and return their folder in the cache.
 
-    Threads could not be interrupted, so none is used. A read that takes longer than
-    HF_HUB_DOWNLOAD_TIMEOUT fails. After a failure, partial files are removed and complete files
-    stay.
+    Threads are not used, because they could not be interrupted. A read that takes longer than
+    HF_HUB_DOWNLOAD_TIMEOUT fails. A failure leaves complete files and removes partial ones.
     """
     from huggingface_hub import constants, hf_hub_download
 
@@ -210,7 +206,7 @@ def _remove_partial_files(cache: Path, folder: str) -> None:
 
 
 def wanted_files(names: Iterable[str]) -> list[str]:
-    """The files of a repository to load: no subfolders, and weights in one format only."""
+    """Choose the files of a repository to load: no subfolders, and weights in one format only."""
     top_names = [name for name in names if "/" not in name]
     text_files = [
         name for name in top_names if any(fnmatch.fnmatch(name, pattern) for pattern in _TEXT_FILES)
@@ -225,7 +221,7 @@ def wanted_files(names: Iterable[str]) -> list[str]:
 
 
 def _cached(repo: str, revision: str) -> Path | None:
-    """The snapshot folder of a revision in the local cache, complete or not."""
+    """Return the snapshot folder of a revision in the local cache. It may be incomplete."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
@@ -238,7 +234,7 @@ def _cached(repo: str, revision: str) -> Path | None:
 
 
 def _raise_refusal(failure: Exception, repo: str, revision: str, what: str) -> None:
-    """Raise CheckpointError for a refusal or a full disk; return if the Hub was not reached."""
+    """Raise CheckpointError for a refusal or a full disk. Return if the Hub was not reached."""
     page = f"https://huggingface.co/{repo}"
     kinds = {kind.__name__ for kind in type(failure).__mro__}
     status = getattr(getattr(failure, "response", None), "status_code", None)

@@ -1,8 +1,8 @@
 """Compare the memory that a checkpoint needs with what the device has free, before loading.
 
-The module also counts the parameters of draft weights, without downloading them. As in papers, only
-the trained part that runs while drafting counts: not EAGLE's copy of the target's embedding, and no
-head shared with the target.
+The module also counts the parameters of draft weights without downloading them. As in papers, only
+the trained part that runs while drafting counts. EAGLE's copy of the target's embedding and a head
+that is shared with the target do not.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from specbench.models.checkpoints import (
 from specbench.models.tensor_header import safetensors_header
 
 BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
-"""Bytes of a number by its dtype."""
+"""Bytes per number for each dtype."""
 _FLOATS = {"F64", "F32", "BF16", "F16"}
 _DEQUANTIZED_NUMBERS = {"F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 2, "I32": 8}
-"""Dtype of quantised weights -> how many numbers an element holds, of 8 or 4 bits each."""
+"""Dtype of quantised weights -> the number of values of 8 or 4 bits that an element holds."""
 GRAPH_RESERVE = 10**9
-"""Bytes kept free for CUDA graphs: their kernels, inputs, scratch memory, and the workspaces
-of cuBLAS for the two streams of recordings (32 MiB each on Hopper).
+"""Bytes that are kept free for CUDA graphs: their kernels, inputs and scratch memory, and cuBLAS
+workspaces for the two streams of recordings (32 MiB each on Hopper).
 """
 _PREFILL_NUMBERS = 16
-"""Largest count of numbers that a prefill holds at once, per token and hidden unit."""
+"""The most numbers that a prefill holds at once, per token and hidden unit."""
 
 
 def num_parameters(card: ModelCard, weights: DraftWeights) -> int | None:
-    """The number of parameters, from local files or else from the target's shape.
+    """Count the parameters of draft weights from local files, or else from the target's shape.
 
-    None if unknown, as for Hydra, whose published heads differ in depth, and for a layer in
-    the target's own files.
+    Return None if the number is unknown: published Hydra heads differ in depth, and some layers are
+    in the target's own files.
     """
     if weights.repo == card.repo:
         return None
@@ -60,26 +60,26 @@ def num_parameters(card: ModelCard, weights: DraftWeights) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """Bytes that a model and requests of `context` tokens need."""
+    """The bytes that a model and requests of `context` tokens need."""
 
     weight_bytes: int
-    """Weights of the target."""
+    """Bytes for the weights of the target."""
     kv_bytes: int
-    """Keys and values of `context` tokens."""
+    """Bytes for the keys and values of `context` tokens."""
     prefill_bytes: int = 0
-    """Prefill of `context` tokens."""
+    """Bytes for the prefill of `context` tokens."""
     draft_bytes: int = 0
-    """The methods' own weights."""
+    """Bytes for the weights of the methods."""
     reserve_bytes: int = 0
-    """Kept free for CUDA graphs and workspaces."""
+    """Bytes that are kept free for CUDA graphs and workspaces."""
     growth_bytes: int = 0
-    """A cache's old rows, while they are copied to a longer one."""
+    """Bytes for a cache's old rows while they are copied to a longer cache."""
     context: int = 0
-    """Most tokens of a prompt with its answer."""
+    """The most tokens that a prompt and its answer have together."""
 
     @property
     def fixed_bytes(self) -> int:
-        """Bytes that do not depend on the context."""
+        """Return the bytes that do not depend on the context."""
         return self.weight_bytes + self.draft_bytes + self.reserve_bytes
 
     @property
@@ -87,7 +87,7 @@ class MemoryNeed:
         return self.fixed_bytes + self.kv_bytes + self.prefill_bytes + self.growth_bytes
 
     def at(self, context: int) -> MemoryNeed:
-        """The need of requests that grow to `context` tokens."""
+        """Return the need of requests that grow to `context` tokens."""
         own_context = max(self.context, 1)
         kv_bytes = self.kv_bytes * context // own_context
         return replace(
@@ -110,12 +110,12 @@ def check_fits(
     has_graphs: bool = False,
     is_dequantized: bool = False,
 ) -> MemoryNeed:
-    """Memory of `source` in `dtype` for `context` tokens, checked against what `device` has free.
+    """Check that a model in `dtype` and requests of `context` tokens fit into `device`.
 
-    `source` is a checkpoint folder, or a shape when nothing is downloaded yet. `drafts` are the
-    folders of the methods' weights; `source` among them does not count again. With `has_graphs`,
-    steps are captured. With `is_dequantized`, stored weights of 4 and 8 bits become plain ones.
-    Raises TooLarge with both figures.
+    `source` is a checkpoint folder, or a shape before the download. `drafts` are the folders of the
+    methods' weights; if `source` is among them, it does not count again. `has_graphs` reserves
+    memory for captured steps. `is_dequantized` means that stored weights of 4 and 8 bits become
+    plain ones. Return the need, or raise TooLarge with the bytes that are needed and free.
     """
     need = estimate(source, dtype, context=context, what=what, is_dequantized=is_dequantized)
     # A config may claim more than its files hold, and the model is built from the config.
@@ -137,16 +137,16 @@ def check_fits(
 
 
 def check_context(need: MemoryNeed, context: int, dtype: Dtype, device: str, *, what: str) -> None:
-    """Refuse requests of `context` tokens if they need more than was checked and is free.
+    """Refuse requests of `context` tokens if they need more memory than was checked and is free.
 
-    Raises TooLarge with the number of tokens that would fit.
+    The TooLarge that is raised says how many tokens would fit.
     """
     if context <= need.context:
         return
     try:
         check_need(need.at(context), dtype, device, what=what)
     except TooLarge as error:
-        num_tokens = 2**20  # many, so that rounding does not count
+        num_tokens = 2**20  # large, so that rounding does not matter
         token_bytes = need.at(num_tokens).total_bytes - need.fixed_bytes
         bytes_left = max(free_bytes(device) - need.fixed_bytes, 0)
         num_fitting = bytes_left * num_tokens // max(token_bytes, 1)
@@ -158,7 +158,7 @@ def check_context(need: MemoryNeed, context: int, dtype: Dtype, device: str, *, 
 
 
 def check_need(need: MemoryNeed, dtype: Dtype, device: str, *, what: str) -> None:
-    """Raise TooLarge, with both figures, for a need that exceeds the free memory."""
+    """Raise TooLarge, with both figures, if the need exceeds the free memory."""
     num_free = free_bytes(device)
     if need.total_bytes <= num_free:
         return
@@ -192,7 +192,7 @@ def check_need(need: MemoryNeed, dtype: Dtype, device: str, *, what: str) -> Non
 def estimate(
     source: Path | Shape, dtype: Dtype, *, context: int, what: str, is_dequantized: bool = False
 ) -> MemoryNeed:
-    """The memory of a checkpoint folder, from its files' headers, or of a shape."""
+    """Estimate the memory for a checkpoint folder, from its files' headers, or for a shape."""
     config = _config(source, what)
     number_bytes = BYTES[dtype]
     if isinstance(source, Shape):
@@ -213,7 +213,7 @@ def estimate(
 
 
 def _config(source: Path | Shape, what: str) -> dict[str, Any]:
-    """The sizes of a model, named as in its config.json."""
+    """Return a model's sizes by their names in config.json."""
     if isinstance(source, Shape):
         return source.config
     config = read_config(source, what)
@@ -221,9 +221,9 @@ def _config(source: Path | Shape, what: str) -> dict[str, Any]:
 
 
 def target_parameters(card: ModelCard, source: Path | Shape | None) -> int | None:
-    """All parameters of a target, those of all experts included; None if unknown.
+    """Return the number of a target's parameters in all experts, or None if it is unknown.
 
-    `source` is its folder, or the shape of a stand-in. The card's own number comes first.
+    `source` is its folder, or the shape of a stand-in. A number on the card comes first.
     """
     if card.billion_parameters is not None:
         return round(card.billion_parameters * 1e9)
@@ -240,7 +240,7 @@ def target_parameters(card: ModelCard, source: Path | Shape | None) -> int | Non
 
 
 def folder_bytes(folder: Path, dtype: Dtype) -> int:
-    """Bytes of a drafter's weights, by the files in its folder."""
+    """Return the bytes of a drafter's weights, from the files in its folder."""
     config = config_if_readable(folder)
     return sum(
         _weight_bytes(file, config, BYTES[dtype], str(folder)) for file in weight_files(folder)
@@ -248,7 +248,7 @@ def folder_bytes(folder: Path, dtype: Dtype) -> int:
 
 
 def kv_bytes(folder: Path, dtype: Dtype, num_tokens: int) -> int:
-    """Bytes of keys and values of `num_tokens` tokens; 0 for a folder whose config does not say."""
+    """Return the bytes of keys and values for `num_tokens` tokens; 0 if the config lacks sizes."""
     config = config_if_readable(folder)
     return _kv_numbers(config.get("text_config") or config) * num_tokens * BYTES[dtype]
 
@@ -256,10 +256,10 @@ def kv_bytes(folder: Path, dtype: Dtype, num_tokens: int) -> int:
 def _weight_bytes(
     file: Path, config: dict[str, Any], number_bytes: int, what: str, packed: Mapping[str, int] = {}
 ) -> int:
-    """Bytes of one weight file after its floats are cast to numbers of `number_bytes` bytes.
+    """Return the bytes of one weight file after its floats become numbers of `number_bytes` bytes.
 
-    Other types keep their size, except the types in `packed`: it has the number of floats that
-    each of their elements becomes.
+    Other types keep their size, except those in `packed`, which says how many floats each of their
+    elements becomes.
     """
     if file.suffix != ".safetensors":
         stored_dtype = config.get("dtype") or config.get("torch_dtype") or "float16"
@@ -277,7 +277,7 @@ def _weight_bytes(
 
 
 def _kv_numbers(config: dict[str, Any]) -> int:
-    """Numbers kept per token of context; 0 for a config that does not say."""
+    """Return how many numbers a token of context keeps, or 0 if the config lacks the sizes."""
     num_layers = config.get("num_hidden_layers") or 0
     num_heads = config.get("num_attention_heads") or 0
     if not (num_layers and num_heads):

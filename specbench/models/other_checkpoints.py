@@ -1,4 +1,4 @@
-"""Checkpoints that look like language models, recognised by config.json alone."""
+"""Recognise from config.json alone the checkpoints that only look like language models."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ _HEAD_KEYS = {
     "eagle_aux_hidden_state_layer_ids": "an EAGLE-3 head",
     "speculators_model_type": "a draft head in the format of speculators",
 }
-"""Keys of config.json that only heads have."""
+"""Keys of config.json that only heads have, each with its kind of head."""
 _METHODS_OF_OTHERS = {
     "a Medusa head": {"eagle", "eagle2", "eagle3", "hydra"},
     "a Hydra head": {"eagle", "eagle2", "eagle3", "medusa"},
@@ -27,9 +27,9 @@ _ENCODERS = {
 
 
 def not_a_model(config: Mapping[str, Any], path: Path, *, has_tokenizer: bool) -> tuple[str, str]:
-    """The contents of a folder without a language model, and a hint; both empty if it has one.
+    """Say what a folder holds instead of a language model, with a hint; both are "" for a model.
 
-    An EAGLE head has the config of a Llama with one layer, and no tokenizer.
+    An EAGLE head has the config of a Llama with one layer, but no tokenizer.
     """
     model_type = str(config.get("model_type") or "")
     kind = _head_kind(config)
@@ -50,11 +50,11 @@ def not_a_model(config: Mapping[str, Any], path: Path, *, has_tokenizer: bool) -
 
 
 def other_head(config: Mapping[str, Any], method: str) -> str:
-    """The kind of head that a config describes, if the method cannot use it; else empty."""
+    """Return the kind of head that a config describes if the method cannot use it, else ""."""
     kind = _head_kind(config)
     return kind if method in _METHODS_OF_OTHERS.get(kind, ()) else ""
 
 
 def _head_kind(config: Mapping[str, Any]) -> str:
-    """The kind of draft head that the keys of a config name; empty if none does."""
+    """Return the kind of draft head that the keys of a config reveal, or "" if none does."""
     return next((kind for key, kind in _HEAD_KEYS.items() if key in config), "")

@@ -1,6 +1,7 @@
-"""Special tokens in the texts of messages, which become text instead of control tokens.
+"""Make special tokens in the text of messages plain text instead of control tokens.
 
-Each is replaced by a mark, a character without a meaning, before the template is rendered.
+Before the template is rendered, a mark replaces each of them. A mark is a character that has no
+meaning.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _PRIVATE_USE = range(0xE000, 0xF8FF)
-"""Code points without a meaning, from which the marks are taken."""
+"""The code points that marks are taken from. They have no meaning."""
 _ANCHORS = ("\n", ".", "a")
-"""Texts to put before another text, so that it is encoded as the middle of a text."""
+"""Texts to put before another text, so that it is encoded as if it began inside a text."""
 
 
 def special_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
-    """Texts that the tokenizer reads as control tokens wherever they stand, with their ids."""
+    """Return the texts that the tokenizer always reads as control tokens, with their ids."""
     added_tokens = tokenizer.added_tokens_decoder.items()
     return {str(token): i for i, token in added_tokens if token.special and str(token)}
 
 
 class Marked(NamedTuple):
-    """Messages in which unused characters, the marks, replace special tokens."""
+    """Messages in which marks, which are unused characters, replace special tokens."""
 
     messages: Sequence[Message]
     """Messages with the marks."""
@@ -37,7 +38,7 @@ class Marked(NamedTuple):
 
 
 def unused_characters(messages: Sequence[Message]) -> Iterator[str]:
-    """Characters without a meaning that no message contains."""
+    """Yield the characters that have no meaning and are in no message."""
     contents = "".join(str(text) for message in messages for text in message.values())
     return (chr(code) for code in _PRIVATE_USE if chr(code) not in contents)
 
@@ -45,7 +46,7 @@ def unused_characters(messages: Sequence[Message]) -> Iterator[str]:
 def mark_special(messages: Sequence[Message], special: Sequence[str]) -> Marked:
     """Replace the `special` tokens in the messages' text by marks."""
     contents = "".join(str(text) for message in messages for text in message.values())
-    present = {token for token in special if token in contents}
+    present = [token for token in special if token in contents]
     longest_first = sorted(present, key=len, reverse=True)  # a token may begin with another
     mark_of = dict(zip(longest_first, unused_characters(messages), strict=False))
     if not mark_of:
@@ -53,7 +54,7 @@ def mark_special(messages: Sequence[Message], special: Sequence[str]) -> Marked:
     any_token = re.compile("|".join(map(re.escape, mark_of)))
 
     def with_marks(text: Any) -> Any:
-        is_text = isinstance(text, str)  # not a list, as of tools
+        is_text = isinstance(text, str)  # tools, for example, are a list
         return any_token.sub(lambda match: mark_of[match[0]], text) if is_text else text
 
     marked_messages = [
@@ -65,9 +66,9 @@ def mark_special(messages: Sequence[Message], special: Sequence[str]) -> Marked:
 def ids_in_the_middle(
     tokenizer: PreTrainedTokenizerBase, text: str, *, is_plain: bool
 ) -> list[int]:
-    """Token ids of a text in the middle of another: no space is put in front of it.
+    """Return the token ids of a text inside another text, so that no space is put in front of it.
 
-    With `is_plain`, special tokens in it are encoded as text.
+    With `is_plain`, special tokens in the text are encoded as text.
     """
     encode = partial(tokenizer, add_special_tokens=False, split_special_tokens=is_plain)
     for anchor in _ANCHORS:

@@ -1,4 +1,4 @@
-"""Variables of chat templates that switch thinking on and off."""
+"""The variables of chat templates that switch thinking on and off."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 
 class ModeValues(NamedTuple):
-    """Values of a template's variable for the thinking mode."""
+    """The two values of a template's variable, one for each thinking mode."""
 
     without: bool | str
-    """Value without thinking, or with as little as the model can."""
+    """The value for no thinking, or for as little as the model can do."""
     thinking: bool | str
-    """Value with thinking."""
+    """The value for thinking."""
 
     def of(self, *, is_thinking: bool) -> bool | str:
-        """The value for a mode."""
+        """Return the value for a mode."""
         return self.thinking if is_thinking else self.without
 
 
@@ -29,26 +29,26 @@ _MODES: Mapping[str, Sequence[ModeValues]] = {
         _YES_NO,
     ),
 }
-_EFFORTS = (  # gpt-oss; templates without a medium effort
+_EFFORTS = (  # the first is gpt-oss's, the second is for templates without a medium effort
     ModeValues(without="low", thinking="medium"),
     ModeValues(without="low", thinking="high"),
 )
 _VALUES_OFF = (*(values.without for values in _MODES["thinking_mode"]), "none")
-"""Values without any thinking. Of the efforts, only "none" counts: gpt-oss thinks with "low"."""
+"""Values that turn thinking off. Of the efforts, only "none" does: gpt-oss thinks with "low"."""
 
 _NAME = re.compile(r"\b(?:enable_thinking|thinking_mode|\w+_effort)\b")
-"""Names that have no other meaning, so that they count in a template's comments, too."""
+"""Names that have only this meaning, so they count even in a template's comments."""
 _VARIABLE = re.compile(r"""\{[%{](?:[^}'"]|'[^']*'|"[^"]*")*?(?<![\w.])thinking(?![\w'"])""")
-"""The variable `thinking` in a statement: not the word, a field of a message or a text."""
+"""The variable `thinking` in a statement, as opposed to the word in a text or a message's field."""
 
 
 def switches_of(jinja: str) -> dict[str, Sequence[ModeValues]]:
-    """The switches that a template names, with the pairs of values that each may take."""
+    """Return the switches that a template names, each with the pairs of values that it may take."""
     names = [*dict.fromkeys(_NAME.findall(jinja))]
     names += ["thinking"] if _VARIABLE.search(jinja) else []
     return {name: _MODES.get(name, _EFFORTS) for name in names}
 
 
 def is_off(value: object) -> bool:
-    """True for a value of a switch without any thinking."""
+    """Return True if this value of a switch turns thinking off."""
     return value in _VALUES_OFF

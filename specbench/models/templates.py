@@ -1,4 +1,4 @@
-"""Chat templates: the template of a model, and the text that it makes of a dialogue."""
+"""Choose the chat template of a model, and render the text of a dialogue with it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Message = Mapping[str, str]
 """A message: {"role": "user" or "assistant", "content": text without special tokens}."""
 
 RENDER_LIMIT_S = 10.0
-"""Seconds that a template may take."""
+"""Seconds that rendering a template may take."""
 MOST_RENDERED = 10_000_000
 """Characters that a template may render."""
 MOST_MEMORY = 2**30
@@ -30,9 +30,9 @@ MOST_MEMORY = 2**30
 
 
 _OLDEST = ("enable_thinking", "reasoning_effort")
-"""Switches that all versions of specbench set."""
+"""Switches that all versions of specbench have set."""
 _THINKING = "thinking"
-"""The name of the model's own template with its thinking mode on."""
+"""The name of the model's own template when its thinking mode is on."""
 
 _OTHER_TEMPLATE = "Use another `--template`, or `--template none`."
 
@@ -47,19 +47,20 @@ class Template:
     """A chat template."""
 
     name: str
-    """Name in run.json: "none", a name from models.toml, "tokenizer", or "thinking" for the
-    model's own template with its thinking mode on.
+    """Name in run.json: "none", a name from models.toml, "tokenizer", or "thinking" for the model's
+    own template with its thinking mode on.
     """
     jinja: str | None = None
-    """Its source; None sends the text unchanged."""
+    """Its source. None sends the text unchanged."""
     system: str = ""
-    """System message of dialogues that have none; empty without."""
+    """System message for dialogues that have none, or ""."""
     warning: str | None = None
-    """A warning for the run, if it should use another template or if the mode is unknown."""
+    """A warning for the run if it should use another template or if the mode is unknown."""
     args: Mapping[str, Any] = field(default_factory=dict)
-    """Values of its variables: the user's, and those of switches that were measured."""
+    """Values of the template's variables, from the user and from the measured switches."""
     thinking: ThinkingHeader | None = None
-    """Effect of its thinking switches; None if unmeasured, or if it has none and does not think."""
+    """The effect of its thinking switches, or None if it is not measured or there is no thinking.
+    """
 
     @property
     def is_thinking(self) -> bool:
@@ -67,25 +68,27 @@ class Template:
 
     @property
     def modes(self) -> dict[str, Any]:
-        """The values of switches that it is given even if they do not change its prompts."""
+        """Return the switch values that it always gets, even if they do not change its prompts."""
         switches = switches_of(self.jinja or "")
         values = {n: pairs[0].of(is_thinking=self.is_thinking) for n, pairs in switches.items()}
         return {name: value for name, value in values.items() if name in _OLDEST}
 
     @property
     def reasoning_field(self) -> str | None:
-        """The field of a message in which it reads an answer's reasoning; None if it reads none."""
+        """Return the message field that it reads an answer's reasoning from, or None."""
         fields = re.findall(r"""[.'"](reasoning_content|thinking|reasoning)\b""", self.jinja or "")
         return fields[0] if fields else None
 
     @property
     def values(self) -> dict[str, Any]:
-        """The values that its variables get."""
+        """Return the values of all its variables."""
         return {**self.modes, **self.args}
 
     @property
     def sha256(self) -> str | None:
-        """Hash of the template, its system message, mode and values; None without a template."""
+        """Return a hash of the template, its system message, mode and values; None without a
+        template.
+        """
         if self.jinja is None:
             return None
         mode = "\nthinking" if self.is_thinking else ""
@@ -103,10 +106,10 @@ def check_template(name: str) -> None:
 
 
 def check_own_template(name: str, card: ModelCard, folder: Path) -> None:
-    """Check the template in a checkpoint folder, if `--template name` uses it, without torch.
+    """Check the template in a checkpoint folder without torch, if `--template name` uses it.
 
     Raises:
-        UserError: the file cannot be read, or the template not run.
+        UserError: the file cannot be read, or the template cannot be run.
     """
     if name not in ("auto", _THINKING) or card.template:
         return
@@ -122,10 +125,11 @@ def check_own_template(name: str, card: ModelCard, folder: Path) -> None:
 
 
 def choose_template(name: str, card: ModelCard, tokenizer: PreTrainedTokenizerBase) -> Template:
-    """The template for `--template name`.
+    """Return the template for `--template name`.
 
-    auto: the card's, else the tokenizer's own, else none with a warning. thinking: as auto, with
-    the model's thinking mode on, which is off otherwise. Raises UserError for an unknown name.
+    auto means the card's template, or else the tokenizer's own, or else none with a warning.
+    thinking means the same with the model's thinking mode on, which is off otherwise. An unknown
+    name raises UserError.
     """
     if name == _THINKING:
         return replace(choose_template("auto", card, tokenizer), name=_THINKING)
@@ -137,9 +141,8 @@ def choose_template(name: str, card: ModelCard, tokenizer: PreTrainedTokenizerBa
     if our_name:
         return Template(our_name, our_templates[our_name].jinja, our_templates[our_name].system)
     tokenizer_template = tokenizer.chat_template
-    if isinstance(tokenizer_template, dict) and "default" in tokenizer_template:
-        tokenizer_template = tokenizer_template["default"]
-        return Template("tokenizer", tokenizer_template)
+    if isinstance(tokenizer_template, dict):
+        tokenizer_template = tokenizer_template.get("default")
     if isinstance(tokenizer_template, str):
         return Template("tokenizer", tokenizer_template)
     return Template(
@@ -151,7 +154,7 @@ def choose_template(name: str, card: ModelCard, tokenizer: PreTrainedTokenizerBa
 
 
 def check_powers(template: Template) -> None:
-    """Refuse a template with powers: a large one takes hours, and cannot be interrupted."""
+    """Refuse a template with powers, since a large power takes hours and cannot be interrupted."""
     from jinja2 import Environment, TemplateError
 
     try:
@@ -170,7 +173,7 @@ def render_text(
     *,
     is_answered: bool = False,
 ) -> str:
-    """The text of a dialogue, ready for an answer unless it ends with one (`is_answered`).
+    """Render the text of a dialogue, ready for an answer unless it ends with one (`is_answered`).
 
     Raises:
         UserError: the template fails, renders nothing or too much, takes too long, or has no
@@ -217,7 +220,7 @@ def render_text(
 
 
 def _plain_text(messages: Sequence[Message]) -> str:
-    """The contents of the messages as they are, with a blank line before later user turns."""
+    """Join the contents of the messages, with a blank line before later user turns."""
     pieces: list[str] = []
     for message in messages:
         if pieces and message["role"] == "user":

@@ -1,4 +1,4 @@
-"""The headers of safetensors files: which tensors they hold, read without their data."""
+"""Read from the headers of safetensors files which tensors they hold, without their data."""
 
 import math
 import struct
@@ -15,7 +15,7 @@ DOWNLOAD_AGAIN = (
 """The hint for a broken checkpoint."""
 
 _LONGEST_HEADER = 100 * 2**20
-"""Largest header that the safetensors library accepts, in bytes."""
+"""Bytes of the largest header that the safetensors library accepts."""
 
 _TYPES_OF_BITS = {
     64: ("F64", "I64", "U64", "C64"),
@@ -24,7 +24,7 @@ _TYPES_OF_BITS = {
     8: ("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0"),
 }
 _BITS = {name: bits for bits, names in _TYPES_OF_BITS.items() for name in names}
-"""Name of a type in a safetensors file -> bits of an element."""
+"""Name of a type in a safetensors file -> the bits of one element."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -37,7 +37,7 @@ class TensorEntry(TypedDict):
     shape: tuple[_Count, ...]
     """Sizes of its dimensions."""
     data_offsets: tuple[_Count, _Count]
-    """Offsets of the first byte and of the end of its data, from the end of the header."""
+    """Where its data begin and end, in bytes after the end of the header."""
 
 
 class _TensorHeader(NamedTuple):
@@ -46,14 +46,14 @@ class _TensorHeader(NamedTuple):
     tensors: dict[str, TensorEntry]
     """Tensors by name."""
     num_bytes: int
-    """Bytes of the header: the data begins after them."""
+    """Bytes of the header, after which the data begin."""
 
 
 def safetensors_header(file: Path, what: str) -> dict[str, TensorEntry]:
-    """Dtype, shape and offsets of every tensor by name, from the file's first bytes.
+    """Return the dtype, shape and offsets of every tensor by its name, from the file's first bytes.
 
-    Raises CheckpointError for a file that is not safetensors, or whose tensors do not fill it
-    exactly, one after the other.
+    Raise CheckpointError if the file is not in the safetensors format, or if its tensors do not
+    fill it exactly, one after the other.
     """
     with reading(file, what, DOWNLOAD_AGAIN):
         num_bytes = file.stat().st_size
@@ -80,8 +80,9 @@ def safetensors_header(file: Path, what: str) -> dict[str, TensorEntry]:
 
 
 def _read_header(file: Path, num_bytes: int) -> _TensorHeader:
-    """The header of a safetensors file of this size: eight bytes with the length of a JSON text,
-    then the text.
+    """Read the header of a safetensors file of this size.
+
+    The file begins with eight bytes that give the length of a JSON text, which follows.
     """
     with file.open("rb") as stream:
         length_bytes = stream.read(8)

@@ -1,4 +1,4 @@
-"""The effect of a template's thinking switches, measured on the tokens of a prompt."""
+"""Measure the effect of a template's thinking switches on the tokens of a prompt."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _DIALOGUE: Sequence[Message] = ({"role": "user", "content": "a"},)
-"""A dialogue whose prompts are compared."""
+"""The dialogue that is rendered in each mode to compare the prompts."""
 
 
 def with_measured_thinking(
     template: Template, tokenizer: PreTrainedTokenizerBase, model: str
 ) -> Template:
-    """The template with the values of its switches that change a prompt, and their effect.
+    """Return the template with values for the switches that change a prompt, and with their effect.
 
     Raises:
-        UserError: the template refuses its values, does not read one of them, or has no switch
-            for a mode that is wanted. `model` is the model's name, for the message.
+        UserError: the template refuses its values, does not read one of them, or has no switch for
+            a mode that is wanted. The message names the `model`.
     """
     jinja = template.jinja or ""
     if unread := [argument for argument in template.args if argument not in jinja]:
@@ -65,9 +65,9 @@ def with_measured_thinking(
 def _is_working(
     switch: str, pair: Sequence[Any], template: Template, tokenizer: PreTrainedTokenizerBase
 ) -> bool:
-    """True if the two values of a switch give a prompt other tokens.
+    """Return True if the two values of a switch lead to different prompt tokens.
 
-    If the template refuses a value, a switch counts as working if the user set it.
+    If the template refuses a value, the switch counts as working if the user set it.
     """
     prompts = []
     for value in pair:

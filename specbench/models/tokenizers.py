@@ -1,8 +1,7 @@
-"""Tokenizers of checkpoints: loading them, their end tokens, and the text of an answer."""
+"""Load the tokenizers of checkpoints, find their end tokens, and decode answers."""
 
 import json
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ _AGAIN = "Download or copy the folder again."
 
 
 def load_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
-    """The tokenizer of a checkpoint folder. Raises CheckpointError if it cannot be loaded."""
+    """Load the tokenizer of a checkpoint folder. Raise CheckpointError if this fails."""
     from transformers import AutoTokenizer
 
     try:
@@ -38,17 +37,17 @@ def load_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
 
 
 def answer_text(tokenizer: "PreTrainedTokenizerBase", token_ids: Sequence[int]) -> str:
-    """The text of an answer without special tokens, for the history and the log."""
+    """Return the text of an answer without special tokens, for the history and the log."""
     return tokenizer.decode(
         list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
     )
 
 
 def end_tokens(path: Path, tokenizer: "PreTrainedTokenizerBase") -> dict[str, tuple[int, ...]]:
-    """The tokens that end an answer, by their sources.
+    """Return the tokens that end an answer, by the source that names them.
 
-    The EOS of generation_config (or of config, without one) and of the tokenizer, and the known
-    end-of-turn tokens in the tokenizer.
+    The sources are the EOS of generation_config.json, or of config.json if the former has none, the
+    EOS of the tokenizer, and the known end-of-turn tokens in the tokenizer.
     """
     ends: dict[str, tuple[int, ...]] = {}
     for name in ("generation_config.json", "config.json"):
@@ -64,13 +63,8 @@ def end_tokens(path: Path, tokenizer: "PreTrainedTokenizerBase") -> dict[str, tu
     return ends
 
 
-def eos_ids(path: Path, tokenizer: "PreTrainedTokenizerBase") -> frozenset[int]:
-    """Every token that ends an answer."""
-    return frozenset(chain.from_iterable(end_tokens(path, tokenizer).values()))
-
-
 def _eos_of(file: Path) -> tuple[int, ...]:
-    """The end tokens that a config lists, or else its `text_config`; there may be none."""
+    """Return the end tokens that a config, or else its `text_config`, lists. There may be none."""
     with reading(file, "The end tokens", _AGAIN):
         config = json.loads(file.read_text(encoding="utf-8"))
         eos = config.get("eos_token_id")
@@ -84,7 +78,7 @@ def _eos_of(file: Path) -> tuple[int, ...]:
 
 
 def _ids_in(listed: Any) -> Iterator[int]:
-    """The token ids in a number, a string or nested lists. Null and the like are not ids."""
+    """Yield the token ids in a number, a string or nested lists. Null and the like are no ids."""
     if isinstance(listed, list):
         for entry in listed:
             yield from _ids_in(entry)
@@ -93,7 +87,7 @@ def _ids_in(listed: Any) -> Iterator[int]:
 
 
 def vocab_size(path: Path, tokenizer: "PreTrainedTokenizerBase") -> int:
-    """The number of tokens that a checkpoint's model can emit, unused ones included."""
+    """Return the number of tokens that a checkpoint's model can emit, including unused ones."""
     config = read_config(path, "The vocabulary") if (path / "config.json").is_file() else {}
     size = (config.get("text_config") or config).get("vocab_size")
     return max(len(tokenizer), size or 0)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from specbench.models.cards import find_model
 from specbench.models.chat import ChatCodec, load_codec, render
 from specbench.models.special_text import special_tokens
 from specbench.models.templates import Message, Template, choose_template
-from specbench.models.tokenizers import eos_ids, load_tokenizer, vocab_size
+from specbench.models.tokenizers import end_tokens, load_tokenizer, vocab_size
 from specbench.zoo import TINY
 from tests.support.checkpoint import make_tokenizer
 
@@ -296,13 +297,13 @@ def test_no_space_is_put_after_a_text_that_is_spelled_out(scheme: str) -> None:
 def test_eos_tokens_come_from_tokenizer_config_and_generation_config(folder: Path) -> None:
     tokenizer = load_tokenizer(folder)
     turn_end = tokenizer.convert_tokens_to_ids("<|eot_id|>")
-    assert eos_ids(folder, tokenizer) == {9, 2, turn_end}
+    assert {*chain(*end_tokens(folder, tokenizer).values())} == {9, 2, turn_end}
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 6]}))
-    assert eos_ids(folder, tokenizer) == {5, 6, 2, turn_end}
+    assert {*chain(*end_tokens(folder, tokenizer).values())} == {5, 6, 2, turn_end}
     for wrong in (2**63, -1):
         (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, wrong]}))
         with pytest.raises(CheckpointError, match=f"eos_token_id {wrong} is not a token"):
-            eos_ids(folder, tokenizer)
+            end_tokens(folder, tokenizer)
 
 
 def test_the_vocabulary_is_the_models_where_that_is_larger(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Ends of answers: what checkpoints list, and what the template writes after a last answer."""
 
 import json
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from specbench.models.cards import find_model
 from specbench.models.chat import ChatCodec, load_codec
-from specbench.models.tokenizers import eos_ids, load_tokenizer
+from specbench.models.tokenizers import end_tokens, load_tokenizer
 from tests.support.checkpoint import make_tokenizer
 
 EXTRA = ("<|stop|>", "<|done|>", "<|done|>!", "<|role|>")
@@ -79,11 +80,11 @@ def test_ids_are_read_in_every_form_that_checkpoints_have(
     generation: dict[str, Any], ids: set[int], tmp_path: Path
 ) -> None:
     folder = folder_with(tmp_path, START, **generation)
-    assert eos_ids(folder, load_tokenizer(folder)) == {2} | ids
+    assert {*chain(*end_tokens(folder, load_tokenizer(folder)).values())} == {2} | ids
 
 
 def test_ids_of_a_language_model_within_another_are_read(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, START)
     config = {"model_type": "two", "text_config": {"eos_token_id": [5, "6"]}}
     (folder / "config.json").write_text(json.dumps(config))
-    assert eos_ids(folder, load_tokenizer(folder)) == {2, 5, 6}
+    assert {*chain(*end_tokens(folder, load_tokenizer(folder)).values())} == {2, 5, 6}
