@@ -1,6 +1,6 @@
-"""Cache of published prompt files, downloaded from pinned URLs and checked by sha256.
+"""Download published prompt files from pinned URLs into a cache, and check them by sha256.
 
-The cache also keeps hashes of large files.
+The cache also keeps the hashes of large files.
 """
 
 import errno
@@ -21,20 +21,20 @@ from specbench.log.files import write_whole
 DOWNLOAD_LIMIT_S = 600.0
 """Seconds that a prompt file may take to download."""
 STALL_LIMIT_S = 30.0
-"""Seconds without data from its server after which a download fails."""
+"""Seconds after which a download fails if its server sends nothing."""
 CACHE_VARIABLE = "SPECBENCH_CACHE"
-"""Moves the cache folder. Files of prompts are checked by sha256, and a run's header has the hash
-of tuned settings.
+"""The environment variable that moves the cache folder.
+
+Prompt files are checked by sha256, and a run's header has the hash of tuned settings.
 """
 _LARGE_FILE_BYTES = 16 * 2**20
-"""Smallest size of a file whose hash is kept."""
+"""Bytes of the smallest file whose hash is kept."""
 _FRESH_NS = 10**9
-"""Nanoseconds after a change during which no hash is kept: another change may carry the same
-time."""
+"""Nanoseconds after a change in which no hash is kept: a second change may have the same time."""
 
 
 def cache_dir() -> Path:
-    """$SPECBENCH_CACHE, or the platform's cache folder."""
+    """Return $SPECBENCH_CACHE, or the platform's cache folder."""
     chosen_folder = os.environ.get(CACHE_VARIABLE)
     if chosen_folder:
         return Path(chosen_folder).expanduser()
@@ -44,9 +44,9 @@ def cache_dir() -> Path:
 
 
 def paper_file(task: str, source: PaperSource, *, offline: bool, hint: str = "") -> Path:
-    """The published file of a task, its hash checked; downloaded if it is not in the cache.
+    """Return the published file of a task with its hash checked. Download it if it is not cached.
 
-    A cached file is only read, so a read-only cache folder works.
+    The cache folder may be read-only if it has the file.
 
     Raises:
         UserError: the file cannot be downloaded, or differs from the one pinned in the card.
@@ -67,16 +67,16 @@ def paper_file(task: str, source: PaperSource, *, offline: bool, hint: str = "")
 
 
 def file_sha256(path: Path) -> str:
-    """SHA-256 of a file, as hex digits."""
+    """Return the SHA-256 of a file as hex digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def cached_sha256(path: Path) -> str:
-    """SHA-256 of the bytes of a file. The hash of a large file is kept in the cache.
+    """Return the SHA-256 of a file. The hash of a large file is kept in the cache.
 
-    The file is hashed again if its inode, size or times change. Without a writable cache, no hash
-    is kept.
+    The file is hashed again if its inode, size or times change. If the cache cannot be written, no
+    hash is kept.
     """
     stat = path.stat()
     if stat.st_size < _LARGE_FILE_BYTES:
@@ -107,7 +107,7 @@ def _check_hash(path: Path, source: PaperSource) -> None:
 
 
 def _download(task: str, source: PaperSource, path: Path, hint: str) -> None:
-    """Download a published file to a path; `hint` is for errors of the network."""
+    """Download a published file to a path. Errors of the network get the `hint`."""
     import pooch
     import requests.exceptions
 
@@ -127,7 +127,7 @@ def _download(task: str, source: PaperSource, path: Path, hint: str) -> None:
     except requests.exceptions.RequestException as error:
         message = f"The paper prompts of {task} cannot be downloaded: {_reason(error)}"
         raise UserError(message, hint) from error
-    except ValueError as error:  # a wrong hash; the message has both
+    except ValueError as error:  # the hash is wrong, and the message has both hashes
         message = f"{source.url} is not the file the card pins: {error}"
         raise UserError(message, "Nothing was kept. Try again; a proxy may rewrite it.") from error
     except OSError as error:
@@ -139,7 +139,7 @@ def _download(task: str, source: PaperSource, path: Path, hint: str) -> None:
 
 
 def _load_file(downloader: Callable[..., object], url: str, output: str, pooch: object) -> None:
-    """Download a file, and refuse a web page in its place."""
+    """Download a file, but refuse a web page that comes in its place."""
     downloader(url, output, pooch)
     with Path(output).open("rb") as file:
         if is_html(file.read(99)):
@@ -147,7 +147,7 @@ def _load_file(downloader: Callable[..., object], url: str, output: str, pooch: 
 
 
 def _reason(error: Exception) -> str:
-    """The root cause of a chain of network errors."""
+    """Return the root cause of a chain of network errors."""
     cause: BaseException = error
     while (deeper := cause.__cause__ or cause.__context__) is not None:
         cause = deeper

@@ -1,4 +1,4 @@
-"""The Hugging Face Hub: check that it can be reached, and put its client's errors into words."""
+"""Check that the Hugging Face Hub can be reached, and put its client's errors into words."""
 
 import json
 import os
@@ -10,12 +10,12 @@ TIMEOUT_S = 15.0
 
 
 def is_offline(is_asked: bool = False) -> bool:
-    """True if the network must not be used: the caller asks for it, or `HF_HUB_OFFLINE` does."""
+    """Return True if the caller or `HF_HUB_OFFLINE` asks to leave the network alone."""
     return is_asked or os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
 
 
 def unreachable(dataset: str) -> Exception | None:
-    """The error of asking the Hub about a data set; None if the Hub answers at all."""
+    """Ask the Hub about a data set. Return the error, or None if the Hub answers at all."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -29,12 +29,12 @@ def unreachable(dataset: str) -> Exception | None:
 
 
 def is_html(first_bytes: bytes) -> bool:
-    """True if an answer that starts like this is a web page."""
+    """Return True if an answer that starts with these bytes is a web page."""
     return first_bytes[:99].lstrip().lower().startswith((b"<!doctype html", b"<html"))
 
 
 def failure_reason(error: Exception) -> str:
-    """A failed call to the Hub as a clause: "the Hub cannot be reached (TimeoutError: ...)"."""
+    """Describe a failed call to the Hub: "the Hub cannot be reached (TimeoutError: ...)"."""
     if isinstance(error, json.JSONDecodeError):
         if is_html(error.doc[:99].encode("utf-8", "replace")):
             return "the Hub's answer is an HTML page, as from a proxy or a login"

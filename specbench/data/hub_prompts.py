@@ -1,4 +1,4 @@
-"""Prompts from the original data sets on the Hugging Face Hub, through the `datasets` library.
+"""Read prompts from the original data sets on the Hugging Face Hub with the `datasets` library.
 
 The library's errors become UserErrors.
 """
@@ -23,19 +23,19 @@ class HubPrompts:
     """The first prompts of a data set."""
 
     origin: str
-    """Name of the data set: id, config, file, split and revision, and the rows left out."""
+    """The data set's id, config, file, split and revision, and how many rows were left out."""
     num_available: int
-    """Rows of the data set."""
+    """The number of rows in the data set."""
     prompts: tuple[Prompt, ...]
-    """Prompts."""
+    """The prompts, in the order of the rows."""
 
 
 def hub_prompts(
     task: str, source: HubSource, *, num_prompts: int | None, offline: bool
 ) -> HubPrompts:
-    """The first `num_prompts` rows of a data set as prompts, or the card's `default_limit` rows.
+    """Make prompts of the first `num_prompts` rows of a data set, or of the card's `default_limit`.
 
-    Rows keep the data set's order; rows with an empty prompt are skipped.
+    Rows with an empty prompt are skipped.
 
     Raises:
         UserError: the library or the data set is not available, or a column is missing.
@@ -68,7 +68,7 @@ def hub_prompts(
 
 
 def _load(task: str, source: HubSource, offline: bool) -> Any:
-    """The rows of a data set, as the library gives them."""
+    """Load the rows of a data set in the library's type."""
     import datasets
 
     # Without a connection the library retries for half a minute, so check the Hub first.
@@ -102,7 +102,7 @@ def _load(task: str, source: HubSource, offline: bool) -> Any:
 
 @contextmanager
 def _network_off() -> Iterator[None]:
-    """Turn on Hugging Face's offline switches, which are otherwise read once at import."""
+    """Turn on Hugging Face's offline switches, which its libraries read only once, at import."""
     from huggingface_hub import constants
 
     import datasets
@@ -119,7 +119,7 @@ def _network_off() -> Iterator[None]:
 
 
 def _make_prompt(task: str, source: HubSource, row: Mapping[str, Any], index: int) -> Prompt:
-    """A row as a prompt, without turns if the row has no text. KeyError for a missing column."""
+    """Make a prompt of a row. It has no turns if the row has no text. KeyError: no such column."""
     if source.turns_field is not None:
         turns = tuple(str(turn) for turn in row[source.turns_field])
     else:
@@ -133,7 +133,7 @@ def _make_prompt(task: str, source: HubSource, row: Mapping[str, Any], index: in
 
 
 def _origin(source: HubSource) -> str:
-    """A data set as the header of a run names it."""
+    """Return the name of a data set in the header of a run."""
     config = f", config {source.config}" if source.config else ""
     file = f", file {source.data_files}" if source.data_files else ""
     return f"{source.id}@{source.revision or 'main'}{config}{file}, split {source.split}"

@@ -1,6 +1,6 @@
-"""The prompt file format: one JSON object per line, with `turns` or `prompt`.
+"""Read prompt files, which hold one JSON object per line, with `turns` or `prompt`.
 
-Every mistake is reported with file, line and reason.
+Every mistake is reported with its file, line and reason.
 """
 
 import codecs
@@ -21,21 +21,21 @@ _HINT = (
     "only `turns` (or a `prompt` string) is required. The file must be UTF-8."
 )
 _HALF_PAIR = re.compile(rb"\\ud[89ab]..(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f]..", re.IGNORECASE)
-"""An escape of half a surrogate pair, without the other half."""
+"""The escape of one half of a surrogate pair without the other half."""
 _UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-"""First bytes of files in UTF-16. Files in UTF-32 begin likewise or with zeros."""
+"""The first bytes of files in UTF-16. Files in UTF-32 begin with them too, or with zeros."""
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf]")
-"""First bytes of a surrogate in what looks like UTF-8."""
+"""The first bytes of a surrogate, in bytes that otherwise look like UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One sample."""
+    """One prompt of a task."""
 
     sample_id: str
     """Its id: "task/question_id"."""
     category: str
-    """Its category; empty without one."""
+    """Its category, or ""."""
     turns: tuple[str, ...]
     """The user's turns, in order."""
 
@@ -50,7 +50,7 @@ class _Line(Struct):
 
 
 def parse_prompts(path: Path, task: str) -> tuple[Prompt, ...]:
-    """All prompts of a file in order, with ids prefixed by `task`.
+    """Return all prompts of a file in order. Their ids begin with `task`.
 
     Raises:
         UserError: the file is unreadable or empty, or a line is broken (the first one is named).
@@ -72,7 +72,7 @@ def parse_prompts(path: Path, task: str) -> tuple[Prompt, ...]:
                 raise ValueError(
                     f"question_id {question_id!r} is already used in line {earlier_line}"
                 )
-        except (ValueError, RecursionError) as error:  # msgspec's too
+        except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
             reason = _encoding_problem(line, error) or error
             raise UserError(f"Prompt file {path}, line {line_number}: {reason}.", _HINT) from error
         line_of_question[question_id] = line_number
@@ -83,12 +83,12 @@ def parse_prompts(path: Path, task: str) -> tuple[Prompt, ...]:
 
 
 def is_blank(text: str) -> bool:
-    """True if a text has no visible character, but for example only spaces and U+200B."""
+    """Return True if a text has no visible character, only spaces and the like, such as U+200B."""
     return all(character.isspace() or unicodedata.category(character) == "Cf" for character in text)
 
 
 def _numbered_lines(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank. Only \\n ends a line: articles contain U+2028."""
+    """Yield the lines that are not blank. Only \\n ends a line, since articles contain U+2028."""
     lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
     for line_number, line in enumerate(lines, start=1):
         if line.strip():
@@ -96,7 +96,7 @@ def _numbered_lines(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _encoding_problem(line: bytes, error: Exception) -> str:
-    """A clause on what is wrong with the characters of a line that cannot be read, or ""."""
+    """Return a clause about the wrong characters of a line that cannot be read, or ""."""
     if line.startswith(codecs.BOM_UTF8):
         return "it begins with a byte order mark, as if a file had been appended. Remove the mark"
     escape = _HALF_PAIR.search(line)
@@ -111,15 +111,15 @@ class _Question(NamedTuple):
     """The content of a line."""
 
     question_id: str
-    """Its id; without one, the number of its line."""
+    """Its id, or the number of its line if the line gives no id."""
     category: str
-    """Its category; empty without one."""
+    """Its category, or ""."""
     turns: tuple[str, ...]
     """The user's turns, in order."""
 
 
 def _parse_line(line: bytes, line_number: int) -> _Question:
-    """The question in a line. Raises ValueError for a mistake in it."""
+    """Parse a line. Raise ValueError for a mistake in it."""
     row = msgspec.json.decode(line, type=_Line)
     if bool(row.turns) == bool(row.prompt):
         raise ValueError("it needs either `turns` or `prompt`, not empty")

@@ -1,4 +1,4 @@
-"""Prompts of a task, from one of four sources.
+"""Load the prompts of a task from one of four sources.
 
 `bundled` ships with the package, `paper` is the published file, `hub` is the original data
 set, and any other value is the path of a JSONL file.
@@ -31,34 +31,34 @@ class PromptSet:
     """The prompts of one task and their origin."""
 
     task: Task
-    """Task."""
+    """The task that the prompts belong to."""
     source: str
     """bundled, paper, hub or file."""
     origin: str
     """File name, URL or data set."""
     file_sha256: str | None
-    """Hash of the source file; None for the hub."""
+    """Hash of the source file, or None for a data set of the Hub."""
     num_available: int
-    """Prompts in the source."""
+    """The number of prompts in the source."""
     prompts: tuple[Prompt, ...]
-    """All prompts, those within a limit, or some drawn with a seed; in the source's order."""
+    """All prompts, the first ones up to a limit, or a seeded sample, in the order of the source."""
 
     @property
     def sha256(self) -> str:
-        """Hash of exactly the prompts in this set: ids, categories and turns, in order."""
+        """Return a hash of the ids, categories and turns of these prompts in order."""
         rows = [[prompt.sample_id, prompt.category, *prompt.turns] for prompt in self.prompts]
         listing = json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(listing.encode()).hexdigest()
 
     def drawn(self, num_prompts: int, seed: int) -> PromptSet:
-        """This many prompts, drawn with a seed, in their original order; all if there are fewer."""
+        """Draw this many prompts with a seed, in their order. If there are fewer, take them all."""
         indices = range(len(self.prompts))
         generator = random.Random(f"{seed}/{self.task.name}")
         drawn_indices = sorted(generator.sample(indices, min(num_prompts, len(indices))))
         return replace(self, prompts=tuple(self.prompts[i] for i in drawn_indices))
 
     def describe(self) -> PromptsHeader:
-        """The set's part of the header."""
+        """Return the entry of this set in the header."""
         return PromptsHeader(
             task=self.task.name,
             title=self.task.title,
@@ -74,7 +74,7 @@ class PromptSet:
         )
 
     def _categories(self) -> dict[str, tuple[str, ...]]:
-        """The ids of the prompts by category; empty if all have the same one."""
+        """Return the ids of the prompts by category, or {} if all have the same category."""
         ids_by_category: dict[str, list[str]] = defaultdict(list)
         for prompt in self.prompts:
             ids_by_category[prompt.category].append(prompt.sample_id)
@@ -83,7 +83,7 @@ class PromptSet:
         return {category: tuple(ids) for category, ids in ids_by_category.items()}
 
     def _copies(self) -> dict[str, str]:
-        """The ids of prompts with the same turns as an earlier prompt, and that prompt's id."""
+        """Map each prompt with the turns of an earlier prompt to the first such prompt, by ids."""
         # The first of several prompts with the same turns comes last here, and stays.
         first_ids = {prompt.turns: prompt.sample_id for prompt in reversed(self.prompts)}
         return {
@@ -94,7 +94,7 @@ class PromptSet:
 
 
 def plan_tasks(names: Sequence[str], source: str) -> tuple[Task, ...]:
-    """The tasks of a run: `names`, or the default tasks. A prompt file is a task of its own.
+    """Return the tasks with these names, or the default tasks. A prompt file is a task by itself.
 
     Nothing is loaded yet.
 
@@ -111,14 +111,14 @@ def plan_tasks(names: Sequence[str], source: str) -> tuple[Task, ...]:
 
 
 def is_here(task: Task, source: str) -> bool:
-    """True if this machine has a file of the prompts. The file is not checked."""
+    """Return True if this machine has the file of the prompts. The file is not checked."""
     if source == "paper" and task.card and task.card.paper:
         return (cache_dir() / task.card.paper.path).is_file()
     return source not in ("paper", "hub")
 
 
 def load_prompts(task: str, source: str, *, offline: bool = False) -> tuple[Prompt, ...]:
-    """The prompts of a task."""
+    """Load the prompts of one task."""
     prompt_sets = load_prompt_sets(plan_tasks([task], source), source, offline=offline)
     return tuple(prompt for prompt_set in prompt_sets for prompt in prompt_set.prompts)
 
@@ -131,7 +131,7 @@ def load_prompt_sets(
     is_spread: bool = False,
     offline: bool = False,
 ) -> tuple[PromptSet, ...]:
-    """Prompts of each task, in the order of the source.
+    """Load the prompts of each task, in the order of the source.
 
     Args:
         tasks: what `plan_tasks` returns.
@@ -152,9 +152,10 @@ def load_prompt_sets(
 
 
 def prompts_of_run(header: RunHeader, prompts: PromptsHeader) -> PromptSet | None:
-    """The prompts of a task that the run's options choose; None if their file is not here.
+    """Load the prompts of a task that a run used, or return None if their file is not here.
 
-    For a merged run, these are all prompts of the task: its runs had options of their own.
+    The run's options say which prompts it used. For a merged run, all prompts of the task are
+    returned, since the options of its parts may differ.
     """
     if prompts.source not in ("bundled", "paper"):
         return None
@@ -218,7 +219,7 @@ def _load_set(
 
 
 def _require_source(task: Task, source: str) -> TaskCard:
-    """The task's card, if it can serve this source."""
+    """Return the task's card. Refuse a source that the card does not have."""
     assert task.card is not None
     if source not in task.card.sources:
         available = ", ".join(f"`--prompts {name}`" for name in task.card.sources) or "none"
@@ -228,7 +229,7 @@ def _require_source(task: Task, source: str) -> TaskCard:
 
 
 def own_file(source: str) -> Path:
-    """The file that `--prompts source` names. Raises UserError if there is none."""
+    """Return the file that `--prompts source` names. Raise UserError if there is none."""
     path = Path(source).expanduser()
     if path.is_file():
         return path

@@ -1,7 +1,7 @@
-"""The order in which `--limit` takes the prompts of a file.
+"""Choose the order in which `--limit` takes the prompts of a file.
 
-The first N of the order are spread over the file and its categories, and contain the first M
-for every M below N.
+The first N prompts of this order are spread over the file and its categories. They contain the
+first M prompts for every M below N.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import chain, zip_longest
 
 
 def spread_order(categories: Sequence[str]) -> list[int]:
-    """The positions of a file's prompts: one per category in turn.
+    """Return the positions of a file's prompts in this order, one from each category in turn.
 
     Args:
         categories: the category of each prompt, in the order of the file. Categories take turns
@@ -31,9 +31,9 @@ def spread_order(categories: Sequence[str]) -> list[int]:
 
 
 def _middles(length: int) -> Iterator[int]:
-    """The indices below `length`: each is the middle of the largest gap between earlier ones.
+    """Yield the indices below `length`: each is the middle of the largest gap between earlier ones.
 
-    The first of equal gaps is taken, and the lower of two middles.
+    Of equal gaps, the first is taken, and of two middles, the lower.
     """
     gaps = [(-length, 0)]  # as (-size, first index)
     while gaps:

@@ -1,6 +1,6 @@
-"""Task cards: one TOML file (`datasets/cards/<name>.toml`) per task.
+"""Read task cards, one TOML file (`datasets/cards/<name>.toml`) per task.
 
-The module reads no prompts and uses no network.
+This module reads no prompts and uses no network.
 """
 
 import re
@@ -17,18 +17,18 @@ from specbench.types import ROOTS
 
 
 class PaperSource(Struct, frozen=True, forbid_unknown_fields=True):
-    """A published file."""
+    """The published prompt file of a task."""
 
     url: str
-    """Pinned URL."""
+    """URL, pinned to a version."""
     sha256: str
-    """Hash of the file."""
+    """SHA-256 of the file."""
     path: str
     """Its path below the cache folder."""
     num_prompts: int
     """Number of prompts in the file."""
     license: str = ""
-    """Licence of the prompts; empty if unknown."""
+    """Licence of the prompts, or "" if it is unknown."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch("[0-9a-f]{64}", self.sha256):
@@ -48,27 +48,27 @@ class HubSource(Struct, frozen=True, forbid_unknown_fields=True):
     split: str
     """Split of the data set."""
     config: str | None = None
-    """Configuration of the data set; None: its only one."""
+    """Configuration of the data set, or None if it has only one."""
     data_files: str | None = None
-    """A file of the data set; None: all."""
+    """The only file of the data set to read, or None for all."""
     revision: str | None = None
-    """Commit on the Hub; None: main."""
+    """Commit on the Hub, or None for main."""
     turns: tuple[str, ...] = ()
     """One template per turn, in which `{column}` is replaced."""
     turns_field: str | None = None
-    """Column with the list of turns."""
+    """Column that holds the list of turns."""
     id_field: str | None = None
-    """Column with the id of a row; None: its number."""
+    """Column with the id of a row, or None to use the row's number."""
     category: str = ""
     """Category of all rows."""
     category_field: str | None = None
-    """Column with the category of a row; None: all have `category`."""
+    """Column with the category of a row, or None if all rows have `category`."""
     is_stripped: bool = False
-    """Strip white space from every turn."""
+    """True if white space is stripped from both ends of every turn."""
     default_limit: int | None = None
-    """Rows taken when the user gives no `--limit`; None: all."""
+    """Number of rows to take without `--limit`, or None for all."""
     placeholder: str | None = None
-    """Beginning of a turn that stands for missing text. Rows with such a turn are left out."""
+    """The beginning of turns that only stand for a text. Rows with such a turn are left out."""
 
     def __post_init__(self) -> None:
         if bool(self.turns) == (self.turns_field is not None):
@@ -79,7 +79,7 @@ class Group(Struct, frozen=True, forbid_unknown_fields=True):
     """A sub-task of a suite: the prompts of some categories."""
 
     name: str
-    """Name, which follows the suite's name and a slash."""
+    """Name, which is written after the suite's name and a slash."""
     title: str
     """Title of its column."""
     categories: tuple[str, ...]
@@ -95,13 +95,13 @@ class Task:
     title: str
     """Title of the column."""
     card: "TaskCard | None" = None
-    """Its card; None for a user's own prompt file."""
+    """Its card, or None for a user's own prompt file."""
     categories: tuple[str, ...] = ()
-    """Categories of its prompts; empty when all prompts belong."""
+    """Categories of its prompts, or () if all prompts of the card belong to it."""
 
     @property
     def is_original(self) -> bool:
-        """True if the task has only bundled prompts, which imitate no published ones."""
+        """Return True if the task has only bundled prompts, which imitate no published ones."""
         return self.card is not None and self.card.sources == ("bundled",)
 
 
@@ -115,22 +115,22 @@ class CardFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     description: str
     """A sentence about the task."""
     order: int = 1000
-    """Place of its column: lower ones are further left."""
+    """Place of its column. Columns with smaller numbers are further left."""
     is_default: bool = False
-    """It is part of a run without `--dataset`."""
+    """True if a run without `--dataset` includes it."""
     paper: PaperSource | None = None
-    """Its published prompts; None if it has none."""
+    """Its published prompts, if any."""
     hub: HubSource | None = None
-    """Its data set; None if it has none."""
+    """Its data set on the Hub, if any."""
     group: tuple[Group, ...] = ()
-    """Sub-tasks of a suite; empty for a task."""
+    """The sub-tasks of a suite, or () for a single task."""
 
 
 class TaskCard(CardFields, frozen=True, kw_only=True):
-    """A card as it is used: with the file of its bundled prompts."""
+    """A card as the program uses it, which also has the file of its bundled prompts."""
 
     bundled_path: Path | None = None
-    """The file; None if there is none."""
+    """The file of its bundled prompts, if any."""
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -143,28 +143,28 @@ class TaskCard(CardFields, frozen=True, kw_only=True):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The values of `--prompts` that this card supports."""
+        """Return the values of `--prompts` that this card supports."""
         sources = {"bundled": self.bundled_path, "paper": self.paper, "hub": self.hub}
         return tuple(name for name, source in sources.items() if source is not None)
 
 
 def load_cards() -> dict[str, TaskCard]:
-    """Every card that can be read by name, in column order."""
+    """Return every readable card by name, in the order of columns."""
     cards = {name: card for name, card in _all_cards().items() if isinstance(card, TaskCard)}
     in_order = sorted(cards, key=lambda name: (cards[name].order, name))
     return {name: cards[name] for name in in_order}
 
 
 def broken_cards() -> dict[str, UserError]:
-    """The errors of the cards that cannot be read, by the names of their files."""
+    """Return the errors of unreadable cards by the names of their files."""
     return {name: card for name, card in _all_cards().items() if isinstance(card, UserError)}
 
 
 def _all_cards() -> dict[str, TaskCard | UserError]:
-    """Cards and errors by the names of the files.
+    """Return every card, or the error that it causes, by the name of its file.
 
-    Cards are searched in `datasets/cards` below each of `ROOTS`: beside the package in a
-    checkout, inside it in a wheel. The first card of a name wins, as in imports.
+    Cards are in `datasets/cards` below each of `ROOTS`, which is beside the package in a checkout
+    and inside it in a wheel. The first card of a name wins, as in imports.
     """
     cards: dict[str, TaskCard | UserError] = {}
     for root in ROOTS:
@@ -177,12 +177,12 @@ def _all_cards() -> dict[str, TaskCard | UserError]:
 
 
 def default_tasks() -> tuple[Task, ...]:
-    """The tasks of a run without `--dataset`."""
+    """Return the tasks of a run without `--dataset`."""
     return tuple(task for card in load_cards().values() if card.is_default for task in card.tasks)
 
 
 def known_names(names: Iterable[str]) -> tuple[str, ...]:
-    """The names as cards spell them: "GSM8K" becomes gsm8k. Files and unknown names stay."""
+    """Return names as cards spell them, so "GSM8K" becomes gsm8k. Files and unknown names stay."""
     available = [name for card in load_cards().values() for name in _names_of(card)]
     return tuple(same_name(name, available) for name in names)
 
@@ -192,9 +192,9 @@ def _names_of(card: TaskCard) -> Iterable[str]:
 
 
 def find_tasks(names: Iterable[str]) -> tuple[Task, ...]:
-    """The named tasks in this order, without duplicates. A suite stands for all its sub-tasks.
+    """Return the named tasks in this order, without duplicates. A suite is all its sub-tasks.
 
-    A name may be the file of a card anywhere; its prompts may stand beside it, as NAME.jsonl.
+    A name may also be the path of a card's file. Its prompts may be beside it, as NAME.jsonl.
     """
     tasks_by_name: dict[str, tuple[Task, ...]] = {}
     for card in load_cards().values():

@@ -1,4 +1,4 @@
-"""TOML files read into typed values."""
+"""Read TOML files into typed values, and write TOML values."""
 
 import json
 import re
@@ -16,26 +16,26 @@ _UNKNOWN_FIELD = re.compile(r"unknown field `(.+?)`")
 
 
 def read_toml(path: Path, kind: type[KindT], *, what: str, hint: str) -> KindT:
-    """The file as a value of `kind`; every key and type is checked.
+    """Read the file as a value of `kind`. Every key and type is checked.
 
     Raises:
         UserError: the file is unreadable, or a field is missing, unknown or of another type. The
-            message names `what` it is, the file and the field, and the line of an unknown field.
+            message names the file, `what` it is and the field, and the line of an unknown field.
     """
     try:
         return _convert(path.read_text(encoding="utf-8-sig"), kind)
-    except (OSError, ValueError, RecursionError) as error:  # msgspec's too
+    except (OSError, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{what} {path} cannot be read: {reason}", hint) from error
 
 
 def toml_key(name: str) -> str:
-    """A key of TOML: the name, in quotes if it needs them."""
+    """Return a name as a key of TOML, in quotes if it needs them."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml_value(name)
 
 
 def toml_value(value: Any) -> str:
-    """A text, number, bool or list of them in TOML. Of other values, their text.
+    """Return a text, number, bool or list of these in TOML. Other values become their text.
 
     Raises:
         UserError: a text that is not Unicode, such as a file's name in another encoding.
@@ -43,18 +43,18 @@ def toml_value(value: Any) -> str:
     if isinstance(value, bool | int):
         return json.dumps(value)
     if isinstance(value, float):
-        return repr(value)  # inf and nan are TOML's names, too
+        return repr(value)  # TOML also writes inf and nan
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml_value, value))}]"
     text = str(value)
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise UserError(f"{text!r} is not UTF-8: no TOML file can hold it.", "Rename it.")
-    # The escapes of JSON are TOML's, except for surrogates; and TOML escapes DEL.
+    # TOML has the escapes of JSON, except for surrogates. It also escapes DEL.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def line_of(text: str, key: str, value: Any = None) -> int | None:
-    """The number of the line that sets `key`, if possible to `value`, or opens its table."""
+    """Return the number of the line that sets `key`, if possible to `value`, or opens its table."""
     pattern = re.compile(rf"\s*(?:\[+(?:.*\.)?)?{re.escape(key)}\s*[=\].]")
     lines_of_key = {
         line_number: line
@@ -68,7 +68,7 @@ def line_of(text: str, key: str, value: Any = None) -> int | None:
 
 
 def _convert(text: str, kind: type[KindT]) -> KindT:
-    """The value of a TOML text. Raises ValueError, with the line of an unknown field."""
+    """Convert a TOML text to a value. Raise ValueError, with the line of an unknown field."""
     content = tomllib.loads(text)
     try:
         return msgspec.convert(content, kind)
@@ -87,7 +87,7 @@ def _convert(text: str, kind: type[KindT]) -> KindT:
 
 
 def _value_set_by(line: str, key: str) -> Any:
-    """The value of `key` in a single line of TOML; None if the line does not set it."""
+    """Return the value that a single line of TOML sets for `key`, or None."""
     try:
         return tomllib.loads(line).get(key)
     except tomllib.TOMLDecodeError:

@@ -90,8 +90,7 @@ class ModelCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     alternatives: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Other checkpoints for each method, which the option `weights` can name."""
     layers: dict[str, str] = field(default_factory=dict)
-    """The default of the option `layers` by repository, for EAGLE-3 heads with an ambiguous config.
-    """
+    """The default of the option `layers` by repository, for EAGLE-3 heads with unclear configs."""
     is_known: bool = True
     """True if the card is in `models.toml` or is tiny's."""
     is_embedded: bool = False

@@ -59,8 +59,7 @@ class Template:
     args: Mapping[str, Any] = field(default_factory=dict)
     """Values of the template's variables, from the user and from the measured switches."""
     thinking: ThinkingHeader | None = None
-    """The effect of its thinking switches, or None if it is not measured or there is no thinking.
-    """
+    """The effect of its thinking switches; None if not measured or if there is no thinking."""
 
     @property
     def is_thinking(self) -> bool:
@@ -86,9 +85,7 @@ class Template:
 
     @property
     def sha256(self) -> str | None:
-        """Return a hash of the template, its system message, mode and values; None without a
-        template.
-        """
+        """Return a hash of the template, system message, mode and values; None without template."""
         if self.jinja is None:
             return None
         mode = "\nthinking" if self.is_thinking else ""

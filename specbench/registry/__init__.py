@@ -1,4 +1,4 @@
-"""Methods by name, with their options, and as users name them."""
+"""Look up methods by name with their options, and parse the methods that a user names."""
 
 from specbench.registry.choices import MethodChoice, parse_choices
 from specbench.registry.lookup import (

@@ -1,4 +1,4 @@
-"""Methods as a user names them, with options: `pld:ngram=2`, or sweeps `eagle2:depth=3|5`."""
+"""Parse methods and options as users write them: `pld:ngram=2`, or sweeps `eagle2:depth=3|5`."""
 
 import itertools
 import re
@@ -9,7 +9,7 @@ from specbench.errors import UserError
 
 _BRACKETS_OR_COMMA = re.compile(r"[\[\],]")
 _PATHS = "[["
-"""The beginning of a static tree's paths in JSON, which are one value and no sweep."""
+"""The beginning of a static tree's paths in JSON. They are a single value, not a sweep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class MethodChoice:
 def parse_choices(texts: Sequence[str]) -> list[MethodChoice]:
     """Parse `["pld,sps:num_tokens=4,schedule=constant"]` into choices, without duplicates.
 
-    A piece with `=` before any `:` is an option of the preceding method. A swept option,
-    `eagle2:depth=3|5`, gives a choice for each value.
+    A piece with `=` before any `:` is an option of the method before it. A swept option,
+    `eagle2:depth=3|5`, makes one choice per value.
 
     Raises:
-        UserError: an option without a method or a value, or one that is given twice.
+        UserError: an option has no method or no value, or is given twice.
     """
     choices: list[MethodChoice] = []
     pieces = [piece.strip() for text in texts for piece in split_list(text)]
@@ -55,10 +55,10 @@ def parse_choices(texts: Sequence[str]) -> list[MethodChoice]:
 
 
 def split_list(text: str) -> list[str]:
-    """The pieces between the commas that are outside all brackets."""
+    """Split a list at the commas that are outside all brackets."""
     pieces = []
     start = 0
-    num_open = 0  # brackets that are open
+    num_open = 0  # how many brackets are open
     for match in _BRACKETS_OR_COMMA.finditer(text):
         if match[0] == ",":
             if num_open == 0:
@@ -70,7 +70,7 @@ def split_list(text: str) -> list[str]:
 
 
 def _with_option(choice: MethodChoice, text: str) -> MethodChoice:
-    """The choice with one more option, `key=value`."""
+    """Return the choice with the option `key=value` added."""
     key, equals, value = text.partition("=")
     if not equals:
         raise UserError(
@@ -89,17 +89,17 @@ def _with_option(choice: MethodChoice, text: str) -> MethodChoice:
 
 
 def _sweep(given: Mapping[str, str]) -> list[dict[str, str]]:
-    """Every combination of the values of a method's options; the last option changes fastest.
+    """Return every combination of the options' values. The last option changes fastest.
 
     Raises:
-        UserError: a sweep with an empty value.
+        UserError: a sweep has an empty value.
     """
     settings = [[(key, value) for value in _swept(key, text)] for key, text in given.items()]
     return [dict(pairs) for pairs in itertools.product(*settings)]
 
 
 def _swept(key: str, text: str) -> list[str]:
-    """The values of an option: all values of a sweep `3|5|7` or `[3,5,7]`, or the single one."""
+    """Return all values of a sweep `3|5|7` or `[3,5,7]`, or the single value of an option."""
     if text.startswith(_PATHS):
         return [text]
     if text.startswith("[") and text.endswith("]"):

@@ -1,7 +1,7 @@
-"""Methods by name: those of specbench, and those of installed packages.
+"""Look up the methods of specbench and of installed packages by name.
 
 A method is imported on first use. Built-in methods are the modules of `methods/`. Installed
-packages add others through the entry-point group `specbench.methods`; each entry names a
+packages add others through the entry-point group `specbench.methods`, in which each entry names a
 `Method`.
 """
 
@@ -39,36 +39,36 @@ if TYPE_CHECKING:
     from specbench.engine.drafter import Method
 
 GROUP = "specbench.methods"
-"""The entry-point group of plug-ins, and the package of the methods of specbench."""
+"""The entry-point group of plug-ins, and the package of the built-in methods."""
 IMPORT_LIMIT_S = 30.0
 """Seconds that the import of a plug-in may take."""
 GROUPS = ("papers", "all")
-"""Names of groups of methods: the methods of the papers, and all methods that work."""
+"""Names of groups: the methods of the papers, and all methods that can be imported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A registered method for `specbench list methods`."""
+    """A registered method, as `specbench list methods` shows it."""
 
     name: str
     summary: str
     origin: str
     """The package that it comes from."""
     error: str = ""
-    """The reason why it is broken, if it is."""
+    """The reason why it is broken, or ""."""
 
 
 def names() -> list[str]:
-    """Every registered name, built-ins first."""
+    """Return every registered name, built-in methods first."""
     return [*described(), *(plugin.name for plugin in _plugins())]
 
 
 def with_known_names(text: str) -> str:
-    """A list of methods, its names as they are registered: "EAGLE-2:depth=3" has eagle2."""
+    """Spell the names in a list of methods as they are registered: "EAGLE-2:depth=3" has eagle2."""
     pieces = []
     for piece in split_list(text):
         name, colon, options = piece.partition(":")
-        is_option = "=" in name  # of the method before it
+        is_option = "=" in name  # an option of the method before it
         if not is_option and name.strip() not in described():
             name = same_name(name.strip(), [*names(), *GROUPS])
         pieces.append(f"{name}{colon}{options}")
@@ -76,18 +76,18 @@ def with_known_names(text: str) -> str:
 
 
 def paper_methods() -> list[str]:
-    """The methods of the papers, in their order."""
+    """Return the methods of the papers, in their order."""
     return [name for name, about in described().items() if about.paper_order is not None]
 
 
 def entries() -> list[Entry]:
-    """Every registered method. Built-ins are not imported; plug-ins are, to find broken ones."""
+    """Return every registered method. Only plug-ins are imported, to find broken ones."""
     built_in = [_entry(name, "specbench") for name in described()]
     return built_in + [_entry(plugin.name, _origin(plugin)) for plugin in _plugins()]
 
 
 def default_entries() -> list[Entry]:
-    """The methods of a run that names none: built-in defaults, and all plug-ins."""
+    """Return the methods of a run that names none: the built-in defaults, and all plug-ins."""
     defaults = {name for name, about in described().items() if about.is_default}
     return [entry for entry in entries() if entry.name in defaults or entry.origin != "specbench"]
 
@@ -105,15 +105,15 @@ def _entry(name: str, origin: str) -> Entry:
 
 
 def _origin(plugin: EntryPoint) -> str:
-    """The name of a plug-in's package; the place of its method if the package is unknown."""
-    with suppress(Exception):  # metadata that is damaged
+    """Return the name of a plug-in's package, or the location of its method if that is unknown."""
+    with suppress(Exception):  # damaged metadata
         if plugin.dist:
             return printable(plugin.dist.name)
     return printable(plugin.value)
 
 
 def get(name: str) -> Method:
-    """The method with this name.
+    """Return the method with this name.
 
     Raises:
         UserError: the name is unknown or taken by two packages, or the method is broken.
@@ -121,7 +121,7 @@ def get(name: str) -> Method:
     plugin = _plugin_of(name)
     location = plugin.value if plugin else f"{GROUP}.{name}"
     doing = f"importing {location}"
-    importlib.import_module("specbench.engine.drafter")  # untimed: it imports torch
+    importlib.import_module("specbench.engine.drafter")  # not timed, since it imports torch
     try:
         with containing(doing), time_limit(IMPORT_LIMIT_S, doing):
             method = plugin.load() if plugin else importlib.import_module(location).METHOD
@@ -135,7 +135,7 @@ def get(name: str) -> Method:
 
 
 def _plugin_of(name: str) -> EntryPoint | None:
-    """The entry point of a plug-in's method; None for ours. Refuses unknown and ambiguous names."""
+    """Return a plug-in's entry point; None for ours. Refuse unknown and ambiguous names."""
     claims = [plugin for plugin in _plugins() if plugin.name == name]
     is_built_in = name in described()
     if not claims and not is_built_in:
@@ -150,9 +150,9 @@ def _plugin_of(name: str) -> EntryPoint | None:
 
 
 def _check(method: object, name: str) -> None:
-    """Raise if this is not a method of this name, whose default options can be listed and stored.
+    """Check that this is a method of this name, whose default options can be listed and stored.
 
-    Exceptions of the method's own code count as its fault too.
+    Exceptions in the method's code count as its fault too.
     """
     from specbench.engine.drafter import Method
 
@@ -170,7 +170,7 @@ def _check(method: object, name: str) -> None:
 
 
 def expand_groups(choices: Iterable[MethodChoice]) -> list[MethodChoice]:
-    """The methods, with each group replaced by its members, without duplicates.
+    """Replace each group by its methods, and drop duplicates.
 
     Raises:
         UserError: a group is given options.
@@ -200,17 +200,17 @@ def check_group(choice: MethodChoice) -> None:
 def check_choice(choice: MethodChoice) -> None:
     """Check a method's name and options without importing it, which takes seconds.
 
-    Rules between options, and the options of plug-ins, are left to `make_options`.
+    This leaves rules between options and the options of plug-ins to `make_options`.
 
     Raises:
-        UserError: an unknown name or option, or a value of the wrong type or out of range.
+        UserError: a name or option is unknown, or a value has a wrong type or is out of range.
     """
     if _plugin_of(choice.name) is None and (options := read_options(choice.name)):
         read_values(choice.name, options, choice.given)
 
 
 def option_names(name: str) -> list[str]:
-    """The names of a method's options. A method of specbench is not imported for it.
+    """Return the names of a method's options. Built-in methods are not imported for this.
 
     Raises:
         UserError: the name is unknown, or the method is broken.
@@ -220,7 +220,7 @@ def option_names(name: str) -> list[str]:
 
 
 def _plugins() -> Sequence[EntryPoint]:
-    """The methods of installed packages, by name."""
+    """Return the methods of installed packages, sorted by name."""
     folders = [Path(folder) for folder in sys.path]
     return _plugins_in(
         tuple((folder, folder.stat().st_mtime_ns) for folder in folders if folder.exists())
@@ -229,7 +229,7 @@ def _plugins() -> Sequence[EntryPoint]:
 
 @cache
 def _plugins_in(folders: tuple[tuple[Path, int], ...]) -> Sequence[EntryPoint]:
-    """The methods of packages installed in these folders, at these times of their last change."""
+    """Return the methods of packages in these folders, as of the folders' modification times."""
     from importlib.metadata import entry_points
 
     return sorted(entry_points(group=GROUP), key=lambda plugin: plugin.name)

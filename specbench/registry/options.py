@@ -1,4 +1,4 @@
-"""The options of methods: their fields in words, and their values from texts."""
+"""Describe the options of methods in words, and read their values from text."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from specbench.engine.drafter import Method
 
 MAX_INTEGER = 1000
-"""The largest value of a built-in method's integer options: a step drafts no more than that."""
+"""The largest value of a built-in method's integer options. No step drafts more tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class OptionInfo:
-    """One option of a method: a field of its options dataclass."""
+    """One option of a method, which is a field of its options dataclass."""
 
     name: str
     kind: str
@@ -30,7 +30,7 @@ class OptionInfo:
 
 
 def describe_options(method: Method) -> list[OptionInfo]:
-    """The options of a method, in order."""
+    """Return the options of a method in order."""
     hints = typing.get_type_hints(method.options)
     return [
         OptionInfo(
@@ -41,10 +41,10 @@ def describe_options(method: Method) -> list[OptionInfo]:
 
 
 def make_options(method: Method, given: Mapping[str, str]) -> Any:
-    """The method's options object: the given values, and defaults for the rest.
+    """Make a method's options object from the given values and the defaults of the rest.
 
     Raises:
-        UserError: an unknown option, or a value of the wrong type or out of range.
+        UserError: an option is unknown, or a value has a wrong type or is out of range.
     """
     from specbench.engine.method_options import completed
 
@@ -53,10 +53,10 @@ def make_options(method: Method, given: Mapping[str, str]) -> Any:
 
 
 def read_values(method: str, options: Any, given: Mapping[str, str]) -> dict[str, Any]:
-    """The values of texts, in the types of a method's options (a dataclass).
+    """Convert texts to values in the types of a method's options (a dataclass).
 
     Raises:
-        UserError: an unknown option, or a value of the wrong type or out of range.
+        UserError: an option is unknown, or a value has a wrong type or is out of range.
     """
     hints = typing.get_type_hints(options)
     declared = {option.name: option for option in fields(options)}
@@ -87,7 +87,7 @@ def _check_range(method: str, option: Field[Any], hint: Any, value: Any, text: s
 
 
 def _read_value(method: str, name: str, hint: Any, text: str) -> Any:
-    """The value of a text, in the type of an option."""
+    """Convert a text to the type of an option."""
     if typing.get_origin(hint) is typing.Literal:
         return _word_of(typing.get_args(hint), text, f"{method}:{name}")
     if isinstance(hint, types.UnionType):
@@ -104,14 +104,14 @@ def _read_value(method: str, name: str, hint: Any, text: str) -> Any:
 
 
 def _word_of(allowed: Sequence[str], text: str, option: str) -> str:
-    """The text, if it is one of the words that an option takes."""
+    """Return the text if it is one of the words that an option allows. Refuse other words."""
     if text not in allowed:
         raise unknown_name("value", text, allowed, of=option)
     return text
 
 
 def _kind(hint: Any) -> str:
-    """The type of an option in words: `int`, or `lossless | typical`."""
+    """Return the type of an option in words: `int`, or `lossless | typical`."""
     if typing.get_origin(hint) is typing.Literal:
         return " | ".join(typing.get_args(hint))
     return hint.__name__ if isinstance(hint, type) else str(hint)

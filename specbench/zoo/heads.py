@@ -3,15 +3,15 @@
 from specbench.types import Shape
 
 NUM_MEDUSA_HEADS = 5
-"""Number of heads in Medusa's published checkpoints, for every target."""
+"""Number of heads in Medusa's published checkpoints. It is the same for every target."""
 EAGLE3_DRAFT_VOCAB = 32_000
-"""Size of the draft vocabulary of EAGLE-3's published heads, for every target."""
+"""Draft vocabulary of EAGLE-3's published heads. It is the same for every target."""
 CONFIG_KEY = "eagle_aux_hidden_state_layer_ids"
 """The field of a head's config.json that names the target layers of EAGLE-3's features."""
 
 
 def feature_layers(num_layers: int) -> tuple[int, ...]:
-    """The target layers of EAGLE-3's features: the official three, or others in small targets."""
+    """Return EAGLE-3's target layers: the official three, or others if a target is small."""
     official = sorted({2, num_layers // 2, num_layers - 3})
     if len(official) == 3 and official[0] >= 0 and official[-1] < num_layers:
         return tuple(official)
@@ -21,9 +21,9 @@ def feature_layers(num_layers: int) -> tuple[int, ...]:
 
 
 def num_head_parameters(kind: str, shape: Shape) -> int | None:
-    """Parameters of a published head for a target of this shape.
+    """Count the parameters of a published head for a target of this shape.
 
-    None if unknown, as for Hydra, whose published heads differ in depth.
+    Return None if the number is unknown: published Hydra heads, for example, differ in depth.
     """
     hidden = shape.hidden_size
     queries = shape.num_heads * shape.head_dim
@@ -33,7 +33,7 @@ def num_head_parameters(kind: str, shape: Shape) -> int | None:
         fc = 2 * hidden**2
         attention = 2 * hidden * (queries + keys)
         return fc + attention + mlp
-    if kind == "eagle3" and shape.num_experts == 1:  # else its MLP has a size of its own
+    if kind == "eagle3" and shape.num_experts == 1:  # the head of a mixture has another MLP
         fc = 3 * hidden**2
         attention = 2 * hidden * (queries + 2 * keys) + queries * hidden
         return fc + attention + mlp + EAGLE3_DRAFT_VOCAB * hidden

@@ -1,10 +1,10 @@
-"""Stand-ins: the tiny models in the shapes of real models, so that they cost as much.
+"""Stand-ins: the tiny models in the shapes of real models, at the cost of real models.
 
-A stand-in has a real model's layers, width, heads and vocabulary, filled with noise. A corner of
-it is a tiny model that computes exactly what it always does: tokens and accepted lengths are
+A stand-in has a real model's layers, width, heads and vocabulary, filled with noise. In one corner
+is a tiny model, which computes exactly what it always does. So the tokens and accepted lengths are
 tiny's, and the time is the real model's. Importing this package imports no torch.
 
-The corner is kept apart from the noise as follows (D is the big width, d the small width):
+This keeps the corner apart from the noise (D is the big width, d the small width):
 
 - **Few zeros.** A channel of the residual stream that the small model lacks is always zero, so
   the columns that read it may hold noise. A row whose result has to be zero is noise in these
@@ -31,5 +31,6 @@ The corner is kept apart from the noise as follows (D is the big width, d the sm
 - **Grouped heads.** Small head h is the first query head of group h, and the only one that reads
   the group's keys and values: the outputs of the group's other heads are multiplied by zeros.
 
-The rotary base and the context are tiny's, at the same cost. Drafters are embedded likewise.
+The rotary base and the context are tiny's, which costs the same. Drafters are embedded in the same
+way.
 """

@@ -1,9 +1,9 @@
-"""The tensors of a stand-in: noise of their shape with the small model's weights in it.
+"""The tensors of a stand-in: noise in their shape, with the small model's weights in it.
 
-Some channels of the big model's activations hold the small model's activations, the others are
-silent. The example is a weight [out, in] of a small width 2 in a big width 5, from the stream
-(channels 0 and 1 used, 2 the constant c, 3 and 4 silent) to an update of the stream (0 and 1 used,
-the rest silent):
+Some channels of the big model's activations hold the small model's activations. The others are
+silent. The example is a weight [out, in] of a small width 2 in a big width 5. It leads from the
+stream (channels 0 and 1 are used, 2 is the constant c, 3 and 4 are silent) to an update of the
+stream (0 and 1 are used, the rest is silent):
 
               in 0   1   2   3   4
     out 0        s   s   0   *   *      s: the small model's weight
@@ -31,9 +31,9 @@ from torch import Tensor
 NOISE = 0.02
 """Standard deviation of the noise, as in a transformer's initial weights."""
 Small = Mapping[str, Tensor]
-"""The tensors of the small model, by name."""
+"""The tensors of the small model by name."""
 Draw = Callable[[tuple[int, ...]], Tensor]
-"""Makes a tensor of noise of a shape."""
+"""A function that makes a tensor of noise in a shape."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,10 +44,10 @@ class Channels:
     """The positions of the small model's channels, in its order [small]."""
 
     live: Tensor
-    """True for channels that may be other than zero [size]; the others are silent, always zero."""
+    """True for channels that may differ from zero [size]. The others are silent: always zero."""
 
     constant: int | None = None
-    """The position of the channel that no input changes, if there is one."""
+    """The position of the channel that no input changes, if there is such a channel."""
 
     @property
     def size(self) -> int:
@@ -55,12 +55,12 @@ class Channels:
 
     @property
     def silent(self) -> Tensor:
-        """The positions that are always zero."""
+        """Return the positions that are always zero."""
         return (~self.live).nonzero()[:, 0]
 
     @property
     def prescribed(self) -> Tensor:
-        """The positions whose value matters: used, constant and silent channels."""
+        """Return the positions of used, constant and silent channels, whose values matter."""
         is_prescribed = ~self.live
         is_prescribed[self.used] = True
         if self.constant is not None:
@@ -69,20 +69,20 @@ class Channels:
 
 
 def leading(small: int, big: int, *, has_constant: bool = False) -> Channels:
-    """The small channels first, then the constant if there is one; the rest is silent."""
+    """Put the small channels first, then the constant if there is one. The rest is silent."""
     live = torch.arange(big) < small + has_constant
     return Channels(torch.arange(small), live, small if has_constant else None)
 
 
 def placed(used: Tensor, size: int, *, is_rest_live: bool) -> Channels:
-    """The small channels at `used`; the rest may hold anything, or is silent."""
+    """Put the small channels at `used`. The rest may hold anything, or is silent."""
     live = torch.full((size,), is_rest_live)
     live[used] = True
     return Channels(used, live)
 
 
 def concat(activations: Sequence[Channels]) -> Channels:
-    """The channels of activations side by side, with the constant of the first activation."""
+    """Put the channels of activations side by side, with the constant of the first one."""
     starts = accumulate((channels.size for channels in activations), initial=0)
     used = [start + channels.used for start, channels in zip(starts, activations, strict=False)]
     live = torch.cat([channels.live for channels in activations])
@@ -91,7 +91,7 @@ def concat(activations: Sequence[Channels]) -> Channels:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One tensor of a stand-in."""
+    """One tensor of a stand-in, with the function that makes it."""
 
     shape: tuple[int, ...]
     make: Callable[[Draw, Small], Tensor]
@@ -103,7 +103,7 @@ Pieces = dict[str, Piece]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """A number for every element of `rows` x `columns`."""
+    """One number for all elements in `rows` x `columns`."""
 
     rows: Tensor
     columns: Tensor
@@ -119,9 +119,9 @@ def matrix(
     block: Block | None = None,
     is_embedding: bool = False,
 ) -> Piece:
-    """A linear map [out, into] that acts on the small channels like the small matrix.
+    """Return a linear map [out, into] that acts on the small channels like the small matrix.
 
-    Rows whose result is prescribed are zero in the live columns; then come the small matrix
+    Rows whose result is prescribed are zero in the live columns, except for the small matrix
     `source` times `scale`, and `block`. The rest is noise. An embedding is stored transposed.
     """
     shape = (into.size, out.size) if is_embedding else (out.size, into.size)
@@ -143,7 +143,7 @@ def matrix(
 def vector(
     channels: Channels, source: str | None = None, *, scale: float = 1.0, constant: float = 0.0
 ) -> Piece:
-    """A bias or a norm's weight: the small vector times `scale`, else zero or noise."""
+    """Return a bias or a norm's weight: the small vector times `scale`, else zero or noise."""
     shape = (channels.size,)
 
     def make(draw: Draw, small: Small) -> Tensor:
@@ -161,12 +161,12 @@ def vector(
 
 
 def noise(*shape: int) -> Piece:
-    """Noise in every element."""
+    """Return a tensor that is all noise."""
     return Piece(shape, lambda draw, small: draw(shape))
 
 
 def of_experts(num_experts: int, *matrices: Piece) -> Piece:
-    """The matrices of an expert, one below the other, for each expert [experts, out, in]."""
+    """Put the matrices of an expert one below the other, for each expert [experts, out, in]."""
     num_rows = sum(piece.shape[0] for piece in matrices)
 
     def make(draw: Draw, small: Small) -> Tensor:
@@ -179,7 +179,7 @@ def of_experts(num_experts: int, *matrices: Piece) -> Piece:
 
 
 def linear(name: str, out: Channels, into: Channels, source: str | None = None) -> Pieces:
-    """Weight and bias of a linear layer, `source` being its name in the small model."""
+    """Return weight and bias of a linear layer, which is called `source` in the small model."""
     source = source or name
     return {
         f"{name}.weight": matrix(out, into, f"{source}.weight"),
@@ -191,7 +191,7 @@ def linear(name: str, out: Channels, into: Channels, source: str | None = None) 
 class Blueprint:
     """The weights of one model or head, to be made on a device: a `WeightSource` of the engine.
 
-    `folder` holds the small model. The noise is drawn from a generator of its own, so that a
+    `folder` holds the small model. The noise comes from a random generator of its own, so that a
     device gives the same weights each time.
     """
 
@@ -203,15 +203,15 @@ class Blueprint:
 
     @property
     def num_numbers(self) -> int:
-        """Numbers in all tensors."""
+        """Return how many numbers all tensors have together."""
         return sum(math.prod(piece.shape) for piece in self.pieces.values())
 
     def describe(self) -> dict[str, Any]:
-        """The fields for a log."""
+        """Return the fields that a log has about this model."""
         return {"is_stand_in": True, "num_numbers": self.num_numbers, "seed": self.seed}
 
     def tensors(self, device: torch.device, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor by its name in the official format, one after the other."""
+        """Yield every tensor with its name in the official format."""
         generator = torch.Generator(device).manual_seed(self.seed)
 
         def draw(shape: tuple[int, ...]) -> Tensor:
@@ -227,7 +227,7 @@ _WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt")
 
 
 def _read_weights(folder: Path) -> Small:
-    """The tensors in a folder of the embedded models."""
+    """Load the tensors in a folder of the embedded models."""
     (path,) = (path for path in folder.iterdir() if path.suffix in _WEIGHT_SUFFIXES)
     if path.suffix == ".safetensors":
         return load_file(path)
@@ -235,7 +235,7 @@ def _read_weights(folder: Path) -> Small:
 
 
 def _put(tensor: Tensor, rows: Tensor, columns: Tensor, numbers: Tensor | float) -> None:
-    """Write `numbers` [rows, columns], or a single number, at these rows and columns."""
+    """Write `numbers` [rows, columns], or one number for all, at these rows and columns."""
     device = tensor.device
     if isinstance(numbers, Tensor):
         numbers = numbers.to(device, tensor.dtype)

@@ -1,8 +1,8 @@
 """The stand-ins of a target and of its drafters, in the official formats.
 
-The heads have the shapes of published heads: five Medusa heads, of which the default tree uses
-four (the fifth repeats tiny's last), and EAGLE-3's draft vocabulary of 32000. Hydra's heads are the
-paper's plain heads, like tiny's: published heads differ in depth.
+The heads have the shapes of published heads: EAGLE-3's draft vocabulary has 32000 tokens, and
+Medusa has five heads. The fifth repeats tiny's last, and the default tree uses only four. Hydra's
+heads are the paper's plain heads, like tiny's, since published heads differ in depth.
 """
 
 from collections.abc import Sequence
@@ -40,19 +40,19 @@ from specbench.zoo.stand_in.placement import LayerChannels, Placement, place, re
 # The gains g of the last norms, whose input is x (see the package's docstring). They make the
 # added vocabulary's logits -1000 to -50000.
 TARGET_GAIN = 1024.0
-"""|x| is 320 to 3700 in tiny."""
+"""In tiny, |x| is 320 to 3700."""
 SPS_GAIN = 1.0
-"""|x| is 0.6 to 2.7 in tiny's draft model."""
+"""In tiny's draft model, |x| is 0.6 to 2.7."""
 EAGLE3_GAIN = 4096.0
-"""|x| is 2100 to 7900 in the head."""
+"""In the head, |x| is 2100 to 7900."""
 CHOSEN_EXPERTS = 2
-"""Experts that a token chooses among several, as in Mixtral."""
+"""How many of several experts a token chooses, as in Mixtral."""
 
 
 def language_model(
     folder: Path, big: Shape, *, name: str, gain: float, taps: Sequence[Sequence[int]], seed: int
 ) -> Blueprint:
-    """The model of a folder in another shape.
+    """Put the model of a folder into another shape.
 
     `taps` are pairs (small layer, big layer) whose inputs have to agree. `gain` scales the
     constant after the last norm.
@@ -79,10 +79,10 @@ def language_model(
 def spread_layers(
     num_small: int, num_big: int, taps: Sequence[Sequence[int]] = ()
 ) -> list[int | None]:
-    """The small layer in the place of each big layer; None for an added layer.
+    """Return for each big layer the small layer in its place, or None for an added layer.
 
-    A tapped big layer has the same small layers before it as its small layer has in the small
-    model, so the inputs of both agree.
+    Before a tapped big layer are the same small layers as before its small layer in the small
+    model, so both have the same inputs.
     """
     layers: list[int | None] = [None] * num_big
     ends = [(0, 0), *taps, (num_small, num_big)]
@@ -95,7 +95,7 @@ def spread_layers(
 
 
 def medusa(folder: Path, target: Placement, *, name: str, seed: int) -> Blueprint:
-    """Medusa's heads: x + SiLU(W x + b) leaves silent channels and the constant as they are."""
+    """Make Medusa's heads. x + SiLU(W x + b) keeps silent channels and the constant unchanged."""
     num_small = read_config(folder)["medusa_num_heads"]
     pieces: Pieces = {}
     for head in range(NUM_MEDUSA_HEADS):
@@ -107,12 +107,12 @@ def medusa(folder: Path, target: Placement, *, name: str, seed: int) -> Blueprin
 
 
 def hydra(folder: Path, target: Placement, *, name: str, seed: int) -> Blueprint:
-    """Hydra's heads: res(x) carries the hidden state's constant to the projection."""
+    """Make Hydra's heads. res(x) carries the hidden state's constant to the projection."""
     config = read_config(folder)
     update = target.update
     pieces: Pieces = {}
     for head in range(config["hydra_num_heads"]):
-        inputs = [target.stream] * (head + 2)  # the hidden state, and the tokens before
+        inputs = [target.stream] * (head + 2)  # the hidden state, and the tokens drafted before
         block = f"hydra_mlp.{head}.0"
         residual = f"{block}.res_connection"
         projection = f"hydra_lm_head.{head}"
@@ -125,9 +125,9 @@ def hydra(folder: Path, target: Placement, *, name: str, seed: int) -> Blueprint
 
 
 def eagle(folder: Path, big: Shape, *, name: str, seed: int) -> Blueprint:
-    """EAGLE's head: fc carries the embedding's constant, which the layer's norm corrects for.
+    """Make EAGLE's head. fc carries the embedding's constant, which the layer's norm corrects for.
 
-    The target's own head reads the output, constant included. The embedding is the target's.
+    The target's head reads the output, including the constant. The embedding is the target's.
     """
     placement = place(folder, big)
     stream = placement.stream
@@ -141,7 +141,7 @@ def eagle(folder: Path, big: Shape, *, name: str, seed: int) -> Blueprint:
 
 
 def eagle3(folder: Path, big: Shape, *, name: str, seed: int) -> Blueprint:
-    """EAGLE-3's head: fc carries the constant of its first input; every norm corrects for it."""
+    """Make EAGLE-3's head. fc carries its first input's constant; every norm corrects for it."""
     placement = place(folder, big)
     small_config = read_config(folder)
     vocab_size = min(EAGLE3_DRAFT_VOCAB, big.vocab_size)
@@ -179,7 +179,7 @@ def _decoder_layer(
     attention_input: Channels,
     num_experts: int = 1,
 ) -> Pieces:
-    """A layer without its input norm. `source` is the small layer's name, None for an added one."""
+    """Make a layer without its input norm. `source` is the small layer; None for an added one."""
     inner = placement.layer(is_added=source is None)
     update = placement.update
     attention = source and f"{source}.self_attn"
@@ -206,10 +206,10 @@ def _decoder_layer(
 def _mlp(
     inner: LayerChannels, update: Channels, name: str, source: str | None, num_experts: int
 ) -> Pieces:
-    """The MLP of a layer. Each of several experts holds the small MLP, with noise of its own.
+    """Make the MLP of a layer. Each of several experts holds the small MLP and different noise.
 
-    The router is noise. The shares of the experts that it chooses add up to one, so that any
-    choice gives the small MLP's output.
+    The router is noise. The weights of the experts that it chooses add up to one, so any choice
+    gives the small MLP's output.
     """
     gate = matrix(inner.gates, update, _key(source, "gate_proj"))
     up = matrix(inner.neurons, update, _key(source, "up_proj"))
@@ -225,12 +225,12 @@ def _mlp(
 
 
 def _key(source: str | None, module: str) -> str | None:
-    """The name of a module's weight in the small model; None for an added layer."""
+    """Return a module's weight by its name in the small model, or None for an added layer."""
     return None if source is None else f"{source}.{module}.weight"
 
 
 def _shape_fields(placement: Placement) -> dict[str, Any]:
-    """The sizes of a model, as a config holds them."""
+    """Return the sizes of a model as fields of a config."""
     return {
         **placement.big.config,
         "hidden_act": "silu",
@@ -240,7 +240,7 @@ def _shape_fields(placement: Placement) -> dict[str, Any]:
 
 
 def _config(placement: Placement, folder: Path) -> dict[str, Any]:
-    """The config.json of a language model, with the special tokens of the model in `folder`."""
+    """Return a language model's config.json, with the special tokens of the model in `folder`."""
     architecture = placement.big.architecture
     config = {
         "model_type": architecture,
@@ -269,7 +269,7 @@ def _layer_config(placement: Placement) -> dict[str, Any]:
 
 
 def _offsets(small: Small, size: int, vocab_size: int) -> Tensor:
-    """d2t [size]: the small draft vocabulary's tokens, then the first tokens that are left."""
+    """Return d2t [size]: the small draft vocabulary, then the first tokens that it lacks."""
     small_offsets = small["d2t"].long()
     small_ids = small_offsets + torch.arange(small_offsets.shape[0])
     is_left = torch.ones(vocab_size, dtype=torch.bool)

@@ -1,6 +1,6 @@
-"""The placement of a small model in a big shape: its channels, norms and rotary pairs.
+"""Place a small model in a big shape: its channels, norms and rotary pairs.
 
-The construction and why it is exact are in the package's docstring.
+The package's docstring explains the construction and why it is exact.
 """
 
 import json
@@ -41,7 +41,7 @@ class LayerChannels:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A small model in a big shape. Both have rotary Llama layers. The small norms have `eps`."""
+    """A small model, whose norms have `eps`, in a big shape. Both have rotary Llama layers."""
 
     small: Shape
     big: Shape
@@ -50,29 +50,29 @@ class Placement:
 
     @property
     def constant(self) -> float:
-        """The constant channel: the largest power of two whose square is below d * eps."""
+        """Return the constant channel: the largest power of two whose square is below d * eps."""
         square = self.small.hidden_size * self.eps
         return float(2.0 ** (math.ceil(math.log2(square) / 2) - 1))
 
     @property
     def big_eps(self) -> float:
-        """The number that the big norms add to the mean square."""
+        """Return the number that the big norms add to the mean square."""
         square = self.small.hidden_size * self.eps
         return (square - self.constant**2) / self.big.hidden_size
 
     @property
     def query_scale(self) -> float:
-        """The factor that undoes attention's 1 / sqrt(head_dim) of the big shape."""
+        """Return the factor that undoes the big shape's 1 / sqrt(head_dim) in attention."""
         return math.sqrt(self.big.head_dim / self.small.head_dim)
 
     @property
     def stream(self) -> Channels:
-        """The residual stream with the constant channel; also the output of the last norm."""
+        """Return the residual stream with the constant, which is also the last norm's output."""
         return leading(self.small.hidden_size, self.big.hidden_size, has_constant=True)
 
     @property
     def update(self) -> Channels:
-        """An addition to the stream; also the output of the norms in the layers."""
+        """Return an update of the stream, which is also the output of norms inside layers."""
         return leading(self.small.hidden_size, self.big.hidden_size)
 
     @property
@@ -80,35 +80,35 @@ class Placement:
         return leading(self.small.vocab_size, self.big.vocab_size)
 
     def norm(self, source: str | None, gain: float = 0.0) -> Piece:
-        """A norm's weight; the constant after it is `gain` times its share of the small norm."""
+        """Return a norm's weight. The constant after it is `gain` times its share of the norm."""
         stream = self.stream
         scale = math.sqrt(self.small.hidden_size / self.big.hidden_size)
         all_live = Channels(stream.used, torch.ones_like(stream.live), stream.constant)
         return vector(all_live, source, scale=scale, constant=gain * scale)
 
     def embedding(self, source: str) -> Piece:
-        """Rows with the small channels and the constant, the rest silent."""
+        """Return rows with the small channels and the constant. All other channels are silent."""
         stream = self.stream
         tokens = self.vocabulary
         block = Block(torch.tensor([stream.constant]), tokens.used, self.constant)
         return matrix(stream, tokens, source, block=block, is_embedding=True)
 
     def head(self, source: str, tokens: Channels | None = None) -> Piece:
-        """A projection to a vocabulary, with a very low logit for every added token."""
+        """Return a projection to a vocabulary that gives every added token a very low logit."""
         tokens = tokens or self.vocabulary
         stream = self.stream
         block = Block(tokens.silent, torch.tensor([stream.constant]), ADDED_TOKEN_WEIGHT)
         return matrix(tokens, stream, source, block=block)
 
     def to_stream(self, source: str, *inputs: Channels) -> Piece:
-        """A projection of several inputs to a stream with the constant of the first input."""
+        """Return a projection of several inputs to a stream with the first input's constant."""
         into = concat(inputs)
         stream = self.stream
         block = Block(torch.tensor([stream.constant]), torch.tensor([into.constant]), 1.0)
         return matrix(stream, into, source, block=block)
 
     def layer(self, *, is_added: bool = False) -> LayerChannels:
-        """The channels of a layer. An added layer has no heads and neurons of the small model."""
+        """Return the channels of a layer. An added one has no head or neuron of the small model."""
         big = self.big
         small = self.small
         big_dim = big.head_dim
@@ -147,12 +147,12 @@ class Placement:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The config.json of an embedded model or head."""
+    """Read the config.json of an embedded model or head."""
     return json.loads((folder / "config.json").read_text("utf-8"))
 
 
 def place(folder: Path, big: Shape) -> Placement:
-    """The placement of a folder's model or decoder layer in a shape."""
+    """Place a folder's model or decoder layer in a shape."""
     config = read_config(folder)
     sizes: dict[str, Any] = {field: config.get(name) for field, name in CONFIG_NAMES.items()}
     theta = config.get("rope_theta") or config["rope_parameters"]["rope_theta"]

@@ -1,4 +1,4 @@
-"""A whole stand-in: a target and its drafters for a shape. The weights are made later."""
+"""Plan a whole stand-in: a target and its drafters for a shape. The weights are made later."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from specbench.zoo.stand_in.blueprint import Blueprint
 from specbench.zoo.stand_in.placement import Placement, place, read_config
 
 MIXTURE = "mixtral"
-"""The model type with Llama's layers and several experts in each."""
+"""The model type that has Llama's layers with several experts in each."""
 ARCHITECTURES = ("llama", "mistral", "qwen2", MIXTURE)
-"""Model types with Llama's layers, with or without biases."""
+"""Model types that have Llama's layers, with or without biases."""
 
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """The weights of a target, and of its drafters by the name that a model card has for them."""
+    """The weights of a target, and of its drafters by their names on model cards."""
 
     name: str
     shape: Shape
@@ -28,12 +28,12 @@ class StandIn:
 
 
 def plan_stand_in(name: str, shape: Shape, draft: Shape | None = None, *, seed: int = 0) -> StandIn:
-    """The stand-in of a model by its shape. `draft` is the shape of its SpS draft model, if any.
+    """Plan the stand-in of a model. `draft` is the shape of its SpS draft model, if it has one.
 
     Every tensor's noise comes from `seed`.
 
     Raises:
-        UserError: it is not a Llama-like model's shape, or too small to hold tiny.
+        UserError: the shape is not that of a Llama-like model, or is too small to hold tiny.
     """
     placement = place(TINY / "target", shape)
     title = f"the stand-in of {name}"
